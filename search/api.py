@@ -151,7 +151,7 @@ def _front_remarks(setting: Setting, piece: SliceResult, rows: tuple[Row, ...]) 
     if not objective.front or piece.best is None:
         return ()
     whole = len(piece.best)
-    shown = f"strategies of the front: {whole:,}" + (f", of which {len(rows):,} are kept" if len(rows) < whole else "")
+    shown = f"Pareto front: {whole:,} strategies" + (f", {len(rows):,} of them kept" if len(rows) < whole else "")
     return shown, *filter(None, (paying(rows) if len(rows) == whole else "",))
 
 

@@ -60,4 +60,4 @@ def _verdict(before: tuple[Row[Any], ...], played: tuple[Row[Any], ...], best: R
     apart = max(abs(old.step_time_s / new.step_time_s - 1) for old, new in zip(before, played, strict=True))
     lost = best.throughput_per_gpu / played[0].throughput_per_gpu - 1
     text = f"the best {len(before)} were simulated event by event: step times differ by {apart:.1%} at most"
-    return text if lost <= 0 else f"{text}; the first pick of the closed forms would cost {lost:.1%} more"
+    return text if lost <= 0 else f"{text}; the first row by closed forms takes {lost:.1%} more GPU time"

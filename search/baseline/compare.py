@@ -76,7 +76,7 @@ def context_of(setting: Setting, present: Present) -> tuple[Context, tuple[str, 
     if laws:
         lines = "\n".join(f"  {message}" for message in laws)
         raise RequestError(f"the baseline {present.strategy} cannot train {context.model.name}:\n{lines}")
-    notes += [f"your run does what the profile lacks: {message}" for message in own]
+    notes += [f"your run breaks a law of the profile: {message}" for message in own]
     return context, (*notes, *_differences(context, present))
 
 
@@ -121,7 +121,7 @@ def _switch_notes(
         if gain >= WORTH_A_NOTE and bool(scores.fits[0]):
             support = switch.support(profile)
             flags = " ".join(flag_words(support.flags.get(there[name], {}))) if support else ""
-            told.append(f"{name}={there[name]}{f' ({flags})' if flags else ''} would make your run {gain:.1%} faster")
+            told.append(f"{name}={there[name]}{f' ({flags})' if flags else ''} speeds your run up by {gain:.1%}")
     return told
 
 
@@ -197,7 +197,7 @@ def _measured(
     predicted_s, remarks = _predicted_as_measured(present, row, context, score)
     ratio = None if predicted_s is None else steps.step_time_s / predicted_s
     if ratio is not None and max(ratio, 1 / ratio) > IMPLAUSIBLE:
-        remarks = (*remarks, "the measured step is so far from the predicted one that it may be of another training")
+        remarks = (*remarks, "the measured step differs so much from the prediction that it may be of another training")
     logged = steps.counted > 0
     measured = MeasuredStep(
         source=present.measured_from,
@@ -241,7 +241,7 @@ def _text(row: Row, best: Row, measured: MeasuredStep | None) -> str:
         return text
     apart = measured.ratio - 1
     return (
-        f"{text} Its step was measured as {format_seconds(measured.step_time_s)}, {abs(apart):.1%} "
-        f"{'more' if apart > 0 else 'less'} than predicted; off by the same factor, the best would take "
+        f"{text} Its measured step is {format_seconds(measured.step_time_s)}, {abs(apart):.1%} "
+        f"{'longer' if apart > 0 else 'shorter'} than predicted; with the same error, the step of the best is "
         f"{format_seconds(measured.best_step_time_s)}."
     )

@@ -129,13 +129,12 @@ class Row(Generic[S]):
 
     @property
     def risk_text(self) -> str:
-        """What became of measured runs predicted that full, or what the machine's own runs say; empty where the risk is
-        small or the row does not fit."""
+        """The risk of running out of memory, and where it is from; empty where it is small or the row does not fit."""
         if MAY_NOT_FIT_MARK in self.marks:
-            return f"{self.oom_risk:.0%} is the calibrated probability that it runs out of memory"
+            return f"OOM risk {self.oom_risk:.0%}, by the calibration"
         if TIGHT_MARK not in self.marks:
             return ""
-        return f"{self.oom_risk:.0%} of the measured runs predicted that full ran out of memory"
+        return f"OOM risk {self.oom_risk:.0%}, from measured runs at this predicted peak"
 
     @property
     def excess_gib(self) -> float:

@@ -42,8 +42,8 @@ def add_training(parser: Parser, *, batch_required: bool = True, learned: bool =
     group.add_argument(
         "--framework",
         metavar="F",
-        help="profile of the training software, NAME@VERSION, or a YAML file `like: NAME` (default megatron-lm; "
-        "`list frameworks`)",
+        help="training software: NAME, NAME@VERSION or a YAML file with `like: NAME` (default megatron-lm; see "
+        "`forerun list frameworks`)",
     )
     add_switches(group)
     group.add_argument("--tokens", type=count, metavar="N", help="length of the whole training, like 15T")
@@ -91,16 +91,14 @@ def add_training(parser: Parser, *, batch_required: bool = True, learned: bool =
         help="forward and backward pass of one sample on one GPU as measured (batch 64)",
     )
     graphs.add_argument(
-        "--optimizer", choices=("sgd", "momentum", "adam"), help="of the profile (momentum) unless said otherwise"
+        "--optimizer", choices=("sgd", "momentum", "adam"), help="default: that of the framework profile (momentum)"
     )
     graphs.add_argument(
         "--allow-generic",
         action="store_true",
         help="cost operators of an imported graph that have no rule by their bytes and operations",
     )
-    graphs.add_argument(
-        "--paradl", action="store_true", help="also what ParaDL's own formulas say of a split (simulate, explain)"
-    )
+    graphs.add_argument("--paradl", action="store_true", help="also predict with ParaDL's formulas (simulate, explain)")
 
 
 def add_switches(group: "argparse._ArgumentGroup") -> None:
@@ -111,7 +109,7 @@ def add_switches(group: "argparse._ArgumentGroup") -> None:
         action="append",
         default=[],
         metavar="SWITCH[=SETTING],...",
-        help="switches of the software, like tp-comm-overlap,dispatcher=deepep (`show FRAMEWORK` lists them)",
+        help="switches of the software, like tp-comm-overlap,dispatcher=deepep (see `forerun show FRAMEWORK`)",
     )
     group.add_argument(
         "--without",
@@ -140,7 +138,7 @@ def add_workers(parser: Parser) -> None:
     group.add_argument(
         "--workers",
         metavar="KIND",
-        help="serial, processes or ray; default: this process, and others where that takes long",
+        help="serial, processes or ray (default: this process, plus others for long searches)",
     )
     group.add_argument("--worker-count", type=some_workers, metavar="N", help="how many (default: one per core)")
     group.add_argument("--address", metavar="A", help="Ray cluster to use: HOST:PORT, ray://HOST:PORT or auto")

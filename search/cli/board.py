@@ -40,9 +40,7 @@ LEAST_BAR, MOST_BAR = 8, 40
 GOES_FIRST = ("range", "time", "USD/M", "MFU")
 """What a narrow terminal does without, in this order."""
 VARIANTS_LEGEND = "(+N) variants with the same degrees within 1% of the row; --all-variants lists them"
-SAME_LEGEND = (
-    "= cannot be told apart from a better rank (90 %; similar strategies err alike, so their difference counts)"
-)
+SAME_LEGEND = "= not significantly slower than a better rank (90 %; errors of similar strategies are correlated)"
 
 
 def print_board(board: Leaderboard) -> None:
@@ -113,10 +111,10 @@ def training_lines(board: Leaderboard) -> list[Text]:
 def measure_lines(found: "NextRuns") -> list[Text]:
     """Return the runs worth measuring next."""
     aim = "to choose the best" if found.rule == "regret" else "to predict all of them"
-    lines = [f"the choice of #1 is expected to lose {found.regret:.1%} of a step; worth measuring {aim}:"]
-    what = "less to lose" if found.rule == "regret" else "less uncertain on average"
+    lines = [f"expected regret of choosing #1: {found.regret:.1%} of a step; runs to measure {aim}:"]
+    what = "less regret" if found.rule == "regret" else "less uncertainty on average"
     for run in found.runs:
-        gain = f"{run.gain:.2%} {what}" if run.gain > 0 else "settles nothing more"
+        gain = f"{run.gain:.2%} {what}" if run.gain > 0 else "no further gain"
         lines.append(f"  #{run.row.rank}  {run.row.name}  ({gain})")
     if found.measured:
         lines.append(f"{found.measured} of the rows were measured already")

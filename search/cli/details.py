@@ -29,9 +29,9 @@ def headline(row: Row[Any]) -> list[Text]:
         memory += f": does not fit, {row.excess_gib:.1f} GiB too much"
     level, lines = f"{row.interval_level or 0:.0%}", []
     if row.step_time_low_s is not None and row.step_time_high_s is not None:
-        kind = "runs of this kind, published" if row.interval_level == LEVEL else "the calibration"
+        kind = "published runs of this kind" if row.interval_level == LEVEL else "the calibration"
         bounds = f"{format_seconds(row.step_time_low_s)} and {format_seconds(row.step_time_high_s)}"
-        lines.append(f"{level} of measured steps between {bounds} (from {kind})")
+        lines.append(f"{level} of measured steps are expected between {bounds} (from {kind})")
     if row.peak_memory_low_gib is not None and row.peak_memory_high_gib is not None:
         memory += f" ({level} between {row.peak_memory_low_gib:.1f} and {row.peak_memory_high_gib:.1f} GiB)"
     lines = [
@@ -94,7 +94,7 @@ def stage_stacks(stages: Sequence[Mapping[str, float]], limit_bytes: float, brus
 
 def operators_table(explanation: Explanation) -> Table:
     """Return the operators that cost most on the busiest stage, forward and backward."""
-    title = f"operators that take most of a step, on stage {explanation.busiest}"
+    title = f"slowest operators of stage {explanation.busiest}, per step"
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left")
     table.add_column("operator", overflow="fold", min_width=24)
     for name in ("forward", "of peak, bound", "backward", "of peak, bound"):

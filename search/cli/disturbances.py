@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def add_disturbances(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    group = parser.add_argument_group("unequal replicas (they need --fidelity events)")
+    group = parser.add_argument_group("unequal replicas (need --fidelity events)")
     group.add_argument(
         "--jitter", type=positive, metavar="X", help="standard deviation of the length of every pass over its mean"
     )
@@ -21,9 +21,9 @@ def add_disturbances(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=straggler,
         metavar="DEVICE=X",
-        help="a straggler: passes of pipeline rank DEVICE (replica * pp + stage) take X times as long (repeatable)",
+        help="straggler: passes of pipeline rank DEVICE (replica * pp + stage) take X times as long (repeatable)",
     )
-    group.add_argument("--seed", type=whole, metavar="N", help="of the jitter (default 0)")
+    group.add_argument("--seed", type=whole, metavar="N", help="random seed of the jitter (default 0)")
     group.add_argument(
         "--every-replica", action="store_true", help="simulate all replicas one by one, even where all are equal"
     )

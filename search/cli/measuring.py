@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 def add_measuring(parser: Parser) -> None:
     """Add the flags."""
-    group = parser.add_argument_group("runs to measure (forerun calibrate learns from them)")
+    group = parser.add_argument_group("choose runs to measure (for forerun calibrate)")
     group.add_argument(
         "--measure-next",
         type=whole,
         metavar="N",
-        help="propose the N runs that would help most; --out gets their launch files and a table for the results",
+        help="propose the N most informative runs; --out gets launch files and a table for the results",
     )
     group.add_argument(
         "--measure-for",
         choices=("regret", "accuracy"),
         default="regret",
-        help="help with choosing the best strategy (default), or with predicting all of them",
+        help="goal: choose the best strategy (regret, default), or predict all of them (accuracy)",
     )
     group.add_argument("--launch-format", metavar="F", help="format of the launch files (default: the framework's own)")
 
@@ -41,7 +41,7 @@ def check_measuring(args: argparse.Namespace) -> None:
             raise RequestError("--launch-format is for the runs of --measure-next; name both")
         return
     if "," in (args.objective or ""):
-        raise RequestError(f"--measure-next helps to choose the best by one objective, but got {args.objective}")
+        raise RequestError(f"--measure-next needs a single objective, but got {args.objective}")
     if args.launch_format is not None:
         from forerun.search.formats.table import format_named
 

@@ -152,7 +152,7 @@ def _same(path: Path, other: object) -> bool:
 
 def add_force(parser: argparse.ArgumentParser) -> None:
     """Add what verbs with an ``OutputFile`` need."""
-    parser.add_argument("--force", action="store_true", help="write over files that are there")
+    parser.add_argument("--force", action="store_true", help="overwrite existing files")
 
 
 class PrintVersion(argparse.Action):

@@ -19,7 +19,7 @@ from forerun.search.request.interrupts import signals_as_stops
 from forerun.spaces.errors import ForerunError, RequestError, unknown
 from forerun.spaces.escaping import without_passwords
 
-DESCRIPTION = "Finds the fastest way to train a model on a set of accelerators before anyone rents them."
+DESCRIPTION = "Finds the fastest way to train a model on a cluster before anyone rents it."
 EPILOG = """\
 examples:
   forerun search llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq-len 8192
@@ -28,7 +28,7 @@ examples:
   forerun list clusters
 
 Results go to stdout, progress and messages to stderr. Exit codes: 0 done, 2 the request is wrong,
-3 nothing is feasible, 1 our fault."""
+3 nothing is feasible, 1 a bug in forerun."""
 
 LONGEST, MOST_LINES = 4000, 200
 """Characters of a line of a message, and lines: nothing that a file holds fills a terminal."""

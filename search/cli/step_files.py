@@ -15,7 +15,7 @@ _FLAGS = ("trace", "timeline", "chakra")
 
 def add_step_files(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    group = parser.add_argument_group("files of the step (they need --fidelity events)")
+    group = parser.add_argument_group("files to write (need --fidelity events)")
     group.add_argument(
         "--trace", action=OutputFile, metavar="FILE", help="the timeline for Perfetto (.json or .json.gz)"
     )

@@ -32,8 +32,8 @@ def add_varying(group: "argparse._ArgumentGroup") -> None:
         nargs="?",
         const=STARTS,
         metavar="K",
-        help="look for strategy trees around the best K shapes (3 if not said) and K that almost fit: attention, MLP "
-        "and vocabulary cut apart, some layers recomputed, optimizer states in host memory; implies --refine",
+        help="search strategy trees near the best K shapes (default 3) and K that almost fit: attention, MLP and "
+        "vocabulary sharded differently, some layers recomputed, optimizer states on the host; implies --refine",
     )
 
 
@@ -79,21 +79,23 @@ def tree_lines(found: "TreeRows") -> "list[Text]":
     """Return the trees that were found, one paragraph each."""
     from rich.text import Text
 
-    looked = f"{found.judged:,} trees around {found.starts} strategies judged, {found.simulated:,} of them simulated"
+    looked = f"{found.judged:,} evaluated near {found.starts} strategies, {found.simulated:,} simulated"
     if not found.rows:
-        return [Text(f"trees: none takes less time than its start and the last row above ({looked})")]
+        return [Text(f"strategy trees: none is faster than its flat strategy and the last row ({looked})")]
     best = f"the best is {found.gain:.1%} faster than #1" if found.gain > 0 else "none is faster than #1"
-    lines = [Text(f"trees beside the rows above: {best} ({looked})", style="bold")]
+    lines = [Text(f"strategy trees: {best} ({looked})", style="bold")]
     for number, each in enumerate(found.rows, start=1):
         row = each.row
-        gain = "its start does not fit" if each.gain is None else f"{each.gain:.1%} faster than its start"
+        gain = (
+            "its flat strategy does not fit" if each.gain is None else f"{each.gain:.1%} faster than its flat strategy"
+        )
         lines.append(
             Text(
-                f"  {number}. would be #{row.rank}: step {format_seconds(row.step_time_s)}, "
+                f"  {number}. at rank {row.rank}: step {format_seconds(row.step_time_s)}, "
                 f"{row.peak_memory_gib:.1f} of {row.memory_limit_gib:.0f} GiB, {gain}"
             )
         )
         lines.append(Text(f"     {each.start}"))
         lines.append(Text(f"     {'; '.join(each.changes)}"))
-    hint = "--out DIR writes them as DIR/trees/N.yaml for simulate --tree; --json has them too"
+    hint = "--out DIR writes them as DIR/trees/N.yaml for simulate --tree; --json contains them"
     return [*lines, Text(hint, style="dim")]

@@ -59,21 +59,21 @@ class Diagnosis:
             row = self.closest
             largest = max(row.memory_gib, key=lambda part: row.memory_gib[part])
             lines.append(
-                f"closest: {row.name} needs {row.excess_gib:.1f} GiB less than its {row.peak_memory_gib:.1f} GiB "
-                f"to fit into {row.memory_limit_gib:.1f} GiB; largest part: {largest} {row.memory_gib[largest]:.1f} GiB"
+                f"closest: {row.name} needs {row.peak_memory_gib:.1f} GiB, {row.excess_gib:.1f} GiB more than the "
+                f"{row.memory_limit_gib:.1f} GiB available; largest part: {largest} {row.memory_gib[largest]:.1f} GiB"
             )
         if self.fixes:
-            lines.append("smallest change that makes it feasible, with an example:")
+            lines.append("smallest changes that make it feasible, each with an example:")
             lines += [
                 f"  {fix.change}: {fix.row.name}, {fix.row.peak_memory_gib:.1f} GiB, "
                 f"{fix.row.throughput_per_gpu:,.0f} tokens/s/GPU"
                 for fix in self.fixes
             ]
             if any(fix.tree for fix in self.fixes):
-                lines.append("  (tensors in host memory make a strategy tree: --json has it for simulate --tree)")
+                lines.append("  (offloaded tensors need a strategy tree; --json contains it, for simulate --tree)")
         else:
             lines.append(
-                "no single change that was searched (axes, framework, more GPUs, batch, sequence length) helps"
+                "no single change of axes, framework, number of GPUs, batch or sequence length makes it feasible"
             )
         return "\n".join(lines)
 

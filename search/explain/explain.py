@@ -23,15 +23,15 @@ from forerun.spaces.units import format_seconds
 
 MEANING: Mapping[str, str] = {
     "compute": "kernels of the forward and backward pass",
-    "recompute": "forward work done again in the backward pass",
+    "recompute": "forward work repeated in the backward pass",
     "tensor": "exposed tensor-parallel communication",
     "context": "exposed context-parallel communication",
     "expert": "exposed expert-parallel communication",
     "pipeline": "exposed sends between pipeline stages",
-    "bubble": "devices that wait for other stages",
+    "bubble": "idle time before other stages",
     "data": "exposed gradient reduction and parameter gather",
     "optimizer": "update of the parameters",
-    "host": "devices that wait for kernel launches",
+    "host": "idle time before kernel launches",
     "forward": "kernels of the forward pass, with waits for the host",
     "backward": "kernels of the backward pass, with waits for the host",
     "halo": "borders of pictures sent between parts",
@@ -56,6 +56,8 @@ MEANING: Mapping[str, str] = {
 
 NEGLIGIBLE = 0.002
 """Share of a step below which a difference is not worth a word."""
+LISTED = 0.01
+"""Share of a step from which on a part is listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,19 +166,16 @@ def why(rows: Sequence[Row[Any]]) -> str:
 
 
 def bound_by(row: Row[Any]) -> str:
-    """Return what takes most of a step, what else counts, and where memory stands."""
+    """Return the largest parts of a step, and the peak memory with its largest part."""
     shares = sorted(((value / row.step_time_s, part) for part, value in row.breakdown_s.items()), reverse=True)
-    (share, part), rest = shares[0], [(s, p) for s, p in shares[1:4] if s >= 0.01]
-    text = f"{row.name} is bound by {part}: {share:.0%} of a step of {format_seconds(row.step_time_s)}"
-    if rest:
-        text += ", before " + _join([f"{name} ({s:.0%})" for s, name in rest])
+    parts = ", ".join(f"{name} {share:.0%}" for share, name in shares[:4] if share >= LISTED)
     largest = max(row.memory_gib, key=lambda name: row.memory_gib[name])
-    verdict = "" if row.fits else ", which is too much"
-    stage = "" if row.facts is not None else f" (stage {row.peak_stage})"
+    verdict = "" if row.fits else " (does not fit)"
+    stage = "" if row.facts is not None else f" on stage {row.peak_stage}"
     risk = f" {row.risk_text}." if row.risk_text else ""
     return (
-        f"{text}. Its fullest device{stage} holds {row.peak_memory_gib:.1f} of "
-        f"{row.memory_limit_gib:.1f} GiB{verdict}, most of it {largest} ({row.memory_gib[largest]:.1f} GiB).{risk}"
+        f"{row.name}: step {format_seconds(row.step_time_s)} ({parts}). Peak memory {row.peak_memory_gib:.1f} of "
+        f"{row.memory_limit_gib:.1f} GiB{stage}{verdict}, mostly {largest} ({row.memory_gib[largest]:.1f} GiB).{risk}"
     )
 
 
@@ -194,20 +193,16 @@ def against(winner: Row[Any], other: Row[Any], *, name: str = "") -> str:
     if other.gpus != winner.gpus:
         times = other.step_time_s / winner.step_time_s
         text = (
-            f"{called} on {other.gpus} instead of {winner.gpus} GPUs takes {times:.2f} times as long and "
-            f"{abs(gap):.1%} {'more' if gap > 0 else 'less'} GPU time; in time on {winner.gpus} GPUs"
+            f"{called} on {other.gpus} instead of {winner.gpus} GPUs has a step {times:.2f} times as long and takes "
+            f"{abs(gap):.1%} {'more' if gap > 0 else 'less'} GPU time (scaled to {winner.gpus} GPUs)"
         )
     elif abs(gap) < 0.0005:
         text = f"{called} is as fast"
     else:
         text = f"{called} is {abs(gap):.1%} {'slower' if gap > 0 else 'faster'}"
-    losses = _join([f"{format_seconds(s)} to {part}" for s, part in lost])
-    gains = _join([f"{format_seconds(s)} of {part}" for s, part in won])
-    join = " it" if other.gpus != winner.gpus else ": it"
-    if losses and gains:
-        return f"{text}{join} loses {losses}, and saves {gains}."
-    if losses or gains:
-        return f"{text}{join} {'loses ' + losses if losses else 'saves ' + gains}."
+    parts = [f"{part} +{format_seconds(s)}" for s, part in lost] + [f"{part} -{format_seconds(s)}" for s, part in won]
+    if parts:
+        return f"{text}: {', '.join(parts)}."
     return f"{text}; no part differs by more than {NEGLIGIBLE:.1%} of a step."
 
 
@@ -218,8 +213,3 @@ def trust(one: Row[Any], other: Row[Any]) -> str:
     if one.facts is not None or one.interval_level not in (None, LEVEL) or one.gpus != other.gpus or gap < 0.0005:
         return ""
     return f" At a predicted gap of {gap:.1%}, measured order agreed {order_holds(gap):.0%} of the time."
-
-
-def _join(items: Sequence[str]) -> str:
-    """Return "a, b and c"."""
-    return " and ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))

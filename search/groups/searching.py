@@ -70,7 +70,7 @@ def search_groups(
     best, fitting = _ideas(setting, rows.values()), sum(row.fits for row in rows.values())
     if not best:
         raise InfeasibleError(_nothing(setting))
-    counts = {"memory": len(rows) - fitting, "not looked at": space.size - looked}
+    counts = {"memory": len(rows) - fitting, "not evaluated": space.size - looked}
     rejected = {reason: count for reason, count in counts.items() if count}
     found = Found(
         rows=best,

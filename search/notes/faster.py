@@ -20,5 +20,5 @@ def faster_note(context: Context, first: Row, fastest: Row | None) -> tuple[str,
     reasons = list(against(context, fastest.strategy, first.strategy))
     if fastest.oom_risk > max(first.oom_risk, RISKY):
         reasons.insert(0, f"{fastest.oom_risk:.0%} OOM risk")
-    why = f"; ranked lower for {', '.join(reasons)}" if reasons else ""
+    why = f"; ranked lower because of {', '.join(reasons)}" if reasons else ""
     return (f"{fastest.name} on {fastest.gpus} GPUs: {gain:+.1%} predicted throughput{why}",)

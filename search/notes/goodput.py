@@ -26,13 +26,13 @@ def goodput_note(row: Row[Any]) -> tuple[str, ...]:
         for name in ("recovery", "lost_work", "checkpoints", "waiting_for_nodes")
         if found[name] >= 0.0005
     )
-    days = f"; {found['train_days']:,.1f} days in place of {row.train_days:,.1f}" if row.train_days is not None else ""
+    days = f"; {found['train_days']:,.1f} days instead of {row.train_days:,.1f}" if row.train_days is not None else ""
     usd = f", {found['train_cost_usd']:,.0f} USD" if "train_cost_usd" in found else ""
     between = found.get("between_failures_s")
-    failures = "no failure" if between is None else f"a failure every {format_seconds(between)}"
+    failures = "no failure" if between is None else f"one failure per {format_seconds(between)}"
     return (
-        f"goodput on {row.gpus:,} GPUs: {found['effective_time']:.1%} of the time trains ({lost}); {failures}, "
-        f"a checkpoint of {found['checkpoint_write_s']:.1f} s every "
+        f"goodput on {row.gpus:,} GPUs: {found['effective_time']:.1%} of the time ({lost}); {failures}, "
+        f"one checkpoint of {found['checkpoint_write_s']:.1f} s per "
         f"{format_seconds(found['checkpoint_interval_s'])}{days}{usd}",
     )
 

@@ -22,8 +22,8 @@ def paying(rows: Sequence[Row]) -> str:
         gained = (best[above] - best[below]) / (above - below)
         if gained < PAYS * each:
             return (
-                f"beyond {last:,} GPUs another one pays less than half: from {below:,} to {above:,} each brings "
-                f"{gained / each:.0%} of what it brings on {counts[0]:,}"
+                f"beyond {last:,} GPUs the gain per GPU is below half: from {below:,} to {above:,} each one adds "
+                f"{gained / each:.0%} of the throughput per GPU on {counts[0]:,}"
             )
         last = above
-    return f"GPUs pay up to the largest number searched ({last:,})"
+    return f"GPUs still add over half of their share of throughput at the largest number searched ({last:,})"

@@ -48,13 +48,13 @@ def checked_note(context: Context, row: Row) -> tuple[str, ...]:
     alike = entry_of(device, framework, experts)
     if alike is not None:
         known = (
-            f"checked on {_runs(alike)} of {kind} on {device} with {framework}{_error(alike)}{_far(alike, row.gpus)}"
+            f"validated on {_runs(alike)} of {kind} on {device} with {framework}{_error(alike)}{_far(alike, row.gpus)}"
         )
         return (f"{known}; {interval_text(context, row)}",)
     same_device = entry_of(device, None, experts)
     if same_device is not None:
         others = f"{_runs(same_device)} of {kind} there with other frameworks{_error(same_device)}"
-        known = f"not checked with {framework} on {device}; {others}{_far(same_device, row.gpus)}"
+        known = f"not validated with {framework} on {device}; {others}{_far(same_device, row.gpus)}"
         return (f"{known}; {interval_text(context, row)}",)
     others_there = entry_of(device, None)
     known = (
@@ -74,7 +74,7 @@ def interval_text(context: Context, row: Row) -> str:
     parts = {part: np.array([seconds]) for part, seconds in row.breakdown_s.items()}
     sure = certainty_of(context, np.array([row.gpus]), busy_share(parts))
     low, high = sure.low[0], sure.high[0]
-    return f"4 of 5 measured steps are expected at {low:.2f} to {high:.2f} times the predicted one"
+    return f"80% of measured steps are expected within {low:.2f} to {high:.2f} times the prediction"
 
 
 def _runs(entry: Mapping[str, Any]) -> str:
@@ -86,7 +86,7 @@ def _error(entry: Mapping[str, Any]) -> str:
     median, bias = entry["median_pct"], entry["bias_pct"]
     if abs(bias) < LEANING * median:
         return f", median error {median:.1f}%"
-    return f", median error {median:.1f}% (predicted too {'fast' if bias < 0 else 'slow'} by {abs(bias):.1f}%)"
+    return f", median error {median:.1f}%, bias {bias:+.1f}% (predicted too {'fast' if bias < 0 else 'slow'})"
 
 
 def _far(entry: Mapping[str, Any], gpus: int) -> str:

@@ -46,7 +46,7 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class RolloutPlacement:
     """One way to share the GPUs. ``step_time_s`` is ``generate_s + forward_s + train_s + weights_s`` where trainer and
     engines are ``together``, else the longer of generation and the rest, and ``weights_s``. ``row``: the trainer's."""
 
@@ -75,7 +75,7 @@ class Placement:
         return 1 - used / ((self.rollout_gpus + self.train_gpus) * self.step_time_s)
 
 
-def place(request: Request, rollout: Rollout) -> tuple[Placement, ...]:
+def place(request: Request, rollout: Rollout) -> tuple[RolloutPlacement, ...]:
     """Return all placements on the GPUs of a request, fastest first; the trainer of each has its best strategy.
 
     Raises:
@@ -121,11 +121,11 @@ def _trainer(setting: Setting, count: int) -> Row:
     return search_request(request).rows[0]
 
 
-def _placement(context: Context, rollout: Rollout, row: Row, gpus: int) -> Placement:
+def _placement(context: Context, rollout: Rollout, row: Row, gpus: int) -> RolloutPlacement:
     together = row.gpus == gpus
     engines = gpus if together else gpus - row.gpus
     generated = context.workload.global_batch * rollout.response
-    return Placement(
+    return RolloutPlacement(
         together=together,
         train_gpus=row.gpus,
         rollout_gpus=engines,

@@ -126,7 +126,7 @@ class _Run:
             while not (stopped := self._stopped()):
                 batch = self.sampler.ask(min(BATCH, self.limits.evaluations - self.scored))
                 if not batch:
-                    stopped = "the sampler has nothing more to ask"
+                    stopped = "the sampler has no more proposals"
                     break
                 self._look([strategy for strategy in batch if strategy is not None])
                 self.asked += len(batch)

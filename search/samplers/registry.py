@@ -110,7 +110,7 @@ def sampler_named(exploring: Exploring, space: StagedSpace, objectives: int = 1)
         name, why = suited(space, objectives)
     elif name == "exhaustive" and space.size > 100 * ENUMERABLE:
         raise RequestError(
-            f"{format_whole(space.size)} candidates cannot all be looked at; restrict axes with --set, or use "
+            f"{format_whole(space.size)} candidates are too many to enumerate; restrict axes with --set, or use "
             "--sampler local"
         )
     return SAMPLERS[name](exploring.seed, exploring.storage), why
@@ -122,10 +122,10 @@ def suited(space: StagedSpace, objectives: int = 1) -> tuple[str, str]:
     if space.size <= ENUMERABLE:
         return "exhaustive", f"{size} can all be looked at"
     if objectives > 1:
-        return "nsga2", f"{size} cannot all be looked at, and {objectives} objectives ask for a front"
+        return "nsga2", f"{size} are too many to enumerate, and {objectives} objectives need a front"
     if (space.reach or space.recompute or space.halves) and any(pp > 1 for pp in space.flat.choices["pp"]):
-        return "local", f"{size} cannot all be looked at, and stages can be planned alone"
-    return "local", f"{size} cannot all be looked at, and axes have an order to step along"
+        return "local", f"{size} are too many to enumerate, and stages can be planned one by one"
+    return "local", f"{size} are too many to enumerate, and axes are ordered"
 
 
 def suited_to_flat(space: StrategySpace) -> tuple[str, str]:
@@ -133,4 +133,4 @@ def suited_to_flat(space: StrategySpace) -> tuple[str, str]:
     size = f"{format_whole(space.size)} candidates"
     if space.size <= FLAT_ENUMERABLE:
         return "exhaustive", f"all of {size} can be enumerated"
-    return "local", f"{size} cannot all be enumerated"
+    return "local", f"{size} are too many to enumerate"

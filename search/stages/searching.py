@@ -156,8 +156,8 @@ def _counts(space: StagedSpace, starts: Starts, found: Exploration) -> SpaceCoun
     fitting = sum(evaluation is not None and evaluation.fits for evaluation in beyond.values())
     rejected = dict(starts.piece.rejected)
     rejected["memory"] = rejected.get("memory", 0) + len(beyond) - illegal - fitting
-    rejected["not dealt"] = illegal
-    rejected["not looked at"] = space.size - starts.piece.enumerated - len(beyond)
+    rejected["layers per stage"] = illegal
+    rejected["not evaluated"] = space.size - starts.piece.enumerated - len(beyond)
     return SpaceCounts(
         size=space.size,
         legal=starts.piece.legal + len(beyond) - illegal,
@@ -181,8 +181,8 @@ def _notes(name: str, reason: str, space: StagedSpace, starts: Starts, found: Ex
         pairs = [(float(before), after) for before, after in zip(flat.keys[:, 0], best.keys[0], strict=True)]
         gain = next((before / after - 1 for before, after in pairs if before != after), 0.0)
         notes.append(
-            f"stages that differ gain {gain:.2%} over the best of the {starts.piece.legal:,} flat strategies"
+            f"uneven stages gain {gain:.2%} over the best of the {starts.piece.legal:,} flat strategies"
             if gain > 0
-            else f"no stages that differ were found to better the best of the {starts.piece.legal:,} flat strategies"
+            else f"no uneven stages are better than the best of the {starts.piece.legal:,} flat strategies"
         )
     return notes

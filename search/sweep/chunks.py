@@ -56,7 +56,7 @@ class SearchPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class CompleteSearch:
     """A search all of whose parts are there; ``found`` is them together, ``setting`` what its request means."""
 
     of: SweepSearch
@@ -64,7 +64,7 @@ class Ending:
     found: SliceResult
 
 
-Item = SweepSearch | SearchPart | Ending
+Item = SweepSearch | SearchPart | CompleteSearch
 Search = Callable[[ChunkTimes, SweepSearch], "Record | Begun"]
 
 
@@ -73,7 +73,7 @@ def do(common: tuple[ChunkTimes, Search], item: Item) -> "Record | Begun | Slice
     chunk_times, search = common
     if isinstance(item, SearchPart):
         return search_slice(item.problem, item.low, item.high)
-    if isinstance(item, Ending):
+    if isinstance(item, CompleteSearch):
         return recorded(lambda: leaderboard_of(item.setting, item.found))
     return search(chunk_times, item)
 

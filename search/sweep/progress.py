@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from forerun.search.api import problem_of
 from forerun.search.flat.exhaustive import Problem, SliceResult, bounded
 from forerun.search.request.request import Setting, resolve
-from forerun.search.sweep.chunks import Begun, ChunkTimes, Ending, Item, SearchPart
+from forerun.search.sweep.chunks import Begun, ChunkTimes, CompleteSearch, Item, SearchPart
 from forerun.search.sweep.journal import Record
 from forerun.search.sweep.piece_json import piece_from_json, piece_to_json
 from forerun.search.sweep.plan import SweepSearch
@@ -62,7 +62,7 @@ class Agenda(Iterator[Item]):
         self._chunk_times, self._workers = chunk_times, workers
         self._in_parts: dict[str, SearchInParts] = {}
         self._parts: deque[tuple[str, Iterator[SearchPart]]] = deque()
-        self._endings: deque[Ending] = deque()
+        self._endings: deque[CompleteSearch] = deque()
 
     def __next__(self) -> Item:
         if self._endings:
@@ -134,7 +134,7 @@ class Agenda(Iterator[Item]):
     def _end_if_whole(self, piece: SweepSearch) -> None:
         running = self._in_parts[piece.key]
         if running.found.enumerated == running.problem.space.size:
-            self._endings.append(Ending(of=piece, setting=running.setting, found=running.found))
+            self._endings.append(CompleteSearch(of=piece, setting=running.setting, found=running.found))
 
 
 def part_record(piece: SweepSearch, span: Span, size: int, found: SliceResult, seconds: float) -> Record:

@@ -180,6 +180,8 @@ class FrameworkProfile:
     backward (Megatron-LM, tensor_parallel/layers.py)."""
     workspace_bytes: float = 0.0
     """Scratch memory of matrix libraries that comes from the allocator."""
+    optimizer: str = "adam"
+    """"adam", or "muon": matrices of layers by orthogonalised momentum, all else by Adam."""
     optimizer_on_host: bool = False
     """Optimizer states lie in the memory of the host, which updates them (where they fit there)."""
     activations_on_host: bool = False

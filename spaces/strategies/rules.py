@@ -349,8 +349,8 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
-        code="same as another",
-        meaning="another candidate is the same training",
+        code="duplicate",
+        meaning="redundant: another candidate is the same training",
         axes=(*_DP, "zero", "shard", "sp", "placement"),
         illegal=_inactive,
         message=lambda v, x: (

@@ -67,7 +67,7 @@ def test_tables_show_intervals_and_ties(calibration: Path, capsys: pytest.Captur
     assert code == 0
     assert "90% range" in out
     assert "2=" in out
-    assert "cannot be told apart" in out
+    assert "not significantly slower than a better rank" in " ".join(out.split())
     strategy = ["--strategy", "dp8 mbs1 zero1"]
     assert main([*f"simulate llama3-8b {TRAINING} --calibration {calibration}".split(), *strategy]) == 0
     assert "90% of measured steps" in capsys.readouterr().out

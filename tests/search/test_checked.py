@@ -47,13 +47,13 @@ def test_the_nearest_runs_are_named() -> None:
     assert exact is not None
     (note,) = checked_note(context("llama3-8b", "dgx-a100-80", "megatron-lm"), row())
     assert note.startswith(
-        f"checked on {exact['rows']:,} measured runs of dense models on a100-sxm4-80 with megatron-lm"
+        f"validated on {exact['rows']:,} measured runs of dense models on a100-sxm4-80 with megatron-lm"
     )
     assert f"median error {exact['median_pct']:.1f}%" in note
-    assert re.search(r"; 4 of 5 measured steps are expected at 0\.\d\d to 1\.\d\d times the predicted one$", note)
+    assert re.search(r"; 80% of measured steps are expected within 0\.\d\d to 1\.\d\d times the prediction$", note)
 
     (note,) = checked_note(context("llama3-8b", "dgx-a100-80", "generic"), row())
-    assert note.startswith("not checked with generic on a100-sxm4-80; ")
+    assert note.startswith("not validated with generic on a100-sxm4-80; ")
     (note,) = checked_note(context("mixtral-8x7b", "dgx-a100-80", "generic"), row())
     assert note.startswith("no measured run of models with experts on a100-sxm4-80 (")
     (note,) = checked_note(context("llama3-8b", "mi300x-platform", "generic"), row())

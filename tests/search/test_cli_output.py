@@ -75,7 +75,7 @@ def test_board_shows_what_an_engineer_asks(capsys: pytest.CaptureFixture[str]) -
     assert f"{first['tokens_per_s_per_gpu']:,.0f}" in text
     assert f"{first['mfu']:.1%}" in text
     assert f"{first['peak_memory_gib']:.1f}" in text
-    assert "is bound by" in text and "The runner-up" in text
+    assert "Peak memory " in text and "The runner-up" in text
     assert "defaults used: precision bf16; framework megatron-lm" in text
     for reason, count in document["space"]["rejected"].items():
         assert f"{reason} {count:,}" in text

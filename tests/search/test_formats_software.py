@@ -161,4 +161,4 @@ def test_a_baseline_is_predicted_with_its_own_switches(tmp_path: Path) -> None:
     assert baseline.switches["optimizer-offload"] == "on"
     assert set(baseline.unmodelled) == {"--fp8-param-gather"}
     assert any("overlap-grad-reduce=off (on)" in note for note in baseline.notes)
-    assert any("(--overlap-grad-reduce) would make your run" in note for note in baseline.notes)
+    assert any("(--overlap-grad-reduce) speeds your run up" in note for note in baseline.notes)

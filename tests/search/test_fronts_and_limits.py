@@ -67,7 +67,7 @@ def test_the_front_of_throughput_and_gpus_is_the_best_of_every_number_that_pays(
         if row.gpus in alone:
             assert row.strategy == alone[row.gpus].strategy
     assert sorted((row.gpus for row in board.rows), reverse=True) == [row.gpus for row in board.rows]
-    assert any(note.startswith("strategies of the front: ") for note in board.notes)
+    assert any(note.startswith("Pareto front: ") for note in board.notes)
 
 
 def test_gpus_pay_until_they_bring_less_than_half() -> None:
@@ -77,8 +77,8 @@ def test_gpus_pay_until_they_bring_less_than_half() -> None:
     speed = {8: 80.0, 16: 150.0, 32: 250.0, 64: 300.0}
     rows = [replace(row, gpus=gpus, throughput=rate) for gpus, rate in speed.items()]
 
-    assert paying(rows).startswith("beyond 32 GPUs another one pays less than half: from 32 to 64 each brings 16%")
-    assert paying(rows[:3]) == "GPUs pay up to the largest number searched (32)"
+    assert paying(rows).startswith("beyond 32 GPUs the gain per GPU is below half: from 32 to 64 each one adds 16%")
+    assert paying(rows[:3]).endswith("at the largest number searched (32)")
     assert paying(rows[:1]) == ""
 
 
@@ -131,7 +131,7 @@ def test_what_cannot_be_in_time_is_one_document_too(capsys: pytest.CaptureFixtur
 def test_runs_to_measure_help_with_one_objective(capsys: pytest.CaptureFixture[str]) -> None:
     words = "search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64 --seq-len 4096 --measure-next 2"
     assert main([*words.split(), "--objective", "throughput,gpus"]) == 2
-    assert "one objective" in capsys.readouterr().err
+    assert "a single objective" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_too_few_gpus() -> None:
     assert error.exit_code == 3
     assert diagnosis.blockers[0] == ("memory", diagnosis.legal)
     assert diagnosis.closest is not None and not diagnosis.closest.fits
-    assert f"needs {diagnosis.closest.excess_gib:.1f} GiB less" in str(error)
+    assert f"{diagnosis.closest.excess_gib:.1f} GiB more than the" in str(error)
     more = next(fix for fix in diagnosis.fixes if "more GPUs" in fix.change)
     assert more.row.fits
     assert search("llama3-70b", gpus=more.row.gpus, **TRAINING).rows[0] is not None
@@ -57,7 +57,7 @@ def test_optimizer_states_may_lie_in_host_memory(framework: str) -> None:
     strategies = legal_tree(context, resolve_tree(parse_tree(fix.tree), model_layers(context.model)))
     scores = simulate_tree(context, strategies).scores
     assert float(scores.step_time_s[0]) == pytest.approx(fix.row.step_time_s, rel=1e-12)
-    assert "--json has it" in str(error)
+    assert "--json contains it" in str(error)
     assert [change.get("tree") for change in error.document["infeasible"]["changes"]].count(fix.tree) == 1
 
     hosts = {**context.cluster.host, "memory_bytes": 1e9}

@@ -108,8 +108,8 @@ def test_bad_requests_end_with_the_fix(more: str, reason: str, capsys: pytest.Ca
 def test_tables_name_the_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SEARCH.split(), "--measure-next", "2"]) == 0
     out = capsys.readouterr().out
-    assert "worth measuring to choose the best" in " ".join(out.split())
-    assert "less to lose" in out
+    assert "runs to measure to choose the best" in " ".join(out.split())
+    assert "less regret" in out
 
 
 ROW = {

@@ -86,7 +86,7 @@ def test_one_strategy_is_judged_by_the_risk_at_both_levels(capsys: pytest.Captur
     assert not event_scores(bounded.context, table_of([tight.strategy])).fits[0]
     command = ["simulate", "llama3-70b", *COMMAND.split()[2:4], *COMMAND.split()[6:], "--strategy", tight.name]
     assert main(command) == 0
-    assert f"{tight.oom_risk:.0%} of the measured runs" in " ".join(capsys.readouterr().out.split())
+    assert f"OOM risk {tight.oom_risk:.0%}, from measured runs" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_command_says_what_risk_is_left(capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,7 +130,7 @@ def test_the_order_counts_what_a_failed_start_costs() -> None:
 
     assert fastest.oom_risk > 2 * board.rows[0].oom_risk and 0.005 < gain < 0.05
     (note,) = [note for note in board.advice if "predicted throughput" in note]
-    assert note.startswith(f"{fastest.name} on 8 GPUs: {gain:+.1%} predicted throughput; ranked lower for ")
+    assert note.startswith(f"{fastest.name} on 8 GPUs: {gain:+.1%} predicted throughput; ranked lower because of ")
     assert f"{fastest.oom_risk:.0%} OOM risk" in note
 
 

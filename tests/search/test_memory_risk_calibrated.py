@@ -112,7 +112,7 @@ def test_marks_say_what_the_risk_says(calibration: str, capsys: pytest.CaptureFi
     words = "simulate llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 2048".split()
     assert main([*words, "--strategy", risky.name, "--calibration", calibration]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert f"{risky.oom_risk:.0%} is the calibrated probability that it runs out of memory" in text
+    assert f"OOM risk {risky.oom_risk:.0%}, by the calibration" in text
 
 
 def test_the_safe_row_that_is_named_is_safe_by_the_calibration(calibration: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from forerun.search import search
 from forerun.search.cli import main
 from forerun.search.request.request import Request
-from forerun.search.rollout import Placement, Rollout, place
+from forerun.search.rollout import Rollout, RolloutPlacement, place
 from forerun.spaces.errors import RequestError
 
 REQUEST = Request(
@@ -23,7 +23,7 @@ REQUEST = Request(
 
 
 @cache
-def placed(rate: float = 2000.0, response: float = 1000.0, forwards: int = 1) -> tuple[Placement, ...]:
+def placed(rate: float = 2000.0, response: float = 1000.0, forwards: int = 1) -> tuple[RolloutPlacement, ...]:
     return place(REQUEST, Rollout(tokens_per_s=rate, response=response, forwards=forwards))
 
 

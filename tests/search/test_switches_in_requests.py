@@ -86,7 +86,7 @@ def test_show_lists_switches_with_settings_and_flags() -> None:
 
 def test_switches_that_would_help_are_proposed_with_their_flags() -> None:
     request = Request(**MIXTURE, overrides=ONE, switches={"dispatcher": "alltoall"})
-    (note,) = [text for text in search_request(request).advice if "switches that would speed" in text]
+    (note,) = [text for text in search_request(request).advice if "switches that speed up row 1" in text]
     assert "moe-overlap +" in note and "--overlap-moe-expert-parallel-comm" in note
     assert "dispatcher" not in note, "the user chose it"
     assert "bf16-grads" not in note, "it trains otherwise"

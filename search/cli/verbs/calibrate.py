@@ -23,8 +23,8 @@ examples:
   forerun calibrate all.csv --where framework=nanotron --where device=h100-sxm --out ours.yaml
 
 Runs are rows as `forerun validate` reads them (docs/measured-runs.md), of one device and one framework. Constants that
-the runs do not determine stay as the catalogue has them, and it is said why. Ten runs are a good start: ask
-`forerun search --measure-next 10` for them."""
+the runs do not determine keep their catalogue values; the output says why. Ten runs are a good start:
+`forerun search --measure-next 10` proposes them."""
 
 MOST_SHOWN = 8
 """Runs that disagree with the others, and reasons for skipped rows, that are listed."""
@@ -33,17 +33,19 @@ MOST_SHOWN = 8
 def add_arguments(parser: Parser) -> None:
     """Add the flags of the verb."""
     parser.add_argument("files", nargs="*", type=Path, metavar="RUNS.csv", help="tables of measured runs")
-    parser.add_argument("--out", required=True, type=Path, metavar="FILE.yaml", help="where the constants go")
+    parser.add_argument("--out", required=True, type=Path, metavar="FILE.yaml", help="calibration to write")
+    parser.add_argument("--append", action="store_true", help="add the runs to those in --out, and fit all of them")
     parser.add_argument(
-        "--append", action="store_true", help="add to the runs that --out holds, and fit all of them again"
+        "--where",
+        action="append",
+        default=[],
+        metavar="COLUMN=VALUE",
+        help="only rows with this value; may be repeated",
     )
     parser.add_argument(
-        "--where", action="append", default=[], metavar="COLUMN=VALUE", help="only rows that say this; may be repeated"
+        "--profile", type=Path, metavar="FILE", help="fit on top of a profile of the machine (`forerun profile`)"
     )
-    parser.add_argument(
-        "--profile", type=Path, metavar="FILE", help="fit on top of what `forerun profile` measured of the machine"
-    )
-    parser.add_argument("--force", action="store_true", help="write over a calibration that is there, without its runs")
+    parser.add_argument("--force", action="store_true", help="replace an existing calibration and its runs")
     add_json(parser)
 
 

@@ -15,12 +15,12 @@ where to put it:
   zsh   in ~/.zshrc, after compinit: source <(forerun completion zsh)
   fish  forerun completion fish > ~/.config/fish/completions/forerun.fish
 
-The script holds the verbs, flags and catalogue names of this forerun; write it again after an update."""
+The script contains the verbs, flags and catalogue names of this version; generate it again after an update."""
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the shell."""
-    parser.add_argument("shell", choices=SHELLS, metavar="|".join(SHELLS), help="the shell that is to complete")
+    parser.add_argument("shell", choices=SHELLS, metavar="|".join(SHELLS), help="name of the shell")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -16,15 +16,14 @@ MOST_PASSES = 20_000
 """Forward and backward passes of a step that is drawn: about a second."""
 
 EPILOG = """\
-example:
+examples:
   forerun explain llama3-70b --cluster dgx-h100 --global-batch 1024 --seq-len 8192 \\
       --strategy "tp4 pp4 dp32 mbs1 zero1 sp"
   forerun explain resnet50 --cluster abci-v100 --global-batch 64/gpu --strategy "data16 filter4"
 
 Shows where the time and the memory go: by part, by operator with its share of peak and what bounds it (tensor cores,
-memory, or the launch of its kernels), by stage and as a timeline. Predicts every strategy that differs in one axis;
-what must follow (dp from the number of GPUs, the schedule from vpp, the split from the stages) is named with the
-change."""
+memory, or the launch of its kernels), by stage and as a timeline. Predicts every strategy that differs in one axis,
+and lists what changes with it (dp with the number of GPUs, the schedule with vpp, the split with the stages)."""
 
 
 def add_arguments(parser: Parser) -> None:

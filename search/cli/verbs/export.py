@@ -14,8 +14,8 @@ examples:
   forerun export run --format all --out launch
 
 Formats: megatron-lm, megatron-bridge, torchtitan (main), torchtitan-0.3, torchtitan-toml (up to 0.2.2), deepspeed,
-accelerate-fsdp, accelerate-megatron, nanotron, forerun; all writes each that can express the strategy to a folder of
-its own and says why the others cannot. Files: the configuration, launch.sh (torchrun) and slurm.sbatch."""
+accelerate-fsdp, accelerate-megatron, nanotron, forerun. `all` writes a folder for every format that can express the
+strategy, and says why the others cannot. Files: the configuration, launch.sh (torchrun) and slurm.sbatch."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -24,7 +24,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--rank", type=whole, default=1, metavar="K", help="row of the leaderboard (default 1)")
     parser.add_argument("--format", required=True, metavar="F", help="name of a format, or all")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder to write to")
-    parser.add_argument("--force", action="store_true", help="let --out overwrite files of a folder that is not empty")
+    parser.add_argument("--force", action="store_true", help="let --out overwrite existing files")
     add_json(parser)
 
 

@@ -25,8 +25,8 @@ examples:
 
 Reads Megatron-LM scripts, argument lists and logs, Megatron-Bridge and NeMo YAML, torchtitan TOML and Python, DeepSpeed
 JSON, accelerate and nanotron YAML, strategy files of SimuMax, Calculon and Galvatron, and forerun's own. Nothing is run
-or evaluated. Switches of the software are read; settings that change speed or memory and are not modelled, harmless
-ones and unknown ones are listed apart."""
+or evaluated. Switches of the software are read. Settings that are not modelled although they change speed or memory,
+harmless settings and unknown ones are listed separately."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -35,7 +35,7 @@ def add_arguments(parser: Parser) -> None:
         "files", type=Path, nargs="+", metavar="FILE", help="a configuration, launch scripts beside it, or their folder"
     )
     parser.add_argument("--format", metavar="F", help="name of the format (default: by the file's contents)")
-    parser.add_argument("--gpus", type=whole, metavar="N", help="number of GPUs, where no file says it")
+    parser.add_argument("--gpus", type=whole, metavar="N", help="number of GPUs, where no file states it")
     parser.add_argument("--entry", metavar="NAME", help="function of a Python file that has several configurations")
     parser.add_argument(
         "--set-var", action="append", default=[], metavar="NAME=VALUE", help="a variable of the script's environment"

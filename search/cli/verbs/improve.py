@@ -18,9 +18,9 @@ examples:
   forerun improve bert-large --cluster aws-p3dn --gpus 16 --batch 8 --seq-len 384 --precision fp16
   forerun improve --traces traces/ --out plan.yaml
 
-Searches the buckets that gradients travel in, their pieces, and which operators to compute in one kernel, exactly and
-in seconds; with --memory also what to recompute or how often to accumulate. Then asks what a faster link, faster
-kernels, no stragglers or another strategy would bring. The plan file carries the best configuration."""
+Searches gradient buckets, how they are split, and which operators to fuse: exactly, in seconds; with --memory also
+recompute and gradient accumulation. Then predicts the gain of a faster link, faster kernels, no stragglers or another
+strategy. The plan file contains the best configuration."""
 
 OF_MODELS = (
     "cluster",
@@ -40,24 +40,26 @@ OF_MODELS = (
 def add_arguments(parser: Parser) -> None:
     """Add the flags of the verb."""
     parser.add_argument("model", nargs="?", metavar="MODEL", help="model of the catalogue, or file")
-    parser.add_argument("--traces", nargs="+", type=Path, metavar="TRACES", help="improve a run instead (see replay)")
+    parser.add_argument(
+        "--traces", nargs="+", type=Path, metavar="TRACES", help="improve a traced run instead (see replay)"
+    )
     group = parser.add_argument_group("training of a model")
     group.add_argument("--cluster", metavar="CLUSTER", help="catalogue name or YAML file (`forerun list clusters`)")
     group.add_argument("--gpus", type=whole, metavar="N", help="devices that exchange gradients")
     group.add_argument("--batch", type=whole, metavar="B", help="samples or sequences per device and step")
-    group.add_argument("--seq-len", type=whole, metavar="S", help="tokens per sequence, of transformers")
+    group.add_argument("--seq-len", type=whole, metavar="S", help="tokens per sequence, for transformers")
     group.add_argument("--precision", metavar="P", help="fp32, tf32, fp16, bf16: what the device has")
     group.add_argument("--framework", metavar="F", help="profile of the training software")
-    group.add_argument("--strategy", metavar="TEXT", help='of transformers; default "dpN mbsB"')
-    group.add_argument("--servers", metavar="RATE", help="gradients go through servers, at this rate per direction")
-    group.add_argument("--profile", metavar="FILE", help="of transformers: what `forerun profile` measured")
-    group.add_argument("--calibration", metavar="FILE", help="of transformers: what `forerun calibrate` fitted")
+    group.add_argument("--strategy", metavar="TEXT", help='for transformers; default "dpN mbsB"')
+    group.add_argument("--servers", metavar="RATE", help="parameter servers with this rate per direction")
+    group.add_argument("--profile", metavar="FILE", help="for transformers: as `forerun profile` wrote it")
+    group.add_argument("--calibration", metavar="FILE", help="for transformers: as `forerun calibrate` wrote it")
     parser.add_argument(
-        "--buckets", metavar="RULE", help="whose default buckets: ddp, horovod (default: the framework's)"
+        "--buckets", metavar="RULE", help="default buckets of ddp or horovod (default: of the framework)"
     )
-    parser.add_argument("--memory", metavar="SIZE", help="memory of a device that the step must fit into, as 16GiB")
+    parser.add_argument("--memory", metavar="SIZE", help="memory limit of a device, like 16GiB")
     parser.add_argument("--fused", type=Path, metavar="FILE", help="measured costs of fused operators (YAML)")
-    parser.add_argument("--no-fuse", action="store_true", help="leave operators as they are")
+    parser.add_argument("--no-fuse", action="store_true", help="do not fuse operators")
     parser.add_argument(
         "--out", action=OutputFile, metavar="FILE", help="write the best configuration (.yaml or .json)"
     )

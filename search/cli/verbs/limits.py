@@ -12,16 +12,20 @@ examples:
   forerun limits cosmoflow-256 --cluster abci-v100 --gpus 4..256 --global-batch 64 --framework chainermn --json
   forerun limits vgg16 --cluster dgx-a100-80 --gpus 1..256 --global-batch 64/gpu --report vgg16.html
 
-For operator graphs (`forerun list models`: those with an input shape). Useful GPUs: the
-largest number whose last step still brings half of what its devices should; < marks it in the curves."""
+For operator graphs (models with an input shape in `forerun list models`). Useful GPUs, marked < in the curves: the
+largest number whose last increase gained at least half of its ideal speed-up."""
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of the verb."""
     add_training(parser)
-    parser.add_argument("--gpus", required=True, metavar="LO..HI", help="numbers of GPUs to look at")
+    parser.add_argument("--gpus", required=True, metavar="LO..HI", help="numbers of GPUs to evaluate")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="mode=CHOICES", help="only these, like mode=data,filter"
+        "--set",
+        action="append",
+        default=[],
+        metavar="mode=CHOICES",
+        help="only these kinds of split, like mode=data,filter",
     )
     parser.add_argument(
         "--report", action=OutputFile, metavar="FILE", help="write the curves as one HTML page that opens offline"

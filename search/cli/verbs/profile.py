@@ -28,7 +28,7 @@ examples:
   forerun search llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 --profile h100.yaml
 
 Every distinct operator of the strategies is timed once (forward, data gradient, weight gradient), slowest first; under
-torchrun also collectives between its ranks. A killed run goes on where it was. Needs torch (pip install
+torchrun also collectives between its ranks. A killed run continues where it stopped. Needs torch (pip install
 "forerun[profile]"); reading --nccl-tests alone does not."""
 
 REPEAT = 20
@@ -40,29 +40,31 @@ def add_arguments(parser: Parser) -> None:
     add_training(parser, learned=False)
     what = parser.add_argument_group("what to measure")
     what.add_argument("--gpus", metavar="N|LO..HI", help="operators of all legal strategies on that many GPUs")
-    what.add_argument("--set", action="append", default=[], metavar="AXIS=CHOICES", help="of those with these choices")
     what.add_argument(
-        "--strategy", action="append", default=[], metavar="TEXT", help="of this strategy; may be repeated"
+        "--set", action="append", default=[], metavar="AXIS=CHOICES", help="restrict these strategies, like tp=1,2"
     )
-    what.add_argument("--only", choices=("operators", "collectives"), help="leave the others out")
-    what.add_argument("--collective-bytes", metavar="LO..HI", default="1KiB..1GiB", help="sizes (1KiB..1GiB)")
+    what.add_argument(
+        "--strategy", action="append", default=[], metavar="TEXT", help="operators of this strategy; may be repeated"
+    )
+    what.add_argument("--only", choices=("operators", "collectives"), help="measure only these")
+    what.add_argument("--collective-bytes", metavar="LO..HI", default="1KiB..1GiB", help="message sizes (1KiB..1GiB)")
     what.add_argument(
         "--nccl-tests", action="append", default=[], type=Path, metavar="FILE", help="output of nccl-tests (text, JSON)"
     )
     how = parser.add_argument_group("how")
     how.add_argument("--device", metavar="D", default="auto", help="cpu, cuda or auto (default)")
-    how.add_argument("--repeat", type=whole, default=REPEAT, metavar="N", help=f"readings each ({REPEAT})")
-    how.add_argument("--seconds", type=positive, metavar="S", help="stop after that; the slowest come first")
+    how.add_argument("--repeat", type=whole, default=REPEAT, metavar="N", help=f"readings per operator ({REPEAT})")
+    how.add_argument("--seconds", type=positive, metavar="S", help="time limit; slowest operators first")
     how.add_argument(
         "--largest-operator",
         type=positive,
         default=LARGEST_GIB,
         metavar="GIB",
-        help=f"skip larger ones ({LARGEST_GIB})",
+        help=f"skip operators of more memory ({LARGEST_GIB})",
     )
-    how.add_argument("--plan", action="store_true", help="say what would be measured and how long it takes, no more")
-    how.add_argument("--out", type=Path, metavar="FILE.yaml", help="where the profile goes")
-    how.add_argument("--force", action="store_true", help="write over a profile that is there")
+    how.add_argument("--plan", action="store_true", help="print what would be measured, with its time, and stop")
+    how.add_argument("--out", type=Path, metavar="FILE.yaml", help="profile to write")
+    how.add_argument("--force", action="store_true", help="overwrite an existing profile")
     add_json(parser)
 
 

@@ -22,30 +22,30 @@ examples:
 
 Reads traces of the PyTorch profiler (.json, .json.gz; one file per rank, profiled over the same steps with
 record_shapes=True), Chakra execution traces (NAME.RANK.et) and event files of dPRO. Clocks of different hosts are
-aligned by the messages that they exchange. `forerun improve --traces` searches what would make the run faster."""
+aligned by the messages that they exchange. `forerun improve --traces` searches for changes that make the run faster."""
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of the verb."""
-    parser.add_argument("traces", nargs="+", type=Path, metavar="TRACES", help="trace files, or folders that hold them")
-    parser.add_argument("--link", metavar="RATE", help="what a rank's link can do, to compare with (as 25Gbit/s)")
-    parser.add_argument("--no-align", action="store_true", help="believe the clocks of all hosts as they are")
+    parser.add_argument("traces", nargs="+", type=Path, metavar="TRACES", help="trace files, or folders with them")
+    parser.add_argument("--link", metavar="RATE", help="nominal rate of a rank's link, for comparison (like 25Gbit/s)")
+    parser.add_argument("--no-align", action="store_true", help="do not align the clocks of hosts")
     parser.add_argument("--timeline", action=OutputFile, metavar="FILE", help="write the replayed run for Perfetto")
     parser.add_argument(
         "--profile-out",
         action=OutputFile,
         metavar="FILE.yaml",
-        help="write what messages took, for --profile; needs --cluster",
+        help="write measured message times as a profile of the machine; needs --cluster",
     )
-    parser.add_argument("--cluster", metavar="CLUSTER", help="where the run was, for --profile-out")
+    parser.add_argument("--cluster", metavar="CLUSTER", help="cluster of the run, for --profile-out")
     parser.add_argument(
         "--statistics",
         action=OutputFile,
         metavar="FILE.csv",
-        help="write what every operator takes: count, mean, deviation, least, most, per step",
+        help="write statistics per operator: count, mean, deviation, least, most, per step",
     )
     parser.add_argument(
-        "--against", nargs="+", type=Path, metavar="TRACES", help="another run: what its operators take beside these"
+        "--against", nargs="+", type=Path, metavar="TRACES", help="another run, to compare operators with"
     )
     parser.add_argument(
         "--what-if",
@@ -53,10 +53,12 @@ def add_arguments(parser: Parser) -> None:
         default=[],
         type=_change,
         metavar="OPERATOR[@RANK]=X",
-        help="the step if an operator took X times as long, or X longer (+2ms); names may have *, and computation, "
-        "communication and host mean all of a kind (repeatable)",
+        help="predict the step if an operator took X times as long, or X longer (+2ms); names may contain *; "
+        "computation, communication and host mean all operators of that kind (repeatable)",
     )
-    parser.add_argument("--top", type=whole, default=10, metavar="N", help="pieces of the critical path (default 10)")
+    parser.add_argument(
+        "--top", type=whole, default=10, metavar="N", help="segments of the critical path to list (default 10)"
+    )
     add_force(parser)
     add_json(parser)
 

@@ -11,10 +11,10 @@ examples:
   forerun report run
   forerun report run -o report.html
 
-where the folder was written by, say:
+with a folder written by, for example:
   forerun search llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq-len 8192 --top 1000 --out run
 
-The page holds the rows that the search kept: ask it for more with --top. It loads nothing and needs no server."""
+The page shows the rows that the search kept (--top sets how many). It loads nothing from the network."""
 
 
 def add_arguments(parser: Parser) -> None:

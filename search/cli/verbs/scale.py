@@ -43,7 +43,7 @@ def add_arguments(parser: Parser) -> None:
     group.add_argument("--seq-len", type=whole, metavar="S", help="tokens per sequence of a transformer")
     group.add_argument("--precision", metavar="P", help="tf32 where the device has it, else fp32 (transformers: bf16)")
     group.add_argument(
-        "--framework", metavar="F", help="pytorch-ddp (default), horovod, chainermn, ideal; of transformers: as search"
+        "--framework", metavar="F", help="pytorch-ddp (default), horovod, chainermn, ideal; transformers: as in search"
     )
     group.add_argument("--step-time", metavar="T", help="measured step of one worker without exchange, like 180ms")
     group.add_argument("--bandwidth", metavar="RATE", help="NIC of every worker, in place of the cluster's network")
@@ -52,21 +52,33 @@ def add_arguments(parser: Parser) -> None:
     group = parser.add_argument_group("training mode")
     group.add_argument("--mode", metavar="MODE", help="all-reduce (default), sync-ps or async-ps")
     group.add_argument("--shards", type=whole, default=1, metavar="S", help="parameter servers (default 1)")
-    group.add_argument("--placement", default="even", metavar="P", help="even: every layer cut; whole: layer by layer")
+    group.add_argument(
+        "--placement",
+        default="even",
+        metavar="P",
+        help="even: each layer split over all servers; whole: each layer on one",
+    )
     group.add_argument("--colocated", action="store_true", help="servers on the nodes of the first workers")
     group.add_argument("--policy", default="multiplexed", metavar="P", help="multiplexed, fifo, priority or windowed")
     group.add_argument("--window", metavar="SIZE", help="bytes of a tensor sent at once under windowed (default 64KiB)")
     group.add_argument("--barrier", default="step", metavar="B", help="step or layer: what the next fetch waits for")
-    group.add_argument("--no-overlap", action="store_true", help="transfers before and after the passes, not beside")
+    group.add_argument("--no-overlap", action="store_true", help="no overlap of transfers with computation")
     group.add_argument("--bucket", metavar="SIZE", help="gradients per all-reduce (default: the framework's)")
-    group.add_argument("--backup-workers", type=int, default=0, metavar="N", help="slowest gradients not waited for")
+    group.add_argument(
+        "--backup-workers", type=int, default=0, metavar="N", help="gradients to drop per step, slowest first"
+    )
     group = parser.add_argument_group("unequal workers")
     group.add_argument(
         "--slow", action="append", default=[], type=straggler, metavar="W=X", help="worker W takes X times as long"
     )
-    group.add_argument("--jitter", type=float, metavar="CV", help="deviation of steps over their mean (cluster: 0.02)")
-    group.add_argument("--seed", type=seed, default=0, metavar="N", help="of the drawn step times (default 0)")
-    group.add_argument("--fidelity", metavar="F", help="analytic, events or both (default, where it is quick)")
+    group.add_argument(
+        "--jitter",
+        type=float,
+        metavar="CV",
+        help="standard deviation of step times over their mean (default on a cluster: 0.02)",
+    )
+    group.add_argument("--seed", type=seed, default=0, metavar="N", help="random seed of the step times (default 0)")
+    group.add_argument("--fidelity", metavar="F", help="analytic, events or both (default where events are quick)")
 
 
 def run(args: argparse.Namespace) -> int:

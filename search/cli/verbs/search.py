@@ -39,9 +39,9 @@ examples:
   forerun search llama3-70b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 \\
       --baseline "tp8 pp2 dp4 mbs1 zero1 sp recompute=full" --measured 36.5
 
-Columns: tok/s/GPU tokens per second and GPU; MFU model FLOPs over the dense peak at the training precision;
-GiB peak memory of the fullest device of what a device has; ~ within 1% of the best. With --baseline, your own run
-stands below as "you", then what each part of its step and memory takes against the best, and what would help it."""
+Columns: tok/s/GPU is tokens per second and GPU; MFU is model FLOPs over the dense peak at the training precision;
+GiB is the peak memory of the fullest device over the memory of a device; ~ is within 1% of the best. With --baseline
+your run follows as "you", with each part of its step and memory compared with the best, and changes that would help."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -74,21 +74,21 @@ def add_arguments(parser: Parser) -> None:
     rank.add_argument(
         "--oom-risk",
         metavar="P",
-        help="keep to strategies that run out of memory in at most this share of measured runs as full, like 5%%",
+        help="highest risk of running out of memory, like 5%%, from measured runs at the same predicted peak",
     )
     rank.add_argument(
         "--goodput",
         nargs="?",
         const="",
         metavar="FACTS",
-        help="rank by what failures and checkpoints leave; own facts like "
+        help="rank by effective throughput under failures and checkpoints; your own figures like "
         "failures=2e-5,recovery=10min,interval=30min,storage=1GB/s,spares=4 (failures per GPU-hour)",
     )
     rank.add_argument("--top", type=whole, metavar="K", help="rows to keep (default 10)")
     rank.add_argument(
         "--all-variants",
         action="store_true",
-        help="a row for every strategy; else those with the same degrees within 1%% of the best of them are one row",
+        help="one row per strategy; by default strategies with equal degrees and within 1%% share one row",
     )
     rank.add_argument(
         "--refine",
@@ -96,7 +96,7 @@ def add_arguments(parser: Parser) -> None:
         nargs="?",
         const=20,
         metavar="K",
-        help="simulate the best K (20 if not said) event by event and rank them by that (10 to 500 ms each)",
+        help="simulate the best K (default 20) event by event and rank by the result (10 to 500 ms each)",
     )
     add_varying(rank)
     rank.add_argument(
@@ -108,7 +108,7 @@ def add_arguments(parser: Parser) -> None:
     rank.add_argument(
         "--report", action=OutputFile, metavar="FILE", help="write the leaderboard as one HTML page that opens offline"
     )
-    rank.add_argument("--force", action="store_true", help="let --out and --report overwrite files that are there")
+    rank.add_argument("--force", action="store_true", help="let --out and --report overwrite existing files")
     _add_baseline(parser)
     add_measuring(parser)
     _add_sampler(parser)
@@ -117,7 +117,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def _add_baseline(parser: Parser) -> None:
-    group = parser.add_argument_group("your present run, beside the best")
+    group = parser.add_argument_group("compare with your current run")
     group.add_argument(
         "--baseline",
         action="append",
@@ -126,9 +126,7 @@ def _add_baseline(parser: Parser) -> None:
         help="its configuration in any format of `forerun import` (repeat it for scripts), its folder, or its "
         'strategy, like "tp8 pp2 dp4 mbs1"',
     )
-    group.add_argument(
-        "--measured", metavar="LOG", help="its training log (Megatron-LM) or its seconds per step, to compare with"
-    )
+    group.add_argument("--measured", metavar="LOG", help="its training log (Megatron-LM), or its step time in seconds")
 
 
 def _add_sampler(parser: Parser) -> None:
@@ -144,11 +142,9 @@ def _add_sampler(parser: Parser) -> None:
         metavar="S",
         help="auto (default), exhaustive, or (where stages differ) local, random, tpe, nsga2, cmaes, gp",
     )
-    group.add_argument("--evaluations", type=whole, metavar="N", help="strategies that the sampler scores at most")
+    group.add_argument("--evaluations", type=whole, metavar="N", help="most strategies that the sampler scores")
     group.add_argument("--time-limit", type=positive, metavar="SECONDS", help="stop the sampler after this")
-    group.add_argument(
-        "--stagnation", type=whole, metavar="N", help="stop after so many strategies that brought nothing better"
-    )
+    group.add_argument("--stagnation", type=whole, metavar="N", help="stop after N strategies without improvement")
     group.add_argument(
         "--start",
         action="append",
@@ -156,7 +152,7 @@ def _add_sampler(parser: Parser) -> None:
         metavar="WHAT",
         help="begin with this strategy, or with those of an earlier search (its --out folder); may be repeated",
     )
-    group.add_argument("--seed", type=seed, default=0, metavar="N", help="of the sampler's random numbers (default 0)")
+    group.add_argument("--seed", type=seed, default=0, metavar="N", help="random seed of the sampler (default 0)")
     group.add_argument("--storage", metavar="S", help="keep Optuna's trials: a journal file or an RDB URL")
 
 

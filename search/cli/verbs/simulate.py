@@ -25,10 +25,10 @@ examples:
   forerun simulate llama3-70b --cluster dgx-h100 --global-batch 256 --seq-len 8192 \\
       --strategy "tp4 pp8 dp2 mbs1 vpp5 zero1 sp schedule=interleaved" --fidelity events --trace step.json.gz
 
-Degrees of one may be left out. Words: dp tp pp cp ep etp mbs vpp zero sp recompute= schedule= split= placement=
-layers= (layers of every pipeline stage). Stages may recompute differently (recompute=full,full:3,none*2; full:3 is the
-first three layers) and halves of the pipeline have another tp (tp2/4 dp8/4 mbs1/2). What else differs is said by a
-tree, --tree FILE (docs/strategy-trees.md); --write-tree writes a strategy as one to start from."""
+Degrees of 1 may be omitted. Keys: dp tp pp cp ep etp mbs vpp zero sp recompute= schedule= split= placement= layers=
+(layers of every pipeline stage). Stages may differ in recompute (recompute=full,full:3,none*2; full:3 means the first
+three layers), and the two halves of the pipeline in tp (tp2/4 dp8/4 mbs1/2). For other differences write a strategy
+tree (--tree FILE, docs/strategy-trees.md); --write-tree writes a strategy as a tree to edit."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -44,23 +44,23 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--contention",
         action="store_true",
-        help="traffic of stages and replicas shares NICs, PCIe, sockets and spine fairly, link by link; needs events",
+        help="model contention: flows share NICs, PCIe, sockets and spine links fairly; needs --fidelity events",
     )
     parser.add_argument(
         "--write-tree",
         action=OutputFile,
         metavar="FILE",
-        help="write the strategy as a strategy tree (YAML) to start from",
+        help="write the strategy as a strategy tree (YAML) to edit",
     )
     parser.add_argument(
         "--orders",
         type=Path,
         metavar="FILE.csv",
-        help="what every pipeline rank runs, in place of the schedule's order: a row per rank, cells as 2F0, 2B0 "
-        "(PyTorch's pipelining CSV); needs events",
+        help="order of the passes of every pipeline rank, in place of the schedule's: a row per rank, cells like 2F0, "
+        "2B0 (PyTorch's pipelining CSV); needs --fidelity events",
     )
     parser.add_argument(
-        "--write-orders", action=OutputFile, metavar="FILE.csv", help="write the order of the schedule to start from"
+        "--write-orders", action=OutputFile, metavar="FILE.csv", help="write the order of the schedule, to edit"
     )
     add_step_files(parser)
     add_disturbances(parser)

@@ -12,17 +12,17 @@ examples:
   forerun sweep plan.yaml --out runs/plan
   forerun sweep plan.yaml --out runs/plan --resume --workers ray
 
-plan.yaml names lists, and every combination is searched:
+plan.yaml contains lists; every combination is searched:
   models: [llama3-8b, llama3-70b]
   clusters: [dgx-h100, dgx-a100-80]
   workloads: [{global_batch: 512, seq_len: 8192}]
   budgets: [{gpus: 64}, {gpus: 128..512}]
   frameworks: [megatron-lm]      # optional, as are objective, top and axes
   per_stage: [layers]            # optional, as are sampler, seeds, evaluations
-Workloads take tokens, budgets train_within and train_usd; objective: throughput,gpus asks for the Pareto front.
+Workloads may also have tokens, budgets train_within and train_usd. objective: throughput,gpus gives the Pareto front.
 
-A search that is finished is on disk, and so are parts of one that takes over 20 s; after a crash --resume does the
-rest. DIR gets leaderboard.json, leaderboard.csv (all rows), pieces.csv (one line per search), pieces.jsonl and
+Finished searches are on disk at once, searches of over 20 s in parts; after a crash --resume continues.
+DIR gets leaderboard.json, leaderboard.csv (all rows), pieces.csv (one line per search), pieces.jsonl and
 parts.jsonl (records) and sweep.json (inputs).
 Exit code 1 if a search failed, 3 if none found anything that fits."""
 
@@ -31,9 +31,7 @@ def add_arguments(parser: Parser) -> None:
     """Add the flags of the verb."""
     parser.add_argument("plan", type=Path, metavar="FILE", help="YAML with models, clusters, workloads, budgets")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="run directory")
-    parser.add_argument(
-        "--resume", action="store_true", help="go on with what DIR holds (or begin, where it holds nothing)"
-    )
+    parser.add_argument("--resume", action="store_true", help="continue the sweep in DIR, or start it if DIR is empty")
     parser.add_argument("--show", type=whole, default=20, metavar="K", help="rows to print (default 20)")
     parser.add_argument(
         "--profile", metavar="FILE", help="operators and collectives of this machine, as `forerun profile` wrote them"
