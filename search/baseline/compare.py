@@ -11,8 +11,9 @@ from forerun.search.board.rows import Row, rows_of
 from forerun.search.explain.explain import against, explain_strategy
 from forerun.search.formats.limits import canonical
 from forerun.search.notes.intervals import certain
-from forerun.search.request.request import Request, Setting
+from forerun.search.request.request import Request
 from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
 from forerun.simulator import score as simulator_score
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, load_framework

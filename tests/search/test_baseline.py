@@ -218,7 +218,9 @@ def test_a_log_of_another_strategy_is_told(tmp_path: Path, capsys: pytest.Captur
 
 def test_refined_rows_are_compared_with_a_refined_run(capsys: pytest.CaptureFixture[str]) -> None:
     from forerun.search.board.rows import rows_of
-    from forerun.search.request.request import Request, legal_strategy, resolve
+    from forerun.search.request.request import Request
+    from forerun.search.request.resolve import resolve
+    from forerun.search.request.setting import legal_strategy
     from forerun.simulator.events import event_scores
 
     own = asked(capsys, "--baseline", OWN, "--refine", "3", "--top", "3")["baseline"]

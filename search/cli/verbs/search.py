@@ -19,7 +19,7 @@ from forerun.spaces.units import parse_seconds, parse_share, with_unit
 if TYPE_CHECKING:
     from forerun.search.baseline import Present
     from forerun.search.board.leaderboard import Leaderboard
-    from forerun.search.request.request import Setting
+    from forerun.search.request.setting import Setting
     from forerun.search.samplers import Exploring
 
 EPILOG = """\
@@ -201,7 +201,7 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.board.leaderboard import dump_json
     from forerun.search.request.choices import choices_of
     from forerun.search.request.kinds import kind_named
-    from forerun.search.request.request import resolve
+    from forerun.search.request.resolve import resolve
 
     if args.global_batch is None and not (args.baseline or args.measured):
         raise RequestError("--global-batch is required, unless --baseline names files that state it")
