@@ -145,12 +145,14 @@ def bounded(problem: Problem, sample: SliceResult | None) -> Problem:
     The best ``top`` of a ``sample`` set the bound: whatever cannot be better than the last of them is not among the
     best of the whole space.
     """
-    if sample is None or sample.best is None or len(sample.best) < problem.top:
+    space = problem.space
+    best = None if sample is None else sample.best
+    if best is None or len(best) < problem.top or not isinstance(space, StrategySpace):
         return problem
     bound = Bound(
-        worst=float(sample.best.keys[0, -1]),
+        worst=float(best.keys[0, -1]),
         objective=objective_named(problem.objective),
-        least=LeastStep(problem.space.context),
+        least=LeastStep(space.context),
         slowdown=problem.slowdown,
     )
     return replace(problem, bound=bound)
