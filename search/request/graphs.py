@@ -7,14 +7,12 @@ from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.context import USABLE
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.clusters.cluster import Cluster
-from forerun.spaces.clusters.device import Device
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph.batch import PerDevice
 from forerun.spaces.opgraph.platform import platform_cluster
-from forerun.spaces.opgraph.profile import load_graph_profile, with_optimizer
+from forerun.spaces.opgraph.profile import DEFAULT_PROFILE, default_precision, load_graph_profile, with_optimizer
 from forerun.spaces.opgraph.resolve import resolve_graph_model
 
-DEFAULT_PROFILE = "pytorch-ddp"
 LARGEST_BATCH = 1 << 24
 
 
@@ -67,16 +65,3 @@ def graph_cluster(text: str) -> Cluster:
     if path.suffix.lower() == ".plat" and path.is_file():
         return platform_cluster(path)
     return resolve_cluster(text)
-
-
-def default_precision(device: Device) -> str:
-    """Return what frameworks train convolutions in unless told otherwise: tf32 where the device has it, else fp32.
-
-    Raises:
-        RequestError: the device has neither.
-    """
-    for precision in ("tf32", "fp32"):
-        if precision in device.peak_flops_per_s:
-            return precision
-    known = ", ".join(device.peak_flops_per_s)
-    raise RequestError(f"{device.title} has neither tf32 nor fp32 rates; add --precision, one of {known}")

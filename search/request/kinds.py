@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.request.graphs import DEFAULT_PROFILE
 from forerun.search.request.preferences import launch_factor
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.bottleneck import SplitFacts, facts_of
@@ -24,7 +23,7 @@ from forerun.spaces.models.model import Model
 from forerun.spaces.opgraph import GraphModel
 from forerun.spaces.opgraph.limits import check_split
 from forerun.spaces.opgraph.mixture import Mixture, is_mixture, parse_mixture
-from forerun.spaces.opgraph.profile import load_graph_profile
+from forerun.spaces.opgraph.profile import DEFAULT_PROFILE, load_graph_profile
 from forerun.spaces.opgraph.resolve import names_graph_model, resolve_graph_model
 from forerun.spaces.opgraph.split import Mode, Split, parse_split
 from forerun.spaces.strategies import (

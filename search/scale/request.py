@@ -208,10 +208,10 @@ def _catalogued(request: ScaleRequest, cluster: "Cluster | None", defaults: list
         return _transformer(request, cluster, batch, defaults)
     if request.seq_len is not None:
         raise RequestError(f"--seq-len belongs to transformers; {request.model} has none")
-    from forerun.search.request.graphs import default_precision
     from forerun.simulator.modes.models import graph_profile
     from forerun.simulator.opgraph import GraphContext
     from forerun.spaces.opgraph import load_graph_model
+    from forerun.spaces.opgraph.profile import default_precision
 
     precision = request.precision or _filled(defaults, "precision", default_precision(cluster.device))
     framework = request.framework or _filled(defaults, "framework", DEFAULT_FRAMEWORK)

@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from forerun.search.certainty import LEVEL, busy_share, certainty_of
 from forerun.search.validate.predict import Predictions
+from forerun.simulator import TIME_PARTS
 from forerun.simulator.calibration import Posterior
-from forerun.spaces.strategies import table_of
+from forerun.spaces.strategies import Context, table_of
 
 Floats = NDArray[np.float64]
 
@@ -30,12 +31,15 @@ class Intervals:
 def intervals_of(predictions: Predictions) -> Intervals:
     """Return the intervals of all runs; those of calibrated ones are their posterior's."""
     low, high, memory_low, memory_high = np.full((4, len(predictions.runs)), np.nan)
-    busy = busy_share(predictions.time_s) if predictions.time_s else low
+    times = {part: predictions.time_s[part] for part in TIME_PARTS if part in predictions.time_s}
+    busy = busy_share(times) if len(times) == len(TIME_PARTS) else low
     by_context: dict[int, list[int]] = {}
     for row in np.flatnonzero(predictions.predicted):
         by_context.setdefault(id(predictions.runs[row].context), []).append(int(row))
     for rows in by_context.values():
         context, strategies = predictions.runs[rows[0]].context, [predictions.runs[row].strategy for row in rows]
+        if not isinstance(context, Context):  # what was left over of published runs is of transformers
+            continue
         gpus = np.array([strategy.devices for strategy in strategies])
         held = certainty_of(context, gpus, busy[rows], "memory")
         memory_low[rows], memory_high[rows] = held.low, held.high

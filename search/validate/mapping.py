@@ -7,11 +7,12 @@ machines are data (``vocabulary``); nothing here knows a source by name.
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from forerun.search.validate.cells import Filled, Skip, integer, required
 from forerun.search.validate.columns import MEMORY_KINDS, TableRow, measured, read_rows
 from forerun.search.validate.facts import Facts, facts_of
+from forerun.search.validate.graphs import graph_context_of, graph_named, split_of
 from forerun.search.validate.machines import cluster_of
 from forerun.search.validate.runs import MeasuredRun, RunSet, Skipped
 from forerun.search.validate.shapes import model_of
@@ -31,8 +32,10 @@ GIB = 2.0**30
 T = TypeVar("T")
 
 
-def load_runs(files: Iterable[Path | str]) -> RunSet:
+def load_runs(files: Iterable[Path | str], *, graphs: bool = False) -> RunSet:
     """Read tables of measured runs (columns: ``docs/measured-runs.md``) and map every row.
+
+    ``graphs``: those of operator graphs too; what is fitted to runs is of transformers.
 
     Raises:
         RequestError: a file is no such table; the text names file, line and column.
@@ -47,7 +50,7 @@ def load_runs(files: Iterable[Path | str]) -> RunSet:
         if row["outcome"] == "ok" and measured(row, "step_time_s") is not None:
             measured_rows[table_name] = measured_rows.get(table_name, 0) + 1
         try:
-            runs.append(_run(row, table_name, pool))
+            runs.append(_run(row, table_name, pool, graphs=graphs))
         except (Skip, RequestError) as reason:  # one row that contradicts itself costs itself, not the table
             skipped.append(Skipped(run_id=row["run_id"], file=table_name, reason=str(reason)))
     return RunSet(runs=tuple(runs), skipped=tuple(skipped), measured=measured_rows)
@@ -66,7 +69,7 @@ class _Pool:
         return self._kept[key]  # type: ignore[return-value]  # a key is used with one kind of object
 
 
-def _run(row: TableRow, table_name: str, pool: _Pool) -> MeasuredRun:
+def _run(row: TableRow, table_name: str, pool: _Pool, *, graphs: bool) -> MeasuredRun:
     """Map one row.
 
     Raises:
@@ -77,6 +80,13 @@ def _run(row: TableRow, table_name: str, pool: _Pool) -> MeasuredRun:
     kind = _memory_kind(row)
     filled = Filled()
     facts = facts_of(row, integer(row, "layers"), integer(row, "pp"))
+    graph = graph_named(row["model"])
+    if graph is not None:
+        if not graphs:
+            raise Skip("not a transformer")
+        on = graph_context_of(row, graph, cluster_of(row, facts, filled), filled)
+        shared = pool.one((graph, id(on.cluster), on.profile.name, on.precision, on.global_batch), lambda: on)
+        return _made(row, table_name, shared, split_of(row, shared), filled, kind or facts.memory_kind)
     model = model_of(row, facts, filled)
     cluster = cluster_of(row, facts, filled)
     context = _context(row, facts, model, cluster, pool, filled)
@@ -86,6 +96,15 @@ def _run(row: TableRow, table_name: str, pool: _Pool) -> MeasuredRun:
     _possible(context, strategy, step_time_s)
     if peak_gib is not None and kind is None and facts.memory_kind is None:
         filled.of("memory_kind", None)
+    made = _made(row, table_name, context, strategy, filled, kind or facts.memory_kind)
+    return replace(made, memory_of_first=facts.memory_of_first)
+
+
+def _made(
+    row: TableRow, table_name: str, context: Any, strategy: Any, filled: Filled, memory_kind: str | None
+) -> MeasuredRun:
+    """Return a row with the context and the strategy that it maps to."""
+    peak_gib = measured(row, "peak_mem_gib")
     return MeasuredRun(
         run_id=row["run_id"],
         file=table_name,
@@ -93,10 +112,9 @@ def _run(row: TableRow, table_name: str, pool: _Pool) -> MeasuredRun:
         group=row["group"],
         context=context,
         strategy=strategy,
-        step_time_s=step_time_s,
+        step_time_s=measured(row, "step_time_s"),
         peak_memory_bytes=None if peak_gib is None else peak_gib * GIB,
-        memory_kind=kind or facts.memory_kind or MEMORY_KINDS[0],
-        memory_of_first=facts.memory_of_first,
+        memory_kind=memory_kind or MEMORY_KINDS[0],
         outcome=row["outcome"],
         filled=tuple(filled.codes),
         cells=row.cells,

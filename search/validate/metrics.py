@@ -152,7 +152,8 @@ def time_error(predictions: Predictions, rows: Rows) -> Floats:
 
 
 def _within(predictions: Predictions, rows: Rows, intervals: Intervals) -> Floats:
-    """Return 1.0 for those rows that were measured within their interval, else 0.0."""
+    """Return 1.0 for those rows that were measured within their interval, else 0.0; rows without one are left out."""
+    rows = rows[np.isfinite(intervals.low_s[rows])]
     measured = np.array([predictions.runs[row].step_time_s or np.nan for row in rows], dtype=float)
     within: Floats = ((intervals.low_s[rows] <= measured) & (measured <= intervals.high_s[rows])).astype(np.float64)
     return within

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +11,14 @@ from forerun.search.validate.runs import MeasuredRun
 from forerun.simulator import ScoreTable
 from forerun.simulator import score as simulator_score
 from forerun.simulator.assignment.memory import memory_by_stage
+from forerun.simulator.opgraph import GraphContext
+from forerun.simulator.opgraph.table import SplitTable, table_of_splits
 from forerun.spaces.errors import ForerunError
-from forerun.spaces.strategies import COLUMNS, RULES, Context, StrategyTable, table_of
+from forerun.spaces.strategies import COLUMNS, RULES, StrategyTable, table_of
+
+Scorer = Callable[[Any, Any], ScoreTable]
 
 Floats = NDArray[np.float64]
-Scorer = Callable[[Context, StrategyTable], ScoreTable]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +72,9 @@ def predict(
             told("predicting", done, count, "")
         done += len(rows)
         context = runs[rows[0]].context
-        table = table_of([runs[row].strategy for row in rows])
+        strategies = [runs[row].strategy for row in rows]
+        split = isinstance(context, GraphContext)
+        table = table_of_splits(context, strategies) if split else table_of(strategies)
         for row, codes in zip(rows, _broken_laws(context, table), strict=True):
             laws[row] = codes
         try:
@@ -103,7 +109,7 @@ def _by_context(runs: Sequence[MeasuredRun]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _comparable(runs: Sequence[MeasuredRun], scores: ScoreTable, context: Context) -> Floats:
+def _comparable(runs: Sequence[MeasuredRun], scores: ScoreTable, context: Any) -> Floats:
     """Return the predicted peak in the kind that each run measured, and on the stage where it did.
 
     Reserved memory is what the allocator holds: all but the device context and the communicators.
@@ -114,13 +120,18 @@ def _comparable(runs: Sequence[MeasuredRun], scores: ScoreTable, context: Contex
             parts = memory_by_stage(context, run.strategy)[0]
             used[row] = sum(parts.values())
             allocated[row] = used[row] - parts["reserve"]
-    profile, kind = context.framework, np.array([run.memory_kind for run in runs])
+    kind = np.array([run.memory_kind for run in runs])
+    if isinstance(context, GraphContext):  # what the allocator holds besides tensors is not modelled there
+        return np.where(kind == "device", used, allocated)
+    profile = context.framework
     chosen = np.where(kind == "allocated", allocated, used - profile.context_bytes - profile.communicator_bytes)
     return np.where(kind == "device", used, chosen)
 
 
-def _broken_laws(context: Context, table: StrategyTable) -> list[tuple[str, ...]]:
-    """Return the codes of the laws that each row of a table breaks."""
+def _broken_laws(context: Any, table: StrategyTable | SplitTable) -> list[tuple[str, ...]]:
+    """Return the codes of the laws that each row of a table breaks; splits that break one are not mapped."""
+    if not isinstance(table, StrategyTable):
+        return [()] * len(table)
     columns = {axis: table.column(axis) for axis in COLUMNS}
     broken: list[list[str]] = [[] for _ in range(len(table))]
     for rule in RULES:

@@ -1,5 +1,6 @@
 """A validation as tables for a terminal, and predictions as CSV."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from forerun.search.validate.intervals import intervals_of
 from forerun.search.validate.metrics import WIDE_NOISE, Metrics, memory_error, time_error, timed_rows
 from forerun.search.validate.predict import Predictions
 from forerun.search.validate.summary import Summary
-from forerun.simulator import TIME_PARTS
 from forerun.spaces.files import csv_text, write_text
 
 GIB = 2.0**30
@@ -131,7 +131,8 @@ def worst_table(predictions: Predictions, rows: Sequence[int]) -> Table:
     table.add_column("predicted as", overflow="fold")
     for row in rows:
         run = predictions.runs[row]
-        parts = {part: float(predictions.time_s[part][row]) for part in TIME_PARTS if part in predictions.time_s}
+        every = {part: float(values[row]) for part, values in predictions.time_s.items()}
+        parts = {part: seconds for part, seconds in every.items() if not math.isnan(seconds)}
         largest = sorted((part for part in parts if parts[part] > 0), key=lambda part: -parts[part])
         table.add_row(
             f"{run.run_id}\n{run.cells['model']}, {run.cells['gpus']} {run.cells['device']}, {run.strategy}",

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-from forerun.spaces.strategies import Context, Strategy
+from typing import Any
 
 RULES: Mapping[str, str] = {
     "gpus_per_node": "blank gpus_per_node: the device's usual node (8; NVL72 and TPU 4), or all of a smaller run",
@@ -33,6 +32,8 @@ RULES: Mapping[str, str] = {
     "recompute_layers": "layers that are recomputed not stated: as few as fit the device",
     "framework": "framework unknown or not stated: Megatron-LM's overlaps, PyTorch's kernels one by one",
     "split": "layers that stages do not divide: embedding and head count as layers where that divides, else balanced",
+    "graph_framework": "framework of an operator graph unknown or not stated: pytorch-ddp",
+    "graph_precision": "blank precision of an operator graph: tf32 where the device has it, else fp32",
     "memory_kind": "kind of peak memory not stated: allocated",
 }
 """What is filled in for a blank or unstated fact, by the code under which it is counted."""
@@ -43,7 +44,8 @@ class MeasuredRun:
     """One measured run. ``file`` is the run_id without its number (or the CSV's name, where it has none),
     which names a table of results.
 
-    ``context`` is shared (the same object) by all runs that differ in strategy only. ``step_time_s`` and
+    ``context`` and ``strategy`` are those of the kind of its model (``kinds``). ``context`` is shared (the same object)
+    by all runs that differ in strategy only. ``step_time_s`` and
     ``peak_memory_bytes`` are None where not measured. ``memory_kind``: the peak is what the framework's allocator
     had "allocated" or "reserved", or what the whole "device" used; ``memory_of_first``: on the first stage of the
     pipeline, where rank 0 is (else on the fullest). ``filled``: codes of ``RULES`` that were needed.
@@ -54,8 +56,8 @@ class MeasuredRun:
     file: str
     source: str
     group: str
-    context: Context
-    strategy: Strategy
+    context: Any
+    strategy: Any
     step_time_s: float | None
     peak_memory_bytes: float | None
     memory_kind: str

@@ -8,7 +8,10 @@ from typing import Any
 
 import yaml
 
-from forerun.spaces.errors import unknown
+from forerun.spaces.clusters.device import Device
+from forerun.spaces.errors import RequestError, unknown
+
+DEFAULT_PROFILE = "pytorch-ddp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,3 +113,16 @@ def _data() -> Mapping[str, Mapping[str, Any]]:
     text = (files("forerun.spaces.opgraph") / "data" / "profiles.yaml").read_text(encoding="utf-8")
     loaded: dict[str, dict[str, Any]] = yaml.safe_load(text)
     return loaded
+
+
+def default_precision(device: Device) -> str:
+    """Return what frameworks train convolutions in unless told otherwise: tf32 where the device has it, else fp32.
+
+    Raises:
+        RequestError: the device has neither.
+    """
+    for precision in ("tf32", "fp32"):
+        if precision in device.peak_flops_per_s:
+            return precision
+    known = ", ".join(device.peak_flops_per_s)
+    raise RequestError(f"{device.title} has neither tf32 nor fp32 rates; add --precision, one of {known}")

@@ -6,13 +6,14 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.parser import OutputFile, add_force
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.validate import Predictions, RunSet, Summary
+    from forerun.simulator import ScoreTable
 
 EPILOG = """\
 example:
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.validate import load_runs, summarise
     from forerun.search.validate.report import worst_rows, write_predictions
 
-    runs = load_runs(args.files)
+    runs = load_runs(args.files, graphs=args.profile is None and args.calibration is None)
     if not runs.runs:
         raise RequestError(_nothing(runs))
     calibration = None
@@ -140,9 +141,13 @@ def _predicted(args: argparse.Namespace, runs: "RunSet") -> "Predictions":
         if args.contention:
             raise RequestError("--contention needs --fidelity events: closed forms see every link as evenly shared")
         return predict(runs.runs, margin=args.margin, told=told)
-    from forerun.simulator.events import event_scores
+    return predict(runs.runs, score=partial(_played, args.contention), margin=args.margin, told=told)
 
-    return predict(runs.runs, score=partial(event_scores, contention=args.contention), margin=args.margin, told=told)
+
+def _played(contention: bool, context: Any, table: Any) -> "ScoreTable":
+    from forerun.search.request.kinds import kind_of
+
+    return kind_of(context).event_scores(context, table, contention=contention)
 
 
 def _print(summary: "Summary", predictions: "Predictions", worst: list[int]) -> None:
