@@ -315,10 +315,11 @@ def _present_run(args: argparse.Namespace) -> "tuple[Present | None, tuple[str, 
     taken = []
     for name, words in (("global_batch", "global batch"), ("seq_len", "sequence length")):
         if getattr(args, name) is None:
-            if name not in present.workload:
+            stated = present.measured_workload.get(name) or present.workload.get(name)
+            if not stated:
                 raise RequestError(f"--{name.replace('_', '-')} is required: {present.source} does not state it")
-            setattr(args, name, present.workload[name])
-            taken.append(f"{words} {present.workload[name]} (from the baseline)")
+            setattr(args, name, stated)
+            taken.append(f"{words} {stated} (from the baseline)")
     return present, tuple(taken)
 
 
