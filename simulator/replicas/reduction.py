@@ -88,6 +88,13 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     own = held(1, *trained)
     optimizer_s = _optimizer_s(context, own.max(axis=0), (trained[0] + trained[1]).max(axis=0))
     optimizer_bytes = np.asarray(own * states)
+    if profile.optimizer == "muon":
+        # One momentum instead of two moments; slices of matrices are gathered, and one replica makes each orthogonal.
+        spared = profile.optimizer_bytes / 2
+        optimizer_bytes = optimizer_bytes - spared * held(1, counts.muon_dense, counts.muon_expert)
+        matrices = counts.muon_dense.max(axis=0), counts.muon_expert.max(axis=0)
+        optimizer_s = optimizer_s + _reduce_s(context, replicas, "parameters", *matrices)
+        optimizer_s = optimizer_s + held(1, counts.muon_dense_s, counts.muon_expert_s).max(axis=0)
     if profile.optimizer_on_host:
         optimizer_bytes, update_s = states_on_host(context.cluster, optimizer_bytes)
         optimizer_s = np.maximum(optimizer_s, update_s.max(axis=0))

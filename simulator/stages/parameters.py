@@ -4,18 +4,16 @@ Dense parameters are replicated over ``dp * cp`` ranks, routed experts over ``ed
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.simulator.layer.kinds import layer_kinds
 from forerun.simulator.layer.widths import padded_vocab
 from forerun.simulator.score_table import Floats
+from forerun.simulator.stages.matrices import one_of_each_shape, orthogonalised
 from forerun.spaces.models import layer_parameters
-from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts, Model
+from forerun.spaces.models.model import Layer
 from forerun.spaces.models.parameters import embedding_parameters, mtp_block_parameters
-from forerun.spaces.models.parts import Product, Step
 from forerun.spaces.models.tuning import adapter_parameters
 from forerun.spaces.strategies import Context
 
@@ -25,7 +23,8 @@ class StageParameters:
     """Parameters per device, [R, K]: ``dense`` (all but routed experts), ``expert`` (routed), ``tied`` (those of the
     token table that first and last stage both hold and must keep equal). ``tensors``: how many matrices and norms the
     dense ones are; ``shapes``: parameters of one matrix of every trained shape that layers have. ``frozen_dense`` and
-    ``frozen_expert``: those that are not trained."""
+    ``frozen_expert``: those that are not trained; ``muon_*``: matrices that Muon updates, and seconds in which a device
+    makes them orthogonal."""
 
     dense: Floats
     expert: Floats
@@ -34,6 +33,10 @@ class StageParameters:
     shapes: Floats
     frozen_dense: Floats
     frozen_expert: Floats
+    muon_dense: Floats
+    muon_expert: Floats
+    muon_dense_s: Floats
+    muon_expert_s: Floats
 
     @property
     def trained_dense(self) -> Floats:
@@ -80,14 +83,19 @@ def stage_parameters(context: Context, blocks: Floats, tp: Floats, ep: Floats, e
         tied = np.zeros_like(tied)
     if "head" in model.frozen_ends:
         frozen_dense = frozen_dense + head - shared * table + heads * model.hidden * model.classes
+    muon = orthogonalised(context, blocks, tp, ep, etp)
     return StageParameters(
         dense=dense,
         expert=expert,
         tied=tied,
         tensors=np.asarray(tensors),
-        shapes=_one_of_each_shape(context, blocks, tp, etp),
+        shapes=one_of_each_shape(context, blocks, tp, etp),
         frozen_dense=frozen_dense,
         frozen_expert=frozen_expert,
+        muon_dense=muon.dense,
+        muon_expert=muon.expert,
+        muon_dense_s=muon.dense_s,
+        muon_expert_s=muon.expert_s,
     )
 
 
@@ -95,49 +103,6 @@ def table_share(context: Context, parameters: StageParameters, tp: Floats) -> Fl
     """Return what a token table is of the parameters of the largest stage, shape K."""
     table = padded_vocab(context.model, tp) * context.model.hidden
     return np.asarray(table / (parameters.dense + parameters.expert).max(axis=0))
-
-
-def _one_of_each_shape(context: Context, blocks: Floats, tp: Floats, etp: Floats) -> Floats:
-    """Return the elements of one matrix of every shape that the layers of stages have, [R, K]."""
-    total = np.zeros_like(blocks[-1])
-    if not context.framework.dummy_gradients:
-        return np.asarray(total)
-    kinds = layer_kinds(context.model)
-    merged = context.framework.merged_products
-    shapes = [
-        matrix_shapes(layer, context.model, merged=merged) if layer.trains == "all" else frozenset() for layer in kinds
-    ]
-    for shape in dict.fromkeys(shape for held in shapes for shape in held):
-        held: NDArray[np.bool_] = np.any(
-            [blocks[kind] > 0 for kind, found in enumerate(shapes) if shape in found], axis=0
-        )
-        rows, columns, cut, routed = shape
-        total = total + held * (rows * columns / ((etp if routed else tp) if cut else np.ones_like(tp)))
-    return np.asarray(total)
-
-
-@lru_cache(maxsize=256)
-def matrix_shapes(layer: Layer, model: Model, *, merged: bool) -> frozenset[tuple[int, int, bool, bool]]:
-    """Return the distinct matrices of a layer: columns in, columns out, whether tensor ranks share them, and whether
-    they are those of a routed expert. ``merged``: products that read the same input are one matrix."""
-    hidden, steps, routed = layer.width(model), list[Step](), list[Step]()
-    for mixer in (layer.mixer, layer.cross_attention):
-        if mixer is not None and layer.attends:
-            steps += mixer.steps(hidden)
-    if layer.feeds_forward and isinstance(layer.mlp, MixtureOfExperts):
-        mlp = layer.mlp
-        routed += FeedForward(hidden=mlp.expert_hidden, gated=mlp.gated).steps(mlp.width(hidden))
-        steps += mlp.latent_products(hidden)
-        steps += mlp.shared.steps(hidden) if mlp.shared else ()
-    elif layer.feeds_forward and isinstance(layer.mlp, FeedForward):
-        steps += layer.mlp.steps(hidden)
-    found = set()
-    for step, expert in [(step, False) for step in steps] + [(step, True) for step in routed]:
-        if isinstance(step, Product):
-            widths = [step.outputs] if merged else [(width,) for width in step.outputs]
-            for outputs in widths:
-                found.add((step.inputs.whole // step.blocks, sum(w.whole for w in outputs), step.cut, expert))
-    return frozenset(found)
 
 
 def _tensors(layer: Layer, *, merged: bool) -> int:

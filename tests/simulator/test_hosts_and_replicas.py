@@ -44,6 +44,10 @@ def some_replicas(ranks: float, zero: float, shard: float = 0.0) -> Replicas:
         shapes=np.zeros((1, 1)),
         frozen_dense=np.zeros((1, 1)),
         frozen_expert=np.zeros((1, 1)),
+        muon_dense=np.zeros((1, 1)),
+        muon_expert=np.zeros((1, 1)),
+        muon_dense_s=np.zeros((1, 1)),
+        muon_expert_s=np.zeros((1, 1)),
     )
     degrees = {"tp": one, "pp": one, "cp": one, "ep": one, "etp": one, "placement": np.zeros(1)}
     return Replicas(

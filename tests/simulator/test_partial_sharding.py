@@ -33,6 +33,10 @@ def costs_of(context: Context, text: str, *, expert: float = 0.0) -> ReplicaCost
         shapes=0 * one,
         frozen_dense=0 * one,
         frozen_expert=0 * one,
+        muon_dense=0 * one,
+        muon_expert=0 * one,
+        muon_dense_s=0 * one,
+        muon_expert_s=0 * one,
     )
     degrees = {axis: np.array([float(getattr(strategy, axis))]) for axis in REPLICA_DEGREES}
     return replica_costs(context, Replicas(parameters=parameters, **degrees))

@@ -1,0 +1,140 @@
+"""The matrices of layers, one by one: what one of every shape has, and what orthogonalising all of them takes (Muon).
+
+Muon (Jordan et al. 2024; Moonlight, arXiv 2502.16982) updates a matrix by its momentum made orthogonal: five
+Newton-Schulz steps in 16 bit, ``X <- a X + (b A + c A^2) X`` with ``A = X X^T``. Tensor ranks make their parts
+orthogonal by themselves (Megatron-core's ``blockwise``), replicas that share states some of the matrices each.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.costs import gemm_time_s
+from forerun.simulator.layer.kinds import layer_kinds
+from forerun.simulator.score_table import Floats
+from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts, Model
+from forerun.spaces.models.parts import Product, Step
+from forerun.spaces.strategies import Context
+
+NEWTON_SCHULZ_STEPS = 5
+"""Steps of the reference code, of Moonlight and of Megatron-core (--muon-num-ns-steps)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A matrix of a layer: columns in and out, which of them tensor ranks share, and how many there are of it.
+    ``routed``: it is that of every routed expert."""
+
+    inputs: int
+    outputs: int
+    inputs_cut: bool
+    outputs_cut: bool
+    count: int
+    routed: bool
+
+    def local(self, tp: Floats, etp: Floats) -> tuple[Floats, Floats]:
+        """Return its columns (in, out) on one of ``tp`` tensor ranks, or of ``etp`` ones of experts."""
+        ranks = etp if self.routed else tp
+        return (
+            self.inputs / (ranks if self.inputs_cut else np.ones_like(ranks)),
+            self.outputs / (ranks if self.outputs_cut and not self.inputs_cut else np.ones_like(ranks)),
+        )
+
+
+@lru_cache(maxsize=256)
+def layer_matrices(layer: Layer, model: Model, *, merged: bool) -> tuple[Matrix, ...]:
+    """Return the matrices of a layer. ``merged``: products that read the same input are one."""
+    hidden, steps, routed = layer.width(model), list[Step](), list[Step]()
+    for mixer in (layer.mixer, layer.cross_attention):
+        if mixer is not None and layer.attends:
+            steps += mixer.steps(hidden)
+    if layer.feeds_forward and isinstance(layer.mlp, MixtureOfExperts):
+        mlp = layer.mlp
+        routed += FeedForward(hidden=mlp.expert_hidden, gated=mlp.gated).steps(mlp.width(hidden))
+        steps += mlp.latent_products(hidden)
+        steps += mlp.shared.steps(hidden) if mlp.shared else ()
+    elif layer.feeds_forward and isinstance(layer.mlp, FeedForward):
+        steps += layer.mlp.steps(hidden)
+    found = []
+    for step, expert in [(step, False) for step in steps] + [(step, True) for step in routed]:
+        if isinstance(step, Product):
+            for outputs in [step.outputs] if merged else [(width,) for width in step.outputs]:
+                matrix = Matrix(
+                    step.inputs.whole // step.blocks,
+                    sum(width.whole for width in outputs) // (step.blocks if step.blocks > 1 else 1),
+                    step.inputs.cut,
+                    any(width.cut for width in outputs),
+                    step.blocks,
+                    expert,
+                )
+                found.append(matrix)
+    return tuple(found)
+
+
+def one_of_each_shape(context: Context, blocks: Floats, tp: Floats, etp: Floats) -> Floats:
+    """Return the elements of one matrix of every shape that trained layers of stages have, [R, K]; ``blocks`` as for
+    ``stage_parameters``. Zero where the software holds no gradient for it."""
+    total = np.zeros_like(blocks[-1])
+    if not context.framework.dummy_gradients:
+        return np.asarray(total)
+    merged, model = context.framework.merged_products, context.model
+    of_kind = [
+        {_shape(matrix): matrix for matrix in layer_matrices(layer, model, merged=merged)}
+        if layer.trains == "all"
+        else {}
+        for layer in layer_kinds(model)
+    ]
+    for shape, matrix in {shape: matrix for held in of_kind for shape, matrix in held.items()}.items():
+        here: NDArray[np.bool_] = np.any(
+            [blocks[kind] > 0 for kind, held in enumerate(of_kind) if shape in held], axis=0
+        )
+        inputs, outputs = matrix.local(tp, etp)
+        total = total + here * (inputs * outputs)
+    return np.asarray(total)
+
+
+def _shape(matrix: Matrix) -> tuple[int, int, bool, bool]:
+    """Return what two matrices of one shape have in common."""
+    return matrix.inputs, matrix.outputs, matrix.inputs_cut or matrix.outputs_cut, matrix.routed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orthogonalised:
+    """What Muon updates on one device of every stage, [R, K]: elements of ``dense`` matrices and of those of routed
+    ``expert``s, and the seconds in which a device makes all of them orthogonal."""
+
+    dense: Floats
+    expert: Floats
+    dense_s: Floats
+    expert_s: Floats
+
+
+def orthogonalised(context: Context, blocks: Floats, tp: Floats, ep: Floats, etp: Floats) -> Orthogonalised:
+    """Return what Muon updates of stages with ``blocks``: the matrices of trained layers, not tables, norms, routers or
+    adapters. All of it is zero with another optimizer."""
+    none = np.zeros_like(blocks[-1])
+    size, seconds = {False: none, True: none}, {False: none, True: none}
+    if context.framework.optimizer == "muon":
+        for kind, layer in enumerate(layer_kinds(context.model)):
+            for matrix in layer_matrices(layer, context.model, merged=False) if layer.trains == "all" else ():
+                inputs, outputs = matrix.local(tp, etp)
+                experts = layer.mlp.experts if isinstance(layer.mlp, MixtureOfExperts) else 1
+                count = matrix.count * (experts / ep if matrix.routed else np.ones_like(tp))
+                number, each_s = blocks[kind] * count, _newton_schulz_s(context, inputs, outputs)
+                size[matrix.routed] = size[matrix.routed] + number * inputs * outputs
+                seconds[matrix.routed] = seconds[matrix.routed] + number * each_s
+    return Orthogonalised(dense=size[False], expert=size[True], dense_s=seconds[False], expert_s=seconds[True])
+
+
+def _newton_schulz_s(context: Context, inputs: Floats, outputs: Floats) -> Floats:
+    """Seconds to make one matrix orthogonal: three products a step, two with the longer side and one without."""
+    device, short, long = context.cluster.device, np.minimum(inputs, outputs), np.maximum(inputs, outputs)
+    half = "bf16" if "bf16" in device.peak_flops_per_s else "fp16"
+    once_s = (
+        gemm_time_s(device, half, short, short, long)
+        + gemm_time_s(device, half, short, short, short)
+        + gemm_time_s(device, half, short, long, short)
+    )
+    return np.asarray(NEWTON_SCHULZ_STEPS * once_s)
