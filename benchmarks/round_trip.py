@@ -19,7 +19,8 @@ from forerun.search.formats.contract import Launch
 from forerun.search.formats.exporting import express
 from forerun.search.formats.launch_of import formats_of
 from forerun.search.formats.software import assumed, carried
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Software
 from forerun.spaces.strategies.software import running

@@ -7,7 +7,9 @@ from forerun.search.board.rows import NO_LAUNCH_MARK
 from forerun.search.formats import import_texts
 from forerun.search.formats.launch_of import formats_of, launch_of
 from forerun.search.formats.launchable import launchable
-from forerun.search.request.request import Request, legal_strategy, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import legal_strategy
 from forerun.search.samplers import Exploring
 from forerun.search.stages import explore_request
 from forerun.spaces.strategies import parse_strategy
