@@ -86,6 +86,9 @@ class PlainBlocks(PlainDevice):
         apart = profile.sets_apart_for_experts and experts > 0
         expert_f += slower * (work.forward_s if apart else experts - expert_f)
         expert_b += slower * (compute_back if apart else experts - expert_b)
+        if isinstance(layer.mlp, MixtureOfExperts):  # token counts are read, whatever a microbatch has
+            waited_s = profile.expert_wait_s / self.device.host_speed
+            expert_f, expert_b = expert_f + waited_s / 3, expert_b + waited_s * 2 / 3
         forward_s = work.forward_s + tensor_f + context_f + expert_f
         parts = {"tensor": tensor_f + tensor_b, "context": context_f + context_b, "expert": expert_f + expert_b}
         again = 0.0
