@@ -19,7 +19,9 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import kendalltau
 
-from forerun.search.request.request import Request, Setting, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import Setting
 from forerun.simulator import score
 from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.events import StepCosts, step_costs

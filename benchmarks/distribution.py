@@ -84,7 +84,8 @@ def scaling(kind: str, count: int, gpus: str) -> dict[str, Any]:
     import resource
 
     from forerun.search.flat.exhaustive import Problem, SliceResult
-    from forerun.search.request.request import Request, resolve
+    from forerun.search.request.request import Request
+    from forerun.search.request.resolve import resolve
     from forerun.search.workers import Choice, open_workers
     from forerun.search.workers.slicing import Cuts, Task
     from forerun.simulator import score
@@ -249,7 +250,8 @@ def kills(count: int) -> dict[str, Any]:
 
 def samplers() -> dict[str, Any]:
     """Strategies scored until a sampler comes within some per cent of the best that any found, from flat starts."""
-    from forerun.search.request.request import Request, resolve
+    from forerun.search.request.request import Request
+    from forerun.search.request.resolve import resolve
     from forerun.search.samplers import Exploring, StopConditions, explore, sampler_named
     from forerun.search.samplers.warm_starts import flat_starts
     from forerun.search.workers import Choice

@@ -20,7 +20,8 @@ from pathlib import Path
 import events_memory
 import events_plot
 
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.events import (
     Disturbance,

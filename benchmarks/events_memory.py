@@ -17,7 +17,8 @@ import tracemalloc
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.events import StepCosts, compile_step, execute, simulate_costs, step_costs, write_trace
 from forerun.simulator.events.engine.live_graph import LiveGraph

@@ -23,7 +23,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.search.samplers import Exploration, Exploring, StopConditions, explore, sampler_named
 from forerun.search.samplers.local_sampler import LocalSampler
 from forerun.search.samplers.warm_starts import flat_starts

@@ -13,7 +13,8 @@ from collections import defaultdict
 
 from forerun.search.api import simulate_setting
 from forerun.search.request.kinds import OPERATOR_GRAPHS
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.simulator.opgraph.table import SplitTable
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph import graph_model_names

@@ -17,7 +17,8 @@ from forerun.search.api import problem_of, search_request
 from forerun.search.board.rows import Row
 from forerun.search.diagnosis.diagnosis import NothingFeasible
 from forerun.search.flat.exhaustive import CHUNK, chunks_of, slices
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.simulator import score
 from forerun.spaces.frameworks.switches import parse_switches
 from forerun.spaces.strategies import StrategySpace, StrategyTable

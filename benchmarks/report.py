@@ -23,7 +23,7 @@ from forerun_browser import Browser, open_browser  # noqa: E402  # lies beside t
 from forerun.search import Request, search_request  # noqa: E402  # behind the path above
 from forerun.search.baseline import read_present, stand_beside  # noqa: E402
 from forerun.search.report import report_html  # noqa: E402
-from forerun.search.request.request import resolve  # noqa: E402
+from forerun.search.request.resolve import resolve  # noqa: E402
 
 ROUNDS = 7
 LOADED = """

@@ -17,9 +17,10 @@ from forerun.search.board.rows import Row
 from forerun.search.formats import import_texts
 from forerun.search.formats.contract import Launch
 from forerun.search.formats.exporting import express
+from forerun.search.formats.launch_of import formats_of
 from forerun.search.formats.software import assumed, carried
-from forerun.search.formats.table import writable
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Software
 from forerun.spaces.strategies.software import running
@@ -38,13 +39,19 @@ SEARCHES: tuple[Mapping[str, object], ...] = (
     {"model": "llama3-70b", "gpus": 128, "framework": "torchtitan"},
     {"model": "qwen3-30b-a3b", "gpus": 32, "framework": "torchtitan"},
     {"model": "deepseek-v2-lite", "gpus": 32, "framework": "torchtitan"},
-    {"model": "llama2-13b", "gpus": 32, "framework": "fsdp"},
-    {"model": "qwen3-14b", "gpus": 16, "framework": "fsdp"},
+    {"model": "llama2-13b", "gpus": 32, "seq_len": 2048, "framework": "fsdp", "all_variants": True},
+    {"model": "qwen3-14b", "gpus": 16, "seq_len": 2048, "framework": "fsdp", "all_variants": True},
     {"model": "llama2-13b", "gpus": 32, "framework": "deepspeed"},
     {"model": "qwen2.5-7b", "gpus": 16, "framework": "deepspeed"},
     {"model": "llama3-8b", "gpus": 32, "framework": "nanotron"},
     {"model": "llama2-70b", "gpus": 64, "framework": "nanotron"},
-    {"model": "gpt3-13b", "gpus": 64, "seq_len": 2048, "framework": "megatron-deepspeed"},
+    {
+        "model": "deepseek-v3",
+        "gpus": 256,
+        "cluster": "gb200-nvl72",
+        "precision": "mxfp8",
+        "framework": "nemo-blackwell",
+    },
 )
 COMMON = {"cluster": "dgx-h100", "global_batch": 512, "seq_len": 4096, "top": 10}
 
@@ -85,9 +92,7 @@ def compare(context: Context, row: Row) -> tuple[str, str]:
         devices_per_node=context.cluster.devices_per_node,
     )
     refused = f"no format of {context.framework.name}"
-    for item in writable():
-        if item.framework != context.framework.name:
-            continue
+    for item in formats_of(context.framework):
         try:
             files = express(item, launch, context)
         except RequestError as error:
@@ -95,11 +100,11 @@ def compare(context: Context, row: Row) -> tuple[str, str]:
             continue
         bare = dataclasses.replace(row.strategy, software=Software.NONE)
         software = running(context, row.strategy.software).framework
-        switched = dataclasses.replace(launch, strategy=bare, switches=carried(software, item.framework))
+        switched = dataclasses.replace(launch, strategy=bare, switches=carried(software, item.framework or "generic"))
         found = import_texts(files)
         pairs = {
             "strategy": (str(found.strategy), str(bare)),
-            "switches": (dict(found.switches), assumed(switched, item.framework)),
+            "switches": (dict(found.switches), assumed(switched, item.framework) if item.framework else {}),
             "unknown": (dict(found.unknown), {}),
             **{
                 name: (found.workload.get(name), getattr(context.workload, name))

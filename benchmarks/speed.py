@@ -72,7 +72,8 @@ def measure_candidates(count: int) -> dict[str, Any]:
     ``search``: enumeration, legality, scores and ranking. ``core``: scores of a table that stands ready.
     """
     from forerun.search.flat.exhaustive import Problem, search_slice
-    from forerun.search.request.request import Request, resolve
+    from forerun.search.request.request import Request
+    from forerun.search.request.resolve import resolve
     from forerun.simulator import score
 
     space = resolve(Request(**REQUEST)).space()  # type: ignore[arg-type]  # values of the fields' types

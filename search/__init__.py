@@ -30,7 +30,7 @@ __all__ = [
     "simulate",
 ]
 
-_HOMES = {
+_MODULES = {
     "Choice": "workers",
     "Exploring": "samplers",
     "explore_request": "stages",
@@ -48,6 +48,6 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"forerun.search.{_HOMES[name]}"), name)
+    return getattr(import_module(f"forerun.search.{_MODULES[name]}"), name)

@@ -20,8 +20,10 @@ from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.kinds import TRANSFORMERS, AnyStrategy, kind_of
 from forerun.search.request.limits import TOO_DEAR, TOO_LATE
 from forerun.search.request.objectives import objective_named
-from forerun.search.request.request import Request, Setting, legal_strategy, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.search.request.scorer import Progress, Scorer
+from forerun.search.request.setting import Setting, legal_strategy
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.search.workers.slicing import search_with
 from forerun.simulator import score as simulator_score

@@ -12,8 +12,8 @@ from forerun.search.formats.launchable import marked
 from forerun.search.notes.all_notes import Beside, notes_for
 from forerun.search.notes.goodput import with_goodput
 from forerun.search.notes.intervals import certain
-from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
 from forerun.simulator import score as simulator_score
 
 MARKED = 1000

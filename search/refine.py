@@ -11,8 +11,8 @@ from forerun.search.build import with_rows
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.kinds import kind_of
 from forerun.search.request.objectives import objective_named
-from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Told
+from forerun.search.request.setting import Setting
 from forerun.simulator.score_table import ScoreTable, joined
 
 

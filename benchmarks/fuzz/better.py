@@ -15,7 +15,8 @@ from benchmarks.fuzz.sample import ROOT
 from forerun.search.api import search_request
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.request.kinds import kind_of
-from forerun.search.request.request import Request, Setting
+from forerun.search.request.request import Request
+from forerun.search.request.setting import Setting
 from forerun.search.scale.request import ScaleRequest, scale
 from forerun.simulator import score
 from forerun.spaces.clusters import Cluster

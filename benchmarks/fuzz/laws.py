@@ -24,7 +24,8 @@ from benchmarks.fuzz.results import measured
 from forerun.search.api import search_request
 from forerun.search.diagnosis.diagnosis import NoAnswer
 from forerun.search.groups import search_groups, simulate_groups
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.spaces.clusters import cluster_names
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import framework_names

@@ -21,7 +21,8 @@ from forerun.search.flat.exhaustive import SliceResult, search_slice
 from forerun.search.formats.contract import Launch
 from forerun.search.formats.exporting import export
 from forerun.search.formats.importing import import_texts
-from forerun.search.request.request import Request, Setting
+from forerun.search.request.request import Request
+from forerun.search.request.setting import Setting
 from forerun.spaces.errors import ForerunError, RequestError
 from forerun.spaces.strategies import Strategy
 

@@ -11,8 +11,9 @@ from forerun.search.board.rows import Row, rows_of
 from forerun.search.explain.explain import against, explain_strategy
 from forerun.search.formats.limits import canonical
 from forerun.search.notes.intervals import certain
-from forerun.search.request.request import Request, Setting
+from forerun.search.request.request import Request
 from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
 from forerun.simulator import score as simulator_score
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, load_framework
@@ -160,7 +161,7 @@ def stand_beside(
     price = setting.usd_per_gpu_hour
     row = certain(context, rows_of(context, [strategy], usd_per_gpu_hour=price, score=score))[0]
     best = board.rows[0]
-    measured, remarks = _measured(present, row, best, context)
+    measured, remarks = _measured(present, row, best, context, score)
     switched_notes = _switch_notes(context, setting.context, best.strategy.software, strategy, row, score)
     baseline = Baseline(
         source=present.source,
@@ -186,15 +187,18 @@ def _changes(context: Context, strategy: Strategy, price: float | None) -> tuple
     return explain_strategy(context, strategy, usd_per_gpu_hour=price).helping()
 
 
-def _measured(present: Present, row: Row, best: Row, context: Context) -> tuple[MeasuredStep | None, tuple[str, ...]]:
-    """Return the measured step against the predicted one, and why it cannot be compared where it cannot."""
+def _measured(
+    present: Present, row: Row, best: Row, context: Context, score: Scorer
+) -> tuple[MeasuredStep | None, tuple[str, ...]]:
+    """Return the measured step against the one predicted for the workload that it was measured with, and a note where
+    that is another than the one searched, or where the two are far apart."""
     steps = present.steps
     if steps is None or present.measured_from is None:
         return None, ()
-    stated = present.measured_workload
-    searched = {"global_batch": context.workload.global_batch, "seq_len": context.workload.seq_len, "gpus": row.gpus}
-    other = [f"{name} {stated[name]}" for name, value in searched.items() if stated.get(name, value) != value]
-    ratio = None if other else steps.step_time_s / row.step_time_s
+    predicted_s, remarks = _predicted_as_measured(present, row, context, score)
+    ratio = None if predicted_s is None else steps.step_time_s / predicted_s
+    if ratio is not None and max(ratio, 1 / ratio) > IMPLAUSIBLE:
+        remarks = (*remarks, "the measured step differs so much from the prediction that it may be of another training")
     logged = steps.counted > 0
     measured = MeasuredStep(
         source=present.measured_from,
@@ -205,11 +209,27 @@ def _measured(present: Present, row: Row, best: Row, context: Context) -> tuple[
         ratio=ratio,
         best_step_time_s=None if ratio is None else ratio * best.step_time_s,
     )
-    if other:
-        return measured, (f"the step of {present.measured_from} was measured with {', '.join(other)}: not compared",)
-    if ratio is not None and max(ratio, 1 / ratio) > IMPLAUSIBLE:
-        return measured, ("the measured step differs so much from the prediction that it may be of another training",)
-    return measured, ()
+    return measured, remarks
+
+
+def _predicted_as_measured(
+    present: Present, row: Row, context: Context, score: Scorer
+) -> tuple[float | None, tuple[str, ...]]:
+    """Return the predicted step of the run for the batch and sequence of its measurement, None where it was measured on
+    other devices or breaks a law there; and a note where these are not those that are searched."""
+    searched = {"global_batch": context.workload.global_batch, "seq_len": context.workload.seq_len, "gpus": row.gpus}
+    stated = {name: value for name, value in present.measured_workload.items() if name in searched and value}
+    other = {name: value for name, value in stated.items() if value != searched[name]}
+    if not other:
+        return row.step_time_s, ()
+    words = ", ".join(f"{name} {value}" for name, value in other.items())
+    told = f"the step of {present.measured_from} was measured with {words}"
+    workload = dataclasses.replace(context.workload, **{name: value for name, value in other.items() if name != "gpus"})
+    there = dataclasses.replace(context, workload=workload)
+    if "gpus" in other or broken_laws(row.strategy, there):
+        return None, (f"{told}: not compared",)
+    predicted_s = rows_of(there, [row.strategy], score=score)[0].step_time_s
+    return predicted_s, (f"{told}: compared with the {format_seconds(predicted_s)} predicted for that",)
 
 
 def _text(row: Row, best: Row, measured: MeasuredStep | None) -> str:

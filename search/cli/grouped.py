@@ -8,7 +8,7 @@ from forerun.search.cli.progress import told
 
 if TYPE_CHECKING:
     from forerun.search.board.leaderboard import Leaderboard
-    from forerun.search.request.request import Setting
+    from forerun.search.request.setting import Setting
 
 
 def search_on_groups(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":

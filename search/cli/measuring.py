@@ -9,7 +9,7 @@ from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.board.leaderboard import Leaderboard
-    from forerun.search.request.request import Setting
+    from forerun.search.request.setting import Setting
 
 
 def add_measuring(parser: Parser) -> None:

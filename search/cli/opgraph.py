@@ -10,7 +10,7 @@ from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.board.rows import Row
-    from forerun.search.request.request import Setting
+    from forerun.search.request.setting import Setting
     from forerun.simulator.opgraph import GraphContext
     from forerun.spaces.opgraph.split import Split
 
@@ -64,7 +64,7 @@ def run_limits(args: argparse.Namespace) -> int:
     from forerun.search.opgraph.limits import limits_of
     from forerun.search.request.choices import choices_of
     from forerun.search.request.kinds import OPERATOR_GRAPHS
-    from forerun.search.request.request import resolve
+    from forerun.search.request.resolve import resolve
 
     overrides = choices_of(None, args.set, OPERATOR_GRAPHS.check)
     setting = resolve(request_of(args, graphs=LIMITS_OF_GRAPH, overrides=overrides))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from forerun.search.cli.parser import OutputFile
 
 if TYPE_CHECKING:
-    from forerun.search.request.request import Setting
+    from forerun.search.request.setting import Setting
     from forerun.simulator.events import EventResult
 
 _FLAGS = ("trace", "timeline", "chakra")
@@ -54,7 +54,7 @@ def write_step_files(args: argparse.Namespace, setting: "Setting", result: "Even
         if args.strategy is None:
             raise RequestError("--chakra goes with a flat --strategy; a tree has no execution traces yet")
         from forerun.search.board.folder import check_folder
-        from forerun.search.request.request import legal_strategy
+        from forerun.search.request.setting import legal_strategy
 
         strategy = legal_strategy(setting, args.strategy)
         check_folder(args.chakra, force=args.force)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from forerun.search.board.leaderboard import Leaderboard
-    from forerun.search.request.request import Setting
+    from forerun.search.request.setting import Setting
     from forerun.search.trees import TreeRows
     from forerun.search.workers import Choice
 

@@ -10,8 +10,8 @@ from forerun.search.board.rows import Row
 from forerun.search.diagnosis.fixes import Fix, fixes, relaxed
 from forerun.search.flat.best import best_row, first_row
 from forerun.search.flat.exhaustive import Problem, SliceResult, slices
-from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
 from forerun.spaces.errors import InfeasibleError, RequestError
 from forerun.spaces.strategies import RULES, StrategySpace
 from forerun.spaces.strategies.candidates import values_at

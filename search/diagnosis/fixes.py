@@ -9,8 +9,8 @@ from typing import Any
 
 from forerun.search.board.rows import Row
 from forerun.search.flat.best import best_row
-from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
 from forerun.simulator.memory.risk import risking
 from forerun.spaces.errors import ForerunError
 from forerun.spaces.frameworks import framework_names, load_framework

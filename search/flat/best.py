@@ -9,8 +9,8 @@ from forerun.search.board.rows import Row, rows_from
 from forerun.search.flat.exhaustive import Best, Problem, search_space
 from forerun.search.request.kinds import kind_of
 from forerun.search.request.limits import NO_LIMITS, TrainingLimits
-from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
 from forerun.simulator import score as simulator_score
 
 

@@ -18,8 +18,8 @@ from forerun.search.flat.best import rows_of_best
 from forerun.search.flat.exhaustive import CHUNK, Best, Problem, chunks_of, gathered, interrupted, lowest, slices
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.preferences import FAILED_START
-from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
 from forerun.spaces.strategies import AXES, Strategy, StrategySpace
 
 ALIKE = 0.01

@@ -229,4 +229,5 @@ FORMAT = Format(
     write=write,
     parse=parse,
     recognise=recognise,
+    also=("fsdp",),
 )

@@ -159,7 +159,8 @@ class Format:
     """One format. ``version`` names what it targets; ``main`` is the name of its principal file.
 
     ``joins``: a run may be given several such files together.
-    ``framework`` is the profile whose laws a launch must keep (None: forerun has no profile that fits).
+    ``framework`` is the profile whose laws a launch must keep (None: forerun has no profile that fits); ``also``:
+    profiles whose launches it writes without being theirs alone.
     ``write`` returns the files of a launch that breaks none of ``limits`` (None: forerun only reads this format);
     ``parse`` reads a file; ``recognise`` says whether a file looks like this format and never raises RequestError for a
     file of another kind.
@@ -174,6 +175,7 @@ class Format:
     parse: Callable[[LaunchFile], Imported]
     recognise: Callable[[LaunchFile], bool]
     framework: str | None = None
+    also: tuple[str, ...] = ()
     joins: bool = False
 
     def express(self, launch: Launch) -> Files:

@@ -1,7 +1,8 @@
 """DeepSpeed 0.19: a JSON configuration and the launcher's line.
 
 Source: ``deepspeed/runtime/config.py``, ``runtime/zero/config.py``, ``runtime/tensor_parallel/config.py`` and
-``module_inject/auto_ep_config.py`` of 0.19.8. Pipelines are code there (``PipelineModule``), not configuration.
+``module_inject/auto_ep_config.py`` of 0.19.8. Pipelines are code there (``PipelineModule``): the configuration says
+with how many stages and how layers are dealt to them, and the launch script that the program has to build them.
 """
 
 import json
@@ -9,12 +10,14 @@ from typing import Any
 
 from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile, Limit
 from forerun.search.formats.devices import RunReplicas, World, batch_of, replicas
+from forerun.search.formats.launchers import LAUNCH
 from forerun.search.formats.limits import (
     COMMON,
     NO_SELECTIVE,
     change,
     fixed,
     is_mixture,
+    only,
     precisions,
     without,
 )
@@ -23,7 +26,7 @@ from forerun.search.formats.script_world import world_of
 from forerun.search.formats.settings import LaunchSettings, flatten
 from forerun.search.formats.software import flags_of, read_switches, split_known
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import ALL_REPLICAS, Recompute, Strategy
+from forerun.spaces.strategies import ALL_REPLICAS, Placement, Recompute, Schedule, Split, Strategy
 
 NAME, VERSION = "deepspeed", "0.19"
 MAIN = "ds_config.json"
@@ -40,7 +43,33 @@ KNOWN = (
 
 LIMITS = (
     *COMMON,
-    without("pp", "stages are built in code (PipelineModule); the configuration has no setting for them"),
+    Limit(
+        broken=lambda launch: launch.strategy.pp > 1 and (launch.strategy.tp > 1 or launch.strategy.ep > 1),
+        reason=lambda launch: "pp with tp or ep: PipelineModule builds layers, AutoTP and AutoEP change built ones",
+        fix=lambda launch: change(
+            launch, pp=1, dp=launch.strategy.dp * launch.strategy.pp, vpp=1, schedule=Schedule.ONE_F_ONE_B
+        ),
+    ),
+    only(
+        "schedule",
+        (Schedule.ONE_F_ONE_B,),
+        "its pipeline runs 1F1B (TrainSchedule)",
+        schedule=Schedule.ONE_F_ONE_B,
+        vpp=1,
+    ),
+    only("placement", (Placement.TP_CP_EP_DP_PP,), "its topology has stages outermost (PipeDataParallelTopology)"),
+    fixed(
+        lambda launch: launch.strategy.pp > 1 and launch.strategy.zero > 1,
+        "pp with zero > 1: PipelineEngine runs with ZeRO-1 at most",
+        zero=1,
+    ),
+    Limit(
+        broken=lambda launch: launch.strategy.pp > 1 and _uneven(launch),
+        reason=lambda launch: "layers that stages do not divide: PipelineModule deals them by a rule of its own",
+        fix=lambda launch: change(
+            launch, pp=1, dp=launch.strategy.dp * launch.strategy.pp, split=Split.EVEN, layers_per_stage=None
+        ),
+    ),
     without("cp", "its sequence parallelism is Ulysses, which exchanges heads instead of keys and values"),
     fixed(lambda launch: launch.strategy.sp, "sp: AutoTP keeps norms and residuals whole on every rank", sp=False),
     NO_SELECTIVE,
@@ -59,8 +88,20 @@ LIMITS = (
         "shard: MiCS, which shards over a part of the replicas, was removed",
         shard=ALL_REPLICAS,
     ),
+    fixed(
+        lambda launch: (
+            launch.switches.get("activation-offload") == "on" and launch.strategy.recompute != Recompute.FULL
+        ),
+        "activation-offload without full recompute: it moves checkpoints to the host, and nothing else",
+        recompute=Recompute.FULL,
+    ),
     precisions(("bf16", "fp16", "fp32"), "the configuration has bf16 and fp16"),
 )
+
+
+def _uneven(launch: Launch) -> bool:
+    s = launch.strategy
+    return s.layers_per_stage is not None or s.split != Split.EVEN or launch.model.layer_count % s.pp != 0
 
 
 def write(launch: Launch) -> Files:
@@ -79,7 +120,11 @@ def write(launch: Launch) -> Files:
     if s.zero:
         data["zero_optimization"] |= {"reduce_scatter": True}
     for name, value in flags_of(launch, NAME).items():
-        data["zero_optimization"][name.removeprefix("zero_optimization.")] = value
+        *sections, last = name.split(".")
+        inner = data
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[last] = value
     if s.tp > 1:
         # Without an mpu its check of the three batch sizes takes every device for a replica: two of them say the same.
         del data["train_batch_size"]
@@ -90,8 +135,11 @@ def write(launch: Launch) -> Files:
             "autoep_size": s.ep,
             "expert_tensor_parallel_size": s.etp,
         }
+    if s.pp > 1:
+        data["pipeline"] = {"stages": s.pp, "partition": "uniform"}
     if s.recompute == Recompute.FULL:
-        data["activation_checkpointing"] = {"partition_activations": False, "contiguous_memory_optimization": False}
+        chosen = {"partition_activations": False, "contiguous_memory_optimization": False}
+        data["activation_checkpointing"] = chosen | data.get("activation_checkpointing", {})
     starter = ['deepspeed --num_nodes "$NNODES" --num_gpus "$GPUS_PER_NODE" --master_port "$MASTER_PORT"']
     hosts = []
     if launch.nodes > 1:
@@ -101,6 +149,10 @@ def write(launch: Launch) -> Files:
         hosts = [f"scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed '{slots}' > hostfile"]
     arguments = [f"--deepspeed_config {MAIN}", f"--max_seq_length {workload.seq_len}"]
     files = launch_files(launch, f"DeepSpeed {VERSION}", starter, arguments, before_slurm=hosts)
+    if s.pp > 1:
+        told = f"# The program builds deepspeed.pipe.PipelineModule with num_stages={s.pp}, layers in equal numbers.\n"
+        head, rest = files[LAUNCH].split("\n\n", 1)
+        files[LAUNCH] = f"{head}\n{told}\n{rest}"
     return {MAIN: json.dumps(data, indent=2) + "\n", **files}
 
 
@@ -117,8 +169,10 @@ def parse(source: LaunchFile) -> Imported:
     cp = settings.whole("sequence_parallel_size") or 1
     if cp > 1:
         notes.append(f"sequence_parallel_size={cp} (Ulysses) exchanges heads; read as cp={cp}")
+    pp = settings.whole("pipeline.stages") or 1
+    settings.text("pipeline.partition")
     found, mbs, batch = _batch(
-        settings, program, world_of(source.beside, source.gpus, source.given), tp, cp, source.name, defaults
+        settings, program, world_of(source.beside, source.gpus, source.given), (tp, cp, pp), source.name, defaults
     )
     enabled = settings.flag("expert_parallel.enabled")
     ep = settings.whole("expert_parallel.autoep_size") or 1
@@ -131,6 +185,7 @@ def parse(source: LaunchFile) -> Imported:
         dp=found.dp,
         tp=tp,
         cp=cp,
+        pp=pp,
         ep=ep if enabled else 1,
         etp=etp if enabled else 1,
         mbs=mbs,
@@ -166,15 +221,25 @@ def parse(source: LaunchFile) -> Imported:
 
 
 def _batch(
-    settings: LaunchSettings, program: LaunchSettings, world: World, tp: int, cp: int, source: str, defaults: list[str]
+    settings: LaunchSettings,
+    program: LaunchSettings,
+    world: World,
+    degrees: tuple[int, int, int],
+    source: str,
+    defaults: list[str],
 ) -> tuple[RunReplicas, int, int | None]:
-    """Return replicas, micro-batch and global batch by the rule ``batch = micro * accumulation * replicas``."""
+    """Return replicas, micro-batch and global batch by the rule ``batch = micro * accumulation * replicas``.
+
+    ``degrees``: tp, cp and pp.
+    """
     batch = settings.whole("train_batch_size")
     mbs = settings.whole("train_micro_batch_size_per_gpu", "train_micro_batch_size")
     steps = settings.whole("gradient_accumulation_steps")
     mbs = mbs or program.whole("per_device_train_batch_size", "micro_batch_size")
     steps = steps or program.whole("gradient_accumulation_steps")
-    found = replicas(world, tp * cp, what=f"tp*cp = {tp}*{cp}", source=source)
+    tp, cp, pp = degrees
+    what = f"tp*cp = {tp}*{cp}" if pp == 1 else f"tp*cp*pp = {tp}*{cp}*{pp}"
+    found = replicas(world, tp * cp * pp, what=what, source=source)
     if batch and mbs and steps:
         dp = batch // (mbs * steps)
         if batch % (mbs * steps) or (found.known and dp != found.dp):

@@ -11,7 +11,7 @@ from forerun.spaces.strategies import Context, Strategy
 
 def formats_of(framework: FrameworkProfile) -> tuple[Format, ...]:
     """Return the formats of a framework, or of one that it is like."""
-    return tuple(item for item in writable() if item.framework in framework.lineage)
+    return tuple(item for item in writable() if {item.framework, *item.also} & {*framework.lineage})
 
 
 def launch_of(context: Context, strategy: Strategy, *, name: str, format_name: str | None = None) -> tuple[str, Files]:

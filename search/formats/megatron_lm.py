@@ -4,12 +4,13 @@ Source: ``megatron/training/arguments.py`` and the dataclasses of megatron-core 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from forerun.search.formats.command_line import options, split_again, split_command
 from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile
+from forerun.search.formats.devices import World
 from forerun.search.formats.launchers import LAUNCH, SLURM, Value, array, comment, slurm, torchrun
 from forerun.search.formats.limits import (
     MEGATRON_COMMON,
@@ -124,17 +125,25 @@ def parse_variant(source: LaunchFile, variant: MegatronVariant) -> Imported:
         raise RequestError(
             f"{source.name}: no command with arguments like --tensor-model-parallel-size; is it a launch script?"
         )
+    world = world_of(source.beside, source.gpus, source.given)
+    if not world.stated:
+        devices = script_devices(script)
+        world = world_of({}, None) if devices is None else type(world)(devices=devices)
+    return read_variant(source, variant, found, world, remarks)
+
+
+def read_variant(
+    source: LaunchFile, variant: MegatronVariant, found: Mapping[str, Any], world: World, remarks: Sequence[str] = ()
+) -> Imported:
+    """Return what arguments by their names (with underscores) say, from whichever syntax they came."""
     defaults = [
         f"{name}={value}, as {variant.name} assumes" for name, value in variant.assumed.items() if name not in found
     ]
     found = {variant.renamed.get(name, name): value for name, value in found.items()}
     found = {name: value for name, value in ({**variant.assumed, **found}).items() if value != "none"}
-    remarks += [text.format(value=found[name]) for name, text in variant.says.items() if name in found]
-    world = world_of(source.beside, source.gpus, source.given)
-    if not world.stated:
-        devices = script_devices(script)
-        world = world_of({}, None) if devices is None else type(world)(devices=devices)
-    settings = LaunchSettings(found | environment(source.text), source.name)
+    said = [text.format(value=found[name]) for name, text in variant.says.items() if name in found]
+    bare = "use_distributed_optimizer" not in variant.assumed  # ms-swift gives its flags a value
+    settings = LaunchSettings(found | environment(source.text), source.name, bare_flags=bare)
     reading = read_arguments(settings, world, source.name)
     mixture = "experts" in reading.model or reading.strategy.ep > 1
     switches = read_switches(settings.raw, NAME, reading.strategy, mixture=mixture)
@@ -151,7 +160,7 @@ def parse_variant(source: LaunchFile, variant: MegatronVariant) -> Imported:
         switches=switches,
         unmodelled=_flagged(unmodelled),
         defaults=(*defaults, *reading.defaults),
-        notes=(*remarks, *reading.notes),
+        notes=(*remarks, *said, *reading.notes),
     )
 
 

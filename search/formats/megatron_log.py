@@ -1,7 +1,7 @@
 """Training logs of Megatron-LM: the measured step time, and the arguments that it prints at the start.
 
 Lines read: ``elapsed time per iteration (ms): 5123.4`` (newer versions append ``/mean``), ``throughput per GPU
-(TFLOP/s/GPU): 412.3`` and the list of arguments ``  tensor_model_parallel_size ........ 8``.
+(TFLOP/s/GPU): 412.3``, ``global batch size: 256`` and the list of arguments ``  tensor_model_parallel_size ....... 8``.
 """
 
 import math
@@ -27,6 +27,7 @@ NO_ARGUMENTS = "the log has no list of arguments: the strategy is unknown, only 
 
 _STEP = re.compile(r"elapsed time per iteration \(ms\):\s*([0-9]{1,12}(?:\.[0-9]+)?)")
 _TFLOPS = re.compile(r"throughput per GPU \(TFLOP/s/GPU\):\s*([0-9]{1,6}(?:\.[0-9]+)?)")
+_BATCH = re.compile(r"global batch size:\s*([0-9]{1,9})\b")
 _ARGUMENT = re.compile(r"^[^|\n]{0,80}?\b([a-z][a-z0-9_]{1,60}) \.{3,} ?(.{0,400})$", re.MULTILINE)
 _WORLD = re.compile(r"using world size: (\d{1,8})")
 
@@ -60,21 +61,25 @@ def parse(source: LaunchFile) -> Imported:
     for match in _ARGUMENT.finditer(source.text):
         text = match[2].strip()
         values.setdefault(match[1], _plain(text))
+    listed = bool(values)
+    if (batch := _batch_of_steps(source.text, steps.skipped)) is not None:
+        values.setdefault("global_batch_size", str(batch))
     world = _WORLD.search(source.text)
     settings = LaunchSettings(values, source.name)
     devices = settings.whole("world_size") or (int(world[1]) if world else None)
     by_user = source.gpus is not None
     reading = read_arguments(settings, World(devices=source.gpus or devices, by_user=by_user), source.name)
-    notes = () if values else (NO_ARGUMENTS,)
+    notes = () if listed else (NO_ARGUMENTS,)
+    workload = reading.workload if listed else {} if batch is None else {"global_batch": batch}
     mixture = "experts" in reading.model or reading.strategy.ep > 1
-    switches = read_switches(settings.raw, "megatron-lm", reading.strategy, mixture=mixture) if values else {}
+    switches = read_switches(settings.raw, "megatron-lm", reading.strategy, mixture=mixture) if listed else {}
     other, unknown = settings.rest(is_known)
     unmodelled, other = split_known({k: v for k, v in other.items()}, "megatron-lm")
     return Imported(
         format=NAME,
         version=VERSION,
         strategy=reading.strategy,
-        workload=reading.workload,
+        workload=workload,
         model=reading.model,
         other=other,
         unknown=unknown,
@@ -84,6 +89,12 @@ def parse(source: LaunchFile) -> Imported:
         notes=(*notes, *reading.notes),
         measured=steps,
     )
+
+
+def _batch_of_steps(text: str, skipped: int) -> int | None:
+    """Return the global batch of most steps that count, None where their lines do not say it."""
+    batches = [int(match[1]) for match in _BATCH.finditer(text)][skipped:]
+    return statistics.mode(batches) if batches else None
 
 
 def _plain(text: str) -> Any:

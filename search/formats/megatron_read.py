@@ -85,7 +85,7 @@ def read_arguments(settings: LaunchSettings, world: World, source: str) -> Argum
     workload |= {"precision": precision, "gpus": found.dp * tp * pp * cp if found.known else None}
     mapped = settings.flag("use_tp_pp_dp_mapping") or False
     some = _some_layers(settings, pp * vpp, model.get("layers"))
-    zero = _zero(settings, found, cp, notes)
+    zero = _zero(settings, found, cp, pp, notes)
     strategy = Strategy(
         dp=found.dp,
         tp=tp,
@@ -120,7 +120,7 @@ def _experts(settings: LaunchSettings, tp: int, mixture: bool, notes: list[str])
     return ep, tp if etp is None else etp
 
 
-def _zero(settings: LaunchSettings, found: RunReplicas, cp: int, notes: list[str]) -> int:
+def _zero(settings: LaunchSettings, found: RunReplicas, cp: int, pp: int, notes: list[str]) -> int:
     sharding = settings.one_of("data_parallel_sharding_strategy", SHARDING)
     distributed = settings.flag("use_distributed_optimizer") or False
     fsdp = settings.flag("use_megatron_fsdp", "use_custom_fsdp") or False
@@ -129,6 +129,12 @@ def _zero(settings: LaunchSettings, found: RunReplicas, cp: int, notes: list[str
     stage = settings.whole("zero_stage", least=0)  # Megatron-DeepSpeed's
     if stage is not None:
         zero = min(stage, 3)
+        # DeepSpeed's optimizer of bfloat16, which its pipeline takes without ZeRO, shares its states out over replicas.
+        if not zero and settings.flag("deepspeed") and settings.flag("bf16") and pp > 1:
+            notes.append(
+                "zero_stage=0 with bf16 and a pipeline: DeepSpeed's BF16 optimizer shards its states; read as zero=1"
+            )
+            zero = 1
     if zero and found.known and found.dp * cp == 1:
         notes.append(f"sharding over replicas (zero={zero}) has no effect with one replica")
         return 0
@@ -241,7 +247,9 @@ def _edges(
 ) -> tuple[Split, int, tuple[int, ...] | None]:
     """Return the split of a first and a last stage with numbers of their own and equal ones between."""
     if count is None:
-        raise RequestError(f"{source}: layers of the first or last stage are given, but not num_layers")
+        stated = f"{first or 'the rest'} in the first and {last or 'the rest'} in the last stage"
+        notes.append(f"layers: {stated}; without the number of all layers read as split=balanced")
+        return Split.BALANCED, vpp, None
     middle = pp - (first is not None) - (last is not None)
     left = count - (first or 0) - (last or 0)
     if left < 0 or (left % middle if middle > 0 else left) or middle < 0:

@@ -1,4 +1,5 @@
-"""Software whose launch scripts have Megatron-LM's arguments: ms-swift's ``megatron``, MindSpeed, Pai-Megatron-Patch.
+"""Software whose launch scripts have Megatron-LM's arguments: ms-swift's ``megatron``, MindSpeed, Pai-Megatron-Patch;
+and YAML files with a section of them: its own functional tests and AMD Primus.
 
 Sources: ``swift/megatron/arguments/megatron_args.py`` of ms-swift 4.6.0; ``features_manager`` of Ascend/MindSpeed and
 of MindSpeed-LLM; ``megatron_patch/arguments.py`` of Pai-Megatron-Patch.
@@ -6,9 +7,10 @@ of MindSpeed-LLM; ``megatron_patch/arguments.py`` of Pai-Megatron-Patch.
 
 import re
 
-from forerun.search.formats.contract import Format, LaunchFile
-from forerun.search.formats.megatron_lm import MegatronVariant, parse_variant
-from forerun.search.formats.syntax import is_script
+from forerun.search.formats.contract import Format, Imported, LaunchFile
+from forerun.search.formats.megatron_lm import MegatronVariant, parse_variant, read_variant
+from forerun.search.formats.script_world import world_of
+from forerun.search.formats.syntax import document, is_script, is_yaml
 
 ULYSSES = "context_parallel_algo={value}: where it exchanges heads (Ulysses), read as cp all the same"
 MS_SWIFT = MegatronVariant(
@@ -55,11 +57,32 @@ PAI = MegatronVariant(
 )
 
 
+TESTS = MegatronVariant(name="megatron-lm-test", version="0.20")
+PRIMUS = MegatronVariant(
+    name="primus",
+    version="0.2",
+    known=re.compile(
+        r"stderr_sink|primus|turbo|enable_primus|disable_|wandb|tensorboard|profile|mock_data|log_|mlflow|use_"
+    ),
+)
+SECTIONS = {"megatron-lm-test": "MODEL_ARGS.", "primus": "modules.pre_trainer.overrides."}
+"""Where a YAML file has Megatron-LM's arguments."""
+
+
+def _parse_yaml(source: LaunchFile, variant: MegatronVariant) -> Imported:
+    """Read a section of a YAML file whose keys are Megatron-LM's arguments."""
+    section = SECTIONS[variant.name]
+    stated = {name[len(section) :]: value for name, value in document(source).items() if name.startswith(section)}
+    found = {name.lstrip("-").replace("-", "_"): value for name, value in stated.items() if value is not None}
+    return read_variant(source, variant, found, world_of(source.beside, source.gpus, source.given))
+
+
 def _format(variant: MegatronVariant, title: str, mark: str) -> Format:
-    pattern = re.compile(mark)
+    pattern = re.compile(mark, re.MULTILINE)
+    written, parse = (is_yaml, _parse_yaml) if variant.name in SECTIONS else (is_script, parse_variant)
 
     def marks(source: LaunchFile) -> bool:
-        return is_script(source) and pattern.search(source.text) is not None
+        return written(source) and pattern.search(source.text) is not None
 
     return Format(
         name=variant.name,
@@ -68,13 +91,15 @@ def _format(variant: MegatronVariant, title: str, mark: str) -> Format:
         main="",
         limits=(),
         write=None,
-        parse=lambda source: parse_variant(source, variant),
+        parse=lambda source: parse(source, variant),
         recognise=marks,
         framework="megatron-lm",
     )
 
 
 FORMATS = (
+    _format(TESTS, "Megatron-LM's functional tests", r"^MODEL_ARGS:"),
+    _format(PRIMUS, "AMD Primus", r"^\s+pre_trainer:"),
     _format(MS_SWIFT, "ms-swift with Megatron-core", r"(^|\s)megatron\s+(sft|pt|rlhf)\b"),
     _format(PAI, "Pai-Megatron-Patch", r"--patch-tokenizer-type|PAI-Megatron|Megatron-Patch|--extra-vocab-size"),
     _format(MINDSPEED, "MindSpeed", r"ASCEND|NPUS?_PER_NODE|mindspeed|--use-ascend|--reuse-fp32-param|ascend-toolkit"),

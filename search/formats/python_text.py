@@ -120,7 +120,7 @@ class PythonReader:
             else:
                 found[keyword.arg] = value
         if isinstance(node.func, ast.Name) and name in self.functions and depth < DEEPEST:
-            return self.function(name, found, depth + 1)
+            return self.function(name, found, depth + 1) or UNKNOWN
         words = [value for value in positional if isinstance(value, str | int)]
         return {CALLED: name, **({"0": words[0]} if words and "mode" not in found else {}), **found}
 

@@ -9,6 +9,7 @@ from typing import Any
 from forerun.spaces.errors import RequestError
 
 _OUTSIDE = re.compile(r"\$\{?([A-Za-z_]\w*|[0-9]+|[@*#])")
+_VARIABLES = re.compile(r"(\$\w+|\$\{\w+\})(\s+(\$\w+|\$\{\w+\}))*")
 _DECIDING = re.compile(r"parallel|batch_?size|seq_?len|max_length|num_layers|accumulation|stage|nodes|nproc|recompute")
 """LaunchSettings that are named together where variables are missing."""
 LARGEST = 10**12
@@ -37,11 +38,13 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 class LaunchSettings:
     """Settings by name. Every question marks its setting as read; ``rest`` are those that no question asked for."""
 
-    def __init__(self, values: Mapping[str, Any], source: str) -> None:
+    def __init__(self, values: Mapping[str, Any], source: str, *, bare_flags: bool = False) -> None:
+        """Take settings; ``bare_flags``: a flag has no value, and what follows it are variables that nobody sets."""
         self._values = dict(values)
         self._source = source
         self._read: set[str] = set()
         self._asked: set[str] = set()
+        self._bare_flags = bare_flags
 
     def __contains__(self, name: str) -> bool:
         """Whether the file has the setting with any value but null."""
@@ -122,6 +125,8 @@ class LaunchSettings:
         Raises:
             RequestError: the value is something else.
         """
+        if self._bare_flags and _VARIABLES.fullmatch(str(self.raw(*names))):
+            return True
         value = self._inside(names)
         if value is None or isinstance(value, bool):
             return value

@@ -17,7 +17,9 @@ from forerun.search.flat.ideas import folded, variant_of, worth_s
 from forerun.search.groups.plans import group_plans
 from forerun.search.groups.simulate import quick_row
 from forerun.search.request.limits import NO_LIMITS
-from forerun.search.request.request import Request, Setting, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import Setting
 from forerun.spaces.errors import InfeasibleError, RequestError
 from forerun.spaces.strategies import Placement, Schedule, Strategy
 from forerun.spaces.strategies.staged_space import StagedSpace

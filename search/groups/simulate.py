@@ -3,7 +3,7 @@
 import dataclasses
 
 from forerun.search.board.rows import Row, rows_from
-from forerun.search.request.request import Setting, legal_strategy
+from forerun.search.request.setting import Setting, legal_strategy
 from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.assignment.step_costs import step_costs
 from forerun.simulator.assignment.value import Assignment

@@ -11,7 +11,8 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_seconds
 
 if TYPE_CHECKING:
-    from forerun.search.request.request import Request, Setting
+    from forerun.search.request.request import Request
+    from forerun.search.request.setting import Setting
     from forerun.simulator.opgraph import GraphContext
     from forerun.simulator.replay import Analysis
     from forerun.simulator.replay.readers.reading import Reading
@@ -141,7 +142,8 @@ def model_source(
 def _graph(
     model: str, cluster: str, gpus: int, batch: int, precision: str | None, framework: str | None
 ) -> ImproveSource:
-    from forerun.search.request.request import Request, resolve
+    from forerun.search.request.request import Request
+    from forerun.search.request.resolve import resolve
     from forerun.simulator.improve.from_graph import graph_step
 
     request = Request(
@@ -180,7 +182,8 @@ def _other_splits(setting: "Setting[GraphContext]") -> tuple[Alternative, ...]:
 
 def _transformer(request: "Request", text: str) -> ImproveSource:
     from forerun.search.explain.explain import explain_strategy
-    from forerun.search.request.request import legal_strategy, resolve
+    from forerun.search.request.resolve import resolve
+    from forerun.search.request.setting import legal_strategy
     from forerun.simulator import score
     from forerun.simulator.improve.from_strategy import strategy_step
 

@@ -10,7 +10,7 @@ from forerun.search.board.rows import Row
 from forerun.search.formats.contract import Files
 from forerun.search.formats.launch_of import launch_of
 from forerun.search.next_runs.choose import expected_regret, propose
-from forerun.search.request.request import Setting
+from forerun.search.request.setting import Setting
 from forerun.search.validate.columns import OPTIONAL, REQUIRED
 from forerun.simulator import score
 from forerun.simulator.calibration import Posterior, nothing_measured

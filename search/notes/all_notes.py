@@ -12,8 +12,8 @@ from forerun.search.notes.low_oom_risk import safer_note
 from forerun.search.notes.switched import switches_note
 from forerun.search.notes.validated_runs import checked_note
 from forerun.search.request.kinds import TRANSFORMERS, kind_of
-from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
 from forerun.simulator import score as simulator_score
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from forerun.search.board.rows import Row
 from forerun.search.flat.best import best_row
 from forerun.search.flat.exhaustive import DEGREES
-from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
 from forerun.spaces.errors import ForerunError
 from forerun.spaces.strategies import ALL_REPLICAS, AXES, SPELLING
 from forerun.spaces.strategies.candidates import axis_values

@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 from forerun.search.board.rows import Row
-from forerun.search.request.request import Setting
+from forerun.search.request.setting import Setting
 from forerun.spaces.units import format_seconds
 
 

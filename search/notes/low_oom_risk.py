@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from forerun.search.board.rows import NO_LAUNCH_MARK, Row
 from forerun.search.flat.best import best_row
 from forerun.search.request.objectives import objective_named
-from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
 from forerun.simulator.memory.risk import RISKY, risking
 
 LARGEST = 20_000_000

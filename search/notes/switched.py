@@ -3,8 +3,8 @@
 import dataclasses
 
 from forerun.search.board.rows import Row
-from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
 from forerun.spaces.frameworks import all_switches
 from forerun.spaces.frameworks.switches import flag_words, with_settings
 from forerun.spaces.strategies import table_of

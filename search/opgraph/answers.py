@@ -9,7 +9,7 @@ from forerun.search.board.rows import Row
 from forerun.search.diagnosis.diagnosis import NoAnswer
 from forerun.search.flat.best import first_row, rows_of_best
 from forerun.search.flat.exhaustive import Best, Problem, SliceResult
-from forerun.search.request.request import Setting
+from forerun.search.request.setting import Setting
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.space import SplitSpace
 from forerun.spaces.opgraph.batch import PerDevice

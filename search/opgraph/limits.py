@@ -7,7 +7,7 @@ from forerun.search.board.leaderboard import SCHEMA, versions
 from forerun.search.board.rows import Row, rows_of
 from forerun.search.opgraph.what_if import Doubling, doublings
 from forerun.search.request.kinds import modes_of
-from forerun.search.request.request import Setting
+from forerun.search.request.setting import Setting
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.space import split_space
 from forerun.spaces.errors import InfeasibleError

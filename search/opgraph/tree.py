@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.board.rows import Row, tree_row
-from forerun.search.request.request import Setting
+from forerun.search.request.setting import Setting
 from forerun.simulator.events import EventResult
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.bottleneck import MIXED_NORMS, SplitFacts

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.request.request import Request, Setting, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import Setting
 from forerun.spaces.errors import ForerunError
 
 

@@ -14,7 +14,9 @@ import numpy as np
 from forerun.search.api import search_request
 from forerun.search.board.rows import Row
 from forerun.search.diagnosis.diagnosis import NothingFeasible
-from forerun.search.request.request import Request, Setting, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import Setting
 from forerun.simulator.costs import collective_time_s
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import parameter_count

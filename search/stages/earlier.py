@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from forerun.search.request.request import Setting, legal_strategy
+from forerun.search.request.setting import Setting, legal_strategy
 from forerun.spaces.documents import read_json
 from forerun.spaces.errors import RequestError
 from forerun.spaces.reading import read_text

@@ -16,8 +16,10 @@ from forerun.search.notes.all_notes import Beside
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.limits import NO_LIMITS
 from forerun.search.request.objectives import objective_named
-from forerun.search.request.request import Request, Setting, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.search.request.scorer import Scorer, Told
+from forerun.search.request.setting import Setting
 from forerun.search.samplers.best_file import BestFile
 from forerun.search.samplers.driver import Exploration, Seen, explore
 from forerun.search.samplers.heuristics import heuristic_starts

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from forerun.search.api import leaderboard_of, problem_of
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.flat.exhaustive import Problem, SliceResult, bounded, search_slice
-from forerun.search.request.request import Setting, resolve
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import Setting
 from forerun.search.stages.searching import explore_request
 from forerun.search.sweep.journal import Record
 from forerun.search.sweep.plan import SweepSearch

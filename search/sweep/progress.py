@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from forerun.search.api import problem_of
 from forerun.search.flat.exhaustive import Problem, SliceResult, bounded
-from forerun.search.request.request import Setting, resolve
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import Setting
 from forerun.search.sweep.chunks import Begun, ChunkTimes, CompleteSearch, Item, SearchPart
 from forerun.search.sweep.journal import Record
 from forerun.search.sweep.piece_json import piece_from_json, piece_to_json

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from forerun.search.board.rows import Row
 from forerun.search.flat.exhaustive import Problem, search_space
 from forerun.search.notes.low_oom_risk import LARGEST
-from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
 from forerun.search.trees.evaluate import Judge, WithoutHosted
 from forerun.search.trees.tree_search import row_of, tree_text
 from forerun.spaces.strategies.candidates import strategies_at

@@ -7,7 +7,7 @@ from typing import Any
 from forerun.search.board.rows import Row, tree_row
 from forerun.search.notes.intervals import certain
 from forerun.search.request.kinds import kind_of
-from forerun.search.request.request import Setting, legal_strategy
+from forerun.search.request.setting import Setting, legal_strategy
 from forerun.simulator.assignment.borders import borders_between
 from forerun.simulator.assignment.collectives import collectives_inside
 from forerun.simulator.events import EventResult

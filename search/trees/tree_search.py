@@ -13,8 +13,8 @@ from forerun.search.board.rows import Row
 from forerun.search.board.trees import TreeRow, TreeRows
 from forerun.search.flat.exhaustive import Problem
 from forerun.search.request.interrupts import EndedEarly
-from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Told, enumeration_told
+from forerun.search.request.setting import Setting
 from forerun.search.samplers.registry import FLAT_ENUMERABLE
 from forerun.search.samplers.warm_starts import Lenient, strategies_of
 from forerun.search.trees.evaluate import Judge, Judged, WithoutHosted

@@ -18,7 +18,8 @@ from forerun.spaces.strategies import Context, Placement, StrategyTable
 
 
 def staged_score(context: Context, table: StrategyTable) -> ScoreTable:
-    """Return time and memory of every row of ``table``, none of which may have virtual stages.
+    """Return time and memory of every row of ``table``, none of which may have virtual stages; ``context`` runs with
+    the switches that the rows turn on.
 
     Raises:
         RequestError: as for ``score``.

@@ -40,6 +40,10 @@ class Legality:
     """Full recompute may stop after some layers of a (virtual) stage (Megatron-LM's block method)."""
     recompute_modules: tuple[str, ...] = ()
     """Modules of a layer that it can recompute by themselves (``forerun.spaces.strategies.axes.MODULES``)."""
+    pipeline_alone: bool = False
+    """Pipelines go with no tensor and no expert degree."""
+    plain_replicas_alone: bool = False
+    """Replicas that share no states (zero=0) go with no other degree."""
     partial_zero: tuple[int, ...] = ()
     """Sharding stages at which a part of the replicas may share the states while the others keep copies."""
     shards_context: bool = False

@@ -140,7 +140,8 @@ def available(profile: FrameworkProfile) -> dict[str, str]:
 
 
 def switched(profile: FrameworkProfile, settings: Mapping[str, str]) -> FrameworkProfile:
-    """Return a profile with other settings of its switches.
+    """Return a profile with other settings of its switches; where one of them requires one setting of another switch
+    that is not named, it brings that.
 
     Raises:
         RequestError: the framework has no such switch or setting, or it lacks another that it requires.
@@ -157,10 +158,21 @@ def switched(profile: FrameworkProfile, settings: Mapping[str, str]) -> Framewor
                 f"{profile.name} {profile.version} has no switch {name}, which is one of {others}; "
                 f"its switches: {', '.join(sorted(had)) or 'none'}".replace("  ", " ")
             )
-    wanted = {name: as_word(setting) for name, setting in settings.items()}
+    named = {name: as_word(setting) for name, setting in settings.items()}
+    wanted = _brought(named, had) | named
     result = with_settings(profile, wanted)
     _check_required(result, wanted)
     return result
+
+
+def _brought(named: Mapping[str, str], had: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of other switches that those named need, where there is but one to choose."""
+    return {
+        other: needed[0]
+        for name, setting in named.items()
+        for other, needed in all_switches()[name].requires.get(setting, {}).items()
+        if other in had and len(needed) == 1
+    }
 
 
 def with_settings(profile: FrameworkProfile, settings: Mapping[str, str]) -> FrameworkProfile:

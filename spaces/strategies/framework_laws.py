@@ -19,12 +19,22 @@ def degree_unsupported(c: Columns, x: Context) -> Mask:
     broken = np.zeros(np.broadcast_shapes(*(np.shape(c[axis]) for axis in ("pp", "tp", "cp", "ep", "etp"))), dtype=bool)
     for axis in _degrees_absent(x):
         broken |= (c[axis] > 1) & (axis != "etp" or c["etp"] != c["tp"])
-    return broken
+    return broken | _beside_a_pipeline(c, x)
+
+
+def _beside_a_pipeline(c: Columns, x: Context) -> Mask:
+    """Tensor or expert degrees in a pipeline of a framework that has them without one only."""
+    return np.asarray((c["pp"] > 1) & ((c["tp"] > 1) | (c["ep"] > 1)) & x.framework.legality.pipeline_alone)
 
 
 def no_such_degree(v: Mapping[str, int], x: Context) -> str:
     """Return the message of ``degree_unsupported``, which names the axes that were asked for alone."""
     asked = [axis for axis in _degrees_absent(x) if v[axis] > 1 and not (axis == "etp" and v["etp"] == v["tp"])]
+    if not asked:
+        return (
+            f"{x.framework.name} has no tp and no ep within a pipeline, but got pp={v['pp']} tp={v['tp']} "
+            f"ep={v['ep']}; use pp=1, or tp=1 ep=1"
+        )
     got, fix = " ".join(f"{axis}={v[axis]}" for axis in asked), " ".join(f"{axis}=1" for axis in asked)
     return f"{x.framework.name} offers no {' and no '.join(asked)}, but got {got}; use {fix}, or another framework"
 
@@ -146,9 +156,23 @@ def no_such_block(v: Mapping[str, int], x: Context) -> str:
 
 
 def zero_unsupported(c: Columns, x: Context) -> Mask:
-    """Stages of ZeRO that the framework does not have, or not with pipelines."""
+    """Stages of ZeRO that the framework does not have, or not with these degrees."""
     legality = x.framework.legality
-    return ~np.isin(c["zero"], legality.zero_stages) | ((c["pp"] > 1) & (c["zero"] > legality.zero_with_pipeline))
+    absent = ~np.isin(c["zero"], legality.zero_stages)
+    plain = (c["zero"] == 0) & (c["dp"] * c["cp"] > 1) & legality.plain_replicas_alone
+    split = (c["pp"] > 1) | (c["tp"] > 1) | (c["cp"] > 1) | (c["ep"] > 1)
+    return np.asarray(absent | ((c["pp"] > 1) & (c["zero"] > legality.zero_with_pipeline)) | (plain & split))
+
+
+def no_such_zero(v: Mapping[str, int], x: Context) -> str:
+    """Say which stages of ZeRO there are instead."""
+    legality, degrees = x.framework.legality, f"tp={v['tp']} pp={v['pp']} cp={v['cp']} ep={v['ep']}"
+    if v["zero"] == 0 and 0 in legality.zero_stages:
+        return f"{x.framework.name} has replicas that share nothing (zero=0) alone, but got {degrees}; use zero=2 or 3"
+    return (
+        f"{x.framework.name} does not offer zero={v['zero']} with pp={v['pp']}; it has zero "
+        f"{', '.join(map(str, legality.zero_stages))}, with a pipeline at most {legality.zero_with_pipeline}"
+    )
 
 
 def sp_unsupported(c: Columns, x: Context) -> Mask:

@@ -21,6 +21,7 @@ from forerun.spaces.strategies.framework_laws import (
     no_such_degree,
     no_such_recompute,
     no_such_shard,
+    no_such_zero,
     recompute_redundant,
     recompute_unsupported,
     shard_unsupported,
@@ -275,13 +276,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         code="framework zero",
         meaning="the framework does not have this ZeRO stage here",
-        axes=("pp", "zero"),
+        axes=(*_DP, "ep", "zero"),
         illegal=zero_unsupported,
-        message=lambda v, x: (
-            f"{x.framework.name} does not offer zero={v['zero']} with pp={v['pp']}; it has zero "
-            f"{', '.join(map(str, x.framework.legality.zero_stages))}, with a pipeline at most "
-            f"{x.framework.legality.zero_with_pipeline}"
-        ),
+        message=no_such_zero,
     ),
     Rule(
         code="shard",

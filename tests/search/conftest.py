@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from sweep_cases import PLAN
 
-from forerun.search.request.request import Request, Setting, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
 from forerun.search.sweep import SweepPlan, read_plan
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, ScoreTable
 from forerun.spaces.strategies import Context, StrategyTable

@@ -173,13 +173,39 @@ def test_a_time_is_a_measurement(capsys: pytest.CaptureFixture[str]) -> None:
         assert measured["counted"] is None
 
 
-def test_a_measurement_of_another_workload_is_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_measurement_of_another_batch_is_compared_with_a_prediction_for_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "train.log"
     path.write_text(ARGUMENTS.replace(" 64\n", " 128\n") + LOG)
-    own = asked(capsys, "--measured", str(path))["baseline"]
+    board = asked(capsys, "--measured", str(path))
+    own = board["baseline"]
+
+    assert own["measured"]["ratio"] == pytest.approx(3.0 / (2 * own["row"]["step_time_s"]), rel=0.05)
+    best = board["leaderboard"][0]
+    assert own["measured"]["best_step_time_s"] == pytest.approx(own["measured"]["ratio"] * best["step_time_s"])
+    assert any("was measured with global_batch 128: compared with" in note for note in own["notes"])
+
+
+def test_a_measurement_on_other_devices_is_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(ARGUMENTS.replace("16", "32") + LOG)
+    own = asked(capsys, "--baseline", OWN, "--measured", str(path))["baseline"]
 
     assert own["measured"]["ratio"] is None
-    assert any("global_batch 128: not compared" in note for note in own["notes"])
+    assert any("gpus 32: not compared" in note for note in own["notes"])
+
+
+def test_lines_of_a_log_without_arguments_state_its_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(LOG.replace(" | loss", " | global batch size:   128 | loss"))
+    own = asked(capsys, "--baseline", OWN, "--measured", str(path))["baseline"]
+    there = simulate("llama3-8b", strategy=OWN, **{**TRAINING, "global_batch": 128})
+    assert own["measured"]["ratio"] == pytest.approx(3.0 / there.step_time_s)
+
+    words = [word for word in SEARCH if word not in ("--global-batch", "64")]
+    assert main([*words, "--baseline", OWN, "--measured", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["request"]["global_batch"] == 128
 
 
 def test_a_log_of_another_strategy_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,7 +218,9 @@ def test_a_log_of_another_strategy_is_told(tmp_path: Path, capsys: pytest.Captur
 
 def test_refined_rows_are_compared_with_a_refined_run(capsys: pytest.CaptureFixture[str]) -> None:
     from forerun.search.board.rows import rows_of
-    from forerun.search.request.request import Request, legal_strategy, resolve
+    from forerun.search.request.request import Request
+    from forerun.search.request.resolve import resolve
+    from forerun.search.request.setting import legal_strategy
     from forerun.simulator.events import event_scores
 
     own = asked(capsys, "--baseline", OWN, "--refine", "3", "--top", "3")["baseline"]

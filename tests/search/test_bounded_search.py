@@ -7,7 +7,7 @@ import pytest
 import forerun.search.flat.exhaustive as exhaustive
 from forerun.search.flat.exhaustive import Problem, SliceResult, search_slice, search_space
 from forerun.search.request.objectives import OBJECTIVES
-from forerun.search.request.request import Setting
+from forerun.search.request.setting import Setting
 
 
 def problem_of(setting: Setting, objective: str, top: int = 20) -> Problem:

@@ -5,7 +5,8 @@ from functools import partial
 from forerun.search.api import search_request
 from forerun.search.board.rows import Row
 from forerun.search.cli import main
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.search.samplers import Exploring
 from forerun.search.stages import explore_request
 from forerun.search.sweep.chunks import recorded

@@ -8,7 +8,8 @@ import pytest
 from forerun.search.certainty import busy_share, certainty_of
 from forerun.search.certainty.intervals import UNLIKE_WIDTH, intervals
 from forerun.search.certainty.residuals import Residuals, RunClass, kind_of, residuals
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 
 KIND = RunClass(
     device="a100-sxm4-80",

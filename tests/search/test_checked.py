@@ -12,7 +12,8 @@ from forerun.search import Leaderboard
 from forerun.search.api import search_request
 from forerun.search.board.rows import Row
 from forerun.search.notes.validated_runs import checked_note, entry_of, figures
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.search.samplers import Exploring
 from forerun.search.stages import explore_request
 from forerun.spaces.strategies import Context

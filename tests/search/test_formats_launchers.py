@@ -315,6 +315,40 @@ CASES = {
         "SOME_CONFIG_B200_NVFP4",
     ),
     "mindspeed": Case({"a.sh": ASCEND}, "mindspeed", "tp8 dp2 mbs1 zero1 sp", 64, 8192, "bf16"),
+    "megatron-lm's functional tests": Case(
+        {
+            "a.yaml": "ENV_VARS: {X: 1}\nMODEL_ARGS:\n  --tensor-model-parallel-size: 4\n  --micro-batch-size: 4\n"
+            "  --bf16: true\n  --global-batch-size: 32\n  --num-layers: 12\n"
+        },
+        "megatron-lm-test",
+        "tp4 dp2 mbs4",
+        32,
+        None,
+        "bf16",
+        8,
+    ),
+    "primus": Case(
+        {
+            "a.yaml": "modules:\n  pre_trainer:\n    framework: megatron\n    overrides:\n"
+            "      micro_batch_size: 4\n      bf16: true\n"
+            "      global_batch_size: 256\n      expert_model_parallel_size: 8\n      use_distributed_optimizer: true\n"
+        },
+        "primus",
+        "dp8 ep8 mbs4 zero1",
+        256,
+        None,
+        "bf16",
+        8,
+    ),
+    "axolotl, checkpointing by FSDP": Case(
+        {"a.yml": AXOLOTL + "fsdp: [full_shard]\nfsdp_config: {fsdp_activation_checkpointing: true}\n"},
+        "axolotl",
+        "dp8 mbs2 zero3 recompute=full",
+        64,
+        4096,
+        "bf16",
+        8,
+    ),
     "pai-megatron-patch": Case(
         {
             "a.sh": "TP=$1\ntorchrun --nproc_per_node 8 pretrain.py --patch-tokenizer-type X "

@@ -8,7 +8,8 @@ from forerun_launches import DENSE, MIXTURE
 from forerun.search.formats import Launch, format_named, import_texts
 from forerun.search.formats.exporting import express
 from forerun.search.formats.software import split_known
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute, parse_strategy
 from forerun.spaces.workload import Workload

@@ -15,7 +15,8 @@ from forerun.search.flat.fronts import front
 from forerun.search.notes.marginal_gpus import paying
 from forerun.search.request.limits import TrainingLimits
 from forerun.search.request.objectives import objective_named
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.simulator import score
 from forerun.spaces.errors import InfeasibleError, RequestError
 

@@ -8,7 +8,7 @@ from forerun_cli import cli
 
 from forerun.search import Request, search
 from forerun.search.request.goodput import read_reliability
-from forerun.search.request.request import resolve
+from forerun.search.request.resolve import resolve
 from forerun.spaces.errors import RequestError
 
 SMALL: dict[str, Any] = {

@@ -9,7 +9,8 @@ import yaml
 
 from forerun.search.cli import main
 from forerun.search.groups import search_groups, simulate_groups
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.spaces.errors import InfeasibleError, RequestError
 from forerun.spaces.models import load_model
 

@@ -7,7 +7,8 @@ import pytest
 
 from forerun.search import search
 from forerun.search.diagnosis.diagnosis import NothingFeasible
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.search.trees.hosted import best_hosted
 from forerun.simulator import MEMORY_PARTS, score
 from forerun.simulator.events.trees import simulate_tree

@@ -4,9 +4,12 @@ from dataclasses import replace
 
 from forerun.search import search
 from forerun.search.board.rows import NO_LAUNCH_MARK
+from forerun.search.formats import import_texts
 from forerun.search.formats.launch_of import formats_of, launch_of
 from forerun.search.formats.launchable import launchable
-from forerun.search.request.request import Request, legal_strategy, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import legal_strategy
 from forerun.search.samplers import Exploring
 from forerun.search.stages import explore_request
 from forerun.spaces.strategies import parse_strategy
@@ -28,14 +31,17 @@ def test_stages_that_recompute_differently_have_no_launch_file() -> None:
     assert not launchable(setting.context, legal_strategy(setting, "tp2 pp4 dp2 mbs1 zero1 sp recompute=full:2,none*3"))
 
 
-def test_rows_that_deepspeed_has_no_configuration_for_are_marked() -> None:
-    """Its pipelines need a module that is made for them, which no file can ask for."""
+def test_pipelines_of_deepspeed_are_written_with_what_the_program_has_to_build() -> None:
     fields = {"cluster": "aws-p4de", "gpus": 16, "global_batch": 256, "seq_len": 8192}
-    marks = {row.strategy: row.marks for row in search("mistral-7b", framework="deepspeed", **fields).rows}
-
-    assert {strategy.pp > 1 for strategy in marks} == {False, True}
-    for strategy, own in marks.items():
-        assert (f"{NO_LAUNCH_MARK} for deepspeed" in own) == (strategy.pp > 1)
+    rows = search("mistral-7b", framework="deepspeed", **fields).rows
+    assert {row.strategy.pp > 1 for row in rows} == {False, True}
+    assert not any(NO_LAUNCH_MARK in mark for row in rows for mark in row.marks)
+    context = resolve(replace(REQUEST, framework="deepspeed", gpus="16")).context
+    name, files = launch_of(context, parse_strategy("pp2 dp8 mbs1 zero1"), name="x")
+    assert name == "deepspeed"
+    assert "deepspeed.pipe.PipelineModule with num_stages=2" in files["launch.sh"]
+    found = import_texts(files)
+    assert str(found.strategy) == "tp1 pp2 dp8 mbs1 zero1" and not found.unknown
 
 
 def test_profiles_that_are_like_another_have_its_launch_files() -> None:

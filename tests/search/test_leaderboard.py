@@ -14,7 +14,8 @@ from forerun.search.board.leaderboard import NEAR_MARK, dump_json, ranked
 from forerun.search.board.rows import GIB, Row
 from forerun.search.flat.ideas import ALIKE, FAR, degrees
 from forerun.search.request.objectives import objective_named
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, score
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.models import load_model, train_flops_per_sequence

@@ -14,8 +14,8 @@ from profiles import tries
 
 from forerun.search.flat.exhaustive import Best, Problem, SliceResult, lowest, merge, search_slice, search_space
 from forerun.search.request.objectives import OBJECTIVES
-from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
 from forerun.simulator import ScoreTable, score
 from forerun.simulator.score_table import Floats
 

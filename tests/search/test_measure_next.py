@@ -11,7 +11,8 @@ from forerun_machines import machine_context, measured_on, some_strategies
 from forerun.search.calibrate import calibrate_files
 from forerun.search.cli import main
 from forerun.search.next_runs import measure_and_choose
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.search.validate import load_runs, predict
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Strategy

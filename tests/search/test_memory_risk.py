@@ -14,7 +14,8 @@ from forerun.search.board.rows import TIGHT_MARK
 from forerun.search.cli import main
 from forerun.search.notes.low_oom_risk import safer_note
 from forerun.search.request.preferences import FAILED_START
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.search.samplers import Exploring
 from forerun.search.stages import explore_request
 from forerun.simulator import score

@@ -12,7 +12,9 @@ from forerun.search.board.rows import MAY_NOT_FIT_MARK, TIGHT_MARK
 from forerun.search.calibrate import calibrate_files, write_calibration
 from forerun.search.cli import main
 from forerun.search.notes.low_oom_risk import safer_note
-from forerun.search.request.request import Request, Setting, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import Setting
 from forerun.simulator import score
 from forerun.simulator.events import event_scores
 from forerun.simulator.memory.risk import RISKY, CalibratedPeaks, oom_risk

@@ -7,7 +7,7 @@ import pytest
 
 from forerun.search import search
 from forerun.search.request.objectives import OBJECTIVES, objective_named
-from forerun.search.request.request import Setting
+from forerun.search.request.setting import Setting
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, ScoreTable
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Strategy, StrategyTable, table_of

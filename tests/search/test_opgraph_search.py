@@ -14,7 +14,9 @@ from forerun.search.api import search_request
 from forerun.search.cli import main
 from forerun.search.opgraph.limits import PAYS, doubled, limits_of
 from forerun.search.opgraph.what_if import congestion, doublings
-from forerun.search.request.request import Request, Setting, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import Setting
 from forerun.search.workers import Choice
 from forerun.simulator import TIME_PARTS
 from forerun.simulator.opgraph import GraphContext

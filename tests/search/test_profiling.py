@@ -13,7 +13,8 @@ from forerun.search.cli import main
 from forerun.search.profiling import operators_of, read_nccl_tests, read_profile, share_measured
 from forerun.search.profiling.journal import ProfilingJournal
 from forerun.search.profiling.messages import KIND_OF_TEST
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import parse_strategy
 

@@ -7,7 +7,8 @@ import pytest
 from forerun.search.api import search_request
 from forerun.search.cli import main
 from forerun.search.refine import refine
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.simulator.events import simulate
 
 REQUEST = Request(model="llama2-7b", cluster="dgx-a100-80", gpus="16", global_batch=64, seq_len=4096, top=12)

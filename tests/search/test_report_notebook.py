@@ -85,7 +85,9 @@ def test_an_explanation_has_its_changes(explanation: Explanation) -> None:
 
 
 def test_a_timeline_is_a_picture_and_a_table() -> None:
-    from forerun.search.request.request import Request, legal_strategy, resolve
+    from forerun.search.request.request import Request
+    from forerun.search.request.resolve import resolve
+    from forerun.search.request.setting import legal_strategy
     from forerun.simulator.events import simulate as simulate_events
 
     setting = resolve(Request(model="llama3-8b", cluster="dgx-h100", global_batch=16, seq_len=4096))

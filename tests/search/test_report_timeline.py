@@ -10,7 +10,8 @@ from forerun.search import Leaderboard, search
 from forerun.search.report import timeline
 from forerun.search.report.request_of import request_behind
 from forerun.search.report.timeline import COLUMNS, LOOKS, MOST_PASSES, drawing, timeline_section
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.simulator.events import KINDS, simulate
 from forerun.spaces.strategies import parse_strategy
 

@@ -10,7 +10,8 @@ import pytest
 
 from forerun.search.cli import main
 from forerun.search.flat.ideas import degrees
-from forerun.search.request.request import Request, Setting
+from forerun.search.request.request import Request
+from forerun.search.request.setting import Setting
 from forerun.search.samplers import (
     Evaluation,
     Exploration,

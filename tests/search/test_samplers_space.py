@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from profiles import tries
 
-from forerun.search.request.request import Setting
+from forerun.search.request.setting import Setting
 from forerun.simulator import score
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Schedule, Split, Strategy, table_of

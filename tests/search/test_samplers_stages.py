@@ -15,7 +15,9 @@ from profiles import tries
 
 from forerun.search.cli import main
 from forerun.search.explain.moves import Moves
-from forerun.search.request.request import Request, Setting, legal_strategy, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import Setting, legal_strategy
 from forerun.search.samplers import Exploring, StopConditions, explore, sampler_named
 from forerun.search.samplers.degree_classes import degree_classes
 from forerun.search.samplers.heuristics import heuristic_starts

@@ -9,7 +9,8 @@ from forerun.search.api import search_request
 from forerun.search.board.folder import write_folder
 from forerun.search.catalogue import describe
 from forerun.search.formats.exporting import load_launch
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.search.sweep.plan import read_plan
 from forerun.spaces.errors import RequestError
 

@@ -11,7 +11,9 @@ import pytest
 from forerun.search.api import search_request
 from forerun.search.cli import main
 from forerun.search.refine import refine
-from forerun.search.request.request import Request, Setting, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import Setting
 from forerun.search.trees import TreeRows, with_trees
 from forerun.search.trees.evaluate import Judge, rank_peaks
 from forerun.search.trees.perturb import Start, best_around

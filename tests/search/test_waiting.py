@@ -15,7 +15,9 @@ from forerun.search.cli.registry import VERBS
 from forerun.search.cli.streams import Escaped, escaped_streams
 from forerun.search.refine import refine
 from forerun.search.request.interrupts import EndedEarly
-from forerun.search.request.request import Request, Setting, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import Setting
 from forerun.search.trees import with_trees
 
 HIDE = "\x1b[?25l"

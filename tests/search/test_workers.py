@@ -17,7 +17,7 @@ import pytest
 from forerun.search.api import search
 from forerun.search.flat.exhaustive import Best, Problem, SliceResult, search_space
 from forerun.search.request.limits import TrainingLimits
-from forerun.search.request.request import Setting
+from forerun.search.request.setting import Setting
 from forerun.search.workers import Choice, Workers, open_workers
 from forerun.search.workers.slicing import Cuts, SliceFailed, Task, search_one, search_with
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, ScoreTable

@@ -9,7 +9,8 @@ from forerun_examples import request as small_request
 
 from forerun.search.cli import main
 from forerun.search.groups import simulate_groups
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.assignment.step_costs import step_costs
 from forerun.simulator.events import simulate

@@ -11,7 +11,7 @@ from forerun.search.api import simulate_setting
 from forerun.search.board.rows import Row
 from forerun.search.opgraph.tree import simulate_graph_tree, split_facts
 from forerun.search.request.kinds import OPERATOR_GRAPHS
-from forerun.search.request.request import Setting
+from forerun.search.request.setting import Setting
 from forerun.search.trees.simulate import write_tree
 from forerun.simulator.opgraph import GraphContext
 from forerun.spaces.clusters.cluster import Overlap

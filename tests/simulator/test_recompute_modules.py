@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.simulator import score
 from forerun.simulator.assignment.memory import stage_memory
 from forerun.simulator.assignment.of_strategy import assign

@@ -8,13 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import tries
 
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, score
 from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.core.staged import staged_score
 from forerun.simulator.events import Disturbance, event_scores, simulate, step_costs
+from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Context, StageRecompute, Strategy, parse_strategy, table_of
+from forerun.spaces.strategies import Context, StageRecompute, Strategy, StrategyTable, parse_strategy, table_of
+from forerun.spaces.strategies.software import running
 from forerun.spaces.strategies.staged_space import VIRTUAL
 
 EXACT = 1e-9
@@ -36,9 +39,15 @@ def test_alike_stages_cost_what_the_flat_core_says(model: str, framework: str) -
     table, _ = space.table(0, space.size)
     rows = np.flatnonzero(~np.isin(table.column("schedule"), [*VIRTUAL, 5]))
     table = table.take(rows[:: max(1, len(rows) // 400)])
-    flat, staged = score(space.context, table), staged_score(space.context, table)
-
     assert len(table) > 300
+    software = table.column("software")
+    for switches in np.unique(software):
+        same = table.take(np.flatnonzero(software == switches))
+        _costs_are_alike(running(space.context, int(switches)), same, score(space.context, same))
+
+
+def _costs_are_alike(context: Context, table: StrategyTable, flat: ScoreTable) -> None:
+    staged = staged_score(context, table)
     assert staged.step_time_s == pytest.approx(flat.step_time_s, rel=EXACT)
     assert staged.peak_memory_bytes == pytest.approx(flat.peak_memory_bytes, rel=EXACT)
     assert staged.allocated_bytes == pytest.approx(flat.allocated_bytes, rel=EXACT)

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.search.request.request import Request, legal_strategy, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import legal_strategy
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute, StageRecompute, Strategy, parse_strategy, table_of
 from forerun.spaces.strategies.stage_choices import tidy

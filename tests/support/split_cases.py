@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from forerun.search.board.rows import Row, rows_of
-from forerun.search.request.request import Request, Setting, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import Setting
 from forerun.simulator.opgraph import GraphContext
 from forerun.spaces.opgraph.batch import PerDevice
 from forerun.spaces.opgraph.split import Split

@@ -30,7 +30,8 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.board.rows import rows_of
     from forerun.search.explain.explain import against, trust
     from forerun.search.notes.intervals import certain
-    from forerun.search.request.request import legal_strategy, resolve
+    from forerun.search.request.resolve import resolve
+    from forerun.search.request.setting import legal_strategy
     from forerun.spaces.errors import RequestError
 
     if len(args.strategy) != 2:

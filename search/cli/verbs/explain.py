@@ -40,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.board.rows import GIB
     from forerun.search.cli.opgraph import explain_split, is_graph_model
     from forerun.search.explain.explain import explain_strategy
-    from forerun.search.request.request import legal_strategy, resolve
+    from forerun.search.request.resolve import resolve
+    from forerun.search.request.setting import legal_strategy
     from forerun.simulator.assignment.memory import memory_by_stage
 
     setting = resolve(single_request(args, graphs=STRATEGY_OF_GRAPH))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from forerun.search.profiling.messages import MeasuredCollective
     from forerun.search.profiling.operators import ProfiledOperator
     from forerun.search.profiling.run import ProfilingSettings
-    from forerun.search.request.request import Setting
+    from forerun.search.request.setting import Setting
 
 EPILOG = """\
 examples:
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         RequestError: the request is wrong, torch is missing, or a file cannot be read or written.
     """
     from forerun.search.profiling.document import Profile, write_profile
-    from forerun.search.request.request import resolve
+    from forerun.search.request.resolve import resolve
 
     setting = resolve(request_of(args, overrides=_overrides(args)))
     _check(args)
@@ -123,7 +123,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _operators(args: argparse.Namespace, setting: "Setting") -> "list[ProfiledOperator]":
     from forerun.search.profiling.operators import operators_of
-    from forerun.search.request.request import legal_strategy
+    from forerun.search.request.setting import legal_strategy
 
     if args.strategy:
         return operators_of(setting.context, [legal_strategy(setting, text) for text in args.strategy])

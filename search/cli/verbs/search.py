@@ -19,7 +19,7 @@ from forerun.spaces.units import parse_seconds, parse_share, with_unit
 if TYPE_CHECKING:
     from forerun.search.baseline import Present
     from forerun.search.board.leaderboard import Leaderboard
-    from forerun.search.request.request import Setting
+    from forerun.search.request.setting import Setting
     from forerun.search.samplers import Exploring
 
 EPILOG = """\
@@ -201,7 +201,7 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.board.leaderboard import dump_json
     from forerun.search.request.choices import choices_of
     from forerun.search.request.kinds import kind_named
-    from forerun.search.request.request import resolve
+    from forerun.search.request.resolve import resolve
 
     if args.global_batch is None and not (args.baseline or args.measured):
         raise RequestError("--global-batch is required, unless --baseline names files that state it")
@@ -315,10 +315,11 @@ def _present_run(args: argparse.Namespace) -> "tuple[Present | None, tuple[str, 
     taken = []
     for name, words in (("global_batch", "global batch"), ("seq_len", "sequence length")):
         if getattr(args, name) is None:
-            if name not in present.workload:
+            stated = present.measured_workload.get(name) or present.workload.get(name)
+            if not stated:
                 raise RequestError(f"--{name.replace('_', '-')} is required: {present.source} does not state it")
-            setattr(args, name, present.workload[name])
-            taken.append(f"{words} {present.workload[name]} (from the baseline)")
+            setattr(args, name, stated)
+            taken.append(f"{words} {stated} (from the baseline)")
     return present, tuple(taken)
 
 

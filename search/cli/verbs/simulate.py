@@ -14,7 +14,7 @@ from forerun.search.cli.step_files import add_step_files, refuse_step_files, wri
 
 if TYPE_CHECKING:
     from forerun.search.board.rows import Row
-    from forerun.search.request.request import Setting
+    from forerun.search.request.setting import Setting
     from forerun.simulator.events import EventResult
     from forerun.simulator.schedules import Programs
 
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: the request is wrong, or a file cannot be written.
     """
-    from forerun.search.request.request import resolve
+    from forerun.search.request.resolve import resolve
 
     by_events = args.tree is not None or args.fidelity == "events"
     flags = EVENTS_OF_GRAPH if by_events else STRATEGY_OF_GRAPH
@@ -219,7 +219,7 @@ def _events(setting: "Setting[Any]", args: argparse.Namespace) -> "EventResult |
             raise RequestError("--orders needs --fidelity events: closed forms know the schedules only")
         return None
     from forerun.search.request.kinds import kind_of
-    from forerun.search.request.request import legal_strategy
+    from forerun.search.request.setting import legal_strategy
     from forerun.simulator.assignment.of_strategy import assign
     from forerun.simulator.schedules import read_orders
 
@@ -238,7 +238,7 @@ def _write_orders(setting: "Setting", args: argparse.Namespace) -> None:
     Raises:
         RequestError: the strategy is not legal, or the file cannot be written.
     """
-    from forerun.search.request.request import legal_strategy
+    from forerun.search.request.setting import legal_strategy
     from forerun.simulator.assignment.of_strategy import assign
     from forerun.simulator.schedules import orders_text, programs_of
     from forerun.spaces.files import write_text

@@ -11,6 +11,7 @@ from forerun.search.formats.keys import REST, Launcher, LaunchFacts, LaunchKey
 from forerun.search.formats.syntax import document, is_yaml
 from forerun.search.formats.tables.trainer import (
     ACCUMULATION,
+    FSDP_CHECKPOINTING,
     GRADIENT_CHECKPOINTING,
     PRECISIONS,
     read_deepspeed,
@@ -70,6 +71,7 @@ LAUNCHER = Launcher(
         ),
         LaunchKey(names=("dp_shard_size",), decides="shard", meaning="replicas of one FSDP group", unit="replicas"),
         LaunchKey(names=("dp_replicate_size",), decides="replicate", meaning="copies of FSDP groups", unit="copies"),
+        FSDP_CHECKPOINTING,
         GRADIENT_CHECKPOINTING,
         *PRECISIONS,
         LaunchKey(

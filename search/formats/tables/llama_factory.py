@@ -9,7 +9,14 @@ import re
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.keys import YES, Launcher, LaunchFacts, LaunchKey
 from forerun.search.formats.syntax import document, is_yaml
-from forerun.search.formats.tables.trainer import ACCUMULATION, MICRO_BATCH, PRECISIONS, read_deepspeed, read_fsdp
+from forerun.search.formats.tables.trainer import (
+    ACCUMULATION,
+    FSDP_CHECKPOINTING,
+    MICRO_BATCH,
+    PRECISIONS,
+    read_deepspeed,
+    read_fsdp,
+)
 from forerun.spaces.strategies import Recompute
 
 HARMLESS = re.compile(
@@ -36,13 +43,13 @@ def adjust(facts: LaunchFacts) -> None:
             facts.assume("precision", "bf16", "as LLaMA-Factory's v1 assumes")
     if kind == "fsdp2":
         facts.values.setdefault("zero", 3)
+    if settings.flag("use_distributed_optimizer"):
+        facts.values.setdefault("zero", 1)
     read_deepspeed(facts, "dist_config.config_file")
     read_deepspeed(facts, "deepspeed")
     read_fsdp(facts)
     megatron = facts.stated & {"tp", "pp", "ep"}
     off = settings.flag("disable_gradient_checkpointing")
-    if settings.flag("use_distributed_optimizer"):
-        facts.values.setdefault("zero", 1)
     if not megatron and kind is None:
         facts.values.setdefault("recompute", Recompute.NONE if off else Recompute.FULL)
     if facts.get("mbs") is None and kind is None and not megatron:
@@ -96,6 +103,7 @@ LAUNCHER = Launcher(
             meaning="what is recomputed",
             words={"full": Recompute.FULL, "selective": Recompute.SELECTIVE, "none": Recompute.NONE},
         ),
+        FSDP_CHECKPOINTING,
         *PRECISIONS,
         LaunchKey(
             names=("finetuning_type",),

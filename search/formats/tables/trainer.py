@@ -35,6 +35,12 @@ GRADIENT_CHECKPOINTING = LaunchKey(
         "unsloth": RECOMPUTED["true"],
     },
 )
+FSDP_CHECKPOINTING = LaunchKey(
+    names=("fsdp_config.fsdp_activation_checkpointing", "fsdp_config.activation_checkpointing"),
+    decides="recompute",
+    meaning="layers are recomputed in the backward pass, by FSDP",
+    words={**RECOMPUTED, "false": None, "0": None, "none": None, "": None},
+)
 PRECISIONS = (
     LaunchKey(names=("fp8",), decides="precision", meaning="matrix products in 8 bits", words=switched_on("fp8")),
     LaunchKey(
@@ -113,6 +119,7 @@ def read_fsdp(facts: LaunchFacts) -> None:
     if stated["offload_params"] is True or "offload" in words:
         facts.notes.append("offload of parameters is not part of a strategy")
     if not words and not inside:
+        facts.assume("zero", 0, "the file names neither DeepSpeed nor FSDP; accelerate's own configuration may")
         return
     reshard = stated["reshard_after_forward"]
     plain = str(reshard).upper() if isinstance(reshard, str) and str(reshard).lower() not in YES else strategy

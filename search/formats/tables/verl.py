@@ -9,9 +9,10 @@ import re
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.keys import RECOMPUTED, REST, Launcher, LaunchFacts, LaunchKey
 from forerun.search.formats.syntax import is_script, overrides
-from forerun.spaces.strategies import Recompute
+from forerun.spaces.strategies import Recompute, Split
 
 ACTOR = "actor_rollout_ref.actor."
+OVERRIDES = f"{ACTOR}megatron.override_transformer_config."
 HARMLESS = re.compile(r"(?!actor_rollout_ref\.actor\.\w*(fsdp|megatron)\w*\.\w*parallel).*")
 
 
@@ -30,6 +31,9 @@ def adjust(facts: LaunchFacts) -> None:
     facts.values["zero"] = (0 if sharded is False else 1) if megatron else 3
     if megatron:
         facts.values["recompute"] = facts.get("recompute_granularity") or _granularity(facts)
+        ends = [settings.flag(f"{OVERRIDES}account_for_{end}_in_pipeline_split") for end in ("embedding", "loss")]
+        if ends[1]:
+            facts.values["split"] = Split.LIGHT_ENDS if ends[0] and facts.get("pp", 1) > 2 else Split.LIGHT_LAST
     if facts.get("shard") == REST:
         facts.values.pop("shard")
     if facts.get("shard") is not None:
@@ -42,7 +46,7 @@ def adjust(facts: LaunchFacts) -> None:
 
 
 def _granularity(facts: LaunchFacts) -> Recompute:
-    prefix = f"{ACTOR}megatron.override_transformer_config.recompute_granularity"
+    prefix = f"{OVERRIDES}recompute_granularity"
     word = facts.settings.text(prefix) or facts.settings.text(
         "engine.override_transformer_config.recompute_granularity"
     )

@@ -1,0 +1,260 @@
+"""From a request to its meaning: models, clusters and software by name, defaults filled in, bounds checked."""
+
+import dataclasses
+from collections.abc import Mapping
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+from forerun.search.request.documents import document_tokens
+from forerun.search.request.goodput import Interrupted, assumed, read_reliability
+from forerun.search.request.graphs import graph_cluster, graph_context
+from forerun.search.request.kinds import OPERATOR_GRAPHS, TRANSFORMERS, kind_named
+from forerun.search.request.limits import limits_of
+from forerun.search.request.objectives import objective_named
+from forerun.search.request.request import (
+    DEFAULT_OBJECTIVE,
+    DEFAULT_PRECISION,
+    DEFAULT_TOP,
+    FRONT_TOP,
+    ONLY_GRAPHS,
+    Request,
+)
+from forerun.search.request.setting import Setting
+from forerun.simulator.memory.risk import risking
+from forerun.simulator.opgraph import GraphContext
+from forerun.spaces.budget import Budget, parse_budget
+from forerun.spaces.clusters import Cluster, grown, resolve_cluster
+from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks import all_switches, resolve_framework, settings_text, switched
+from forerun.spaces.models import resolve_model
+from forerun.spaces.models.tuning import frozen_parts, tuned
+from forerun.spaces.opgraph.batch import PerDevice
+from forerun.spaces.strategies import Context
+from forerun.spaces.workload import Workload
+
+LARGEST_COUNT = 10**9
+"""Bound on batch, sequence and device counts: products of three of them stay within an int64 index."""
+
+
+LEAST_AMOUNT, LARGEST_AMOUNT = 1e-9, 1e30
+"""Tokens, seconds or USD."""
+_OF_TRANSFORMERS = (
+    "seq_len",
+    "switches",
+    "lora",
+    "freeze",
+    "documents",
+    "tokens",
+    "train_within_s",
+    "train_usd",
+    "goodput",
+    "moe_imbalance",
+    "profile",
+    "calibration",
+    "ignored_config_fields",
+)
+"""Fields that only transformers have."""
+
+
+def resolve(request: "Request | Setting[Any]", *, groups: bool = False) -> "Setting[Any]":
+    """Return what a request means, a setting as it is; ``groups``: its cluster may have groups of nodes that differ.
+
+    Raises:
+        RequestError: any part of it is unknown, contradicts another or lies out of bounds.
+    """
+    if isinstance(request, Setting):
+        return request
+    objective = objective_named(request.objective or DEFAULT_OBJECTIVE)
+    top = (FRONT_TOP if objective.front else DEFAULT_TOP) if request.top is None else request.top
+    _bounded("top", top, 100_000)
+    for name in ("usd_per_hour", "usd_per_gpu_hour", "tokens", "train_within_s", "train_usd"):
+        value = getattr(request, name)
+        if value is not None and not LEAST_AMOUNT <= value <= LARGEST_AMOUNT:
+            raise RequestError(f"{name} must be between {LEAST_AMOUNT:g} and {LARGEST_AMOUNT:g}, but got {value}")
+    graph = kind_named(request.model) is OPERATOR_GRAPHS
+    for name in _OF_TRANSFORMERS if graph else ONLY_GRAPHS:
+        if getattr(request, name) not in (None, False, (), {}):
+            whose, other = ("transformers", "is an operator graph") if graph else ("operator graphs", "is not")
+            raise RequestError(f"{name} is for {whose}, and {request.model} {other}")
+    kind_named(request.model).check(request.overrides)
+    common = {"objective": objective.name, "top": top}
+    return _graph_setting(request, common) if graph else _setting(request, common, groups=groups)
+
+
+def _priced(cluster: Cluster, request: Request) -> Cluster:
+    if request.usd_per_gpu_hour is None:
+        return cluster
+    return dataclasses.replace(cluster, usd_per_device_hour=request.usd_per_gpu_hour)
+
+
+def _graph_setting(request: Request, common: Mapping[str, Any]) -> "Setting[GraphContext]":
+    cluster = _priced(graph_cluster(request.cluster), request)
+    context, notes = graph_context(
+        model=request.model,
+        cluster=cluster,
+        global_batch=request.global_batch,
+        precision=request.precision,
+        framework=request.framework,
+        optimizer=request.optimizer,
+        seconds_per_sample=request.seconds_per_sample,
+        allow_generic=request.allow_generic,
+        oom_risk=request.oom_risk,
+    )
+    return Setting(
+        request=request,
+        context=context,
+        gpus=_gpu_counts(request, cluster),
+        usd_per_gpu_hour=cluster.usd_per_device_hour,
+        defaults=(
+            *([] if request.precision else [f"precision {context.precision}"]),
+            *([] if request.framework else [f"framework {OPERATOR_GRAPHS.framework}"]),
+            *([] if request.seconds_per_sample else ["one-GPU time by the cost rules"]),
+            *_common_defaults(request, cluster),
+        ),
+        notes=notes,
+        **common,
+    )
+
+
+def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Setting:
+    batch, seq_len = request.global_batch, request.seq_len
+    if isinstance(batch, PerDevice):
+        raise RequestError(f"a batch per GPU is for operator graphs, but got {batch}; write the whole batch of a step")
+    if seq_len is None:
+        raise RequestError(f"{request.model} reads sequences: say how long they are with --seq-len")
+    _bounded("global batch", batch, LARGEST_COUNT)
+    _bounded("seq len", seq_len, LARGEST_COUNT)
+    framework = switched(resolve_framework(request.framework or TRANSFORMERS.framework), request.switches)
+    cluster = _priced(grown(resolve_cluster(request.cluster, groups=groups), _most_asked(request)), request)
+    resolved = resolve_model(request.model, ignore=frozenset(request.ignored_config_fields))
+    workload = Workload(
+        global_batch=batch,
+        seq_len=seq_len,
+        precision=request.precision or DEFAULT_PRECISION,
+        tokens=request.tokens,
+        moe_imbalance=1.0 if request.moe_imbalance is None else request.moe_imbalance,
+        document_tokens=None if request.documents is None else document_tokens(request.documents, seq_len),
+    )
+    cluster.device.peak(workload.precision)  # refuses precisions that the device does not have
+    model = tuned(resolved.model, request.lora, frozen_parts(request.freeze))
+    context = Context(model=model, cluster=cluster, workload=workload, framework=framework)
+    context = risking(context, request.oom_risk)
+    interrupted = None
+    if request.goodput is not None:
+        interrupted = Interrupted(reliability=read_reliability(request.goodput), context=context)
+    remarks: tuple[str, ...] = ()
+    if request.profile is not None:
+        from forerun.search.profiling import read_profile
+
+        context, remarks = read_profile(Path(request.profile)).applied(context)
+    if request.calibration is not None:
+        from forerun.search.calibrate import read_calibration  # brings scipy, which a search does not need
+
+        calibration = read_calibration(Path(request.calibration))
+        calibration.check_profile(None if request.profile is None else Path(request.profile))
+        context, more = calibration.applied(context)
+        remarks = (*remarks, *more)
+    return Setting(
+        request=request,
+        context=context,
+        gpus=_gpu_counts(request, cluster),
+        usd_per_gpu_hour=cluster.usd_per_device_hour,
+        defaults=(
+            *_defaults(request, context),
+            *(() if interrupted is None else (assumed(interrupted.reliability),)),
+        ),
+        notes=(*resolved.notes, *_unheard(request, context), *_notes(context), *remarks),
+        limits=limits_of(
+            workload,
+            within_s=request.train_within_s,
+            usd=request.train_usd,
+            usd_per_gpu_hour=cluster.usd_per_device_hour,
+        ),
+        interrupted=interrupted,
+        **common,
+    )
+
+
+def _bounded(name: str, value: int, highest: int) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool):  # from Python; the command line reads numbers
+        raise RequestError(f"{name} is a whole number, but got {value!r}")
+    if not 1 <= value <= highest:
+        raise RequestError(f"{name} must lie between 1 and {highest}, but got {value}")
+
+
+def _most_asked(request: Request) -> int:
+    """Return the largest number of devices that a request names, 0 where it names none."""
+    budget = None if request.gpus is None else parse_budget(request.gpus)
+    asked = 0 if budget is None else budget.most or budget.least
+    return asked
+
+
+def _gpu_counts(request: Request, cluster: Cluster) -> tuple[int, ...] | None:
+    """Return the device counts to search; None where the user named neither a number nor a sum."""
+    budget = None if request.gpus is None else parse_budget(request.gpus)
+    if request.usd_per_hour is not None:
+        least, most = (1, None) if budget is None else (budget.least, budget.most)
+        budget = Budget(least=least, most=most, usd_per_hour=request.usd_per_hour)
+    if budget is not None and budget.usd_per_hour is not None and cluster.usd_per_device_hour is None:
+        raise RequestError("a budget in USD per hour needs a price; add --usd-per-gpu-hour")
+    return None if budget is None else budget.device_counts(cluster)
+
+
+def _defaults(request: Request, context: Context) -> list[str]:
+    """Return every value that was filled in for the user."""
+    filled = []
+    if request.precision is None:
+        filled.append(f"precision {DEFAULT_PRECISION}")
+    if request.framework is None:
+        filled.append(f"framework {TRANSFORMERS.framework}")
+    if assumed := _switches(request, context):
+        filled.append(f"switches {settings_text(assumed)} ({context.framework.name}'s defaults)")
+    if request.objective is None:
+        filled.append(f"objective {DEFAULT_OBJECTIVE}")
+    if request.top is None and "," not in (request.objective or ""):
+        filled.append(f"top {DEFAULT_TOP}")
+    if request.moe_imbalance is None and context.moe:
+        filled.append("moe imbalance 1.0 (tokens spread evenly over experts)")
+    return [*filled, *_common_defaults(request, context.cluster)]
+
+
+def _common_defaults(request: Request, cluster: Cluster) -> list[str]:
+    """Return what was filled in for any kind of model."""
+    price, filled = cluster.usd_per_device_hour, []
+    if request.usd_per_gpu_hour is None and price is not None:
+        filled.append(f"price {price:g} USD per GPU-hour (from the cluster)")
+    return [*filled, *(f"cluster {default}" for default in cluster.defaults)]
+
+
+def _switches(request: Request, context: Context) -> dict[str, str]:
+    """Return the settings of switches that the user did not give and that the software does not have by itself."""
+    assumed = {}
+    for name, setting in context.framework.switches:
+        switch = all_switches()[name]
+        support = switch.support(context.framework)
+        heard = context.moe or "moe" not in switch.needs
+        if name not in request.switches and heard and support is not None and setting != support.unset:
+            assumed[name] = setting
+    return assumed
+
+
+def _unheard(request: Request, context: Context) -> list[str]:
+    """Return what the user said that this model does not listen to; a sweep says it to several models at once."""
+    model, told = context.model.name, []
+    if request.moe_imbalance is not None and not context.moe:
+        told.append(f"an imbalance of experts changes nothing: {model} has none")
+    if (
+        request.ignored_config_fields
+        and not request.model.lower().endswith(".json")
+        and not Path(request.model).is_dir()
+    ):
+        told.append(f"no field was ignored: {model} was not read from a config.json")
+    return told
+
+
+def _notes(context: Context) -> list[str]:
+    longest = context.model.max_seq_len
+    if longest is not None and context.workload.seq_len > longest:
+        return [f"sequence length {context.workload.seq_len} exceeds the {longest} that {context.model.name} states"]
+    return []

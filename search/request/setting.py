@@ -1,0 +1,139 @@
+"""What a request means: one context, one space, every default named."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, overload
+
+from forerun.search.request.goodput import Interrupted
+from forerun.search.request.kinds import AnyStrategy, kind_of
+from forerun.search.request.limits import NO_LIMITS, TrainingLimits
+from forerun.search.request.request import Request
+from forerun.simulator.opgraph import GraphContext
+from forerun.simulator.opgraph.space import SplitSpace
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context, Software, StrategySpace
+from forerun.spaces.strategies.defaults import LARGEST_CP, LARGEST_MBS, LARGEST_TP, LARGEST_VPP
+from forerun.spaces.strategies.software import can_turn_on, for_experts, names_of
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    C = TypeVar("C", bound=Context | GraphContext, default=Context)
+else:
+    from typing import TypeVar
+
+    C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting(Generic[C]):
+    """What a request means, with the context of its kind of model (``kinds``). ``gpus`` are the device counts to
+    search, None where a strategy decides.
+
+    ``defaults`` names every value that the user did not give, ``notes`` what reading model and cluster brought up.
+    """
+
+    request: Request
+    context: C
+    gpus: tuple[int, ...] | None
+    objective: str
+    top: int
+    usd_per_gpu_hour: float | None
+    defaults: tuple[str, ...]
+    notes: tuple[str, ...]
+    limits: TrainingLimits = NO_LIMITS
+    interrupted: Interrupted | None = None
+
+    @overload
+    def space(self: "Setting", overrides: Mapping[str, Sequence[object]] | None = None) -> StrategySpace: ...
+
+    @overload
+    def space(self: "Setting[GraphContext]", overrides: Mapping[str, Sequence[object]] | None = None) -> SplitSpace: ...
+
+    def space(self, overrides: Mapping[str, Sequence[object]] | None = None) -> StrategySpace | SplitSpace:
+        """Return the space to search; ``overrides`` replace those of the request.
+
+        Raises:
+            RequestError: no device count is known, or an axis or choice is.
+        """
+        if self.gpus is None:
+            raise RequestError("a search needs a number of GPUs; add --gpus 512 or --gpus 64..512")
+        own = self.request.overrides if overrides is None else overrides
+        context: object = self.context
+        if isinstance(context, Context):
+            context = dataclasses.replace(context, free_software=self.free_software)
+        return kind_of(context).space(context, self.gpus, own)
+
+    @property
+    def free_software(self) -> Software:
+        """Switches that a search turns on where they pay: those that the user did not set."""
+        if not isinstance(self.context, Context):
+            return Software.NONE
+        return can_turn_on(self.context.framework, but=self.request.switches.keys())
+
+    def slowdown(self) -> dict[int, float]:
+        """Return by number of GPUs how much longer interruptions make a training; empty where none were asked for."""
+        if self.interrupted is None or self.gpus is None:
+            return {}
+        return {gpus: self.interrupted.on(gpus).slowdown for gpus in self.gpus}
+
+    def axes_left_open(self) -> str:
+        """Return in words which choices the axes have that the user did not restrict."""
+        other = "other " if self.request.overrides else ""
+        if isinstance(self.context, GraphContext):
+            return f"{other}axes: every mode and grid of an operator graph"
+        return (
+            f"{other}axes: all that {self.context.framework.name} offers, up to "
+            f"tp {LARGEST_TP}, cp {LARGEST_CP}, vpp {LARGEST_VPP}, mbs {LARGEST_MBS}{self._switches_left_open()}"
+        )
+
+    def _switches_left_open(self) -> str:
+        """Return in words which switches are searched; "" where the model listens to none of them."""
+        moe = isinstance(self.context, Context) and self.context.moe
+        free = [words for words in names_of(self.free_software) if moe or not for_experts(words)]
+        return f", and {' and '.join(free)} where {'they pay' if free[1:] else 'it pays'}" if free else ""
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return what was filled in and what is to be noted, as lines."""
+        filled = (f"defaults used: {'; '.join(self.defaults)}",) if self.defaults else ()
+        return (*filled, *(f"note: {note}" for note in self.notes))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the request with every default filled in, as plain data."""
+        data = self.request.to_json()
+        data |= {
+            "model_name": self.context.model.name,
+            "cluster_name": self.context.cluster.name,
+            "free_switches": names_of(self.free_software),
+            "gpu_counts": None if self.gpus is None else list(self.gpus),
+            "objective": self.objective,
+            "top": self.top,
+        }
+        told = kind_of(self.context).request(self.context, self.request.overrides)
+        return data | told | ({"framework": self.request.framework} if self.request.framework else {})
+
+    def document(self) -> dict[str, Any]:
+        """Return the request as documents without a leaderboard have it: with what was filled in and noted."""
+        return {**self.to_json(), "defaults": list(self.defaults), "notes": list(self.notes)}
+
+
+def legal_strategy(setting: "Setting[Any]", given: str | AnyStrategy) -> Any:
+    """Return a strategy that keeps every law of the setting; ``given`` may be its text.
+
+    Raises:
+        RequestError: the text cannot be read, or the strategy breaks laws; the message has all of them.
+    """
+    context, kind = setting.context, kind_of(setting.context)
+    strategy = kind.parse(context, given) if isinstance(given, str) else given
+    devices, cluster = strategy.devices, context.cluster
+    if devices > cluster.max_devices:
+        raise RequestError(f"{strategy} occupies {devices} GPUs, but {cluster.name} has {cluster.max_devices}")
+    if setting.gpus is not None and devices not in setting.gpus:
+        counts = " or ".join(map(str, setting.gpus[:8]))
+        raise RequestError(f"strategy {strategy} occupies {devices} GPUs, but --gpus asks for {counts}")
+    broken = kind.broken(context, strategy)
+    if broken:
+        laws = "\n".join(f"  {message}" for message in broken)
+        raise RequestError(f"strategy {strategy} is not legal:\n{laws}")
+    return strategy
