@@ -154,7 +154,7 @@ def _pipelines(
         least_s[uneven] = path_seconds(paths, there, back, (microbatches / pp)[uneven])
     if plans.down is not None:
         vee = np.flatnonzero(schedule == Schedule.ZB_V)
-        vee_passes = _vee_passes(context, plans, plan[vee], shard, times, key[vee], pp[vee])
+        vee_passes = _vee_passes(context, plans, plan[vee], shard, times, key[vee], pp[vee], share[vee])
         least_s[vee] = zb_v_s(vee_passes, pp[vee], microbatches[vee])
     overlap = context.framework.overlap_pipeline
     time = pipeline_time(stages, schedule, pp, vpp, microbatches, overlap=overlap, least_s=least_s)
@@ -242,16 +242,22 @@ def _vee_passes(
     times: BlockTimes,
     key: NDArray[np.intp],
     pp: Floats,
+    share: Floats,
 ) -> VeePasses:
-    """Return the passes of both virtual stages of every device of some strategies whose stages stand in a V."""
+    """Return the passes of both virtual stages of every device of some strategies whose stages stand in a V; ``share``
+    as for ``unpaired_share``."""
     assert plans.down is not None
     down = plans.down[:, :, plan]
     forward, inputs, weight = [], [], []
     for blocks in (down, plans.blocks[:, :, plan] - down):
         launches = host_passes_s(context, blocks[:-2], shard.recompute[key], shard.tp[key], pp)
-        forward.append(np.maximum(_dot(blocks, times.forward_s[:, key]), launches[0]))
+        there, back = _dot(blocks, times.forward_s[:, key]), _dot(blocks, times.backward_s[:, key])
+        if times.alone_s is not None:
+            there = there + _dot(blocks, times.alone_s[0][:, key]) * share
+            back = back + _dot(blocks, times.alone_s[1][:, key]) * share
+        forward.append(np.maximum(there, launches[0]))
         weight.append(np.maximum(_dot(blocks, times.weight_s[:, key]), launches[0]))
-        inputs.append(np.maximum(_dot(blocks, times.backward_s[:, key]), launches[1]) - weight[-1])
+        inputs.append(np.maximum(back, launches[1]) - weight[-1])
     return VeePasses(
         forward_s=(forward[0], forward[1]),
         input_s=(inputs[0], inputs[1]),
