@@ -1,20 +1,26 @@
-"""How far closed forms and events are apart on random legal splits of the operator graphs of the catalogue.
+"""How far closed forms and events are apart on random legal splits of the operator graphs of the catalogue, and whether
+a split written as a strategy tree is that split.
 
     python benchmarks/opgraph_agreement.py [--count 500] [--seed 31]
 
-Prints, by family of splits, how many were drawn, the largest difference of the step time, how many differ by more than
-5 %, and how many one level refuses.
+Prints, by family of splits, how many were drawn, the median and largest difference of the step time, how many differ by
+more than 5 %, how many one level refuses, and how many trees differ in any digit of step, parts or peak.
 """
 
 import argparse
 import random
 import statistics
+import tempfile
 from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
 
 from forerun.search.api import simulate_setting
+from forerun.search.opgraph.tree import simulate_graph_tree
 from forerun.search.request.kinds import OPERATOR_GRAPHS
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
+from forerun.search.trees.simulate import write_tree
 from forerun.simulator.opgraph.table import SplitTable
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph import graph_model_names
@@ -26,32 +32,49 @@ BATCHES = (PerDevice(8), PerDevice(32), PerDevice(64), 256)
 CLOSE = 0.05
 
 
-def differences(count: int, seed: int) -> dict[str, list[float | None]]:
-    """Return by family, for every split drawn, event-by-event over closed-form step time less one; None: refused."""
-    draw, found = random.Random(seed), defaultdict[str, list[float | None]](list)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """One split: event-by-event over closed-form step time less one (None: refused), and whether its tree is it."""
+
+    difference: float | None
+    as_tree: bool
+
+
+def drawn_splits(count: int, seed: int) -> dict[str, list[Drawn]]:
+    """Return what was found for every split drawn, by family."""
+    draw, found = random.Random(seed), defaultdict[str, list[Drawn]](list)
     tables: dict[tuple[object, ...], SplitTable] = {}
     names = graph_model_names()
-    while sum(map(len, found.values())) < count:
-        model, cluster, gpus, batch = map(draw.choice, (names, CLUSTERS, GPUS, BATCHES))
-        request = Request(model=model, cluster=cluster, global_batch=batch, gpus=str(gpus))
-        try:
-            setting = resolve(request)
-        except RequestError:  # more GPUs than the cluster has
-            continue
-        key = (model, cluster, gpus, batch)
-        if key not in tables:
-            space = setting.space()
-            tables[key], _ = space.table(0, space.size)
-        if not len(tables[key]):
-            continue
-        split = draw.choice(tables[key].splits)
-        row = simulate_setting(setting, split)
-        try:
-            step_s = simulate_setting(setting, split, score=OPERATOR_GRAPHS.event_scores).step_time_s
-        except RequestError:
-            found[row.graph.family].append(None)
-        else:
-            found[row.graph.family].append(step_s / row.step_time_s - 1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tree.yaml"
+        while sum(map(len, found.values())) < count:
+            model, cluster, gpus, batch = map(draw.choice, (names, CLUSTERS, GPUS, BATCHES))
+            try:
+                setting = resolve(Request(model=model, cluster=cluster, global_batch=batch, gpus=str(gpus)))
+            except RequestError:  # more GPUs than the cluster has
+                continue
+            key = (model, cluster, gpus, batch)
+            if key not in tables:
+                space = setting.space()
+                tables[key], _ = space.table(0, space.size)
+            if not len(tables[key]):
+                continue
+            split = draw.choice(tables[key].splits)
+            row = simulate_setting(setting, split)
+            try:
+                played = simulate_setting(setting, split, score=OPERATOR_GRAPHS.event_scores)
+                write_tree(setting, str(split), path)
+                tree, *_ = simulate_graph_tree(setting, path)
+            except RequestError:
+                found[row.graph.family].append(Drawn(difference=None, as_tree=False))
+                continue
+            found[row.graph.family].append(
+                Drawn(
+                    difference=played.step_time_s / row.step_time_s - 1,
+                    as_tree=(tree.step_time_s, tree.breakdown_s, tree.peak_memory_gib)
+                    == (played.step_time_s, played.breakdown_s, played.peak_memory_gib),
+                )
+            )
     return found
 
 
@@ -61,16 +84,15 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=31)
     args = parser.parse_args()
-    print("| family | splits | median | largest | over 5 % | refused |\n|---|---|---|---|---|---|")
-    found = differences(args.count, args.seed)
-    found["all"] = [value for values in found.values() for value in values]
+    print("| family | splits | median | largest | over 5 % | refused | other trees |\n|---|---|---|---|---|---|---|")
+    found = drawn_splits(args.count, args.seed)
+    found["all"] = [one for values in found.values() for one in values]
     for family, values in sorted(found.items()):
-        known = [abs(value) for value in values if value is not None]
+        known = [abs(one.difference) for one in values if one.difference is not None]
         far, refused = sum(value > CLOSE for value in known), len(values) - len(known)
-        print(
-            f"| {family} | {len(values)} | {statistics.median(known):.1%} | {max(known):.1%} | {far} | {refused} |",
-            flush=True,
-        )
+        other = sum(not one.as_tree for one in values)
+        figures = f"{statistics.median(known):.1%} | {max(known):.1%} | {far} | {refused} | {other}"
+        print(f"| {family} | {len(values)} | {figures} |", flush=True)
 
 
 if __name__ == "__main__":

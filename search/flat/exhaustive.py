@@ -118,34 +118,43 @@ def interrupted(scores: ScoreTable, table: Table, slowdown: Mapping[int, float])
 
 def search_space(problem: Problem, *, score: Scorer = simulator_score, progress: Progress | None = None) -> SliceResult:
     """Search a whole space in this process."""
-    problem = bounded(problem, score)
+    problem = bounded(problem, sampled(problem, score))
     return search_slice(problem, 0, problem.space.size, score=score, progress=progress)
 
 
-def bounded(problem: Problem, score: Scorer = simulator_score) -> Problem:
-    """Return the problem with a bound on what needs scoring, where its space is worth one.
-
-    The best ``top`` of a sample set the bound: whatever cannot be better than the last of them is not among the best of
-    the whole space.
-    """
-    objective = objective_named(problem.objective)
+def sampled(problem: Problem, score: Scorer = simulator_score) -> SliceResult | None:
+    """Return what a sample of the space holds, where the space is worth a bound; None where it is not."""
     space = problem.space
     if not isinstance(space, StrategySpace) or space.size < WORTH:
-        return problem
-    context = space.context
-    if score is not simulator_score or context.correction is not None or objective.plain is None:
-        return problem
+        return None
+    plain = objective_named(problem.objective).plain
+    if score is not simulator_score or space.context.correction is not None or plain is None:
+        return None
     tables, legal = list[Table](), 0
     for table in sample_tables(space):
         tables.append(table)
         legal += len(table)
         if legal >= SAMPLE:
             break
-    piece = problem.merged(score_chunk(problem, part, score) for part in chunks_of(tables, CHUNK))
-    if piece.best is None or len(piece.best) < problem.top:
+    return problem.merged(score_chunk(problem, part, score) for part in chunks_of(tables, CHUNK))
+
+
+def bounded(problem: Problem, sample: SliceResult | None) -> Problem:
+    """Return the problem with a bound on what needs scoring.
+
+    The best ``top`` of a ``sample`` set the bound: whatever cannot be better than the last of them is not among the
+    best of the whole space.
+    """
+    space = problem.space
+    best = None if sample is None else sample.best
+    if best is None or len(best) < problem.top or not isinstance(space, StrategySpace):
         return problem
-    least = LeastStep(context)
-    bound = Bound(worst=float(piece.best.keys[0, -1]), objective=objective, least=least, slowdown=problem.slowdown)
+    bound = Bound(
+        worst=float(best.keys[0, -1]),
+        objective=objective_named(problem.objective),
+        least=LeastStep(space.context),
+        slowdown=problem.slowdown,
+    )
     return replace(problem, bound=bound)
 
 

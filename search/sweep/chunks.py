@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from forerun.search.api import leaderboard_of, problem_of
 from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.flat.exhaustive import Problem, SliceResult, bounded, search_slice
+from forerun.search.flat.exhaustive import Problem, SliceResult, bounded, sampled, search_slice
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting
 from forerun.search.stages.searching import explore_request
@@ -86,7 +86,8 @@ def search_piece(chunk_times: ChunkTimes, piece: SweepSearch) -> "Record | Begun
         return recorded(lambda: explore_request(piece.request, exploring=exploring))
     try:
         setting = resolve(piece.request)
-        problem = bounded(problem_of(setting))
+        problem = problem_of(setting)
+        problem = bounded(problem, sampled(problem))
     except RequestError as error:
         return {"status": "refused", "message": str(error)}
     start, found, cuts = time.perf_counter(), SliceResult(), cuts_of(problem, chunk_times.first)

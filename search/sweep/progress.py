@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from forerun.search.api import problem_of
-from forerun.search.flat.exhaustive import Problem, SliceResult, bounded
+from forerun.search.flat.exhaustive import Problem, SliceResult, bounded, sampled
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting
 from forerun.search.sweep.chunks import Begun, ChunkTimes, CompleteSearch, Item, SearchPart
@@ -91,7 +91,8 @@ class Agenda(Iterator[Item]):
         seconds = sum(part["seconds"] for part in parts)
         width = int(sum(high - low for low, high in spans) * self._chunk_times.part_s / max(seconds, 1e-6))
         setting = resolve(piece.request)
-        running = self._open(piece, setting, bounded(problem_of(setting)), missing, width)
+        problem = problem_of(setting)
+        running = self._open(piece, setting, bounded(problem, sampled(problem)), missing, width)
         for part in parts:
             running.add(piece_from_json(part["found"]))
         self._end_if_whole(piece)

@@ -7,9 +7,9 @@ pieces merge into the same result however a space is cut and in whatever order t
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from forerun.search.flat.exhaustive import FIRST, Problem, SliceResult, bounded, search_slice
+from forerun.search.flat.exhaustive import FIRST, Problem, SliceResult, bounded, sampled, search_slice
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.kinds import kind_of
 from forerun.search.request.scorer import Progress, Scorer
@@ -114,11 +114,23 @@ def search_with(
         SliceFailed: a slice raised anything else.
         EndedEarly: with the piece that was found by then.
     """
-    task, cuts = Task(problem=bounded(problem, score), score=score), cuts_of(problem)
+    sample = sampled(problem, score)
+    task, cuts = Task(problem=bounded(problem, sample), score=score), cuts_of(problem)
+    try:
+        return _by(choice, task, cuts, progress)
+    except EndedEarly as stop:
+        found = stop.found
+        if sample is not None and (found.best is None or not len(found.best)):
+            found = replace(found, best=sample.best, fastest=sample.fastest, safest=sample.safest)
+        raise EndedEarly(found, stop) from None
+
+
+def _by(choice: Choice, task: Task, cuts: Cuts, progress: Progress | None) -> tuple[SliceResult, str, tuple[str, ...]]:
+    """Search by the workers of a choice; see ``search_with``."""
     if choice.kind is not None or choice.address or choice.count:
         with open_workers(choice) as workers:
             return _run(workers, task, cuts, progress), workers.describe(), workers.remarks
-    ours = score is simulator_score  # another scorer need not be one that processes find by name
+    ours = task.score is simulator_score  # another scorer need not be one that processes find by name
     early = _run(SerialWorkers(), task, cuts, progress, give_up=_Patience(cuts) if ours else None)
     if cuts.low >= cuts.high:
         return early, SerialWorkers().describe(), ()

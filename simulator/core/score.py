@@ -112,9 +112,11 @@ def _pipelines(
     halves = np.where(schedule == Schedule.DUALPIPE, 0.5, 1.0)
     inner_s, forward_s = _passes_s(blocks, times.forward_s[:, key], halves)
     inner_back_s, backward_s = _passes_s(blocks, times.backward_s[:, key], halves)
-    share = unpaired_share(schedule, pp, microbatches)
+    alone_s = list[Floats]()
     if times.alone_s is not None:
-        more_s, more_back_s = (_dot(blocks, alone[:, key]) * (halves * share) for alone in times.alone_s)
+        share = unpaired_share(schedule, pp, microbatches)
+        alone_s = [values[:, key] * share for values in times.alone_s]
+        more_s, more_back_s = (_dot(blocks, values) * halves for values in alone_s)
         inner_s, forward_s = inner_s + more_s, forward_s + more_s
         inner_back_s, backward_s = inner_back_s + more_back_s, backward_s + more_back_s
     spared = None if plans.spared is None else plans.spared[:, :, plan]
@@ -145,9 +147,9 @@ def _pipelines(
         left = _left_of_chunks(chunks[:-2], table.column("recompute_layers")[rows[uneven]])
         launches = host_passes_s(context, chunks[:-2], shard.recompute[own], shard.tp[own], pp[uneven], left)
         there, back = _dot(chunks, times.forward_s[:, own]), _dot(chunks, times.backward_s[:, own])
-        if times.alone_s is not None:
-            there = there + _dot(chunks, times.alone_s[0][:, own]) * share[uneven]
-            back = back + _dot(chunks, times.alone_s[1][:, own]) * share[uneven]
+        if alone_s:
+            there = there + _dot(chunks, alone_s[0][:, uneven])
+            back = back + _dot(chunks, alone_s[1][:, uneven])
         there = np.maximum(there, launches[0])
         back = back if left is None else back - _dot(left, times.recompute_s[:-2, own])
         back = np.maximum(back, launches[1])
@@ -164,8 +166,8 @@ def _pipelines(
     if spared is not None:
         fewer = spared[:, *decides] * microbatches
         parts |= {name: parts[name] - _dot(fewer, values[:-2, key]) for name, values in times.recompute.items()}
-    if times.alone_s is not None:
-        parts["expert"] = parts["expert"] + _dot(slowest, (times.alone_s[0] + times.alone_s[1])[:, key]) * share
+    if alone_s:
+        parts["expert"] = parts["expert"] + _dot(slowest, alone_s[0] + alone_s[1])
     waits_s = wait_share(dp * shard.cp[key]) * (parts["compute"] + parts["recompute"])
     parts["host"] = gap_s[decides] * microbatches + waits_s
     hidden_per_s = context.overlap.hidden_per_s

@@ -1,40 +1,27 @@
 """Seconds that one device computes for one layer on one microbatch, operator by operator.
 
 Shapes are those of one rank: tensor parallel cuts heads and inner widths, context parallel the sequence, expert
-parallel the experts. Each linear operator is three matrix products (forward, data gradient, weight gradient).
+parallel the experts.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import numpy as np
 
 from forerun.simulator.costs import (
-    GemmKind,
     attention_time_s,
     attention_work,
-    gemm_bytes,
-    gemm_time_s,
-    launched_s,
-    memory_bound_time_s,
-    stream_operator,
     stream_operator_time_s,
 )
-from forerun.simulator.layer.shard import CASTS, EIGHT_BIT, Shard
+from forerun.simulator.layer.collector import OperatorCollector
 from forerun.simulator.layer.widths import local, locals_of
-from forerun.simulator.layer.work import Direction, OperatorTime, Work, work_of
+from forerun.simulator.layer.work import OperatorTime
 from forerun.simulator.score_table import Floats
-from forerun.spaces.models.model import Layer, MixtureOfExperts, Trains
+from forerun.spaces.models.model import Layer, MixtureOfExperts
 from forerun.spaces.models.parts import ElementwisePass, Product, Scan, Scores, Softmax, Step
 from forerun.spaces.models.tuning import adapted_products, adapter_parameters
-from forerun.spaces.strategies import Context, Recompute
+from forerun.spaces.strategies import Recompute
 from forerun.spaces.strategies.framework_laws import separate_norms
-
-# Bytes per parameter and microbatch where gradients are accumulated separately: 16 bit ones are cleared (2), the new
-# ones added to them (6), the sum cast (6) and added to the fp32 buffer (12). DeepSpeed, bf16_optimizer.py:
-# clear_lp_grads and update_hp_grads.
-_SEPARATE_BYTES = 26.0
 
 # Speed of the small products inside a scan over that of a matrix library. Its Triton kernels keep states in fp32 and
 # put decays, masks and sums between products of 64 to 256 rows. Published runs of Nemotron 3 Nano in bf16 and fp8 on
@@ -45,134 +32,9 @@ SCAN_SHARE = 0.2
 # weighted and added; back, gradients of bias and weight are a product and a sum each, cast, joined and added up.
 EXPERT_BIAS_KERNELS = (2.0, 11.0)
 
-ADDING: Mapping[float, GemmKind] = {4.0: "weight_gradient", 2.0: "weight_gradient_added"}
-"""Product that adds to main gradients of so many bytes."""
 
-DIRECTIONS: tuple[Direction, ...] = ("forward", "input_gradient", "weight_gradient")
-
-Size: TypeAlias = tuple[Floats | float, Floats | float, Floats | float]
-"""Rows, columns and reduction of a matrix product: m, n and k."""
-
-
-class Operators:
-    """Collects the operators of a layer for K shards on the device of a context; its sequences have ``seq_len`` tokens
-    (the workload's unless given). ``part`` of the layer that they belong to is said in the names of those to come."""
-
-    def __init__(self, context: Context, shard: Shard, seq_len: int | None = None) -> None:
-        self.context, self.shard = context, shard
-        self.seq_len = float(seq_len or context.workload.seq_len)
-        self.of_workload = seq_len is None
-        self.device, self.precision = context.cluster.device, context.workload.precision
-        self.gradient_bytes = context.framework.held_gradient_bytes(self.precision)
-        self.wide = 2.0 if self.precision in ("fp32", "tf32") else 1.0
-        self.by_product = context.framework.selective == "products"
-        self.products = 0
-        self.part = ""
-        self.modules = Recompute.NONE
-        self.records: list[OperatorTime] = []
-
-    @property
-    def work(self) -> Work:
-        """Sums over all operators so far."""
-        return work_of(self.records, len(self.shard))
-
-    @contextmanager
-    def inside(self, module: Recompute) -> Iterator[None]:
-        """Say that what is added belongs to a module that may be recomputed by itself."""
-        before, self.modules = self.modules, self.modules | module
-        yield
-        self.modules = before
-
-    def _matrix(
-        self,
-        name: str,
-        direction: Direction,
-        size: Size,
-        precision: str,
-        kind: GemmKind,
-        groups: float | Floats = 1.0,
-        *,
-        repeated: bool = False,
-        speed: float = 1.0,
-    ) -> None:
-        """Add ``groups`` matrix products of ``size`` (m, n, k); ``speed``: over that of a matrix library."""
-        m, n, k = size
-        self.records.append(
-            OperatorTime(
-                name=name,
-                direction=direction,
-                seconds=gemm_time_s(self.device, precision, m, n, k, groups=groups, kind=kind) / speed,
-                matrix_s=2.0 * m * n * k * groups / self.device.peak(precision),
-                memory_s=gemm_bytes(precision, m, n, k, groups=groups, kind=kind) / self.device.memory_bytes_per_s,
-                kind="product",
-                repeated=repeated,
-                modules=self.modules,
-            )
-        )
-
-    def _streamed(
-        self,
-        name: str,
-        form: str,
-        elements: Floats,
-        *,
-        fused: bool = True,
-        backward: bool = False,
-        direction: Direction | None = None,
-        repeated: bool = False,
-    ) -> None:
-        """Add one pass of a memory-bound operator over some elements."""
-        one = stream_operator(form).one_pass(fused=fused, backward=backward)
-        self.records.append(
-            OperatorTime(
-                name=name,
-                direction=direction or ("input_gradient" if backward else "forward"),
-                seconds=stream_operator_time_s(self.device, form, elements, fused=fused, backward=backward),
-                memory_s=elements * one.bytes_per_element / self.device.memory_bytes_per_s,
-                kernels=float(one.kernels),
-                repeated=repeated,
-                modules=self.modules,
-            )
-        )
-
-    def _one_by_one(self, name: str, parts: Floats, kernels: tuple[float, float]) -> None:
-        """Add kernels (forward, backward) of each of some small parts, which take as long as their launches."""
-        directions: tuple[Direction, Direction] = ("forward", "input_gradient")
-        for direction, each in zip(directions, kernels, strict=True):
-            seconds = launched_s(self.device, parts * each)
-            self.records.append(
-                OperatorTime(
-                    name=name, direction=direction, seconds=seconds, kernels=parts * each, modules=self.modules
-                )
-            )
-
-    def linear(
-        self,
-        name: str,
-        m: Floats,
-        n: Floats,
-        k: Floats,
-        groups: float | Floats = 1.0,
-        precision: str | None = None,
-        already_cast: tuple[bool, bool] = (False, False),
-    ) -> None:
-        """Add ``y[m, n] = x[m, k] w[k, n]`` and its gradients; eight-bit precisions add the casts of x and dy, unless
-        another kernel wrote them so (``already_cast``)."""
-        precision = precision or self.precision
-        weight: GemmKind = "weight_gradient_half"
-        if self.context.framework.fused_accumulation:
-            weight = ADDING.get(self.gradient_bytes, weight)
-        self.products += 1
-        again = self.by_product and self.products % 2 == 0
-        self._matrix(name, "forward", (m, n, k), precision, "forward", groups, repeated=again)
-        self._matrix(name, "input_gradient", (m, k, n), precision, "data_gradient", groups)
-        self._matrix(name, "weight_gradient", (n, k, m), precision, weight, groups)
-        if precision in EIGHT_BIT:
-            cast = CASTS[precision]
-            if not already_cast[0]:
-                self._streamed(f"cast to {precision}", cast, groups * m * k, repeated=again)
-            if not already_cast[1]:
-                self._streamed(f"cast to {precision}", cast, groups * m * n, backward=True)
+class Operators(OperatorCollector):
+    """The operators that the parts of a layer consist of: products, attention, scans, mixtures, norms, adapters."""
 
     def product(self, product: Product) -> None:
         """Add a product, its columns as one or each by itself. Then their gradients of the input are added up, a pass
@@ -195,13 +57,6 @@ class Operators:
             self.linear(names[number], tokens, width, inputs)
             if number:
                 self._streamed("sum of input gradients", "residual_add", tokens * inputs * self.wide, backward=True)
-
-    def stream(self, form: str, elements: Floats, name: str = "") -> None:
-        """Add a memory-bound operator over ``elements`` elements, as one kernel or eagerly as the profile says."""
-        fused, elements = form not in self.context.framework.eager, elements * self.wide
-        name = name or form.replace("_", " ")
-        self._streamed(name, form, elements, fused=fused, repeated=self.by_product)
-        self._streamed(name, form, elements, fused=fused, backward=True)
 
     def steps(self, steps: Sequence[Step], keys: float | None = None) -> None:
         """Add the operators of a mixer or of a dense feed-forward. ``keys``: length attended to where it is another
@@ -360,10 +215,6 @@ class Operators:
     def _activation(self, elements: Floats, *, gated: bool) -> None:
         self.stream("swiglu" if gated else "gelu", elements)
 
-    def half_precision(self) -> str:
-        """Precision of what eight-bit training leaves in half precision."""
-        return "bf16" if self.precision in EIGHT_BIT else self.precision
-
     def norms(self, layer: Layer, hidden: int) -> None:
         """Add the layer's norms and residual additions (with dropout where the profile keeps it)."""
         profile, elements = self.context.framework, self.shard.inner_tokens * hidden
@@ -376,24 +227,6 @@ class Operators:
         residual = "residual_dropout" if profile.dropout else "residual_add"
         for _ in range((2 if layer.cross_attention else 1) * layer.attends + layer.feeds_forward):
             self.stream(residual, elements)
-
-    def accumulation(self, parameters: Floats) -> None:
-        """Add the pass that adds fresh weight gradients to the gradient buffer, where no matrix product does it."""
-        if not self.context.framework.fused_accumulation:
-            moved = parameters * self._added_bytes()
-            self.records.append(
-                OperatorTime(
-                    name="gradient accumulation",
-                    direction="weight_gradient",
-                    seconds=memory_bound_time_s(self.device, moved),
-                    memory_s=moved / self.device.memory_bytes_per_s,
-                )
-            )
-
-    def keep_trained(self, trains: Trains) -> None:
-        """Drop the gradients that a layer of which only a part is trained has not."""
-        wanted = {"all": DIRECTIONS, "adapters": DIRECTIONS[:2], "inputs": DIRECTIONS[:2], "nothing": DIRECTIONS[:1]}
-        self.records = [one for one in self.records if one.direction in wanted[trains]]
 
     def adapters(self, layer: Layer, hidden: int) -> None:
         """Add the two thin products beside every product that has an adapter, and the sum of both outputs."""
@@ -414,10 +247,6 @@ class Operators:
             self.stream("residual_add", tokens * outputs, f"{name} added")
         beside, inside = adapter_parameters(layer, hidden)
         self.accumulation(beside / shard.tp + inside / (shard.ep * shard.etp))
-
-    def _added_bytes(self) -> Floats:
-        """Bytes per parameter that adding a fresh weight gradient up moves."""
-        return np.where(self.shard.separate_fp32, _SEPARATE_BYTES, 2.0 + 2.0 * self.gradient_bytes)
 
     def table_gradient(self, parameters: Floats) -> None:
         """Add what the gradient of a table of tokens costs besides its rows: it is dense, so that all of it is cleared,

@@ -91,8 +91,10 @@ def activation_memory(
         if spared is not None:
             kept += spared[kind] * (activations.whole - activations.kept)[key]
             recomputed = recomputed - spared[kind]
-        most = np.maximum(most, np.where(blocks[kind] > 0, activations.kept[key], 0.0))
-        idle += blocks[kind] * gathered_buffers(context, layer, shard)[key]
+        if context.framework.activations_on_host:
+            most = np.maximum(most, np.where(blocks[kind] > 0, activations.kept[key], 0.0))
+        if context.framework.keeps_gathered:
+            idle += blocks[kind] * gathered_buffers(context, layer, shard)[key]
         own = np.where(recomputed > 0, activations.working[key], activations.gradients[key])
         working = np.maximum(working, np.where(blocks[kind] > 0, own, 0.0))
     kept += blocks[-2] * embedding_activations(context, shard)[key]

@@ -50,7 +50,7 @@ def _cut(operator: GraphOperator, split: Split, *, tail: bool, mixed: bool) -> d
     """Return the degrees of one operator by axis, outermost first."""
     if mixed:
         whole = operator.kind is Kind.LINEAR and operator.filters < split.replicas
-        return {"replicate" if whole else "channels": split.replicas}
+        return {"replicate" if whole else _features(operator): split.replicas}
     cut = {"batch": split.replicas}
     if split.parts == 1:
         return cut
@@ -58,6 +58,12 @@ def _cut(operator: GraphOperator, split: Split, *, tail: bool, mixed: bool) -> d
         # The parts of a picture exchange all gradients with all others, those of the repeated tail too.
         return cut | ({"average": split.parts} if tail else _grid(operator, split.grid))
     return cut | {_product_axis(operator, split): split.parts}
+
+
+def _features(operator: GraphOperator) -> str:
+    """Return the axis that a linear layer makes: of what follows it element by element on tokens the last one."""
+    tokens = operator.kind is not Kind.LINEAR and len(operator.output) > 1
+    return spatial_axes(len(operator.output) - 1)[-1] if tokens else "channels"
 
 
 def _grid(operator: GraphOperator, grid: Sequence[int]) -> dict[str, int]:

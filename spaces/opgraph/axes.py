@@ -82,11 +82,11 @@ def _kind_of(operator: GraphOperator, name: str) -> AxisKind:
     if name == "channels":
         return AxisKind.PARALLEL if weighted or operator.kind in _SAME_SHAPE else AxisKind.OPAQUE
     if name in ("height", "width", "depth"):
-        return AxisKind.PARALLEL if _same_space(operator) else AxisKind.OPAQUE
+        return AxisKind.PARALLEL if same_space(operator) else AxisKind.OPAQUE
     return AxisKind.OPAQUE
 
 
-def _same_space(operator: GraphOperator) -> bool:
+def same_space(operator: GraphOperator) -> bool:
     """Whether parts of the picture can be worked on apart: inputs and output have the same spatial axes. A view is
     a crop where it leaves channels as they are."""
     shapes = (operator.input, *operator.extra_inputs)
@@ -123,7 +123,7 @@ def _input(
     dimensions = list(follow(axis.name for axis in own))
     if operator.kind is Kind.CONV_TRANSPOSE and operator.groups == 1:
         dimensions[0] = Dimension(axis="in_channels")
-    if _same_space(operator):
+    if same_space(operator):
         dimensions[1:] = [Dimension(axis=axis, extent=extent) for axis, extent in zip(out[1:], shape[1:], strict=True)]
     used = {dimension.axis for dimension in dimensions}
     return (Dimension(axis="batch"), *dimensions), [axis for axis in own if axis.name in used]

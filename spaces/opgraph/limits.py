@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from forerun.spaces.divisors import divisors
 from forerun.spaces.errors import RequestError
+from forerun.spaces.opgraph.axes import same_space
 from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.opgraph.operator import NORMS, WEIGHTED, Kind, Operator
 from forerun.spaces.opgraph.split import Mode, Split
@@ -60,7 +61,7 @@ def tail_start(model: GraphModel, grid: tuple[int, ...]) -> int:
 
 def _splits(operator: Operator, grid: tuple[int, ...]) -> bool:
     spatial, before = operator.spatial, operator.input_spatial
-    if len(spatial) < len(grid) or len(before) < len(grid):
+    if len(spatial) < len(grid) or len(before) < len(grid) or not same_space(operator):
         return False
     for axis, parts in enumerate(grid):
         if parts == 1:

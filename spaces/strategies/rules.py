@@ -10,9 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.spaces.divisors import divisors, use_one_of
-from forerun.spaces.strategies.axes import AXES, SPELLING, Schedule
+from forerun.spaces.divisors import use_one_of
+from forerun.spaces.strategies.axes import AXES, SPELLING
 from forerun.spaces.strategies.context import Context
+from forerun.spaces.strategies.degree_laws import (
+    inactive,
+    interleave_broken,
+    kv_broken,
+    no_such_shard_degree,
+    schedule_broken,
+    shard_broken,
+    split_broken,
+)
 from forerun.spaces.strategies.framework_laws import (
     block_broken,
     degree_unsupported,
@@ -31,8 +40,7 @@ from forerun.spaces.strategies.framework_laws import (
     zero_unsupported,
 )
 from forerun.spaces.strategies.software import READ_BY_SOFTWARE, not_running, why_not_running
-from forerun.spaces.strategies.stages import split_is_legal
-from forerun.spaces.strategies.table import Columns, IntArray, Mask
+from forerun.spaces.strategies.table import Columns, Mask
 
 _DP = ("gpus", "pp", "tp", "cp")
 
@@ -51,73 +59,6 @@ class Rule:
     def depth(self) -> int:
         """Number of leading axes (canonical order) that must be known before the rule can be applied."""
         return 1 + max(AXES.index(axis) for axis in self.axes)
-
-
-def _kv_broken(c: Columns, x: Context) -> Mask:
-    divides = x.kv_heads % c["tp"] == 0
-    if x.framework.legality.kv_replication:
-        divides |= c["tp"] % x.kv_heads == 0
-    return np.asarray(~divides)
-
-
-def _split_broken(c: Columns, x: Context) -> Mask:
-    """Cost: one Python call per distinct (virtual stages, split), of which there are few hundred at most."""
-    stages = np.where(c["schedule"] == Schedule.DUALPIPE, c["pp"], c["pp"] * c["vpp"])
-    key = stages * 8 + np.minimum(c["split"], 7)
-    distinct, inverse = np.unique(key, return_inverse=True)
-    layers = x.model.layer_count
-    legal = [
-        split == 7 or split_is_legal(layers, stages, split) for stages, split in (divmod(int(k), 8) for k in distinct)
-    ]
-    return ~np.array(legal, dtype=bool)[inverse.reshape(-1)]
-
-
-def _schedule_broken(c: Columns, x: Context) -> Mask:
-    schedule, pp, vpp = c["schedule"], c["pp"], c["vpp"]
-    single = (pp == 1) & (schedule != Schedule.ONE_F_ONE_B)
-    looped = (schedule == Schedule.INTERLEAVED) != ((vpp > 1) & (schedule != Schedule.ZB_V))
-    vee = (schedule == Schedule.ZB_V) & (vpp != 2)
-    dual = (schedule == Schedule.DUALPIPE) & ((pp % 2 != 0) | (vpp != 1))
-    return np.asarray(single | looped | vee | dual | ((pp == 1) & (vpp > 1)))
-
-
-def _microbatches(c: Columns, x: Context) -> IntArray:
-    return np.asarray(x.workload.global_batch // (c["dp"] * c["mbs"]))
-
-
-def _interleave_broken(c: Columns, x: Context) -> Mask:
-    count = _microbatches(c, x)
-    looped = (c["schedule"] == Schedule.INTERLEAVED) & (count % c["pp"] != 0)
-    dual = (c["schedule"] == Schedule.DUALPIPE) & ((count % 2 != 0) | (count < 2 * c["pp"]))
-    return np.asarray(looped | dual)
-
-
-def _inactive(c: Columns, x: Context) -> Mask:
-    sharded_replicas = c["dp"] * c["cp"]
-    return np.asarray(
-        ((c["sp"] == 1) & (c["tp"] == 1))
-        | ((c["zero"] > 0) & (sharded_replicas == 1))
-        | ((c["shard"] > 0) & (c["shard"] == sharded_replicas))
-        | ((c["placement"] != 0) & ((c["pp"] == 1) | (c["dp"] == 1)))
-    )
-
-
-def _shard_broken(c: Columns, x: Context) -> Mask:
-    asked = c["shard"] > 0
-    if not asked.any():
-        return np.asarray(asked)
-    replicas, experts = c["dp"] * c["cp"], c["ep"] * c["etp"]
-    whole = (c["shard"] > 1) & (replicas % np.maximum(c["shard"], 1) == 0) & (c["shard"] * c["tp"] % experts == 0)
-    return np.asarray(asked & ~whole)
-
-
-def _shard(v: Mapping[str, int], x: Context) -> str:
-    replicas, experts = v["dp"] * v["cp"], v["ep"] * v["etp"]
-    options = ["all", *(str(d) for d in divisors(replicas)[1:-1] if d * v["tp"] % experts == 0)]
-    law = f"shard={v['shard']} replicas that share states must be more than one and divide dp*cp = {replicas}"
-    if experts > 1:
-        law += f", and shard*tp = {v['shard'] * v['tp']} be divisible by ep*etp = {experts}"
-    return f"{law}; use shard={' or '.join([', '.join(options[:-1]), options[-1]] if options[1:] else options)}"
 
 
 RULES: tuple[Rule, ...] = (
@@ -149,7 +90,7 @@ RULES: tuple[Rule, ...] = (
         code="kv heads",
         meaning="key and value heads do not fit tp",
         axes=("tp",),
-        illegal=_kv_broken,
+        illegal=kv_broken,
         message=lambda v, x: (
             f"{x.kv_heads} key/value heads are not divisible by tp={v['tp']} and {x.framework.name} "
             f"{'copies heads only for multiples' if x.framework.legality.kv_replication else 'does not copy heads'}; "
@@ -221,7 +162,7 @@ RULES: tuple[Rule, ...] = (
         code="schedule",
         meaning="the schedule does not fit pp and vpp",
         axes=("pp", "vpp", "schedule"),
-        illegal=_schedule_broken,
+        illegal=schedule_broken,
         message=lambda v, x: (
             f"schedule {SPELLING['schedule'][v['schedule']]} does not go with pp={v['pp']} vpp={v['vpp']}; "
             "pp=1 needs 1f1b and vpp=1, interleaved needs vpp>1, zb-v vpp=2, dualpipe an even pp, the others vpp=1"
@@ -238,7 +179,7 @@ RULES: tuple[Rule, ...] = (
         code="layers / stages",
         meaning="layers do not divide over the stages",
         axes=("pp", "vpp", "schedule", "split"),
-        illegal=_split_broken,
+        illegal=split_broken,
         message=lambda v, x: (
             f"{x.model.layer_count} layers cannot be dealt to {v['pp'] * v['vpp']} (virtual) stages by split="
             f"{SPELLING['split'].get(v['split'], 'layers')}; use a pp*vpp that divides {x.model.layer_count}, "
@@ -266,7 +207,7 @@ RULES: tuple[Rule, ...] = (
         code="microbatches",
         meaning="too few microbatches, or not a multiple of what the schedule needs",
         axes=(*_DP, "schedule", "mbs"),
-        illegal=_interleave_broken,
+        illegal=interleave_broken,
         message=lambda v, x: (
             f"{x.workload.global_batch // (v['dp'] * v['mbs'])} microbatches do not fill pp={v['pp']} with schedule "
             f"{SPELLING['schedule'][v['schedule']]}; interleaved needs a multiple of pp, "
@@ -284,8 +225,8 @@ RULES: tuple[Rule, ...] = (
         code="shard",
         meaning="replicas that share states do not divide all of them, or those of the experts",
         axes=(*_DP, "ep", "etp", "shard"),
-        illegal=_shard_broken,
-        message=_shard,
+        illegal=shard_broken,
+        message=no_such_shard_degree,
     ),
     Rule(
         code="framework shard",
@@ -349,7 +290,7 @@ RULES: tuple[Rule, ...] = (
         code="duplicate",
         meaning="redundant: another candidate is the same training",
         axes=(*_DP, "zero", "shard", "sp", "placement"),
-        illegal=_inactive,
+        illegal=inactive,
         message=lambda v, x: (
             "the strategy is redundant: sp needs tp > 1, zero needs dp*cp > 1, "
             "shard fewer than dp*cp, placement needs pp and dp > 1"

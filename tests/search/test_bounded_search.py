@@ -45,7 +45,8 @@ def test_what_was_passed_over_is_counted(make_setting: Callable[..., Setting]) -
 
 
 def test_counts_do_not_depend_on_slices(make_setting: Callable[..., Setting]) -> None:
-    problem = exhaustive.bounded(problem_of(make_setting(gpus="16..64"), "throughput"))
+    whole = problem_of(make_setting(gpus="16..64"), "throughput")
+    problem = exhaustive.bounded(whole, exhaustive.sampled(whole))
     size = problem.space.size
     cut = problem.merged(search_slice(problem, low, low + size // 7 + 1) for low in range(0, size, size // 7 + 1))
 
@@ -53,7 +54,8 @@ def test_counts_do_not_depend_on_slices(make_setting: Callable[..., Setting]) ->
 
 
 def test_a_prefix_is_hopeless_where_all_below_it_are(make_setting: Callable[..., Setting]) -> None:
-    problem = exhaustive.bounded(problem_of(make_setting(gpus="16..64"), "throughput"))
+    whole = problem_of(make_setting(gpus="16..64"), "throughput")
+    problem = exhaustive.bounded(whole, exhaustive.sampled(whole))
     bound, space = problem.bound, problem.space
     assert bound is not None
     table, _ = space.table(0, space.size)

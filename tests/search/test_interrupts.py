@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from forerun_cli import cli
 
+from forerun.search.flat import exhaustive
 from forerun.search.request.interrupts import EndedEarly, Stopped, signals_as_stops
 from forerun.search.samplers import driver
 from forerun.search.workers import slicing
@@ -33,6 +34,20 @@ def test_the_best_so_far_is_printed(
     assert found == code
     assert "tp" in out and "interrupted after" in " ".join(out.split())
     assert ("interrupted" if code == 130 else "ended by SIGTERM") in err
+
+
+def test_a_search_that_is_stopped_before_its_first_slice_prints_the_best_of_its_sample(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(self: Any, *words: Any) -> Iterator[ItemOutcome]:
+        raise Stopped(signal.SIGTERM)
+        yield
+
+    monkeypatch.setattr(exhaustive, "WORTH", 1)
+    monkeypatch.setattr(slicing.SerialWorkers, "run", run)
+    found, out, _ = cli(capsys, f"{SEARCH} --workers serial")
+    assert found == 143
+    assert "tp" in out and "interrupted after 0 of" in " ".join(out.split())
 
 
 def test_a_sampler_that_is_stopped_keeps_what_it_knows(

@@ -97,4 +97,4 @@ def test_explain_lists_operators(capsys: pytest.CaptureFixture[str]) -> None:
     assert operators[0]["forward"]["bound"] == "tensor cores" and 0.5 < operators[0]["backward"]["share"] < 1
     assert {one["stage"] for one in operators} == {1}
     assert main([*words, "--strategy", "tp4 pp2 dp4 mbs1"]) == 0
-    assert "operators that take most of a step, on stage 1" in capsys.readouterr().out
+    assert "slowest operators of stage 1, per step" in capsys.readouterr().out

@@ -15,7 +15,9 @@ from forerun.search.request.setting import Setting
 from forerun.search.trees.simulate import write_tree
 from forerun.simulator.opgraph import GraphContext
 from forerun.spaces.clusters.cluster import Overlap
+from forerun.spaces.opgraph import load_graph_model
 from forerun.spaces.opgraph.batch import PerDevice
+from forerun.spaces.opgraph.limits import tail_start
 from forerun.spaces.opgraph.split import Split, parse_split
 
 CASES = (
@@ -26,6 +28,8 @@ CASES = (
     ("dlrm-516m", "dgx-a100-80", 8),
     ("cosmoflow-128", "aws-p3", 8),
     ("resnet50", "dgx-h100", 8),
+    pytest.param("vit-b-32", "aws-p3", 2, marks=pytest.mark.slow),
+    pytest.param("convnext-base", "dgx1-v100", 2, marks=pytest.mark.slow),
 )
 
 
@@ -48,6 +52,21 @@ def test_a_split_takes_as_long_in_closed_form_as_event_by_event(model: str, clus
         row, simulated = simulate_setting(setting, split), by_events(setting, split)
         assert simulated.step_time_s == pytest.approx(row.step_time_s, rel=0.05), (family, str(split))
         assert simulated.gpus == row.gpus
+
+
+def test_what_follows_a_linear_layer_of_tokens_stays_where_it_is() -> None:
+    """ConvNeXt: the activation between two linear layers on tokens is cut as the first of them."""
+    setting = graph_setting("convnext-base", "dgx1-v100", 64)
+    sent = split_facts(setting, parse_split("data2 mixed"))["communication"]
+    moved = {(one["phase"], one["kind"]): one["transfers"] for one in sent}
+    # One after every block and behind the head: 36 and 1.
+    assert moved["forward", "all_to_all"] == moved["backward", "all_to_all"] == 37
+
+
+def test_a_picture_that_becomes_tokens_ends_a_spatial_split() -> None:
+    model = load_graph_model("convnext-base")
+    start = tail_start(model, (32,))
+    assert model.operators[start].name == "tokens1" and model.operators[start].kind.value == "view"
 
 
 @pytest.mark.parametrize("strategy", ["data8", "data8 tables", "data4 filter2", "data4 pipeline2 segments2"])
@@ -81,6 +100,7 @@ def test_gradients_that_are_exchanged_are_kept(strategy: str) -> None:
         ("resnet50", "data2 channel4"),
         ("resnet50", "data2 pipeline4 segments4"),
         ("dlrm-516m", "data8 tables"),
+        ("vit-b-32", "data8 mixed"),
     ],
 )
 def test_a_split_written_as_a_tree_is_that_split(model: str, strategy: str, tmp_path: Path) -> None:

@@ -198,6 +198,7 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
         "internlm3": Decoder(query_key_value_bias="qkv_bias", output_bias="bias", mlp_bias="bias"),
         "iquestcoder": _LLAMA,
         "jais2": replace(_BIASED, gated=False, norm_bias=True, mlp_bias="mlp_bias"),
+        "emu3_text_model": _LLAMA,
         "llama": _LLAMA,
         "ministral": _MISTRAL,
         "ministral3": _MISTRAL,

@@ -302,7 +302,7 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
         "lfm2_moe": replace(_LFM, experts=Experts(router_bias=True)),
         "lfm3": replace(_LFM, types=None, adjust=_lfm3),
         "mamba": Decoder(tied=True, norms=1, attends=False, feeds=False, mixers={FULL: mamba1}),
-        "mamba2": Decoder(norms=1, attends=False, feeds=False, mixers={FULL: mamba2}),
+        "mamba2": Decoder(norms=1, attends=False, feeds=False, mixers={FULL: mamba2}, known=("rms_norm",)),
         "minimax": _MINIMAX,
         "minimax_m1": _MINIMAX,
         "minimax_text_01": _MINIMAX,

@@ -114,6 +114,10 @@ TABLE: Mapping[str, Reader] = MappingProxyType(
         "clip": Pair(text="clip_text_model", vision="clip_vision_model"),
         "cosmos3_omni": VisionLanguage(text="qwen3_vl_text", vision="qwen3_vl_vision"),
         "fuyu": PatchesAsTokens(text="persimmon"),
+        "glm_ocr": VisionLanguage(text="glm_ocr_text", vision="glm_ocr_vision"),
+        "paddleocr_vl": VisionLanguage(
+            text="paddleocr_vl_text", vision="paddleocr_vl_vision", projector=projectors.kimi
+        ),
         "glm46v": VisionLanguage(text="glm4v_text", vision="glm4v_vision"),
         "glmga": VisionLanguage(text="glm4v_text", vision="glm4v_vision"),
         "hyperclovax_vision_v2": VisionLanguage(

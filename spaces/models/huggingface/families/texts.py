@@ -23,6 +23,8 @@ ALIKE = {
     "ernie4_5_vl_moe_text": "ernie4_5_moe",
     "t5_gemma_module": "gemma2",
     "glm4v_text": "glm4",
+    "glm_ocr_text": "glm4",
+    "paddleocr_vl_text": "ernie4_5",
     "glm4v_moe_text": "glm4_moe",
     "qwen2_5_vl_text": "qwen2",
     "qwen2_vl_text": "qwen2",

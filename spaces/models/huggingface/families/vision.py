@@ -48,6 +48,13 @@ def _glm_merger(fields: Fields, width: int) -> int:
     return joined * out + out + out * out + 2 * out + 3 * out * inner + width
 
 
+def _ocr_merger(fields: Fields, width: int) -> int:
+    """GLM-OCR: as GLM-4.5V's, three times as wide inside, and without a norm before the stack."""
+    out = fields.size("out_hidden_size")
+    joined = width * fields.size("spatial_merge_size", 2) ** 2
+    return joined * out + out + out * out + 2 * out + 3 * out * out * fields.size("in_channels", 3)
+
+
 def _llama4_adapter(fields: Fields, width: int) -> int:
     """Pixel shuffle and two products without biases."""
     first, last = fields.size("projector_input_dim"), fields.size("projector_output_dim")
@@ -123,6 +130,15 @@ TOWERS: Mapping[str, Tower] = MappingProxyType(
         "metaclip_2_vision_model": _CLIP,
         "glm4v_moe_vision": _GLM,
         "glm4v_vision": _GLM,
+        "glm_ocr_vision": Tower(
+            gated=True,
+            query_bias="attention_bias",
+            output_bias="attention_bias",
+            norm_bias=False,
+            positions="none",
+            query_key_norm=True,
+            outside=_ocr_merger,
+        ),
         "idefics3_vision": Tower(),
         "internvl_vision": _INTERN,
         "kimi_k25_vision": Tower(
@@ -182,6 +198,7 @@ TOWERS: Mapping[str, Tower] = MappingProxyType(
         "qwen3_vl_moe_vision": _QWEN,
         "qwen3_vl_vision": _QWEN,
         "siglip2_vision_model": replace(_SIGLIP, positions="num_patches"),
+        "paddleocr_vl_vision": Tower(known=("spatial_merge_size",)),
         "siglip_vision_model": _SIGLIP,
         "smolvlm_vision": Tower(),
         "step3p5_vision": Tower(

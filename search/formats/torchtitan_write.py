@@ -1,0 +1,112 @@
+"""torchtitan's Python configuration, written: a module with a function that returns ``Trainer.Config``."""
+
+import re
+from typing import Any
+
+from forerun.search.formats.contract import Files, Launch
+from forerun.search.formats.launchers import LAUNCH, SLURM, comment, slurm, torchrun
+from forerun.search.formats.software import flags_of
+from forerun.search.formats.titan_keys import (
+    FLAVORS,
+    parallelism,
+)
+from forerun.spaces.strategies import Recompute
+
+MAIN = "torchtitan_config.py"
+FUNCTION = "forerun_config"
+
+POLICIES = {Recompute.NONE: "None", Recompute.SELECTIVE: "SelectiveAC.Config()", Recompute.FULL: "FullAC.Config()"}
+"""``activation_checkpoint``; MemoryBudgetAC is read as selective."""
+
+_DATA_IMPORTS = ("from torchtitan.components.data import ConcatThenSplitPackingConfig, GrainDataLoader",)
+_DATA = 'GrainDataLoader.Config(dataset=ConcatThenSplitPackingConfig(dataset=DATASETS["c4"]))'
+_RELEASE_DATA = 'HuggingFaceTextDataLoader.Config(dataset="c4")'
+_VOCABULARY = "global_vocab_size=decoder_vocab_size(model_spec)"
+
+
+def write(launch: Launch) -> Files:
+    """Return a module for the main branch."""
+    return _write(launch, tokens=True)
+
+
+def write_release(launch: Launch) -> Files:
+    """Return a module for release 0.3.0."""
+    return _write(launch, tokens=False)
+
+
+def _write(launch: Launch, *, tokens: bool) -> Files:
+    s = launch.strategy
+    name, flavor = FLAVORS.get(launch.model.name, ("llama3", launch.model.name))
+    degrees = parallelism(launch, head="lm_head", microbatch=None if tokens else "pipeline_parallel_microbatch_size")
+    switches = flags_of(launch, "torchtitan")
+    degrees["enable_sequence_parallel"] = s.sp or s.tp == 1
+    if tokens and s.pp > 1:
+        degrees["num_pp_microbatches"] = launch.microbatches
+    remarks = [] if launch.model.name in FLAVORS else [f"# Register {comment(launch.model.name)!r} as a flavor."]
+    lines = [
+        f'"""{"torchtitan (main)" if tokens else "torchtitan 0.3.0"}: {s} ({s.devices} GPUs), written by forerun."""',
+        "",
+        *(_DATA_IMPORTS if tokens else ()),
+        "from torchtitan.components.loss import CrossEntropyLoss",
+        "from torchtitan.components.optimizer import default_adamw",
+        "from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig",
+        "from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC",
+        f"from torchtitan.hf_datasets.text_datasets import {'DATASETS' if tokens else 'HuggingFaceTextDataLoader'}",
+        "from torchtitan.models.common.config_utils import decoder_vocab_size",
+        f"from torchtitan.models.{_module(name)} import model_registry",
+        "from torchtitan.trainer import Trainer",
+        "",
+        "",
+        f"def {FUNCTION}() -> Trainer.Config:",
+        *("    " + remark for remark in remarks),
+        f"    model_spec = model_registry({', '.join([repr(flavor), *_keywords_of(switches, 'model_registry')])})",
+        "    return Trainer.Config(",
+        "        model_spec=model_spec,",
+        f"        loss=CrossEntropyLoss.Config({_VOCABULARY}),",
+        "        optimizer=default_adamw(lr=1e-4),",
+        f"        training=TrainingConfig({_arguments(_training(launch, tokens))}),",
+        f"        parallelism=ParallelismConfig({_arguments(degrees)}),",
+        f"        activation_checkpoint={POLICIES[s.recompute]},",
+        f"        compile=CompileConfig({', '.join(_keywords_of(switches, 'compile'))}),",
+        f"        dataloader={_DATA if tokens else _RELEASE_DATA},",
+        "    )",
+        "",
+    ]
+    program = f"-m torchtitan.train --module {MAIN.removesuffix('.py')} --config {FUNCTION}"
+    script = torchrun(launch, "torchtitan", program, "", before=['export PYTHONPATH="$PWD:${PYTHONPATH:-}"'])
+    return {MAIN: "\n".join(lines), LAUNCH: script, SLURM: slurm(launch)}
+
+
+def _keywords_of(switches: dict[str, Any], section: str) -> list[str]:
+    """Return the switches of one call as keyword arguments."""
+    return [f"{key.partition('.')[2]}={value!r}" for key, value in switches.items() if key.startswith(f"{section}.")]
+
+
+def _module(name: str) -> str:
+    return re.sub(r"\W", "_", name, flags=re.ASCII)
+
+
+def _training(launch: Launch, tokens: bool) -> dict[str, Any]:
+    s, workload = launch.strategy, launch.workload
+    found: dict[str, Any]
+    if tokens:
+        found = {
+            "num_tokens_per_microbatch_per_dp_rank": s.mbs * workload.seq_len,
+            "num_tokens_per_train_step": workload.tokens_per_step,
+            "max_context_length": workload.seq_len,
+        }
+    else:
+        found = {
+            "local_batch_size": workload.global_batch // s.dp if s.pp > 1 else s.mbs,
+            "global_batch_size": workload.global_batch,
+            "seq_len": workload.seq_len,
+        }
+    if s.pp > 1 or s.ep > 1:
+        found["disable_cuda_graphs"] = True  # Trainer.Config refuses graphs with pipelines and most expert dispatchers
+    kind = "float32" if workload.precision == "fp32" else "bfloat16"
+    return found | {"steps": 100, "mixed_precision_param": kind}
+
+
+def _arguments(values: dict[str, Any]) -> str:
+    inner = "".join(f"            {key}={value!r},\n" for key, value in values.items())
+    return f"\n{inner}        "
