@@ -23,6 +23,7 @@ $(STAMP): $(RUNTIME)
 
 demo: $(RUNTIME)
 	$(BIN)/forerun search llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq-len 8192
+	@echo "Call it as $(BIN)/forerun, or: . $(BIN)/activate"
 
 test: lint types unit wheel
 

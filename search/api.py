@@ -184,7 +184,7 @@ def explain(model: str, *, strategy: str | Strategy, score: Scorer = simulator_s
     """Explain one strategy and everything one axis away from it; ``fields`` are those of ``Request``.
 
     Raises:
-        RequestError: the request is wrong or the strategy illegal.
+        RequestError: the request is wrong or the strategy illegal, or the model is an operator graph.
     """
     setting = resolve(Request(model=model, **fields))
     legal = legal_strategy(setting, strategy)

@@ -18,12 +18,14 @@ LEAST_SHARE = 0.002
 """Share of a bar below which a part is left out."""
 COLOURS = ("#2c7048", "#806410", "#2166ac", "#0e7c86", "#b03a6f", "#a0500f", "#c0392b", "#5b4bb5", "#8436a8", "#6b6f76")
 """Of the parts in order, as in the light theme of the report; each has a contrast of 3 against white and black."""
-HEADS = ("#", "strategy", "GPUs", "tok/s/GPU", "MFU", "step", "GiB", "notes")
+HEADS = ("#", "strategy", "GPUs", "{}/s/GPU", "MFU", "step", "GiB", "notes")
 
 
 def rows_html(rows: Sequence[Plain], *, title: str, text: str) -> str:
     """Return the first rows as an HTML table with a caption and a paragraph; texts are escaped."""
-    head = "".join(f'<th scope="col">{name}</th>' for name in HEADS)
+    unit, _ = _speed(rows[0]) if rows else ("token", 0.0)
+    short = "tok" if unit == "token" else f"{unit}s"
+    head = "".join(f'<th scope="col">{name.format(short)}</th>' for name in HEADS)
     body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows[:SHOWN])
     more = f"<p>{len(rows) - SHOWN:,} more rows.</p>" if len(rows) > SHOWN else ""
     return (
@@ -35,10 +37,12 @@ def rows_html(rows: Sequence[Plain], *, title: str, text: str) -> str:
 def row_html(row: Plain) -> str:
     """Return a strategy with its figures and with bars of what its step and its memory are made of."""
     fits = "" if row["fits"] else f", {row['peak_memory_gib'] - row['memory_limit_gib']:.1f} GiB too much"
+    unit, speed = _speed(row)
+    stage = f" on stage {row['peak_stage']}" if unit == "token" else ""
     facts = (
         f"{row['gpus']:,} GPUs; step {format_seconds(row['step_time_s'])}; "
-        f"{row['tokens_per_s_per_gpu']:,.0f} tokens/s per GPU; MFU {row['mfu']:.1%}; "
-        f"{row['peak_memory_gib']:.1f} of {row['memory_limit_gib']:.1f} GiB on stage {row['peak_stage']}{fits}"
+        f"{speed:,.0f} {unit}s/s per GPU; MFU {row['mfu']:.1%}; "
+        f"{row['peak_memory_gib']:.1f} of {row['memory_limit_gib']:.1f} GiB{stage}{fits}"
     )
     marks = f"<p>! {html.escape('; '.join(row['marks']))}</p>" if row["marks"] else ""
     return (
@@ -76,8 +80,15 @@ def changes_html(changes: Sequence[Plain], *, title: str) -> str:
     return f"<table><caption>{title}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
+def _speed(row: Plain) -> tuple[str, float]:
+    """Return what the work of a row is counted in, and how much of it a GPU does in a second."""
+    if "tokens_per_s_per_gpu" in row:
+        return "token", row["tokens_per_s_per_gpu"]
+    return row["unit"], row["samples_per_s_per_gpu"]
+
+
 def _cells(row: Plain) -> str:
-    speed = row["tokens_per_s_per_gpu"]
+    _, speed = _speed(row)
     texts = (
         "" if row["rank"] is None else str(row["rank"]),
         row["strategy"],

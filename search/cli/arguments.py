@@ -187,7 +187,7 @@ def request_of(args: argparse.Namespace, *, graphs: tuple[str, ...] = (), **fiel
     """
     from forerun.search.request.request import Request
 
-    _check_kind(args, graphs)
+    check_kind(args, graphs)
     return Request(
         model=args.model,
         cluster=args.cluster,
@@ -213,7 +213,7 @@ def request_of(args: argparse.Namespace, *, graphs: tuple[str, ...] = (), **fiel
     )
 
 
-def _check_kind(args: argparse.Namespace, graphs: tuple[str, ...]) -> None:
+def check_kind(args: argparse.Namespace, graphs: tuple[str, ...]) -> None:
     """Refuse flags, or the lack of one, that make no sense for the kind of model; ``graphs`` as in ``request_of``.
 
     Raises:

@@ -13,10 +13,12 @@ from forerun.search.certainty import LEVEL
 from forerun.search.explain.neighbours import AxisStep, neighbours
 from forerun.search.notes.intervals import certain
 from forerun.search.notes.pair_order_accuracy import order_holds
+from forerun.search.request.kinds import TRANSFORMERS, kind_of
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score
 from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.assignment.operators import RankOperator, busiest_rank_operators
+from forerun.spaces.errors import RequestError
 from forerun.spaces.frames import frame_of
 from forerun.spaces.strategies import Context, Strategy
 from forerun.spaces.units import format_seconds
@@ -134,7 +136,13 @@ def explain_strategy(
     usd_per_gpu_hour: float | None = None,
     score: Scorer = simulator_score,
 ) -> Explanation:
-    """Score a legal strategy and everything one axis away from it."""
+    """Score a legal strategy and everything one axis away from it.
+
+    Raises:
+        RequestError: the strategy is a split, whose row says what holds it up.
+    """
+    if kind_of(context) is not TRANSFORMERS:
+        raise RequestError(f"{strategy} is a split: simulate() says what holds it up (row.graph.bottlenecks)")
     found: tuple[AxisStep, ...] = neighbours(context, strategy)
     row, *others = rows_of(
         context,

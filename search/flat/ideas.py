@@ -17,7 +17,6 @@ from forerun.search.board.variants import Variant
 from forerun.search.flat.best import rows_of_best
 from forerun.search.flat.exhaustive import CHUNK, Best, Problem, chunks_of, gathered, interrupted, lowest, slices
 from forerun.search.request.objectives import objective_named
-from forerun.search.request.preferences import FAILED_START
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.spaces.strategies import AXES, Strategy, StrategySpace
@@ -94,11 +93,6 @@ def _digits(space: StrategySpace, index: NDArray[np.int64]) -> list[NDArray[np.i
     """Return the digits of N candidates on ``KINDS``, shape N each."""
     sizes = [len(space.choices[axis]) for axis in AXES]
     return [index // math.prod(sizes[AXES.index(axis) + 1 :]) % sizes[AXES.index(axis)] for axis in KINDS]
-
-
-def worth_s(row: Row) -> float:
-    """Return the seconds of a row's step with what failed starts cost, preferences left aside."""
-    return row.step_time_s * (1.0 + FAILED_START * row.oom_risk / (1.0 - row.oom_risk))
 
 
 def variant_of(row: Row) -> Variant:

@@ -41,6 +41,8 @@ def load_launch(run: Path, rank: int) -> tuple[Launch, Context]:
         request, rows = data["request"], data["leaderboard"]
         if not 1 <= rank <= len(rows):
             raise RequestError(f"{run} has ranks 1 to {len(rows)}, but got --rank {rank}")
+        if "modes" in request:
+            raise RequestError(f"launch files are for transformers, and {request['model']} is an operator graph")
         strategy = parse_strategy(str(rows[rank - 1]["strategy"]))
         workload = Workload(
             global_batch=int(request["global_batch"]),

@@ -7,16 +7,17 @@ bound on, until no bound is below the best rows found.
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 
 from forerun.search.board.leaderboard import Leaderboard, SpaceCounts
 from forerun.search.board.rows import Row
 from forerun.search.build import Found, build_board
 from forerun.search.flat.best import best_row
-from forerun.search.flat.ideas import folded, variant_of, worth_s
+from forerun.search.flat.ideas import folded, variant_of
 from forerun.search.groups.plans import group_plans
 from forerun.search.groups.simulate import quick_row
 from forerun.search.request.limits import NO_LIMITS
+from forerun.search.request.preferences import worth_s
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting
@@ -53,9 +54,10 @@ def search_groups(
     setting = _setting(request, per_stage)
     space = _space(setting, per_stage)
     rows: dict[Strategy, Row] = {}
+    worth: dict[Strategy, float] = {}
     looked, stopped = 0, "every class of degrees was tried"
     for plan in group_plans(space):
-        kept = [worth_s(row) for row in _ideas(setting, rows.values())]
+        kept = [worth[row.strategy] for row in _ideas(setting, rows, worth)]
         if len(kept) == setting.top and plan.degree_class.least_s > SLACK * kept[-1]:
             stopped = "no other class of degrees can be faster"
             break
@@ -63,13 +65,14 @@ def search_groups(
         if len(kept) == setting.top and plan.plan.pipeline_s > SLACK * kept[-1]:
             continue
         if plan.plan.strategy not in rows:
-            rows[plan.plan.strategy] = quick_row(setting, plan.plan.strategy)
+            rows[plan.plan.strategy] = row = quick_row(setting, plan.plan.strategy)
+            worth[row.strategy] = worth_s(setting.context, row.strategy, row.step_time_s, row.oom_risk)
             if played is not None:
                 played(len(rows))
         if len(rows) >= evaluations:
             stopped = f"{evaluations} were simulated"
             break
-    best, fitting = _ideas(setting, rows.values()), sum(row.fits for row in rows.values())
+    best, fitting = _ideas(setting, rows, worth), sum(row.fits for row in rows.values())
     if not best:
         raise InfeasibleError(_nothing(setting))
     counts = {"memory": len(rows) - fitting, "not evaluated": space.size - looked}
@@ -87,13 +90,13 @@ def search_groups(
     return build_board(setting, found, started_s=start)
 
 
-def _ideas(setting: Setting, rows: Iterable[Row]) -> tuple[Row, ...]:
-    """Return the rows that fit, best first, variants folded unless they are asked for."""
-    ranked = sorted((row for row in rows if row.fits), key=lambda row: (worth_s(row), row.name))
+def _ideas(setting: Setting, rows: Mapping[Strategy, Row], worth: Mapping[Strategy, float]) -> tuple[Row, ...]:
+    """Return the rows that fit, by what their launches are worth, variants folded unless they are asked for."""
+    ranked = sorted((row for row in rows.values() if row.fits), key=lambda row: (worth[row.strategy], row.name))
     if setting.request.all_variants:
         return tuple(ranked[: setting.top])
     by_strategy = {row.strategy: row for row in ranked}
-    ideas = folded(((row.strategy, worth_s(row)) for row in ranked), setting.top)
+    ideas = folded(((row.strategy, worth[row.strategy]) for row in ranked), setting.top)
     return tuple(
         dataclasses.replace(by_strategy[one], variants=tuple(variant_of(by_strategy[other]) for other in others))
         for one, others in ideas

@@ -32,7 +32,8 @@ def safer_note(setting: Setting, rows: Sequence[Row], score: Scorer, safest: Row
     slower = found.gpus * found.step_time_s / (rows[0].gpus * rows[0].step_time_s) - 1
     return (
         f"safest: {found.name} on {found.gpus} GPUs, {found.oom_risk:.0%} OOM risk ({found.peak_memory_gib:.1f} GiB), "
-        f"{slower:.1%} more GPU time than row 1 (--oom-risk {RISKY:.0%} ranks such rows only)",
+        f"{abs(slower):.1%} {'more' if slower >= 0 else 'less'} GPU time than row 1 "
+        f"(--oom-risk {RISKY:.0%} ranks such rows only)",
     )
 
 

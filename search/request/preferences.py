@@ -118,6 +118,13 @@ def launch_factor(context: Context, scores: ScoreTable, table: StrategyTable) ->
     return factor
 
 
+def worth_s(context: Context, strategy: Strategy, step_s: float, risk: float) -> float:
+    """Return what a launch of one strategy counts as, of which step and risk are known."""
+    table = table_of([strategy])
+    disliked = sum(preference.share * float(preference.amount(context, table)[0]) for preference in PREFERENCES)
+    return step_s * (1.0 + FAILED_START * risk / max(1.0 - risk, 1e-9) + disliked)
+
+
 def against(context: Context, strategy: Strategy, other: Strategy) -> Sequence[str]:
     """Return in words what a strategy does that practice avoids, and that another does less."""
     table = table_of([strategy, other])

@@ -14,6 +14,7 @@ from forerun.search.flat.ideas import folded, variant_of
 from forerun.search.formats.launchable import launchable
 from forerun.search.notes.all_notes import Beside
 from forerun.search.request.interrupts import EndedEarly
+from forerun.search.request.kinds import TRANSFORMERS, kind_of
 from forerun.search.request.limits import NO_LIMITS
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request
@@ -53,6 +54,8 @@ def explore_request(
     """
     start = time.perf_counter()
     exploring, setting = exploring or Exploring(), resolve(request)
+    if kind_of(setting.context) is not TRANSFORMERS:
+        raise RequestError(f"stages that differ are searched for transformers, and {setting.request.model} is none")
     if objective_named(setting.objective).front or setting.limits != NO_LIMITS:
         raise RequestError(
             "stages that differ are searched for one objective and without limits on the whole training; "

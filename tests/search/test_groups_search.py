@@ -9,6 +9,7 @@ import yaml
 
 from forerun.search.cli import main
 from forerun.search.groups import search_groups, simulate_groups
+from forerun.search.request.preferences import worth_s
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.spaces.errors import InfeasibleError, RequestError
@@ -50,12 +51,14 @@ def test_the_best_of_everything_is_found(mixed: str) -> None:
 
 @pytest.mark.slow  # a search event by event
 def test_the_fast_group_holds_more_layers_and_the_other_still_helps(mixed: str) -> None:
-    board = search_groups(Request(model="llama3-8b", cluster=mixed, global_batch=64, seq_len=4096))
+    request = Request(model="llama3-8b", cluster=mixed, global_batch=64, seq_len=4096)
+    board, context = search_groups(request), resolve(request, groups=True).context
     layers = board.rows[0].strategy.layers_per_stage or ()
     half = len(layers) // 2
 
     assert sum(layers[:half]) > 1.5 * sum(layers[half:])
-    assert [row.step_time_s for row in board.rows] == sorted(row.step_time_s for row in board.rows)
+    worth = [worth_s(context, row.strategy, row.step_time_s, row.oom_risk) for row in board.rows]
+    assert worth == sorted(worth)
     assert all(row.fits for row in board.rows)
     alone = [note for note in board.notes if "alone" in note]
     assert len(alone) == 2 and "8 devices of dgx-h100 alone take" in alone[0]

@@ -13,7 +13,8 @@ from forerun.search import search, search_request, simulate
 from forerun.search.board.rows import TIGHT_MARK
 from forerun.search.cli import main
 from forerun.search.notes.low_oom_risk import safer_note
-from forerun.search.request.preferences import FAILED_START
+from forerun.search.request.objectives import objective_named
+from forerun.search.request.preferences import FAILED_START, odds_of_failure, worth_s
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.samplers import Exploring
@@ -22,7 +23,7 @@ from forerun.simulator import score
 from forerun.simulator.events import event_scores
 from forerun.simulator.memory.risk import RISKY, oom_risk, share_at
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import table_of
+from forerun.spaces.strategies import parse_strategy, table_of
 
 TRAINING = {"cluster": "dgx-h100", "global_batch": 64, "seq_len": 4096}
 COMMAND = "search llama3-70b --cluster dgx-h100 --gpus 32 --global-batch 64 --seq-len 4096"
@@ -117,7 +118,8 @@ def test_the_best_with_a_small_risk_is_named_where_the_first_has_none() -> None:
     for known in ((risky, *rows), (risky,)):  # among the rows, or searched for
         (note,) = safer_note(resolve(request), known, score)
         assert note.startswith(f"safest: {safest.name} on 32 GPUs, {safest.oom_risk:.0%} OOM risk")
-        assert f"{safest.step_time_s / risky.step_time_s - 1:.1%} more GPU time" in note
+        more = safest.step_time_s / risky.step_time_s - 1
+        assert f"{abs(more):.1%} {'more' if more > 0 else 'less'} GPU time" in note
     assert safer_note(resolve(request), (safest,), score) == ()
 
 
@@ -148,3 +150,16 @@ def test_the_index_orders_trials_by_expected_cost() -> None:
 
     index = [times[one] + price * risks[one] / (1 - risks[one]) for one in range(4)]
     assert min(itertools.permutations(range(4)), key=expected) == tuple(sorted(range(4), key=index.__getitem__))
+
+
+def test_a_launch_is_worth_the_same_alone_and_among_candidates() -> None:
+    """Groups of nodes ask for one at a time, searches of equal nodes for many."""
+    setting = resolve(Request(model="llama3-70b", **TRAINING, gpus="32"))
+    texts = ("tp2 pp4 dp2 cp2 mbs2 vpp5 zero1 schedule=interleaved", "tp4 pp4 dp2 mbs1 zero1 sp recompute=full")
+    strategies = [parse_strategy(text) for text in texts]
+    scores, table = score(setting.context, table_of(strategies)), table_of(strategies)
+    (keys,) = objective_named("throughput").keys(setting.context, scores, table)
+    odds = odds_of_failure(setting.context, scores)
+    for row, strategy in enumerate(strategies):
+        risk = odds[row] / (1 + odds[row])
+        assert worth_s(setting.context, strategy, scores.step_time_s[row], risk) == pytest.approx(keys[row])

@@ -10,13 +10,14 @@ import pytest
 from paradl_resnet50 import resnet50_net
 from split_cases import split_rows
 
-from forerun.search.api import search_request
+from forerun.search.api import explain, search, search_request
 from forerun.search.cli import main
 from forerun.search.opgraph.limits import PAYS, doubled, limits_of
 from forerun.search.opgraph.what_if import congestion, doublings
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting
+from forerun.search.stages import explore_request
 from forerun.search.workers import Choice
 from forerun.simulator import TIME_PARTS
 from forerun.simulator.opgraph import GraphContext
@@ -196,6 +197,20 @@ def test_the_page_counts_samples_and_comes_back_from_the_folder(
         assert words not in body
 
 
+def test_python_shows_counts_and_refuses_as_the_command_line_does() -> None:
+    board = search("alexnet", cluster="dgx1-v100", gpus=2, global_batch=64)
+    assert "images/s/GPU" in board._repr_html_() and "images/s per GPU" in board.rows[0]._repr_html_()
+    assert board.to_csv().startswith("rank,strategy,gpus,step_time_s,samples_per_s,")
+    with pytest.raises(RequestError, match="data2 is a split"):
+        explain("alexnet", strategy="data2", cluster="dgx1-v100", global_batch=64)
+    with pytest.raises(RequestError, match="stages that differ are searched for transformers"):
+        explore_request(Request(model="alexnet", cluster="dgx1-v100", gpus="2", global_batch=64))
+    with pytest.raises(RequestError, match="seq_len is for transformers, and alexnet is an operator graph"):
+        search("alexnet", cluster="dgx1-v100", gpus=2, global_batch=64, seq_len=128)
+    with pytest.raises(RequestError, match="optimizer is for operator graphs, and gpt2 is not"):
+        search("gpt2", cluster="dgx1-v100", gpus=2, global_batch=64, seq_len=128, optimizer="adam")
+
+
 def test_workers_find_what_one_process_finds() -> None:
     asked = setting("alexnet", gpus="4..8")
     alone = search_request(asked)
@@ -330,6 +345,7 @@ def test_the_page_of_limits_loads_nothing_and_shows_every_family(
         (f"search {RESNET}", (), "add --gpus"),
         (f"search {RESNET} --gpus 4 --seq-len 128", (), "--seq-len is for transformers"),
         (f"search {RESNET} --gpus 4 --paradl", (), "--paradl is about one split"),
+        (f"search {RESNET} --gpus 4 --baseline data4", (), "--baseline is for transformers"),
         (f"search {RESNET} --gpus 4 --train-within 3d", (), "--train-within is for transformers"),
         (f"search {RESNET} --gpus 4 --measure-next 3", (), "--measure-next is for transformers"),
         (f"simulate {RESNET} --strategy data4 --profile p.yaml", (), "--profile is for transformers"),

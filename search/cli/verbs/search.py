@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forerun.search.cli.answers import SEARCH_OF_GRAPH
-from forerun.search.cli.arguments import add_json, add_training, add_workers, request_of, workers_of
+from forerun.search.cli.arguments import add_json, add_training, add_workers, check_kind, request_of, workers_of
 from forerun.search.cli.grouped import search_on_groups
 from forerun.search.cli.measuring import add_measuring, check_measuring, with_proposals, write_proposals
 from forerun.search.cli.parser import OutputFile, Parser, positive, seed, whole
@@ -200,15 +200,17 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.board.folder import check_folder, write_folder
     from forerun.search.board.leaderboard import dump_json
     from forerun.search.request.choices import choices_of
-    from forerun.search.request.kinds import kind_named
+    from forerun.search.request.kinds import OPERATOR_GRAPHS, kind_named
     from forerun.search.request.resolve import resolve
 
     if args.global_batch is None and not (args.baseline or args.measured):
         raise RequestError("--global-batch is required, unless --baseline names files that state it")
+    kind = kind_named(args.model)
+    if kind is OPERATOR_GRAPHS:  # before a present run is read, which they do not have
+        check_kind(args, SEARCH_OF_GRAPH)
     present, taken = _present_run(args)
     check_measuring(args)
     check_varying(args)
-    kind = kind_named(args.model)
     request = request_of(
         args,
         graphs=SEARCH_OF_GRAPH,
