@@ -86,7 +86,7 @@ def _preset(name: str, value: dict[str, Any]) -> dict[str, Any]:
     sections: dict[str, Any] = {"trainer.devices": 1, "train.micro_batch_size": 1, "train.global_batch_size": 1}
     for key, inner in fields.items():
         sections[RENAMED.get(key, f"model.{key}")] = inner
-    sections["model.sequence_parallel"] = (fields.get(DEGREE) or 1) > 1
+    sections["model.sequence_parallel"] = fields.get(DEGREE) not in (None, 1)
     sections["ddp.use_distributed_optimizer"] = True
     if fields.get("use_megatron_fsdp"):
         sections["ddp.data_parallel_sharding_strategy"] = "optim_grads_params"

@@ -93,7 +93,7 @@ def world(facts: LaunchFacts) -> World:
     """Return how many devices there are: the user's number, else the file's, else its scripts'."""
     source, get = facts.source, facts.get
     devices = get("devices")
-    if devices is None and get("devices_per_node") is not None:
+    if devices is None and get("devices_per_node") is not None and get("nodes") != REST:
         devices = get("devices_per_node") * get("nodes", 1)
     if source.gpus is None and devices is not None:
         return World(devices=devices)

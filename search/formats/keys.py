@@ -164,6 +164,8 @@ def _value(key: LaunchKey, settings: LaunchSettings) -> Any:
         return next(iter(settings.facts({name: name for name in key.names}).values()), None)
     if key.words is None:
         number = settings.whole(*key.names, least=key.least)
+        if number == 0 and key.least < 0:
+            raise settings.wrong(key.names, "must be at least 1, or -1 for what is left, but got 0")
         return 1 if number == 0 and key.decides in DEGREES else number
     stated = settings.raw(*key.names)
     if stated is None or isinstance(stated, list | tuple | dict):

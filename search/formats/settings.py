@@ -111,7 +111,7 @@ class LaunchSettings:
         text = str(value).strip()
         if re.fullmatch(r"\d{1,3}(_\d{3})+", text):  # as Python takes it
             text = text.replace("_", "")
-        digits = text.lstrip("-")
+        digits = text.removeprefix("-")
         if isinstance(value, bool) or not digits.isdecimal() or not digits.isascii() or len(digits) > 13:
             raise self.wrong(names, f"must be a whole number, but got {_shown(value)}")
         number = int(text)

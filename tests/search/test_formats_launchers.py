@@ -1,6 +1,7 @@
 """Launch files of many tools, written small, are read as the tool would run them: degrees, batches, sharding."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from launch_texts import (
@@ -21,6 +22,7 @@ from launch_texts import (
 )
 
 from forerun.search.formats import Imported, format_named, import_texts
+from forerun.search.formats.describe import page
 from forerun.search.formats.keys import DECISIONS, Launcher
 from forerun.search.formats.shell_words import Given
 from forerun.search.formats.table import LAUNCHERS
@@ -391,3 +393,9 @@ def test_a_table_says_what_each_key_decides(launcher: Launcher) -> None:
     assert all(key.meaning and (key.unit or key.words is not None) for key in launcher.keys)
     assert len(names) - len(set(names)) <= 1, "a key stands in a table once (a mode and its default apart)"
     assert format_named(launcher.name).title == launcher.title
+
+
+def test_the_page_of_keys_is_that_of_the_tables() -> None:
+    written = (Path(__file__).parents[2] / "docs" / "launchers.md").read_text("utf-8")
+
+    assert written == page(), "python -m forerun.search.formats.describe > docs/launchers.md"

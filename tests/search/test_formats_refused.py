@@ -1,7 +1,7 @@
 """Documents that are no launch file of any tool, and values that no run could have, are refused with one sentence."""
 
 import pytest
-from launch_texts import MAXTEXT, NEOX, OLMO, OLMO_CORE, RECIPES
+from launch_texts import LEVANTER, MAXTEXT, NEOX, OLMO, OLMO_CORE, PRESETS, RECIPES
 
 from forerun.search.formats import import_texts
 from forerun.spaces.errors import RequestError
@@ -24,6 +24,13 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "a fraction of a sequence": (
         {"a.sh": MAXTEXT + "per_device_batch_size=0.5 ici_fsdp_parallelism=7\n"},
         "must be whole",
+    ),
+    "an infinite batch": ({"a.sh": MAXTEXT + "per_device_batch_size=inf\n"}, "must be a number above 0"),
+    "two minus signs": ({"a.yml": NEOX.replace('-parallel-size": 4', '-parallel-size": "--4"')}, "whole number"),
+    "a microbatch of none": ({"a.yaml": LEVANTER.replace("parallelism: 4", "parallelism: 0")}, "at least 1, or -1"),
+    "a degree that is a mapping": (
+        {"a.py": PRESETS.replace("tensor_model_parallel_size=4", "tensor_model_parallel_size={}")},
+        "configurations",
     ),
     "python that is none": ({"a.py": "tensor_model_parallel_size = (\n"}, "the file is not Python"),
 }

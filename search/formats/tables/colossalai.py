@@ -11,6 +11,7 @@ from typing import Any
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.keys import RECOMPUTED, YES, Launcher, LaunchFacts, LaunchKey
 from forerun.search.formats.syntax import arguments, is_script
+from forerun.spaces.errors import RequestError
 
 PLUGINS = {
     "gemini": 3,
@@ -42,7 +43,11 @@ def read(source: LaunchFile) -> Mapping[str, Any]:
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Settle what is sharded, and how the batch of a replica is cut."""
+    """Settle what is sharded, and how the batch of a replica is cut.
+
+    Raises:
+        RequestError: microbatches do not divide the batch.
+    """
     settings = facts.settings
     plugin = (settings.text("plugin") or "gemini").lower()
     if plugin in PLUGINS:
@@ -53,6 +58,10 @@ def adjust(facts: LaunchFacts) -> None:
     if local is None:
         return
     if facts.get("pp", 1) > 1 and facts.get("mbs") is not None:
+        if local % facts.get("mbs"):
+            raise RequestError(
+                f"{facts.source.name}: a batch of {local} is not divisible by microbatches of {facts.get('mbs')}"
+            )
         facts.values["accumulation"] = local // facts.get("mbs") * steps
     else:
         facts.values |= {"mbs": local, "accumulation": steps}

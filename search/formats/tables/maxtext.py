@@ -5,6 +5,7 @@ that over slices (``dcn_*``) are all devices; one axis of each may be -1, the re
 default). ``per_device_batch_size`` times all devices is the batch of a microbatch, whatever the axes are.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -38,6 +39,8 @@ POLICIES = {
 """``full`` recomputes layers, ``none`` nothing, all others keep some products of matrices."""
 CHIPS = {"v4": 2, "v5p": 2, "v3": 2, "v2": 2}
 """TPU generations whose slices are named by TensorCores, and how many a chip has; the others count chips."""
+LARGEST = 1_000_000
+"""Sequences of a device: none has more."""
 HARMLESS = re.compile(r"(?!.*parallelism).*")
 
 
@@ -115,7 +118,9 @@ def batch(facts: LaunchFacts) -> None:
     try:
         each = 12.0 if each is None else float(each)
     except (TypeError, ValueError):
-        raise RequestError(f"{name}: per_device_batch_size must be a number, but got {each!r}") from None
+        each = math.nan
+    if not 0 < each <= LARGEST:
+        raise RequestError(f"{name}: per_device_batch_size must be a number above 0 and at most {LARGEST:,}")
     group = facts.get("tp") * facts.get("cp") * facts.get("pp")
     local = each * group  # sequences of a replica; thirds have no exact spelling
     local = float(round(local)) if abs(local - round(local)) < 1e-6 * local else local

@@ -1,0 +1,36 @@
+"""The keys of every launcher that is a table, as the page ``docs/launchers.md``."""
+
+from forerun.search.formats.keys import DECISIONS, Launcher, LaunchKey
+from forerun.search.formats.table import LAUNCHERS
+
+HEAD = """\
+# Keys of launch files
+
+What `forerun import` reads of each launcher, from the tables in `search/formats/tables/`. Several names of a key are
+spellings of it, the newest first. Degrees that several keys decide multiply; of everything else the first key that a
+file states counts. `python -m forerun.search.formats.describe` prints this page.
+"""
+
+
+def page() -> str:
+    """Return the page: a table of keys for each launcher."""
+    return HEAD + "".join(_section(launcher) for launcher in LAUNCHERS)
+
+
+def _section(launcher: Launcher) -> str:
+    rows = "".join(_row(key) for key in launcher.keys)
+    title = f"\n## {launcher.title} ({launcher.name} {launcher.version})\n"
+    return f"{title}\n| key | decides | meaning | unit or words |\n|---|---|---|---|\n{rows}"
+
+
+def _row(key: LaunchKey) -> str:
+    names = ", ".join(f"`{name}`" for name in key.names)
+    flag = "true" in (key.words or ())
+    left_out = {"", "*", "0", "1"} if flag else {"", "*"}
+    words = ", ".join(f"`{word}`" for word in key.words or () if word not in left_out)
+    decides = DECISIONS.get(key.decides, key.decides.replace("model.", "model: "))
+    return f"| {names} | {decides} | {key.meaning} | {key.unit or words} |\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
