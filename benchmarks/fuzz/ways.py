@@ -166,7 +166,10 @@ def swept(setting: Setting, board: Leaderboard, folder: Path) -> Iterator[str]:
 
 def as_tree(setting: Setting, board: Leaderboard, random: Random, folder: Path) -> Iterator[str]:
     """Yield what a strategy and the tree that says the same differ in, event by event."""
-    request, row = setting.request, random.choice(board.rows)
+    request = setting.request
+    row = next((row for row in random.sample(board.rows, len(board.rows)) if not row.strategy.software), None)
+    if row is None:  # trees say nothing of the software
+        return
     words, tree = ["simulate", *asked(request, gpus=False), "--json"], folder / "tree.yaml"
     flat = json.loads(quiet(*words, "--fidelity", "events", "--strategy", row.name))
     quiet(*words, "--write-tree", str(tree), "--force", "--strategy", row.name)

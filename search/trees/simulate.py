@@ -15,7 +15,7 @@ from forerun.simulator.events.trees import simulate_tree
 from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text
-from forerun.spaces.strategies import SPELLING, Context
+from forerun.spaces.strategies import SPELLING, Context, Strategy
 from forerun.spaces.trees import (
     Stage,
     TreeError,
@@ -143,5 +143,11 @@ def write_tree(setting: Setting[Any], strategy: str, path: Path) -> None:
         RequestError: the strategy is illegal, or the file cannot be written.
     """
     legal = legal_strategy(setting, strategy)
+    if isinstance(legal, Strategy) and legal.software:
+        words = next(word for word in str(legal).split() if word.startswith("with=")).removeprefix("with=")
+        flags = " ".join(f"--with {name}" for name in words.split("+"))
+        raise RequestError(
+            f"a tree says nothing of the software; leave with={words} out of the strategy and add {flags}"
+        )
     tree = kind_of(setting.context).tree(setting.context, legal)
     write_text(path, f"# {legal}\n# of {setting.context.model.name}\n{tree_yaml(tree)}")

@@ -156,3 +156,10 @@ def test_a_tree_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_tree_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*REQUEST, "--strategy", "dp8", "--write-tree", "/nowhere/tree.yaml"]) == 2
     assert "cannot write /nowhere/tree.yaml" in capsys.readouterr().err
+
+
+def test_a_strategy_with_switches_is_no_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    strategy = "tp1 pp2 dp4 ep4 mbs1 vpp2 schedule=interleaved with=moe-overlap"
+    words = ["simulate", "mixtral-8x7b", "--cluster", "dgx-h100", "--global-batch", "32", "--seq-len", "512"]
+    assert main([*words, "--strategy", strategy, "--write-tree", str(tmp_path / "tree.yaml")]) == 2
+    assert "--with moe-overlap" in capsys.readouterr().err
