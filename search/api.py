@@ -17,8 +17,9 @@ from forerun.search.notes.intervals import certain
 from forerun.search.notes.marginal_gpus import paying
 from forerun.search.opgraph.answers import best_of_families, no_split_fits
 from forerun.search.request.interrupts import EndedEarly
-from forerun.search.request.kinds import TRANSFORMERS, AnyStrategy, kind_of
+from forerun.search.request.kinds import TRANSFORMERS, kind_of
 from forerun.search.request.limits import TOO_DEAR, TOO_LATE
+from forerun.search.request.model_kind import AnyStrategy
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve

@@ -104,11 +104,6 @@ def format_rate(value: float) -> str:
     return _format(value, (("PB/s", 1e15), ("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)), "B/s")
 
 
-def format_flops(value: float) -> str:
-    """Return ``value`` FLOP/s: ``989 TFLOP/s``."""
-    return _format(value, (("PFLOP/s", 1e15), ("TFLOP/s", 1e12), ("GFLOP/s", 1e9)), "FLOP/s")
-
-
 def format_seconds(value: float) -> str:
     """Return ``value`` seconds in the unit that fits: ``3.4 us``, ``12.5 s``, ``2.1 h``, ``35 d``."""
     scale = (("d", 86400.0), ("h", 3600.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6))

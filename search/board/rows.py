@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from forerun.search.board.notebook import row_html
 from forerun.search.board.variants import Variant
-from forerun.search.request.kinds import AnyStrategy, kind_of
+from forerun.search.request.kinds import kind_of
+from forerun.search.request.model_kind import AnyStrategy
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.simulator import score as simulator_score

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from forerun.search.flat.bound import SAMPLE, SLOWER, WORTH, Bound, sample_tables, slowdowns
 from forerun.search.flat.fronts import front
-from forerun.search.request.kinds import TRANSFORMERS, Space, Table, kind_of
+from forerun.search.request.kinds import TRANSFORMERS, kind_of
 from forerun.search.request.limits import NO_LIMITS, TrainingLimits
+from forerun.search.request.model_kind import Space, Table
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.preferences import odds_of_failure
 from forerun.search.request.scorer import Progress, Scorer

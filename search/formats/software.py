@@ -140,12 +140,12 @@ def split_known(settings: Mapping[str, Any], framework: str) -> tuple[dict[str, 
     Names count without dashes at their head, with underscores; a setting that has the value that every prediction
     assumes is harmless.
     """
-    usual = _entries()["assumed"]
+    usual = {key: value if isinstance(value, list) else [value] for key, value in _entries()["assumed"].items()}
     relevant = {
         name: value
         for name, value in settings.items()
         if any(pattern.fullmatch(_plain(name)) for pattern, _ in _unmodelled(framework))
-        and not (_plain(name) in usual and _alike(value, usual[_plain(name)]))
+        and not any(_alike(value, one) for one in usual.get(_plain(name), ()))
     }
     return relevant, {name: value for name, value in settings.items() if name not in relevant}
 

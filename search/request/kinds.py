@@ -2,12 +2,12 @@
 enumerated and costed. Transformers have strategies (``tp4 pp2 dp8``), operator graphs splits (``data4 filter4``)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.search.request.model_kind import Choices, ModelKind, StepWork
 from forerun.search.request.preferences import launch_factor
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.bottleneck import SplitFacts, facts_of
@@ -42,123 +42,6 @@ from forerun.spaces.trees import Node, tree_of
 
 if TYPE_CHECKING:
     from forerun.simulator.events import Disturbance, EventResult
-
-AnyStrategy = Strategy | AnySplit
-Table = StrategyTable | SplitTable
-Space = StrategySpace | SplitSpace
-Choices = Mapping[str, Sequence[object]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepWork:
-    """What a step does: ``units`` tokens or samples, called ``unit``, with ``flops`` model FLOPs in ``precision``. A
-    whole training has ``total`` units, None where nobody said."""
-
-    unit: str
-    units: float
-    flops: float
-    precision: str
-    total: float | None = None
-
-
-class ModelKind(Protocol):
-    """What a search asks of a kind of models; contexts, spaces, tables and strategies are those of the kind.
-
-    ``name`` with its article; ``framework``: the usual training software; ``chunk``: candidates scored at once, which
-    bounds memory; ``first``: candidates of the first slice of a space.
-    """
-
-    name: str
-    framework: str
-    chunk: int
-    first: int
-
-    def model(self, name: str) -> Any:
-        """Return the model that a user names.
-
-        Raises:
-            RequestError: nothing is called so, or its file is wrong.
-        """
-
-    def software(self, name: str, switches: Mapping[str, str]) -> Any:
-        """Return the software that a user names where it is one of the user's own; else None.
-
-        Raises:
-            RequestError: nothing is called so.
-        """
-
-    def kept(self, space: Any, top: int) -> int:
-        """Return how many of the best a search keeps for ``top`` rows."""
-
-    def check(self, choices: Choices) -> None:
-        """Refuse a user's own choices of an axis that the kind does not have, or that the axis does not have.
-
-        Raises:
-            RequestError: see there.
-        """
-
-    def space(self, context: Any, gpus: Sequence[int], choices: Choices) -> Space:
-        """Return all candidates on some numbers of devices, ``choices`` in place of the default ones."""
-
-    def strategies(self, space: Any, indices: NDArray[np.int64]) -> tuple[Any, ...]:
-        """Return candidates of a space, in the order given."""
-
-    def table(self, context: Any, strategies: Sequence[Any]) -> Table:
-        """Return strategies as a table."""
-
-    def parse(self, context: Any, text: str) -> Any:
-        """Return the strategy that a text names.
-
-        Raises:
-            RequestError: the text names none.
-        """
-
-    def broken(self, context: Any, strategy: Any) -> Sequence[str]:
-        """Return the laws that a strategy breaks, in words."""
-
-    def request(self, context: Any, choices: Choices) -> dict[str, Any]:
-        """Return as plain data what a request means to the kind, its defaults filled in."""
-
-    def work(self, context: Any, gpus: int) -> StepWork:
-        """Return what a step on some devices does."""
-
-    def worth_s(self, context: Any, scores: ScoreTable, table: Any) -> Floats:
-        """Return the seconds by which N candidates rank."""
-
-    def facts(self, context: Any, table: Any, scores: Any) -> Sequence[SplitFacts | None]:
-        """Return what each row has besides its costs."""
-
-    def tree(self, context: Any, strategy: Any) -> Node:
-        """Return a strategy as the strategy tree that it is.
-
-        Raises:
-            RequestError: a mixture has none.
-        """
-
-    def simulate(
-        self,
-        context: Any,
-        strategy: Any,
-        disturbance: "Disturbance | None" = None,
-        *,
-        contention: bool = False,
-        orders: Programs = (),
-    ) -> "EventResult":
-        """Simulate one step event by event.
-
-        Raises:
-            RequestError: the schedule has no such order, or what is asked for is not simulated for the kind.
-        """
-
-    def result_scores(self, context: Any, table: Any, result: "EventResult") -> ScoreTable:
-        """Return the scores of the one strategy of a table from its step as it was simulated."""
-
-    def event_scores(self, context: Any, table: Any, *, contention: bool = False) -> ScoreTable:
-        """Return what ``score`` returns, event by event: 10 to 500 ms per row.
-
-        Raises:
-            RequestError: as for ``simulate``.
-        """
 
 
 class Transformers:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.request.kinds import Table
+from forerun.search.request.model_kind import Table
 from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.errors import RequestError
 from forerun.spaces.workload import Workload

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from forerun.search.request.kinds import Table, kind_of
+from forerun.search.request.kinds import kind_of
+from forerun.search.request.model_kind import Table
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.spaces.errors import RequestError, unknown
 

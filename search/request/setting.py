@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from forerun.search.request.goodput import Interrupted
-from forerun.search.request.kinds import AnyStrategy, kind_of
+from forerun.search.request.kinds import kind_of
 from forerun.search.request.limits import NO_LIMITS, TrainingLimits
+from forerun.search.request.model_kind import AnyStrategy
 from forerun.search.request.request import Request
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.space import SplitSpace

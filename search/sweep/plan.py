@@ -35,7 +35,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from forerun.search.files.version import cost_model_version
-from forerun.search.request.kinds import OPERATOR_GRAPHS, ModelKind, kind_named
+from forerun.search.request.kinds import OPERATOR_GRAPHS, kind_named
+from forerun.search.request.model_kind import ModelKind
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import DEFAULT_OBJECTIVE, Request
 from forerun.search.samplers.registry import Exploring

@@ -40,10 +40,6 @@ class Constant:
         """Return the factor (or, for a share, what is added) at ``z``; exactly 1 (0) at 0."""
         return self.spread * z if self.share else math.exp(self.spread * z)
 
-    def z_of(self, factor: float) -> float:
-        """Return the ``z`` of a factor (or of what is added)."""
-        return factor / self.spread if self.share else math.log(factor) / self.spread
-
 
 CONSTANTS: tuple[Constant, ...] = (
     Constant(name="compute", title="speed of matrix products and attention", part="device", spread=0.12),

@@ -5,7 +5,7 @@ gathered: blocks (tp, cp, ep, etp, mbs, sp, recompute), stage plans (pp, vpp, sc
 microbatch), pipelines (all but zero and placement), transfers. No Python object is made per candidate.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,7 +156,8 @@ def _pipelines(
         least_s[uneven] = path_seconds(paths, there, back, (microbatches / pp)[uneven])
     if plans.down is not None:
         vee = np.flatnonzero(schedule == Schedule.ZB_V)
-        vee_passes = _vee_passes(context, plans, plan[vee], shard, times, key[vee], pp[vee])
+        alone = [values[:, vee] for values in alone_s]
+        vee_passes = _vee_passes(context, plans, plan[vee], shard, times, key[vee], pp[vee], alone)
         least_s[vee] = zb_v_s(vee_passes, pp[vee], microbatches[vee])
     overlap = context.framework.overlap_pipeline
     time = pipeline_time(stages, schedule, pp, vpp, microbatches, overlap=overlap, least_s=least_s)
@@ -244,16 +245,21 @@ def _vee_passes(
     times: BlockTimes,
     key: NDArray[np.intp],
     pp: Floats,
+    alone_s: Sequence[Floats],
 ) -> VeePasses:
-    """Return the passes of both virtual stages of every device of some strategies whose stages stand in a V."""
+    """Return the passes of both virtual stages of every device of some strategies whose stages stand in a V;
+    ``alone_s``: what (forward, backward) passes of every block take besides, if anything."""
     assert plans.down is not None
     down = plans.down[:, :, plan]
     forward, inputs, weight = [], [], []
     for blocks in (down, plans.blocks[:, :, plan] - down):
         launches = host_passes_s(context, blocks[:-2], shard.recompute[key], shard.tp[key], pp)
-        forward.append(np.maximum(_dot(blocks, times.forward_s[:, key]), launches[0]))
+        there, back = _dot(blocks, times.forward_s[:, key]), _dot(blocks, times.backward_s[:, key])
+        if alone_s:
+            there, back = there + _dot(blocks, alone_s[0]), back + _dot(blocks, alone_s[1])
+        forward.append(np.maximum(there, launches[0]))
         weight.append(np.maximum(_dot(blocks, times.weight_s[:, key]), launches[0]))
-        inputs.append(np.maximum(_dot(blocks, times.backward_s[:, key]), launches[1]) - weight[-1])
+        inputs.append(np.maximum(back, launches[1]) - weight[-1])
     return VeePasses(
         forward_s=(forward[0], forward[1]),
         input_s=(inputs[0], inputs[1]),

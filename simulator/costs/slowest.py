@@ -68,11 +68,6 @@ def slowest(jitter: float, workers: int) -> float:
     return max(expected_maximum(lognormal_factors(jitter), workers), 1.0)
 
 
-def blom_maximum(mean: float, deviation: float, workers: int) -> float:
-    """Return about E[max] of ``workers`` normal draws: mean + sd invPhi((W - 0.375) / (W + 0.25)) (Blom 1958)."""
-    return mean + deviation * NormalDist().inv_cdf((workers - 0.375) / (workers + 0.25))
-
-
 def expected_order(samples: Sequence[float] | Floats, slow: Mapping[int, float], workers: int, wait_for: int) -> float:
     """Return the expected time at which the first ``wait_for`` of ``workers`` are done.
 

@@ -34,6 +34,16 @@ class LayerTraffic:
     alone_forward_s: Floats
     alone_backward_s: Floats
 
+    def waiting(self, seconds: float) -> "LayerTraffic":
+        """Return the traffic of tokens with a wait of so many seconds, a third of it in the forward pass."""
+        if not seconds:
+            return self
+        return replace(
+            self,
+            expert_forward_s=self.expert_forward_s + seconds / 3,
+            expert_backward_s=self.expert_backward_s + seconds * 2 / 3,
+        )
+
     @property
     def forward_s(self) -> Floats:
         """All exposed communication of the forward pass."""

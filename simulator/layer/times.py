@@ -114,6 +114,8 @@ def _layer(
     ``shorter_s`` as for ``layer_exchange``."""
     work = layer_work(context, layer, shard)
     exchange = layer_exchange(context, layer, shard, work, shorter_s)
+    if layer.feeds_forward and isinstance(layer.mlp, MixtureOfExperts):
+        exchange = exchange.waiting(expert_wait_s(context))
     full = shard.recompute == Recompute.FULL
     repeated = _repeated(layer, shard, full)
     recompute = {
@@ -207,6 +209,12 @@ def expert_launches_s(context: Context) -> float:
     profile = context.framework
     scaled = CASTS.get(context.workload.precision) == "cast_scaled"
     return profile.host_expert_s + (profile.host_scales_s / context.cluster.device.host_speed if scaled else 0.0)
+
+
+def expert_wait_s(context: Context) -> float:
+    """Seconds that a device waits in both passes of a layer with routed experts until its host has read token counts
+    and launches again."""
+    return context.framework.expert_wait_s / context.cluster.device.host_speed
 
 
 def host_passes_s(

@@ -45,11 +45,6 @@ class StageMemory:
         """Activations at the fuller of two moments: the loss, and the backward pass of a layer."""
         return self.kept + np.maximum(self.logits, self.held_logits + self.working)
 
-    @property
-    def beside_loss(self) -> Floats:
-        """What the backward pass of a layer needs beyond what the loss does."""
-        return np.maximum(self.held_logits + self.working - self.logits, 0.0)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TotalMemory:

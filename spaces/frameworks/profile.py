@@ -154,6 +154,9 @@ class FrameworkProfile:
     """The same besides in a pipeline."""
     host_expert_s: float = 0.0
     """More per layer with routed experts, whose token counts the host waits for."""
+    expert_wait_s: float = 0.0
+    """Seconds per layer with routed experts, both passes, in which the device has nothing queued: the host reads token
+    counts before it launches what they size, however large a microbatch is."""
     host_scales_s: float = 0.0
     """More per such layer where inputs get one eight-bit scale per tensor, expert by expert."""
     tensor_step_s: float = 0.0

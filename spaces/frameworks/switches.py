@@ -7,7 +7,7 @@ setting of every switch that its framework has; ``switched`` returns the profile
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -296,8 +296,3 @@ def settings_text(settings: Mapping[str, str]) -> str:
     'bf16-grads, dispatcher=deepep'
     """
     return ", ".join(name if setting == "on" else f"{name}={setting}" for name, setting in settings.items())
-
-
-def changed_fields(first: FrameworkProfile, second: FrameworkProfile) -> tuple[str, ...]:
-    """Return the names of the fields in which two profiles differ."""
-    return tuple(field.name for field in fields(first) if getattr(first, field.name) != getattr(second, field.name))

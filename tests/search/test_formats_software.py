@@ -110,7 +110,7 @@ def test_slurm_lines_fill_the_variables_that_scripts_use() -> None:
 
 
 def test_a_degree_that_a_reader_does_not_know_is_no_guess() -> None:
-    text = "MODEL_ARGS:\n  --tensor-model-parallel-size: 4\n  --pipeline-model-parallel-size: 2\n"
+    text = "SOME_TOOL:\n  --tensor-model-parallel-size: 4\n  --pipeline-model-parallel-size: 2\n"
     with pytest.raises(RequestError, match=r"degrees would be lost|looks like no format|no command with arguments"):
         import_texts({"model_config.yaml": text})
 

@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from networkx import Graph
 
+from forerun.simulator.events.engine.engine import execute
 from forerun.simulator.events.engine.graph import TaskGraph
-from forerun.simulator.events.engine.routes import Routes, transfer_times_s
+from forerun.simulator.events.engine.routes import Routes
 from forerun.spaces.clusters import ClusterSpec, HostLinks, Network, ScaleUp, build_graph, cluster_names, load_cluster
 from forerun.spaces.errors import RequestError
 
@@ -23,6 +25,20 @@ def spec(**changes: object) -> ClusterSpec:
         network=Network(kind="infiniband", nics_per_node=2, nic_bytes_per_s=10e9, latency_s=4e-6),
     )
     return replace(made, **changes)  # type: ignore[arg-type]  # its own fields
+
+
+def transfer_times_s(cluster: Graph, transfers: list[tuple[int, int, float]]) -> list[float]:
+    """Return when each of some transfers (source, target, bytes) that begin together ends, at line rate.
+
+    Raises:
+        RequestError: as for ``Routes.route``.
+    """
+    graph = TaskGraph(["send"])
+    routes = Routes(cluster, graph)
+    for source, target, size_bytes in transfers:
+        links, latency_s = routes.route(source, target)
+        graph.add_transfer(0, size_bytes, links, latency_s=latency_s, tag=(source, target))
+    return execute(graph).end_s
 
 
 def names(cluster: ClusterSpec, source: int, target: int) -> list[str]:

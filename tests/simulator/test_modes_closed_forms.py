@@ -2,12 +2,13 @@
 
 import math
 from itertools import product
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 from mode_profiles import nics, one_tensor, ten_layers
 
-from forerun.simulator.costs.slowest import blom_maximum, expected_maximum, expected_order, lognormal_factors
+from forerun.simulator.costs.slowest import expected_maximum, expected_order, lognormal_factors
 from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes import TrainingMode, analytic_prediction
 from forerun.simulator.modes.queueing import mean_value_analysis, mean_value_classes
@@ -91,10 +92,12 @@ def test_expected_order_by_counting_all_cases() -> None:
         assert alike == pytest.approx(counted)
 
 
-def test_blom_agrees_with_sampled_normal_draws() -> None:
+def test_the_largest_of_normal_draws_is_as_blom_says() -> None:
+    """mean + sd invPhi((W - 0.375) / (W + 0.25)) (Blom 1958)."""
     samples = np.random.default_rng(1).normal(10, 1, 20_000)
     for workers in (2, 8, 32):
-        assert blom_maximum(10, 1, workers) == pytest.approx(expected_maximum(samples, workers), abs=0.05)
+        blom = 10 + NormalDist().inv_cdf((workers - 0.375) / (workers + 0.25))
+        assert expected_maximum(samples, workers) == pytest.approx(blom, abs=0.05)
 
 
 def test_lognormal_factors_have_mean_one_and_the_asked_deviation() -> None:

@@ -86,6 +86,10 @@ class PlainBlocks(PlainDevice):
         apart = profile.sets_apart_for_experts and experts > 0
         expert_f += slower * (work.forward_s if apart else experts - expert_f)
         expert_b += slower * (compute_back if apart else experts - expert_b)
+        shown_s = expert_f, expert_b
+        if isinstance(layer.mlp, MixtureOfExperts):  # token counts are read, whatever a microbatch has
+            waited_s = profile.expert_wait_s / self.device.host_speed
+            expert_f, expert_b = expert_f + waited_s / 3, expert_b + waited_s * 2 / 3
         forward_s = work.forward_s + tensor_f + context_f + expert_f
         parts = {"tensor": tensor_f + tensor_b, "context": context_f + context_b, "expert": expert_f + expert_b}
         again = 0.0
@@ -102,7 +106,7 @@ class PlainBlocks(PlainDevice):
                 again = work.streams_s + sum(work.products_s[1::2])
         parts |= {"compute": work.forward_s + compute_back, "recompute": again}
         if profile.overlap_expert:  # nothing runs beside it while the pipeline fills and drains
-            alone = [self.alone() * (experts - shown) for shown in (expert_f, expert_b)]
+            alone = [self.alone() * (experts - shown) for shown in shown_s]
             forward_s += alone[0]
             parts["expert"] += sum(alone)
         return PlainBlock(

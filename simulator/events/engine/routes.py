@@ -9,7 +9,6 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from forerun.simulator.events.engine.engine import execute
 from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.spaces.clusters.spec import ClusterSpec
 from forerun.spaces.errors import RequestError
@@ -135,20 +134,6 @@ class Routes:
             latency_s += self._cluster[previous][name]["latency_s"]
             name = previous
         return tuple(reversed(links)), latency_s
-
-
-def transfer_times_s(cluster: "Graph", transfers: list[tuple[int, int, float]]) -> list[float]:
-    """Return when each of some transfers (source, target, bytes) that begin together ends, at line rate.
-
-    Raises:
-        RequestError: as for ``Routes.route``.
-    """
-    graph = TaskGraph(["send"])
-    routes = Routes(cluster, graph)
-    for source, target, size_bytes in transfers:
-        links, latency_s = routes.route(source, target)
-        graph.add_transfer(0, size_bytes, links, latency_s=latency_s, tag=(source, target))
-    return execute(graph).end_s
 
 
 def _name(place: Any) -> str:
