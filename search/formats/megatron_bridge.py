@@ -193,6 +193,7 @@ def parse_sections(source: LaunchFile, sections: Mapping[str, Any]) -> Imported:
     mixture = "experts" in reading.model or reading.strategy.ep > 1
     switches = read_switches(lambda key: settings.raw(spelled.get(key, key)), "nemo", reading.strategy, mixture=mixture)
     settings.raw("optimizer.use_distributed_optimizer")
+    settings.raw("model.optim.name")
     repeated = {key for key in flat if key in named and _argument(key) in named}
     other, unknown = settings.rest(lambda name: name in repeated or _known(original.get(name, name)))
     unmodelled, other = split_known({original.get(name, name): value for name, value in other.items()}, "nemo")

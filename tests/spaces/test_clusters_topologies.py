@@ -272,3 +272,19 @@ def test_a_wrong_key_beside_a_topology_is_named(tmp_path: Path) -> None:
         read(tmp_path, dgx_a100(), netwrok="{kind: roce}")
     with pytest.raises(RequestError, match="unknown device"):
         read(tmp_path, dgx_a100(), device="h1000")
+
+
+def test_links_of_rccl_files_are_a_mesh(tmp_path: Path) -> None:
+    """A file of RCCL has <xgmi> elements: eight MI300X with a link to every other one, 448 GB/s together."""
+    eight = range(8)
+    links = {
+        n: "".join(f'<xgmi target="0000:{m:02x}:00.0" count="1" tclass="0x038000"/>' for m in eight if m != n)
+        for n in eight
+    }
+    sockets = ("".join(gpu(n, links=links[n]) for n in range(first, first + 4)) for first in (0, 4))
+    (tmp_path / "topo.xml").write_text(system(*sockets))
+    text = "device: mi300x\ntopology: topo.xml\ndevices_per_node: 8\n"
+    (tmp_path / "ours.yaml").write_text(f"{text}network: {{kind: infiniband, nics_per_node: 8, nic_rate: 400Gb/s}}\n")
+    node = resolve_cluster(str(tmp_path / "ours.yaml")).levels[0]
+    assert (node.kind, node.size) == ("xgmi-mesh", 8)
+    assert node.bytes_per_s == pytest.approx(448e9)

@@ -10,7 +10,8 @@ from forerun.search.cli.answers import SEARCH_OF_GRAPH
 from forerun.search.cli.arguments import add_json, add_training, add_workers, check_kind, request_of, workers_of
 from forerun.search.cli.grouped import search_on_groups
 from forerun.search.cli.measuring import add_measuring, check_measuring, with_proposals, write_proposals
-from forerun.search.cli.parser import OutputFile, Parser, positive, seed, whole
+from forerun.search.cli.parser import OutputFile, Parser, positive, whole
+from forerun.search.cli.sampling import add_sampler, exploring_of, suited
 from forerun.search.cli.trees import add_varying, check_varying, varied, write_trees
 from forerun.search.request.interrupts import EndedEarly
 from forerun.spaces.errors import RequestError
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from forerun.search.baseline import Present
     from forerun.search.board.leaderboard import Leaderboard
     from forerun.search.request.setting import Setting
-    from forerun.search.samplers import Exploring
 
 EPILOG = """\
 examples:
@@ -111,7 +111,7 @@ def add_arguments(parser: Parser) -> None:
     rank.add_argument("--force", action="store_true", help="let --out and --report overwrite existing files")
     _add_baseline(parser)
     add_measuring(parser)
-    _add_sampler(parser)
+    add_sampler(parser)
     add_workers(parser)
     add_json(parser)
 
@@ -127,72 +127,6 @@ def _add_baseline(parser: Parser) -> None:
         'strategy, like "tp8 pp2 dp4 mbs1"',
     )
     group.add_argument("--measured", metavar="LOG", help="its training log (Megatron-LM), or its step time in seconds")
-
-
-def _add_sampler(parser: Parser) -> None:
-    group = parser.add_argument_group("spaces that cannot be enumerated")
-    group.add_argument(
-        "--per-stage",
-        metavar="WHAT",
-        help="what may differ between pipeline stages: layers, recompute, tp (of the second half), like layers,tp",
-    )
-    group.add_argument("--uneven-stages", action="store_true", help="the same as --per-stage layers")
-    group.add_argument(
-        "--sampler",
-        metavar="S",
-        help="auto (default), exhaustive, or (where stages differ) local, random, tpe, nsga2, cmaes, gp",
-    )
-    group.add_argument("--evaluations", type=whole, metavar="N", help="most strategies that the sampler scores")
-    group.add_argument("--time-limit", type=positive, metavar="SECONDS", help="stop the sampler after this")
-    group.add_argument("--stagnation", type=whole, metavar="N", help="stop after N strategies without improvement")
-    group.add_argument(
-        "--start",
-        action="append",
-        default=[],
-        metavar="WHAT",
-        help="begin with this strategy, or with those of an earlier search (its --out folder); may be repeated",
-    )
-    group.add_argument("--seed", type=seed, default=0, metavar="N", help="random seed of the sampler (default 0)")
-    group.add_argument("--storage", metavar="S", help="keep Optuna's trials: a journal file or an RDB URL")
-
-
-def _exploring(args: argparse.Namespace) -> "Exploring | None":
-    """Return how to explore; None where every candidate is looked at."""
-    named = [word.strip() for word in (args.per_stage or "").split(",") if word.strip()]
-    if args.per_stage is not None and not named:
-        raise RequestError("--per-stage needs one of layers, recompute, tp")
-    per_stage = tuple(dict.fromkeys([*named, *(["layers"] if args.uneven_stages else [])]))
-    if args.sampler in (None, "auto", "exhaustive") and not per_stage:
-        given = {"--evaluations": args.evaluations, "--time-limit": args.time_limit, "--stagnation": args.stagnation}
-        for flag, value in {**given, "--start": args.start or None}.items():
-            if value is not None:
-                raise RequestError(f"{flag} is for samplers, and every candidate is looked at; add --uneven-stages")
-        if args.storage is not None:
-            raise RequestError("--storage is for Optuna's samplers; add --sampler tpe or nsga2")
-        return None
-    from forerun.search.samplers import Exploring
-    from forerun.search.samplers.best_file import NAME
-
-    return Exploring(
-        sampler=args.sampler or "auto",
-        seed=args.seed,
-        per_stage=per_stage or ("layers",),
-        storage=args.storage,
-        evaluations=args.evaluations,
-        seconds=args.time_limit,
-        stagnation=args.stagnation,
-        starts=tuple(args.start),
-        best=None if args.out is None else args.out / NAME,
-    )
-
-
-def _suited(setting: "Setting") -> "tuple[Exploring | None, str]":
-    """Return how to explore where stages do not differ and the user leaves the sampler to us, and why."""
-    from forerun.search.samplers import Exploring
-    from forerun.search.samplers.registry import suited_to_flat
-
-    name, why = suited_to_flat(setting.space())
-    return (None if name == "exhaustive" else Exploring(per_stage=())), f"sampler {name} ({why})"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -290,9 +224,9 @@ def _flat_or_staged(args: argparse.Namespace, setting: "Setting") -> "Leaderboar
     from forerun.search.api import search_request
     from forerun.search.cli.progress import Walk, told
 
-    workers, exploring, note = workers_of(args), _exploring(args), ""
+    workers, exploring, note = workers_of(args), exploring_of(args), ""
     if exploring is None and args.sampler == "auto":
-        exploring, note = _suited(setting)
+        exploring, note = suited(setting)
     if exploring is not None:
         from forerun.search.stages import explore_request
 

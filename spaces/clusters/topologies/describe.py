@@ -111,10 +111,10 @@ def _scale_up(node: NodeTopology, device: Device) -> dict[str, Any] | str | None
             )
         rate = _rate(each * counts.pop())
         return {"kind": "nvswitch", "size": len(node.socket_of), "rate": rate} if len(node.socket_of) > 1 else "none"
-    return _mesh(node, each)
+    return _mesh(node, each, "xgmi-mesh" if device.link_kind == "xgmi" else "nvlink-mesh")
 
 
-def _mesh(node: NodeTopology, each_bytes_per_s: float) -> dict[str, Any] | str:
+def _mesh(node: NodeTopology, each_bytes_per_s: float, kind: str) -> dict[str, Any] | str:
     """Return the ``scale_up`` key of devices with links to each other: one mesh, or islands that are all alike."""
     islands = _islands(len(node.socket_of), node.links)
     if len(islands) == len(node.socket_of):
@@ -133,7 +133,7 @@ def _mesh(node: NodeTopology, each_bytes_per_s: float) -> dict[str, Any] | str:
         )
     mesh = list(shapes.pop())
     busiest = max(sum(n for a, b, n in mesh if place in (a, b)) for place in range(size))
-    found: dict[str, Any] = {"kind": "nvlink-mesh", "size": size, "rate": _rate(each_bytes_per_s * busiest)}
+    found: dict[str, Any] = {"kind": kind, "size": size, "rate": _rate(each_bytes_per_s * busiest)}
     if len(mesh) < size * (size - 1) // 2 or len({n for _, _, n in mesh}) > 1:
         found["mesh"] = [list(link) for link in mesh]
     return found

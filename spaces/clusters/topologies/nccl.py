@@ -2,7 +2,8 @@
 
 ``system`` holds one ``cpu`` per NUMA node, which holds a tree of ``pci`` elements; a ``gpu`` or a ``nic`` with its
 ``net`` ports stands in the leaves. Files that cloud providers ship leave those out and tell devices by PCI class.
-``nvlink`` elements of a GPU count its links to another GPU or to a switch (NCCL 2.30, src/graph/xml.cc).
+``nvlink`` elements of a GPU (``xgmi`` in RCCL's files) count its links to another GPU or to a switch (NCCL 2.30,
+src/graph/xml.cc).
 """
 
 import re
@@ -107,10 +108,14 @@ def _device(pci: Element) -> str | None:
     return device_of_pci(vendor, number)
 
 
+_LINK_TAGS = ("nvlink", "xgmi")
+"""Elements of a GPU that are its links to others, in NCCL's and in RCCL's files."""
+
+
 def _links(
     gpus: list[_Place], source: str, notes: list[str]
 ) -> tuple[dict[tuple[int, int], int], tuple[int, ...] | None]:
-    """Return NVLinks between devices, and of every device to switches; None where the file has no <gpu> at all.
+    """Return links between devices, and of every device to switches; None where the file has no <gpu> at all.
 
     Links to devices that the file does not list are left aside: a job on some devices of a node writes those alone.
     """
@@ -122,7 +127,7 @@ def _links(
     absent: set[str] = set()
     for at, place in enumerate(gpus):
         for link in (link for gpu in place.pci.children if gpu.tag == "gpu" for link in gpu.children):
-            if link.tag != "nvlink":
+            if link.tag not in _LINK_TAGS:
                 continue
             target, count = _bus(link.attributes.get("target", "")), _whole(link, "count", source)
             other = number.get((place.host, target))

@@ -1,0 +1,78 @@
+"""The flags of samplers, and how they say a space is to be explored."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from forerun.search.cli.parser import Parser, positive, seed, whole
+from forerun.spaces.errors import RequestError
+
+if TYPE_CHECKING:
+    from forerun.search.request.setting import Setting
+    from forerun.search.samplers import Exploring
+
+
+def add_sampler(parser: Parser) -> None:
+    """Add the flags of samplers."""
+    group = parser.add_argument_group("spaces that cannot be enumerated")
+    group.add_argument(
+        "--per-stage",
+        metavar="WHAT",
+        help="what may differ between pipeline stages: layers, recompute, tp (of the second half), like layers,tp",
+    )
+    group.add_argument("--uneven-stages", action="store_true", help="the same as --per-stage layers")
+    group.add_argument(
+        "--sampler",
+        metavar="S",
+        help="auto (default), exhaustive, or (where stages differ) local, random, tpe, nsga2, cmaes, gp",
+    )
+    group.add_argument("--evaluations", type=whole, metavar="N", help="most strategies that the sampler scores")
+    group.add_argument("--time-limit", type=positive, metavar="SECONDS", help="stop the sampler after this")
+    group.add_argument("--stagnation", type=whole, metavar="N", help="stop after N strategies without improvement")
+    group.add_argument(
+        "--start",
+        action="append",
+        default=[],
+        metavar="WHAT",
+        help="begin with this strategy, or with those of an earlier search (its --out folder); may be repeated",
+    )
+    group.add_argument("--seed", type=seed, default=0, metavar="N", help="random seed of the sampler (default 0)")
+    group.add_argument("--storage", metavar="S", help="keep Optuna's trials: a journal file or an RDB URL")
+
+
+def exploring_of(args: argparse.Namespace) -> "Exploring | None":
+    """Return how to explore; None where every candidate is looked at."""
+    named = [word.strip() for word in (args.per_stage or "").split(",") if word.strip()]
+    if args.per_stage is not None and not named:
+        raise RequestError("--per-stage needs one of layers, recompute, tp")
+    per_stage = tuple(dict.fromkeys([*named, *(["layers"] if args.uneven_stages else [])]))
+    if args.sampler in (None, "auto", "exhaustive") and not per_stage:
+        given = {"--evaluations": args.evaluations, "--time-limit": args.time_limit, "--stagnation": args.stagnation}
+        for flag, value in {**given, "--start": args.start or None}.items():
+            if value is not None:
+                raise RequestError(f"{flag} is for samplers, and every candidate is looked at; add --uneven-stages")
+        if args.storage is not None:
+            raise RequestError("--storage is for Optuna's samplers; add --sampler tpe or nsga2")
+        return None
+    from forerun.search.samplers import Exploring
+    from forerun.search.samplers.best_file import NAME
+
+    return Exploring(
+        sampler=args.sampler or "auto",
+        seed=args.seed,
+        per_stage=per_stage or ("layers",),
+        storage=args.storage,
+        evaluations=args.evaluations,
+        seconds=args.time_limit,
+        stagnation=args.stagnation,
+        starts=tuple(args.start),
+        best=None if args.out is None else args.out / NAME,
+    )
+
+
+def suited(setting: "Setting") -> "tuple[Exploring | None, str]":
+    """Return how to explore where stages do not differ and the user leaves the sampler to us, and why."""
+    from forerun.search.samplers import Exploring
+    from forerun.search.samplers.registry import suited_to_flat
+
+    name, why = suited_to_flat(setting.space())
+    return (None if name == "exhaustive" else Exploring(per_stage=())), f"sampler {name} ({why})"
