@@ -71,7 +71,7 @@ def _lines(job: Sequence[Any], board: Leaderboard, notes: bool) -> Iterator[str]
     first = board.rows[0]
     yield f"## {_title(job)} ({board.space.feasible:,} feasible, {board.elapsed_s:.1f} s)"
     for row in board.rows:
-        pace = row.tokens_per_s_per_gpu / first.tokens_per_s_per_gpu - 1
+        pace = row.throughput_per_gpu / first.throughput_per_gpu - 1
         risk = f" OOM {row.oom_risk:.0%}" if row.risk_text else ""
         others = f" (+{len(row.variants)})" if row.variants else ""
         marks = "".join(f" [{mark}]" for mark in row.marks if mark not in ("tight memory",))
