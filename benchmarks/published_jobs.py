@@ -20,8 +20,10 @@ from forerun.search.flat.exhaustive import CHUNK, chunks_of, slices
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.simulator import score
+from forerun.spaces.frameworks import load_framework
 from forerun.spaces.frameworks.switches import parse_switches
 from forerun.spaces.strategies import StrategySpace, StrategyTable
+from forerun.spaces.strategies.software import can_turn_on, names_of
 
 JOBS = Path(__file__).with_suffix(".csv")
 ASKED = {"dense": 0.10, "moe": 0.15}
@@ -57,13 +59,13 @@ def report(job: dict[str, str], *, ranked: bool) -> float | None:
         )
         return None
     published = float(job["tokens_per_s_per_gpu"] or 0)
-    error = row.tokens_per_s_per_gpu / published - 1 if published else None
+    error = row.throughput_per_gpu / published - 1 if published else None
     place = f"{100 * faster_share(request, row):.1f}" if ranked else ""
     cells = (
         job["job"],
         row.name,
         f"{row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f}",
-        f"{row.tokens_per_s_per_gpu:,.0f}",
+        f"{row.throughput_per_gpu:,.0f}",
         f"{published:,.0f}" if published else "",
         "" if error is None else f"{100 * error:+.1f}",
         place,
@@ -75,6 +77,11 @@ def report(job: dict[str, str], *, ranked: bool) -> float | None:
 def request_of(job: dict[str, str]) -> Request:
     """Return the request of a job, its layout included."""
     layout = {axis: [value] for axis, value in (word.split("=") for word in job["layout"].split())}
+    stated = parse_switches([job["switches"]]) if job["switches"] else {}
+    # Those that a search would turn on are set to what the job had.
+    profile = load_framework(job["framework"])
+    free = {words.partition("=")[0] for words in names_of(can_turn_on(profile))}
+    off = {name: setting for name, setting in profile.switches if name in free}
     return Request(
         model=job["model"],
         cluster=job["cluster"],
@@ -83,7 +90,7 @@ def request_of(job: dict[str, str]) -> Request:
         seq_len=int(job["seq_len"]),
         precision=job["precision"],
         framework=job["framework"],
-        switches=parse_switches([job["switches"]]) if job["switches"] else {},
+        switches=off | stated,
         overrides=layout,
         objective="throughput",
         top=1,

@@ -51,9 +51,9 @@ REDUCED: dict[str, tuple[dict[str, Any], dict[str, list[object]], float]] = {
         3.5,
     ),
     "halves": (
-        {"framework": "megatron-lm", "seq_len": 7168, "global_batch": 1024},
+        {"framework": "megatron-lm", "seq_len": 6144, "global_batch": 1024},
         {"pp": [8], "tp": [1, 2], "cp": [4], "mbs": [1, 2], "zero": [1], "recompute": ["none"], "split": ["even"]},
-        6.0,
+        5.0,
     ),
     "nothing": (
         {"framework": "torchtitan", "seq_len": 8192, "cluster": "dgx-a100-40"},
