@@ -8,6 +8,7 @@ from forerun.search.request.setting import Setting
 from forerun.spaces.frameworks import all_switches
 from forerun.spaces.frameworks.switches import flag_words, with_settings
 from forerun.spaces.strategies import table_of
+from forerun.spaces.strategies.software import names_of
 
 WORTH = 0.03
 """Gain from which a switch is named."""
@@ -18,13 +19,15 @@ MOST = 3
 def switches_note(setting: Setting, first: Row, score: Scorer) -> tuple[str, ...]:
     """Return as one note which switches would help the first row most, each by itself.
 
-    None where the user chose it, the framework has no flag for it, the row would not fit, or little is gained.
+    None where the user chose it, the search turns it on where the framework runs it, the framework has no flag for it,
+    the row would not fit, or little is gained.
     """
     context, found = setting.context, []
+    searched = {words.partition("=")[0] for words in names_of(setting.free_software)}
     for name, present in context.framework.switches:
         switch = all_switches()[name]
         support = switch.support(context.framework)
-        if not switch.free or support is None or name in setting.request.switches:
+        if not switch.free or support is None or name in searched or name in setting.request.switches:
             continue
         for other, flags in support.flags.items():
             if other == present or not (context.moe or "moe" not in switch.needs):

@@ -88,8 +88,9 @@ def test_show_lists_switches_with_settings_and_flags() -> None:
 def test_switches_that_would_help_are_proposed_with_their_flags() -> None:
     request = Request(**MIXTURE, overrides=ONE, switches={"dispatcher": "alltoall"})
     (note,) = [text for text in search_request(request).advice if "switches that speed up row 1" in text]
-    assert "moe-overlap +" in note and "--overlap-moe-expert-parallel-comm" in note
+    assert "cuda-graphs=full +" in note and "--cuda-graph-impl local" in note
+    assert "moe-overlap" not in note, "the search turns it on where Megatron-LM runs it"
     assert "dispatcher" not in note, "the user chose it"
     assert "bf16-grads" not in note, "it trains otherwise"
-    best = Request(**MIXTURE, overrides=ONE, switches={"moe-overlap": "on", "cuda-graphs": "on"})
-    assert not any("moe-overlap" in text for text in search_request(best).advice)
+    best = Request(**MIXTURE, overrides=ONE, switches={"dispatcher": "alltoall", "cuda-graphs": "full"})
+    assert not any("cuda-graphs" in text for text in search_request(best).advice)
