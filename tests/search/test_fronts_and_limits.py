@@ -140,7 +140,7 @@ def test_runs_to_measure_help_with_one_objective(capsys: pytest.CaptureFixture[s
     [
         ({"train_within_s": 1e6}, "add --tokens"),
         ({"train_usd": 1e6, "tokens": 1e12}, "add --usd-per-gpu-hour"),
-        ({"train_usd": -1.0, "tokens": 1e12}, "more than 0"),
+        ({"train_usd": -1.0, "tokens": 1e12}, "between"),
         ({"objective": "throughput,throughput"}, "every objective once"),
         ({"objective": "throughput,speed"}, "unknown objective 'speed'"),
     ],

@@ -73,7 +73,8 @@ def test_a_chunked_loss_has_as_many_logits_as_hidden_activations() -> None:
     assert off["logits"] > 5 * on["logits"]
     tokens, hidden, vocab = 65536, 4096, 128256
     chunks = np.ceil(vocab / hidden)
-    assert on["logits"] == pytest.approx(4 * tokens * hidden + 2 * vocab * hidden + 10 * tokens * vocab / chunks)
+    # The switch brings the fused loss, which keeps no copy in fp32.
+    assert on["logits"] == pytest.approx(4 * tokens * hidden + 2 * vocab * hidden + 2 * tokens * vocab / chunks)
 
 
 def test_heads_take_less_traffic_than_keys_of_many_ranks() -> None:

@@ -213,7 +213,7 @@ def test_links_of_a_device_can_be_left_unused(tmp_path: Path) -> None:
         (("kind: roce", "kind: rocky"), "line 7, network.kind: input should be 'infiniband', 'roce'"),
         (("oversubscription: 2", "oversubscription: 0.5"), "greater than or equal to 1"),
         (("kind: nvswitch,", "kind: nvswitch, size: 3,"), "divides or is a multiple of the 8 devices"),
-        (("usd_per_device_hour: 2.5", "usd_per_device_hour: -1"), "greater than 0"),
+        (("usd_per_device_hour: 2.5", "usd_per_device_hour: -1"), "greater than or equal to"),
         (
             ("usd_per_device_hour: 2.5", "overlap: {communication: 0.9}"),
             "line 12, overlap.communication: input",
