@@ -81,7 +81,8 @@ class OptunaSampler(Sampler):
             return ()
         with self._kept():
             trials = self._study.get_trials(deepcopy=False)
-        done = [t for t in trials if t.values and t.user_attrs.get(STRATEGY) and not t.user_attrs.get(BROKEN, True)]
+        told = [trial for trial in trials if trial.values and trial.user_attrs]  # a foreign journal may lack them
+        done = [t for t in told if t.user_attrs.get(STRATEGY) and not t.user_attrs.get(BROKEN, True)]
         done.sort(key=lambda trial: (trial.values[0], trial.number))
         found = dict.fromkeys(parse_strategy(str(trial.user_attrs[STRATEGY])) for trial in done)
         return list(found)[:EARLIER]

@@ -14,11 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.spaces.clusters.measurements import Floats, Surface
+from forerun.spaces.errors import RequestError
 
 _SAME = 1e-6
 """Squared distance, in doublings, at which two shapes are one."""
 _NEAR = 1e-3
 """Added to squared distances, so that weights stay finite."""
+MOST_APART = 1e6
+"""Measured over modelled seconds of an operator, or the other way round, beyond which a figure is an error."""
 _AT_ONCE = 1 << 20
 """Pairs of shapes that are compared at once."""
 
@@ -37,6 +40,22 @@ class Samples:
         return np.asarray(np.log(self.seconds / self.fitted))
 
 
+def _check(name: str, samples: Samples) -> None:
+    """Refuse seconds beyond reason.
+
+    Raises:
+        RequestError: an operator took more than ``MOST_APART`` times what the device's surface says, or as much less.
+    """
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        reasonable = abs(samples.log_ratio) <= np.log(MOST_APART)
+    if not reasonable.all():
+        row = int(np.argmin(reasonable))
+        raise RequestError(
+            f"{name} of shape {tuple(samples.shapes[row].tolist())} is measured at {samples.seconds[row]:.3g} s where the "
+            f"device would take {samples.fitted[row]:.3g} s, more than {MOST_APART:.0e} times apart; measure it again"
+        )
+
+
 class MeasuredCosts:
     """Measured operators by name; implements ``Measurements``.
 
@@ -47,6 +66,8 @@ class MeasuredCosts:
 
     def __init__(self, samples: Mapping[str, Samples], weights: tuple[float, ...] | None = None) -> None:
         self.samples = dict(samples)
+        for name, one in self.samples.items():
+            _check(name, one)
         self._weights = None if weights is None else np.array(weights)
         self._known = {name: (self._place(one.shapes), one.log_ratio) for name, one in self.samples.items()}
         families: dict[str, list[Floats]] = {}

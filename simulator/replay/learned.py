@@ -144,10 +144,11 @@ def _link_use(operation: str, size: int, ranks: tuple[int, ...], rows: Floats) -
     known = rows[~np.isnan(rows[:, 0])]
     factor = _ROUNDS.get(operation, 0.0) * (size - 1) / size or 1.0
     bandwidth = float("nan")
-    if len(known) and known[:, 0].max() > 0:
-        large = known[known[:, 0] >= np.median(known[:, 0])]
+    timed = known[known[:, 1] >= SHORTEST_S]
+    if len(timed) and timed[:, 0].max() > 0:
+        large = timed[timed[:, 0] >= np.median(timed[:, 0])]
         bandwidth = factor * float(np.median(large[:, 0] / large[:, 1]))
-    latency_s, rate = fit_line(known[:, 0], known[:, 1])
+    latency_s, rate = fit_line(timed[:, 0], timed[:, 1])
     return LinkUse(
         operation="send and receive" if operation == "pair" else operation,
         size=size,
@@ -161,10 +162,18 @@ def _link_use(operation: str, size: int, ranks: tuple[int, ...], rows: Floats) -
     )
 
 
+SHORTEST_S = 1e-9
+"""A message that took less was not measured: stamps of profilers are in microseconds or nanoseconds."""
+LARGEST_BYTES = 1e15
+"""A message of more bytes is an error of the trace."""
+
+
 def fit_line(size_bytes: Floats, seconds: Floats) -> tuple[float, float]:
     """Return (latency, bytes per second) of the least-squares line with neither below zero, weighted by relative error;
     NaN where there are not two sizes, or time does not grow with size."""
     nothing = (float("nan"), float("nan"))
+    usable = (seconds >= SHORTEST_S) & (seconds < np.inf) & (size_bytes <= LARGEST_BYTES)
+    size_bytes, seconds = size_bytes[usable], seconds[usable]
     if len(size_bytes) < 2 or not size_bytes.max() > 1.2 * max(size_bytes.min(), 1.0):
         return nothing
     from scipy.optimize import nnls

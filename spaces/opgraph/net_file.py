@@ -119,11 +119,13 @@ def parse_net(text: str, *, source: str) -> NetFile:
             f"{source}: a .net file has lines for data set, input and name and one per layer, but got {len(lines)}"
         )
     dataset = lines[0][1]
-    numbers = re.findall(r"\b[0-9]+\b", dataset)
+    numbers = re.findall(r"\b[0-9]{1,18}\b", dataset)
     number, extents = lines[1]
-    if not re.fullmatch(r"[0-9]+(\s*[xX,]\s*[0-9]+){1,4}", extents):
+    if not re.fullmatch(r"[0-9]{1,18}(\s*[xX,]\s*[0-9]{1,18}){1,4}", extents):
         raise RequestError(f"{source}, line {number}: the input is written NxCxWxH, but got {extents[:60]!r}")
     shape = tuple(int(part) for part in re.findall(r"[0-9]+", extents))
+    if any(extent < 1 or extent > MAX_EXTENT for extent in shape):
+        raise RequestError(f"{source}, line {number}: extents lie between 1 and {MAX_EXTENT}, but got {extents[:60]!r}")
     layers = tuple(_layer(line, number, source) for number, line in lines[3:])
     return NetFile(
         dataset=dataset.split()[0].strip(","),
@@ -142,6 +144,8 @@ def _layer(line: str, number: int, source: str) -> NetLayer:
     if kind not in KINDS:
         raise RequestError(f"{where}: {unknown('kind of layer', kind or name, KINDS)}")
     groups = _GROUP.findall(line) or _EXTENTS.findall(line[len(name) :])
+    if any(len(part) > 18 for group in groups for part in re.findall(r"[0-9]+", group)):
+        raise RequestError(f"{where}: extents lie between 1 and {MAX_EXTENT}, but got {line[:80]!r}")
     shapes = [tuple(int(part) for part in re.findall(r"[0-9]+", group)) for group in groups]
     if len(shapes) == 2:  # without a weight
         shapes.insert(1, ())

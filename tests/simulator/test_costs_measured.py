@@ -7,6 +7,7 @@ from forerun_machines import some_strategies, times_of
 
 from forerun.simulator.costs import collective_time_s, gemm_time_s, stream_operator_time_s
 from forerun.simulator.costs.measured import MeasuredCosts, QueryRecorder, Samples
+from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context
 
 
@@ -99,3 +100,9 @@ def test_recording_changes_nothing_and_a_full_profile_reproduces_it() -> None:
     np.testing.assert_allclose(same, plain, rtol=1e-12)
     slower = times_of(carrying(costs(recorder, 3.0), costs(links, 3.0)), some_strategies())
     assert all(after > before for after, before in zip(slower, plain, strict=True))
+
+
+@pytest.mark.parametrize("seconds", [1e-300, 1e9])
+def test_seconds_beyond_reason_are_refused(seconds: float) -> None:
+    with pytest.raises(RequestError, match=r"gemm forward bf16 of shape .* more than 1e\+06 times apart"):
+        MeasuredCosts({"gemm forward bf16": samples([(512, 512, 512, 1)], [seconds], [1e-5])})
