@@ -50,9 +50,10 @@ def _check(name: str, samples: Samples) -> None:
         reasonable = abs(samples.log_ratio) <= np.log(MOST_APART)
     if not reasonable.all():
         row = int(np.argmin(reasonable))
+        shape = tuple(samples.shapes[row].tolist())
         raise RequestError(
-            f"{name} of shape {tuple(samples.shapes[row].tolist())} is measured at {samples.seconds[row]:.3g} s where the "
-            f"device would take {samples.fitted[row]:.3g} s, more than {MOST_APART:.0e} times apart; measure it again"
+            f"{name} of shape {shape} is measured at {samples.seconds[row]:.3g} s where the device would take "
+            f"{samples.fitted[row]:.3g} s, more than {MOST_APART:.0e} times apart; measure it again"
         )
 
 
