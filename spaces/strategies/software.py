@@ -19,6 +19,8 @@ from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import Columns, IntArray, Mask
 
 _NVIDIA_FROM = ("Hopper", "Blackwell")
+_BEFORE_AMPERE = ("Pascal", "Volta", "Turing")
+_NVLINK = ("nvswitch", "nvlink-mesh")
 
 
 READ_BY_SOFTWARE = ("tp", "ep", "etp", "pp", "vpp", "sp", "recompute")
@@ -162,8 +164,11 @@ def why_not_running(values: Mapping[str, int], context: Context) -> str:
 
 
 def _tensor(c: Columns, x: Context) -> Mask:
-    """User buffers and symmetric memory reach devices of one scale-up domain (Transformer Engine, torch)."""
-    return np.asarray((c["tp"] > 1) & (c["sp"] == 1) & (c["tp"] <= x.cluster.scale_up_size))
+    """User buffers and symmetric memory reach devices of one scale-up domain of NVLink (Transformer Engine, which needs
+    Ampere, and torch)."""
+    levels = x.cluster.levels
+    linked = bool(levels) and levels[0].kind in _NVLINK and not x.cluster.device.architecture.startswith(_BEFORE_AMPERE)
+    return np.asarray((c["tp"] > 1) & (c["sp"] == 1) & (c["tp"] <= x.cluster.scale_up_size) & linked)
 
 
 def _combined(c: Columns, x: Context) -> Mask:
@@ -185,7 +190,7 @@ _USEFUL: Mapping[Software, Callable[[Columns, Context], Mask]] = {
     Software.DEEPEP: _once_per_node,
 }
 _NEEDS: Mapping[Software, str] = {
-    Software.TP_COMM_OVERLAP: "sp, and a tp within one scale-up domain",
+    Software.TP_COMM_OVERLAP: "sp, and a tp within one scale-up domain of NVLink, Ampere or later",
     Software.MOE_OVERLAP: "ep > 1, vpp > 1 where pp > 1, and neither full recompute nor that of whole mixtures",
     Software.DEEPEP: "experts on several scale-up domains of NVIDIA devices from Hopper on",
 }

@@ -68,6 +68,14 @@ def test_laws(text: str, law: str) -> None:
     assert law in message and message.endswith("drop it")
 
 
+@pytest.mark.parametrize("cluster", ["dgx1-v100", "a100-pcie"])
+def test_user_buffers_need_nvlink_and_ampere(cluster: str) -> None:
+    """No row is faster by an overlap that its devices cannot run."""
+    setting = resolve(replace(QWEN, model="llama3-8b", cluster=cluster, precision="fp16"))
+    table, _ = setting.space({"tp": [2, 4]}).table(0, 1 << 16)
+    assert len(table) and not table.column("software").any()
+
+
 def test_a_space_turns_on_what_does_something_and_nothing_else() -> None:
     """Each candidate comes once: with every switch that its framework runs with it."""
     own = space()
