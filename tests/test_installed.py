@@ -35,7 +35,9 @@ scale resnet50 --cluster dgx1-v100 --precision fp32 --batch 64 --workers 1,8
 limits vgg16 --cluster dgx-a100-80 --gpus 1..8 --global-batch 64/gpu --report limits.html
 sweep plan.yaml --out sweep
 improve resnet50 --cluster aws-p3dn --gpus 16 --batch 32 --no-fuse
+record --out recorded --steps 4:5 -- {shlex.quote(sys.executable)} train.py
 replay traces/dp-transformer
+rollout {TRAINING} --gpus 16 --rollout-rate 3000 --response 2000
 validate runs.csv
 calibrate runs.csv --out ours.yaml
 profile {TRAINING} --gpus 16 --only collectives --nccl-tests all_reduce_perf.txt --out links.yaml
@@ -43,6 +45,7 @@ list models
 show llama3-8b
 completion bash
 """
+TRAIN = "import torch\noptimizer = torch.optim.Optimizer()\nfor _ in range(6):\n    optimizer.step()\n"
 PLAN = """
 models: [llama3-8b]
 clusters: [dgx-h100]
@@ -95,6 +98,8 @@ def test_every_verb_answers(
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "tests" / "simulator" / "traces", tmp_path / "traces")
     (tmp_path / "plan.yaml").write_text(PLAN)
+    (tmp_path / "train.py").write_text(TRAIN)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests" / "support" / "stand_in_torch"))
     (tmp_path / "all_reduce_perf.txt").write_text(ALL_REDUCE)
     write_runs(tmp_path / "runs.csv", faster=0.9)
     commands = [shlex.split(line) for line in EXAMPLES.strip().splitlines()]

@@ -213,8 +213,8 @@ def test_families_come_by_their_bound_and_no_plan_beats_it() -> None:
 
 @pytest.mark.slow  # walks the flat space, and plans 400 families
 def test_the_large_space_in_a_minute() -> None:
-    """Llama 3 70B on 128 GPUs: better than every flat strategy, and the event engine agrees."""
-    setting = resolve(Request(model="llama3-70b", cluster="dgx-h100", gpus="128", global_batch=1024, seq_len=8192))
+    """Llama 3 70B on 128 GPUs of 40 GB: better than every flat strategy, and the event engine agrees."""
+    setting = resolve(Request(model="llama3-70b", cluster="dgx-a100-40", gpus="128", global_batch=1024, seq_len=8192))
     space = Exploring(per_stage=EVERY).space(setting.space())
     starts = flat_starts(space.flat, "throughput", 5, SERIAL)
     sampler, why = sampler_named(Exploring(), space)
@@ -223,7 +223,7 @@ def test_the_large_space_in_a_minute() -> None:
     closed, events = (each(space.context, table_of(best)).step_time_s for each in (score, event_scores))
 
     assert space.size > 10**15 and sampler.name == "local" and "stages can be planned" in why
-    assert closed[1] < 0.97 * closed[0] and events[1] < 0.97 * events[0]
+    assert closed[1] < 0.95 * closed[0] and events[1] < 0.95 * events[0]
 
 
 def test_heuristic_starts_are_legal_and_fit_somewhere(make_setting: Callable[..., Setting]) -> None:

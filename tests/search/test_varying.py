@@ -140,7 +140,7 @@ def test_the_terminal_says_what_changed(capsys: pytest.CaptureFixture[str]) -> N
     assert main([*COMMAND, "--trees", "1"]) == 0
     text = capsys.readouterr().out
 
-    assert "trees beside the rows above" in text
+    assert "strategy trees: " in text
     assert "recomputed whole" in text
     assert "#1 by closed forms" not in text  # no news beside rank 1
 
