@@ -38,7 +38,8 @@ def test_parts_belong_to_the_axes_that_cause_them(data: st.DataObject) -> None:
 
     assert not np.any(time_s["tensor"][axis["tp"] == 1])
     assert not np.any(time_s["context"][axis["cp"] == 1])
-    assert not np.any(time_s["expert"][axis["ep"] * axis["etp"] == 1])
+    if not context.framework.expert_wait_s:  # for counts of tokens, which one rank reads too
+        assert not np.any(time_s["expert"][axis["ep"] * axis["etp"] == 1])
     assert not np.any(time_s["pipeline"][axis["pp"] == 1])
     assert np.all(np.abs(time_s["bubble"][axis["pp"] == 1]) < 1e-12)
     assert not np.any(time_s["recompute"][axis["recompute"] == 0])
