@@ -1,4 +1,4 @@
-"""A strategy in a column narrower than it: lines end at a space, or after a ``+`` where a list is longer than a line."""
+"""A strategy in a narrow column: lines end at a space, or after a ``+`` where a list is longer than a line."""
 
 import re
 from collections.abc import Iterator
@@ -32,8 +32,8 @@ class StrategyText:
 
 
 def line_ends(plain: str, width: int) -> list[int]:
-    """Return where to divide a text into lines of at most ``width`` characters: before a word, or, in a word longer than
-    a line, after a ``+``.
+    """Return where to divide a text into lines of at most ``width`` characters: before a word, in one longer than a line
+    after a ``+``.
 
     >>> line_ends("tp4 with=moe-overlap+norm (+1)", 16)
     [4, 21]
