@@ -184,7 +184,7 @@ def board_table(
             table.add_section()
         sign = "=" if row.same_as_rank is not None else "~" if NEAR_MARK in row.marks else ""
         name = "you" if row is own else f"{row.rank or ''}{sign}"
-        cells = [Text(name), _strategy(row)]
+        cells: list[RenderableType] = [Text(name), _strategy(row)]
         cells += [Text(str(row.gpus))] if several else []
         *speed, peak = figures(row)
         values = dict(zip(("rate", "MFU", "step"), speed, strict=True))
