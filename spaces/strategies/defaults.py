@@ -45,7 +45,9 @@ def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[in
         "etp": tuple(d for d in devices if d <= 8 and d & (d - 1) == 0)
         if context.moe and legality.expert_tensor
         else (1,),
-        "vpp": _virtual_stages(layers, extra) if "interleaved" in legality.schedules or "zb-v" in legality.schedules else (1,),
+        "vpp": _virtual_stages(layers, extra)
+        if "interleaved" in legality.schedules or "zb-v" in legality.schedules
+        else (1,),
         "schedule": _named("schedule", legality.schedules),
         "split": _named("split", ("even", *splits)),
         "mbs": tuple(m for m in (1, 2, 4, 8, 16, 32) if m <= min(batch, LARGEST_MBS)),

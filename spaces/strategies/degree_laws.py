@@ -29,8 +29,7 @@ def split_broken(c: Columns, x: Context) -> Mask:
     distinct, inverse = np.unique(key, return_inverse=True)
     layers = x.model.layer_count
     legal = [
-        split == 7
-        or (split_is_legal(layers, stages, split) and (split != Split.LIGHT_MTP or x.model.mtp_layers > 0))
+        split == 7 or (split_is_legal(layers, stages, split) and (split != Split.LIGHT_MTP or x.model.mtp_layers > 0))
         for stages, split in (divmod(int(k), 8) for k in distinct)
     ]
     return ~np.array(legal, dtype=bool)[inverse.reshape(-1)]
