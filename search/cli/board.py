@@ -105,7 +105,8 @@ def training_lines(board: Leaderboard) -> list[Text]:
         low, high = (row.train_days * bound / row.step_time_s for bound in (row.step_time_low_s, row.step_time_high_s))
         days += f" ({row.interval_level:.0%}: {low:,.1f} to {high:,.1f})"
     usd = "" if row.train_cost_usd is None else f", {row.train_cost_usd:,.0f} USD"
-    return [Text(f"Training on {format_count(tokens)} tokens: {days}, {row.train_gpu_hours:,.0f} GPU-hours{usd}.")]
+    hours = f"{row.train_gpu_hours:,.0f} GPU-hours{usd}{row.energy_text}"
+    return [Text(f"Training on {format_count(tokens)} tokens: {days}, {hours}.")]
 
 
 def measure_lines(found: "NextRuns") -> list[Text]:
