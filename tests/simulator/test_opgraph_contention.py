@@ -1,4 +1,4 @@
-"""Transfers of operator graphs on the links of the cluster: what meets nobody takes as long as ever, what does shares."""
+"""Transfers of operator graphs on the links of the cluster: what meets nobody takes as long as by the rules."""
 
 from dataclasses import replace
 

@@ -10,8 +10,6 @@ from forerun.simulator.opgraph.memory import RESERVE_BYTES
 from forerun.simulator.opgraph.split_tree import tree_of_split
 from forerun.simulator.opgraph.table import AnySplit, SplitTable, score_table
 from forerun.simulator.score_table import TIME_PARTS, ScoreTable, joined
-from forerun.spaces.errors import RequestError
-from forerun.spaces.opgraph.mixture import Mixture
 
 
 def simulate_split(context: GraphContext, split: AnySplit, *, contention: bool = False) -> EventResult:
