@@ -325,7 +325,9 @@ def test_a_tied_table_inside_a_node_is_added_up_inside_it(pp: int, dp: int, tp: 
         ("l40s-pcie", "all_to_all", 1.533),
     ],
 )
-def test_groups_on_both_sockets_are_as_slow_as_measured(cluster: str, collective: Collective, busbw_gb_per_s: float) -> None:
+def test_groups_on_both_sockets_are_as_slow_as_measured(
+    cluster: str, collective: Collective, busbw_gb_per_s: float
+) -> None:
     size, ranks = 2.0**26, 8
     passes = 2 if collective == "all_reduce" else 1
     taken_s = float(collective_time_s(load_cluster(cluster), collective, size, ranks, lone=True))
