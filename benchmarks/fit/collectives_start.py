@@ -191,7 +191,7 @@ _ROWS = (
     ),
     LinkConstants(
         key="efa",
-        source="H100 x 8 with 32 x 100 Gbit/s: 1,765 probes of jobs (nanotron ultra-scale sweep); hops as efa-400",
+        source="H100 x 8 with 32 x 100 Gbit/s: 1,765 probes of jobs (nanotron ultra-scale sweep); steps as efa-400",
         architectures=("Hopper",),
         efficiency=_efficiency(0.75, 0.60, 0.60),
         **_EFA,

@@ -130,7 +130,7 @@ def test_the_table_has_every_row(board: Leaderboard, page: Page) -> None:
     head, *body = page.rows
 
     assert head == ["#", "strategy", "GPUs", "tok/s", "tok/s/GPU", "MFU", "step (s)", "GiB of 79", *head[8:]]
-    assert head[8:] == ["USD/Mtok", "days", "USD", "notes"]
+    assert head[8:] == ["USD/Mtok", "days", "USD", "MWh", "notes"]
     assert all(line[1].startswith(row.name) for line, row in zip(body, board.rows, strict=True))
     assert [int(line[0]) for line in body] == [row.rank for row in board.rows]
     assert [int(line[2]) for line in body] == [row.gpus for row in board.rows]

@@ -50,9 +50,9 @@ def write_chakra(context: Context, strategy: Strategy, result: EventResult, fold
     groups: dict[tuple[int, ...], int] = {}
     nodes = _nodes_of_stages(_run_again(result), step_sizes(context, strategy), strategy)
     layout = DeviceNumbers(strategy)
-    apart = len(result.stages) > strategy.pp
+    unequal = len(result.stages) > strategy.pp
     for replica in range(layout.replicas):
-        colour = result.contention.colours[replica] if result.contention else replica if apart else 0
+        colour = result.contention.colours[replica] if result.contention else replica if unequal else 0
         for stage in range(strategy.pp):
             for rank, device in enumerate(layout.devices(replica, stage)):
                 place = _Place(
@@ -157,8 +157,8 @@ class _Place:
         if among in ("replicas", "sharing", "copies"):
             first = self.replica - self.replica % self.sharing
             near = range(first, first + self.sharing)
-            apart = range(self.replica % self.sharing, self.layout.replicas, self.sharing)
-            replicas = {"replicas": range(self.layout.replicas), "sharing": near, "copies": apart}[among]
+            copies = range(self.replica % self.sharing, self.layout.replicas, self.sharing)
+            replicas = {"replicas": range(self.layout.replicas), "sharing": near, "copies": copies}[among]
             members = [self.layout.devices(replica, self.stage)[self.rank] for replica in replicas]
         else:
             members = [self._device(stage) for stage in (range(self.pp) if among == "stages" else (0, self.pp - 1))]

@@ -56,9 +56,9 @@ class Contention:
         return graph.duration_s[task] / whole_s if whole_s else 0.0
 
 
-def contention_of(traffic: Traffic, *, apart: bool = False) -> Contention:
-    """Return what a step's flows share; with ``apart`` every replica is a colour of its own."""
-    colours = list(range(traffic.replicas)) if apart else _colours(traffic)
+def contention_of(traffic: Traffic, *, every_replica: bool = False) -> Contention:
+    """Return what a step's flows share; with ``every_replica`` each is a colour of its own."""
+    colours = list(range(traffic.replicas)) if every_replica else _colours(traffic)
     flows: dict[Key, Flow] = {(stage,): flow for stage, flow in traffic.rings.items()}
     for (replica, here, there), flow in traffic.p2p.items():
         flows.setdefault((colours[replica], here, there), flow)

@@ -22,7 +22,7 @@ from forerun.simulator.costs.collectives.rule import paths_on_levels
 from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.simulator.events.engine.routes import Routes
 from forerun.simulator.pipeline.p2p import P2pEnd, p2p_parts_s
-from forerun.simulator.replicas.slices import reduces_apart, replica_stride
+from forerun.simulator.replicas.slices import reduces_in_two_levels, replica_stride
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.clusters.topology import build_graph
 from forerun.spaces.errors import RequestError
@@ -174,7 +174,7 @@ def _p2p_over(context: Context, strategy: Strategy, number: int) -> Flow:
         assumed_bytes_per_s=port if mesh else min(port, level.bytes_per_s),
         lone_bytes_per_s=port,
         wire_s=float(whole_s[0] - still_s[0]),
-        latency_s=float(still_s[0] + gathered_s[0]) + context.framework.pipeline_hop_s,
+        latency_s=float(still_s[0] + gathered_s[0]) + context.framework.p2p_fixed_s,
         load={},
     )
 
@@ -190,13 +190,13 @@ def _ring(
 ) -> Flow:
     unit = context.cluster.spec.unit if context.cluster.spec else 1
     # Where slices are shared near by, what takes to the network are rings over the copies of each slice.
-    apart = strategy.sharing if reduces_apart(context, strategy) else 1
+    sharing = strategy.sharing if reduces_in_two_levels(context, strategy) else 1
     channels, connections = 1, []
-    for rank, first in itertools.product(range(strategy.tp), range(apart)):
-        members = [layout.devices(replica, stage)[rank] for replica in range(first, layout.replicas, apart)]
+    for rank, first in itertools.product(range(strategy.tp), range(sharing)):
+        members = [layout.devices(replica, stage)[rank] for replica in range(first, layout.replicas, sharing)]
         channels, edges = _ring_edges(members, unit)
         connections += edges
-    ranks, stride = layout.replicas // apart, replica_stride(strategy) * apart
+    ranks, stride = layout.replicas // sharing, replica_stride(strategy) * sharing
     assumed, lone = (_ring_rate(context.cluster, ranks, stride, lone=lone) for lone in (False, True))
     still_s = min(still_s, whole_s)
     return Flow(

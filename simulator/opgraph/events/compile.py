@@ -141,7 +141,7 @@ class _Device:
 
     def _source(self, what: str, microbatch: int, tensor: str, producer: CutOperator) -> Key:
         """Return what a reader of a tensor waits for: the tensor here, or its arrival from another pipeline rank."""
-        if self.plan.home[producer.name] == self.device:
+        if self.plan.rank_of[producer.name] == self.device:
             return (what, microbatch, tensor, self.device)
         return ("sent", microbatch, tensor, self.device)
 
@@ -149,13 +149,13 @@ class _Device:
         """Send an output to every other pipeline rank that reads it."""
         tensor = operator.output.name
         readers = self.plan.graph.consumers.get(tensor, ())
-        for device in dict.fromkeys(self.plan.home[reader.name] for reader in readers):
+        for device in dict.fromkeys(self.plan.rank_of[reader.name] for reader in readers):
             if device == self.device:
                 continue
             seconds = sum(
                 self.plan.seconds(need)
                 for reader in readers
-                if self.plan.home[reader.name] == device
+                if self.plan.rank_of[reader.name] == device
                 for need in self.plan.crossing(TransferPhase.FORWARD, reader)
                 if need.tensor == tensor
             )
@@ -233,7 +233,7 @@ class _Device:
             for need in self.plan.local(TransferPhase.BACKWARD, operator):
                 if need.tensor == name:
                     ready = self._exchange(need, (), tag, (ready,))
-            target = self.plan.home[producer.name]
+            target = self.plan.rank_of[producer.name]
             if target != self.device:
                 crossing = self.plan.crossing(TransferPhase.BACKWARD, operator)
                 seconds = sum(self.plan.seconds(need) for need in crossing if need.tensor == name)

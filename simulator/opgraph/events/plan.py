@@ -17,7 +17,7 @@ from forerun.simulator.opgraph.events.parts import (
     part_costs,
 )
 from forerun.simulator.opgraph.input import own_input_s, stored_input_s
-from forerun.simulator.opgraph.messages import meeting_s, straggle_s
+from forerun.simulator.opgraph.messages import rendezvous_s, straggler_wait_s
 from forerun.simulator.opgraph.transfers import sent_gradient, weight_transfer_s
 from forerun.simulator.schedules import PipelineShape, Programs, limited, programs_of
 from forerun.spaces.errors import RequestError
@@ -35,7 +35,7 @@ MOST_DEVICES = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class GraphPlan:
-    """``operators`` of every virtual stage in order; ``home``: the pipeline rank of every operator; ``shares``: its
+    """``operators`` of every virtual stage in order; ``rank_of``: the pipeline rank of every operator; ``shares``: its
     cuts and devices; ``costs`` of its parts on one microbatch; ``recomputed``: operators that are computed again, with
     the node that says so (neighbours of one node are one run). ``elsewhere``: operators that are dealt to other devices
     of their stage than the fullest one, which stands for all. ``needs``: all communication of a microbatch, and of the
@@ -45,7 +45,7 @@ class GraphPlan:
     tree: ResolvedTree
     graph: OperatorGraph
     operators: tuple[tuple[CutOperator, ...], ...]
-    home: Mapping[str, int]
+    rank_of: Mapping[str, int]
     shares: Mapping[str, Share]
     costs: Mapping[str, PartCost]
     recomputed: Mapping[str, KeyPath]
@@ -74,7 +74,7 @@ class GraphPlan:
         found: dict[tuple[TransferPhase, str], tuple[list[Need], list[Need]]] = {}
         groups = [set(group) for group in self.tree.groups]
         for need in self.needs:
-            own = groups[self.home[need.operator]]
+            own = groups[self.rank_of[need.operator]]
             members = {device for t in need.transfers for group in t.groups for device in group}
             found.setdefault((need.phase, need.operator), ([], []))[0 if members <= own else 1].append(need)
         return {key: (tuple(local), tuple(crossing)) for key, (local, crossing) in found.items()}
@@ -110,8 +110,8 @@ class GraphPlan:
         they exchange, if they do; ``busy_s``: of the passes."""
         profile, group = self.context.profile, self.tree.groups[device]
         nodes = len({number // self.context.cluster.devices_per_node for number in group})
-        waiting = straggle_s(profile, busy_s, self.tree.device_count)
-        return float(waiting + (meeting_s(profile, nodes) if exchanged else 0.0))
+        waiting = straggler_wait_s(profile, busy_s, self.tree.device_count)
+        return float(waiting + (rendezvous_s(profile, nodes) if exchanged else 0.0))
 
     def loading_s(self) -> float:
         """Seconds to bring the samples of a step to the devices that read them first: no step is shorter."""
@@ -148,7 +148,7 @@ class GraphPlan:
         """
         total = 0.0
         for operator in self.graph.operators:
-            if self.home[operator.name] != device:
+            if self.rank_of[operator.name] != device:
                 continue
             share = self.shares[operator.name]
             if operator.name in self.elsewhere or (operator.kind == Kind.EMBEDDING.value and from_stage < 3):
@@ -179,7 +179,7 @@ class GraphPlan:
         return math.fsum(
             max(self.sent_gradient(table, transfer).elements)
             for table in tables
-            if self.home[table.name] == device
+            if self.rank_of[table.name] == device
             for need in self.local(TransferPhase.GRADIENT, table)
             for transfer in need.transfers
         )
@@ -192,7 +192,7 @@ class GraphPlan:
         """Seconds to gather the weights that were updated in slices: one transfer for all of a group."""
         sizes: dict[tuple[str, tuple[tuple[int, ...], ...]], float] = {}
         for need in self.needs:
-            if need.phase == TransferPhase.UPDATE and self.home[need.operator] == device:
+            if need.phase == TransferPhase.UPDATE and self.rank_of[need.operator] == device:
                 for transfer in need.transfers:
                     key = (transfer.kind, transfer.groups)
                     sizes[key] = sizes.get(key, 0.0) + max(transfer.elements)
@@ -222,12 +222,12 @@ def graph_plan(context: GraphContext, root: Node, global_batch: int) -> GraphPla
     graph = operator_graph(context.model, global_batch // tree.microbatches)
     cuts = legal_cuts(graph, tree)
     by_name = {operator.name: operator for operator in graph.operators}
-    home, shares, stages, recomputed = dict[str, int](), dict[str, Share](), [], dict[str, KeyPath]()
+    rank_of, shares, stages, recomputed = dict[str, int](), dict[str, Share](), [], dict[str, KeyPath]()
     elsewhere: set[str] = set()
     for number, stage in enumerate(tree.stages):
         stages.append(tuple(by_name[leaf.layer] for leaf in stage.leaves))
         for leaf in stage.leaves:
-            home[leaf.layer] = tree.rank_of_stage[number]
+            rank_of[leaf.layer] = tree.rank_of_stage[number]
             if leaf.shard:
                 raise TreeError(
                     (*leaf.place, "memory", "shard"),
@@ -250,7 +250,7 @@ def graph_plan(context: GraphContext, root: Node, global_batch: int) -> GraphPla
         tree=tree,
         graph=graph,
         operators=tuple(stages),
-        home=home,
+        rank_of=rank_of,
         shares=shares,
         costs=costs,
         recomputed=recomputed,
