@@ -237,7 +237,7 @@ def ring_edges(members: list[int], unit: int) -> tuple[int, list[tuple[int, int,
     return channels, [(source, target, count) for (source, target), count in edges.items()]
 
 
-def ring_rate(cluster: Cluster, ranks: int, stride: int, *, lone: bool) -> float:
+def ring_rate(cluster: Cluster, ranks: int, stride: float, *, lone: bool) -> float:
     """Return the line rate of one ring: that of the slowest level that it uses, all of its channels together."""
     rows = tuple(constants_of(level, cluster.device.architecture) for level in cluster.levels)
     members = np.asarray(float(ranks)), np.asarray(float(stride))

@@ -18,9 +18,10 @@ def simulate_plan(plan: GraphPlan, *, contention: bool = False) -> EventResult:
         RequestError: the schedule has no order for the shape, tasks wait for each other in a circle, or contention is
             asked for on a cluster without one graph of links.
     """
-    step, shared, sent = compile_graph(plan), None, {}
-    if contention and plan.tree.device_count > 1:
-        shared, sent = share_links(plan.context.cluster, plan.tree.device_count, step.graph, plan.wired(step.moves))
+    step = compile_graph(plan)
+    if not contention or plan.tree.device_count == 1:
+        return result_of_run(_shape(plan), step.graph, execute(step.graph))
+    shared, sent = share_links(plan.context.cluster, plan.tree.device_count, step.graph, plan.wired(step.moves))
     result = result_of_run(_shape(plan), step.graph, execute(step.graph))
     return replace(result, contention=shared, sent_bytes=sent)
 
