@@ -27,7 +27,7 @@ class LinkConstants:
     share a host bridge). ``mesh``: pairwise links, a device reaches one port per partner. ``alone_share``: share of all
     links of a sub-group (a node) that one communicator reaches, however many of them it has (0: no such bound); several
     at once reach ``efficiency`` together. ``staged``: measured where devices copy through host memory.
-    ``between_sockets``: ``efficiency`` of rings whose one link crosses from socket to socket (empty: no other).
+    ``between_sockets``: ``efficiency`` of groups on both sockets of a host, by collective (empty: no other).
     """
 
     key: str
