@@ -76,6 +76,22 @@ def test_a_missing_list_of_sizes_is_named() -> None:
         convert_config(config | {"model_type": "swin", "depths": [2, 2]}, "x")
 
 
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        ("swin", {"depths": [2, 2, 6]}),
+        ("resnet", {"hidden_sizes": [256, 512, 0, 2048]}),
+        ("pp_lcnet", {"block_configs": [[[3, 16]]]}),
+        ("textnet", {"conv_layer_kernel_sizes": [["3"]]}),
+        ("mobilenet_v1", {"num_channels": 0}),
+        ("resnet", {"depths": [65536, 65536, 1, 1]}),
+    ],
+)
+def test_stages_that_do_not_fit_are_refused(kind: str, wrong: dict[str, Any]) -> None:
+    with pytest.raises(RequestError):
+        convert_config(CONFIGS[kind] | wrong, "x")
+
+
 def test_a_pair_of_encoders_that_classifies_images_is_its_image_encoder() -> None:
     config = CONFIGS["clip"]
     pair, image = (

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.models.huggingface.fields import Fields
+from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
 from forerun.spaces.models.huggingface.towers import square
 from forerun.spaces.models.layer_runs import joined
 from forerun.spaces.models.mixers import Attention, Convolution, Convolutions
@@ -12,6 +13,9 @@ from forerun.spaces.models.model import FeedForward, Layer, Model
 
 IMAGE = 224
 """Side of an image where the configuration does not say it: that of ImageNet training (arXiv 1409.4842, section 6)."""
+
+LARGEST = 65_536
+"""Most channels, positions of a kernel, or layers of a stage that are read."""
 
 
 class Pyramid:
@@ -129,6 +133,8 @@ class Pyramid:
             tokens=self.positions,
             extra=extra,
         )
+        if len(self.layers) == MOST_LAYERS:
+            raise RequestError(f"an image classifier may have {MOST_LAYERS} layers, but this has more")
         self.layers.append(one)
 
 
@@ -146,8 +152,11 @@ class PyramidClassifier:
         """The model that the configuration describes, called ``name``."""
         sides = square(fields, "image_size", IMAGE)
         pyramid = Pyramid(fields.size("num_channels", 3), sides)
-        self.build(fields, pyramid)
-        pyramid.end()
+        try:
+            self.build(fields, pyramid)
+            pyramid.end()
+        except (IndexError, TypeError, ValueError) as error:
+            raise RequestError(f"{fields.source}: its lists of stages do not fit together ({error})") from error
         for unused in (*self.known, "num_encoder_blocks", "num_stages", "num_hidden_layers", "hidden_size"):
             fields.raw(unused)
         width, classes = pyramid.channels, labels(fields)
@@ -169,9 +178,13 @@ def labels(fields: Fields) -> int:
     return len(names) if isinstance(names, dict) else number if isinstance(number, int) else 2
 
 
-def sizes(fields: Fields, name: str, kind: type = int) -> list[int]:
-    """The list ``name`` of numbers, which must be there."""
+def sizes(fields: Fields, name: str, kind: type = int) -> list[Any]:
+    """The list ``name`` of values of type ``kind``, which must be there; numbers are in 1..65536.
+
+    Raises:
+        RequestError: it is missing or holds something else.
+    """
     found = fields.listed(name, kind)
-    if not found:
-        raise fields.refusal(name, "a list of sizes is needed")
+    if not found or (kind is int and not all(1 <= one <= LARGEST for one in found)):
+        raise fields.refusal(name, f"a list of sizes in 1..{LARGEST} is needed" if kind is int else "a list is needed")
     return list(found)
