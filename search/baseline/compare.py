@@ -240,9 +240,9 @@ def _text(row: Row, best: Row, measured: MeasuredStep | None) -> str:
         text = against(best, row, name=CALLED)
     if measured is None or measured.ratio is None or measured.best_step_time_s is None:
         return text
-    apart = measured.ratio - 1
+    error = measured.ratio - 1
     return (
-        f"{text} Its measured step is {format_seconds(measured.step_time_s)}, {abs(apart):.1%} "
-        f"{'longer' if apart > 0 else 'shorter'} than predicted; with the same error, the step of the best is "
+        f"{text} Its measured step is {format_seconds(measured.step_time_s)}, {abs(error):.1%} "
+        f"{'longer' if error > 0 else 'shorter'} than predicted; with the same error, the step of the best is "
         f"{format_seconds(measured.best_step_time_s)}."
     )

@@ -102,10 +102,10 @@ def phases(row: Row[Split]) -> dict[str, float]:
     """Return the four phases of a step: input, forward and backward with their communication, gradient exchange with
     the wait for the slowest replica, weight update."""
     parts = row.breakdown_s
-    between = sum(parts[name] for name in ("halo", "collective", "tail", "hop", "bubble"))
+    between = sum(parts[name] for name in ("halo", "collective", "tail", "p2p", "bubble"))
     return {
         "input": parts["input"],
         "forward and backward": parts["forward"] + parts["backward"] + between,
-        "gradient exchange": parts["gradient"] + parts["straggle"],
+        "gradient exchange": parts["gradient"] + parts["straggler wait"],
         "weight update": parts["update"],
     }

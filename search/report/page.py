@@ -4,7 +4,6 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
-from importlib import resources
 from string import Template
 
 from forerun.search.board.leaderboard import Leaderboard
@@ -24,6 +23,7 @@ from forerun.search.report.scatter import View, pareto_front, scatter, views_dat
 from forerun.search.report.stages import stages_section
 from forerun.search.report.table import filter_form, leaderboard_table
 from forerun.search.report.timeline import timeline_section
+from forerun.spaces.documents.package_data import package_text
 from forerun.spaces.errors import RequestError
 
 MOST_ROWS = 2000
@@ -112,7 +112,7 @@ def _drawn(rows: Sequence[Row], text: str) -> str:
 
 
 def _asset(name: str) -> str:
-    return resources.files("forerun.search.report").joinpath("assets", name).read_text(encoding="utf-8")
+    return package_text("forerun.search.report", "assets", name)
 
 
 def _policy(script: str) -> str:

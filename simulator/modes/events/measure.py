@@ -87,7 +87,7 @@ def _synchronous(
         max(time_s for time_s, kept in zip(row, counted, strict=True) if kept)
         for row, counted in zip(made.compute_s[skip:], made.counted[skip:], strict=True)
     )
-    straggle_s = slowest_s / steps - profile.compute_s
+    straggler_wait_s = slowest_s / steps - profile.compute_s
     counted = sum(sum(row) for row in made.counted[skip:]) / steps
     return ModePrediction(
         model="events",
@@ -96,8 +96,8 @@ def _synchronous(
         samples_per_s=counted * profile.batch / step_s,
         parts_s={
             "compute": profile.compute_s,
-            "straggle": straggle_s,
-            "exchange and update": step_s - profile.compute_s - straggle_s,
+            "straggler wait": straggler_wait_s,
+            "exchange and update": step_s - profile.compute_s - straggler_wait_s,
         },
         bound_samples_per_s=bound,
     )
