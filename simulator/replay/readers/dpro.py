@@ -170,7 +170,7 @@ class _Rank:
             kept.append(place)
         return sorted(kept, key=lambda place: (self.rows[place][1], self.rows[place][2]))
 
-    def _apart(self, order: list[int]) -> None:
+    def _own_lanes(self, order: list[int]) -> None:
         """Move what overlaps on a thread (a SEND and a RECV) to lanes of their own: a lane does one thing at a time."""
         names = list(self.lanes)
         reached: dict[int, list[tuple[int, float]]] = {}
@@ -187,7 +187,7 @@ class _Rank:
     def trace(self) -> tuple[RankTrace, int]:
         """Return the trace and its origin in microseconds."""
         settled = self._settled()
-        self._apart(settled)
+        self._own_lanes(settled)
         origin = int(min(self.rows[place][1] for place in settled))
         order = sorted(settled, key=lambda place: self.rows[place][:3])
         columns = [np.array([self.rows[place][part] for place in order]) for part in range(7)]
