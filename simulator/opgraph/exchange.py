@@ -144,7 +144,7 @@ def _border_bytes(context: GraphContext, c: Candidates, rows: np.ndarray) -> Flo
     for axis in range(AXES):
         others = [other for other in range(AXES) if other != axis]
         sizes.append(channels * layers.halo_UA[:, axis] * own_RUA[:, :, others].prod(axis=2))
-    return np.stack(sizes, axis=1) * (c.local_N[rows] * context.width)[:, None, None]
+    return np.asarray(np.stack(sizes, axis=1) * (c.local_N[rows] * context.width)[:, None, None], dtype=np.float64)
 
 
 def _tail_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarray) -> Floats:

@@ -4,7 +4,7 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.answers import SEARCH_OF_GRAPH
 from forerun.search.cli.arguments import add_json, add_training, add_workers, check_kind, request_of, workers_of
@@ -264,7 +264,9 @@ def _present_run(args: argparse.Namespace) -> "tuple[Present | None, tuple[str, 
     return present, tuple(taken)
 
 
-def _beside(args: argparse.Namespace, setting: "Setting", present: "Present", taken: tuple[str, ...]) -> "Leaderboard":
+def _beside(
+    args: argparse.Namespace, setting: "Setting[Any]", present: "Present", taken: tuple[str, ...]
+) -> "Leaderboard":
     """Search, and put the user's run beside the best row at the same level of fidelity."""
     from forerun.search.baseline import context_of, stand_beside, stand_split_beside
     from forerun.search.request.kinds import OPERATOR_GRAPHS, kind_of
