@@ -74,7 +74,7 @@ def gradients(context: GraphContext, c: Candidates, held: Held, backward_NL: Flo
     profile = context.profile
     spatial = c.is_mode(Mode.SPATIAL)
     ranks = c.replicas_N * np.where(spatial, c.parts_N, 1.0)
-    apart = np.where(spatial, 1.0, c.parts_N)
+    spacing = np.where(spatial, 1.0, c.parts_N)
     stride = np.where(spatial, 1.0, replica_strides(context.cluster.levels, c))
     sizes = exchanged_bytes(context, c)
     whole, shown = exchange_s(context, sizes, backward_NL, ranks, stride)
@@ -85,7 +85,7 @@ def gradients(context: GraphContext, c: Candidates, held: Held, backward_NL: Flo
         whole, shown = whole + local, shown + local
     # The groups of a hybrid take turns at the ports that their devices share.
     groups = np.where(c.is_mode(Mode.DATA), 1.0, np.minimum(c.parts_N, context.cluster.devices_per_node))
-    rendezvous = np.where(ranks > 1, rendezvous_s(profile, context.nodes(ranks * apart), groups), 0.0)
+    rendezvous = np.where(ranks > 1, rendezvous_s(profile, context.nodes(ranks * spacing), groups), 0.0)
     return Gradients(
         whole_s=np.where(ranks > 1, whole, 0.0) + rendezvous,
         exposed_s=np.where(ranks > 1, shown, 0.0) + rendezvous,
