@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.spaces.documents.package_data import package_text
 from forerun.spaces.strategies import Context
 
 Floats = NDArray[np.float64]
@@ -68,7 +68,7 @@ class Residuals:
 @cache
 def residuals(quantity: str) -> Residuals:
     """Return what is left over of "step" or "memory"."""
-    text = resources.files("forerun.search.certainty").joinpath("data", "residuals.json").read_text(encoding="utf-8")
+    text = package_text("forerun.search.certainty", "data", "residuals.json")
     return joined(json.loads(text)["cells"], quantity)
 
 

@@ -23,7 +23,7 @@ SEARCH_OF_GRAPH = (
 )
 COMPARED_SPLITS = (*OPERATOR_GRAPH, "strategy")
 STRATEGY_OF_GRAPH = (*OPERATOR_GRAPH, "paradl", "strategy", "fidelity", "write_tree", "force")
-EVENTS_OF_GRAPH = (*STRATEGY_OF_GRAPH, "tree", "trace", "timeline")
+SIMULATE_OF_GRAPH = (*STRATEGY_OF_GRAPH, "tree", "trace", "timeline", "contention", "chakra")
 LIMITS_OF_GRAPH = (*OPERATOR_GRAPH, "set", "report", "force")
 
 SEARCH_ON_GROUPS = (

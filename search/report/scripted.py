@@ -3,9 +3,9 @@
 import base64
 import hashlib
 import json
-from importlib import resources
 
 from forerun.search.figures.markup import Safe, tag
+from forerun.spaces.documents.package_data import package_text
 
 Part = tuple[str, str, Safe]
 """A section of a page: its name, the text of the link to it, itself."""
@@ -27,7 +27,7 @@ def json_text(value: object) -> str:
 
 def asset(name: str) -> str:
     """Return a file that is part of a page."""
-    return resources.files("forerun.search.report").joinpath("assets", name).read_text(encoding="utf-8")
+    return package_text("forerun.search.report", "assets", name)
 
 
 def part(name: str, link: str, title: str, content: Safe | None, hint: str = "") -> Part | None:

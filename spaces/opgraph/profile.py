@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from forerun.spaces.clusters.device import Device
+from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.errors import RequestError, unknown
 
 DEFAULT_PROFILE = "pytorch-ddp"
@@ -110,8 +108,7 @@ def load_graph_profile(name: str) -> GraphProfile:
 
 @lru_cache(maxsize=1)
 def _data() -> Mapping[str, Mapping[str, Any]]:
-    text = (files("forerun.spaces.opgraph") / "data" / "profiles.yaml").read_text(encoding="utf-8")
-    loaded: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    loaded: dict[str, dict[str, Any]] = package_yaml("forerun.spaces.opgraph", "data", "profiles.yaml")
     return loaded
 
 
