@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     check_folder(args.out, force=args.force)
     told = []
     for one in found:
-        written = _write(args.out / one.folder, one.result, apart=args.format == EVERY)
+        written = _write(args.out / one.folder, one.result, folders=args.format == EVERY)
         facts = {"rank": args.rank, "launch": describe(one.launch), "files": written, "refused": one.result.refused}
         told.append(facts if one.search is None else {"search": one.search, **facts})
         if not args.json:
@@ -113,13 +113,13 @@ def _every(args: argparse.Namespace) -> tuple[list[Exported], list[str]]:
     return found, refused
 
 
-def _write(out: Path, result: "Export", *, apart: bool) -> dict[str, list[str]]:
-    """Write the files of a launch, each format in a folder of its own where they are ``apart``; return their paths."""
+def _write(out: Path, result: "Export", *, folders: bool) -> dict[str, list[str]]:
+    """Write the files of a launch, with ``folders`` each format in one of its own; return their paths."""
     from forerun.spaces.files import write_text
 
     written: dict[str, list[str]] = {}
     for name, files in result.files.items():
-        folder = out / name if apart else out
+        folder = out / name if folders else out
         folder.mkdir(exist_ok=True, parents=True)
         for file, text in files.items():
             write_text(folder / file, text)
