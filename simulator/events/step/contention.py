@@ -212,5 +212,15 @@ class SharedLinks:
             size_bytes = share * flow.wire_s * flow.assumed_bytes_per_s
             self._graph.carry(task, size_bytes, route, latency_s=share * flow.latency_s)
 
+    def occupy(self, task: int, key: Key, *, wire_s: float, latency_s: float) -> None:
+        """Let a task be traffic of a flow that takes some seconds at the assumed rate."""
+        flow, route = self._contention.flows[key], self._routes.get(key)
+        size_bytes = wire_s * flow.assumed_bytes_per_s
+        self._count(key, size_bytes)
+        if route is None:
+            self._graph.duration_s[task] = latency_s + size_bytes / self._contention.most_bytes_per_s[key]
+        else:
+            self._graph.carry(task, size_bytes, route, latency_s=latency_s)
+
     def _count(self, key: Key, size_bytes: float) -> None:
         self.sent_bytes[key] = self.sent_bytes.get(key, 0.0) + size_bytes

@@ -61,12 +61,8 @@ def step_traffic(context: Context, strategy: Strategy, reduce_s: Sequence[float]
     Raises:
         RequestError: the cluster has no graph, or a device cannot be reached.
     """
-    spec = context.cluster.spec
-    if spec is None:
-        raise RequestError(f"{context.cluster.name} has levels but no graph of links; contention needs one")
     links = TaskGraph(())
-    nodes = -(-strategy.devices // spec.devices_per_node)
-    crossed = _Crossed(context.cluster, Routes(build_graph(spec, nodes), links), links)
+    crossed = CrossedLinks(context.cluster, strategy.devices, links)
     layout = DeviceNumbers(strategy)
     known = {number: _p2p_over(context, strategy, number) for number in range(len(context.cluster.levels))}
     p2p = {
@@ -113,12 +109,20 @@ class DeviceNumbers:
         return range(place * self._tp, (place + 1) * self._tp)
 
 
-class _Crossed:
-    """Counts connections on links."""
+class CrossedLinks:
+    """Counts connections on the links of the nodes that hold some ``devices``, which are added to ``links``.
 
-    def __init__(self, cluster: Cluster, routes: Routes, links: TaskGraph) -> None:
-        assert cluster.spec is not None
-        self._spec, self._levels, self._routes, self._links = cluster.spec, cluster.levels, routes, links
+    Raises:
+        RequestError: the cluster has no graph.
+    """
+
+    def __init__(self, cluster: Cluster, devices: int, links: TaskGraph) -> None:
+        spec = cluster.spec
+        if spec is None:
+            raise RequestError(f"{cluster.name} has levels but no graph of links; contention needs one")
+        nodes = -(-devices // spec.devices_per_node)
+        self._spec, self._levels, self._links = spec, cluster.levels, links
+        self._routes = Routes(build_graph(spec, nodes), links)
         self._ports: dict[tuple[int, int], int] = {}
 
     def level(self, source: int, target: int) -> int:
@@ -151,7 +155,9 @@ class _Crossed:
         return self._ports[key]
 
 
-def _p2p(layout: DeviceNumbers, crossed: _Crossed, known: dict[int, Flow], replica: int, here: int, there: int) -> Flow:
+def _p2p(
+    layout: DeviceNumbers, crossed: CrossedLinks, known: dict[int, Flow], replica: int, here: int, there: int
+) -> Flow:
     """Return what the tensor ranks of a stage send; ``known``: a transfer over each level, without its links."""
     pairs = list(zip(layout.devices(replica, here), layout.devices(replica, there), strict=True))
     number = max(crossed.level(*pair) for pair in pairs)
@@ -183,7 +189,7 @@ def _ring(
     context: Context,
     strategy: Strategy,
     layout: DeviceNumbers,
-    crossed: _Crossed,
+    crossed: CrossedLinks,
     stage: int,
     whole_s: float,
     still_s: float,
@@ -194,10 +200,10 @@ def _ring(
     channels, connections = 1, []
     for rank, first in itertools.product(range(strategy.tp), range(sharing)):
         members = [layout.devices(replica, stage)[rank] for replica in range(first, layout.replicas, sharing)]
-        channels, edges = _ring_edges(members, unit)
+        channels, edges = ring_edges(members, unit)
         connections += edges
     ranks, stride = layout.replicas // sharing, replica_stride(strategy) * sharing
-    assumed, lone = (_ring_rate(context.cluster, ranks, stride, lone=lone) for lone in (False, True))
+    assumed, lone = (ring_rate(context.cluster, ranks, stride, lone=lone) for lone in (False, True))
     still_s = min(still_s, whole_s)
     return Flow(
         assumed_bytes_per_s=assumed / channels,
@@ -208,7 +214,7 @@ def _ring(
     )
 
 
-def _ring_edges(members: list[int], unit: int) -> tuple[int, list[tuple[int, int, float]]]:
+def ring_edges(members: list[int], unit: int) -> tuple[int, list[tuple[int, int, float]]]:
     """Return the channels of the rings over some devices and (source, target, channels) of their edges.
 
     Channel j enters every node (``unit`` devices) and leaves it by the NIC of its j-th member, so that it stays on one
@@ -231,7 +237,7 @@ def _ring_edges(members: list[int], unit: int) -> tuple[int, list[tuple[int, int
     return channels, [(source, target, count) for (source, target), count in edges.items()]
 
 
-def _ring_rate(cluster: Cluster, ranks: int, stride: int, *, lone: bool) -> float:
+def ring_rate(cluster: Cluster, ranks: int, stride: float, *, lone: bool) -> float:
     """Return the line rate of one ring: that of the slowest level that it uses, all of its channels together."""
     rows = tuple(constants_of(level, cluster.device.architecture) for level in cluster.levels)
     members = np.asarray(float(ranks)), np.asarray(float(stride))

@@ -1,10 +1,11 @@
 """Everything that a step of an operator graph is compiled from: who runs where, what it costs, what must be sent."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from typing import NamedTuple
 
 from forerun.simulator.layouts import Need, Share, Transfer, TransferPhase, needs_of
 from forerun.simulator.opgraph import GraphContext
@@ -12,7 +13,7 @@ from forerun.simulator.opgraph.context import GRADIENT_BYTES
 from forerun.simulator.opgraph.dealing import dealt
 from forerun.simulator.opgraph.events.parts import (
     PartCost,
-    activation_seconds,
+    activation_s,
     at_host_speed,
     part_costs,
 )
@@ -31,6 +32,14 @@ from forerun.spaces.trees.values import KeyPath, Node, TreeError
 
 MOST_DEVICES = 4096
 """Layouts name every device of every tensor; twice as many take twice as long."""
+
+
+class Move(NamedTuple):
+    """A transfer with the bytes of each of its elements, and its seconds while nothing else is under way."""
+
+    transfer: Transfer
+    element_bytes: float
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,17 +96,38 @@ class GraphPlan:
         """What it needs from or gives to those of another."""
         return self._by_operator.get((phase, operator.name), ((), ()))[1]
 
-    def seconds(self, need: Need) -> float:
-        """Seconds of the transfers of an activation."""
-        return activation_seconds(self.context, need.transfers, need.element_bytes)
+    def moves(self, needs: Iterable[Need]) -> tuple[Move, ...]:
+        """Return the transfers of activations, one after the other."""
+        return tuple(move for need in needs for move in self._activations(need))
 
-    def weight_seconds(self, need: Need) -> float:
-        """Seconds to gather weights, which are kept in fp32 and computed with in the training precision."""
-        return sum(weight_transfer_s(self.context, transfer, self.context.width) for transfer in need.transfers)
+    def _activations(self, need: Need) -> tuple[Move, ...]:
+        if id(need) not in self._known:
+            width = self.context.width if need.element_bytes is None else need.element_bytes
+            self._known[id(need)] = tuple(
+                Move(transfer, width, activation_s(self.context, transfer, width)) for transfer in need.transfers
+            )
+        return self._known[id(need)]
 
-    def bucket_seconds(self, transfer: Transfer) -> float:
-        """Seconds of one bucket of gradients."""
-        return weight_transfer_s(self.context, transfer, self.gradient_bytes)
+    @cached_property
+    def _known(self) -> dict[int, tuple[Move, ...]]:
+        return {}
+
+    def weight_moves(self, need: Need) -> tuple[Move, ...]:
+        """Return the gathers of weights, which are kept in fp32 and computed with in the training precision."""
+        return tuple(self._weights(transfer, self.context.width) for transfer in need.transfers)
+
+    def bucket_move(self, transfer: Transfer) -> Move:
+        """Return one bucket of gradients."""
+        return self._weights(transfer, self.gradient_bytes)
+
+    def _weights(self, transfer: Transfer, element_bytes: float) -> Move:
+        return Move(transfer, element_bytes, weight_transfer_s(self.context, transfer, element_bytes))
+
+    def wired(self, moves: Mapping[int, Move]) -> dict[int, Move]:
+        """Return those of some transfers (by task) that cross the cluster's links: halos that are copied through the
+        host's memory do not."""
+        staged = self.context.profile.staged_bytes_per_s is not None
+        return {task: move for task, move in moves.items() if not (staged and move.transfer.kind == "halo")}
 
     def sent_gradient(self, operator: CutOperator, transfer: Transfer) -> Transfer:
         """Return what is sent of a gradient: of a table that is copied the rows that were looked up."""
@@ -188,18 +218,18 @@ class GraphPlan:
         """Seconds of the update of the parameters that one device keeps the states of."""
         return float(self.context.update_s(self.held_elements(device, 1)))
 
-    def update_s(self, device: int) -> float:
-        """Seconds to gather the weights that were updated in slices: one transfer for all of a group."""
+    def update_moves(self, device: int) -> tuple[Move, ...]:
+        """Return the gathers of weights that were updated in slices: one transfer for all of a group."""
         sizes: dict[tuple[str, tuple[tuple[int, ...], ...]], float] = {}
         for need in self.needs:
             if need.phase == TransferPhase.UPDATE and self.rank_of[need.operator] == device:
                 for transfer in need.transfers:
                     key = (transfer.kind, transfer.groups)
                     sizes[key] = sizes.get(key, 0.0) + max(transfer.elements)
-        joined = (
-            Transfer(kind=kind, groups=groups, elements=(size,) * len(groups)) for (kind, groups), size in sizes.items()
+        return tuple(
+            self._weights(Transfer(kind=kind, groups=groups, elements=(size,) * len(groups)), self.context.width)
+            for (kind, groups), size in sizes.items()
         )
-        return sum(weight_transfer_s(self.context, transfer, self.context.width) for transfer in joined)
 
 
 def graph_plan(context: GraphContext, root: Node, global_batch: int) -> GraphPlan:
