@@ -55,6 +55,14 @@ def test_plain_text_fits_without_a_terminal(
         assert max(map(len, out.splitlines())) <= columns
 
 
+def test_a_terminal_is_shown_so_many_rows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("forerun.search.cli.board.MOST_ROWS", 2)
+    out, _ = run([*EXAMPLES["search"], "--top", "5", "--all-variants"], capsys)
+
+    assert "and 3 more rows: --json and --out have all of them" in out
+    assert not [line for line in out.splitlines() if line.strip().startswith("3 ")]
+
+
 @pytest.mark.parametrize("verb", EXAMPLES)
 def test_json_is_one_document(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     out, err = run([*EXAMPLES[verb], "--json"], capsys)
