@@ -125,7 +125,7 @@ def _judged(group: Linear, chosen: NDArray[np.intp], priors: Sequence[Prior]) ->
     rest = np.setdiff1d(np.arange(len(group.error)), chosen)
     error, means, spreads = group.error[rest], means[:, rest], np.sqrt(variances[:, rest])
     middle = shares @ means
-    parts = Components(shares=shares, apart=means - middle, spread=spreads)
+    parts = Components(shares=shares, offset=means - middle, spread=spreads)
     low, high = (parts.quantile(0.5 + side * LEVEL / 2) for side in (-1, 1))
     density = np.log(shares @ (student.pdf((error - means) / spreads, FREEDOM) / spreads))
     before, after = (float(np.median(np.abs(np.expm1(one - error)))) for one in (np.zeros(len(rest)), middle))

@@ -78,12 +78,12 @@ def context_of(model: str, cluster: str, gpus: int, batch: int) -> Context:
 
 
 def contended_step(
-    cluster: str, gpus: int, batch: int, text: str, *, apart: bool = False
+    cluster: str, gpus: int, batch: int, text: str, *, every_replica: bool = False
 ) -> tuple[StepCosts, Contention]:
-    """Return a step whose traffic shares the links of a cluster; with ``apart`` every replica is told apart."""
+    """Return a step whose traffic shares the links of a cluster; with ``every_replica`` of each."""
     context, strategy = context_of("gpt3-13b", cluster, gpus, batch), parse_strategy(text)
     costs = step_costs(assign(context, strategy))
-    return costs, step_contention(assign(context, strategy), costs, apart=apart)
+    return costs, step_contention(assign(context, strategy), costs, every_replica=every_replica)
 
 
 def best_s(run: Callable[[], object], repeat: int) -> float:
@@ -128,8 +128,8 @@ def engine_rows(repeat: int) -> list[str]:
         graph = made()  # one at a time: a collector that walks through others would be counted in
         seconds = best_s(lambda graph=graph: execute(graph), repeat)  # type: ignore[misc]  # bound at once
         lines.append(f"| {name} | {len(graph):,} | {len(graph) / seconds:,.0f} | |")
-    for name, (cluster, gpus, batch, text, apart) in steps.items():
-        costs, shared = contended_step(cluster, gpus, batch, text, apart=apart)
+    for name, (cluster, gpus, batch, text, every_replica) in steps.items():
+        costs, shared = contended_step(cluster, gpus, batch, text, every_replica=every_replica)
         graph = compile_step(costs, replicas=shared.simulated, contention=shared)
         whole_s = best_s(lambda graph=graph: execute(graph), repeat)  # type: ignore[misc]  # bound at once
         live_s = best_s(
@@ -149,7 +149,9 @@ def target_rows(repeat: int) -> list[str]:
         "one pipeline for all, timeline": lambda: simulate(context, strategy),
         "its figures alone (what refines a search)": lambda: event_scores(context, table),
         "with contention, timeline": lambda: simulate(context, strategy, contention=True),
-        "4 pipelines, all devices but tensor ranks": lambda: simulate(context, strategy, Disturbance(apart=True)),
+        "4 pipelines, all devices but tensor ranks": lambda: simulate(
+            context, strategy, Disturbance(every_replica=True)
+        ),
         "32 pipelines, 512 devices one by one": lambda: simulate_costs(costs, replicas=32),
     }
     lines = ["| gpt3-175b, tp8 pp16 dp4, 128 microbatches | seconds | MB |", "|---|---|---|"]

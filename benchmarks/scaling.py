@@ -20,8 +20,8 @@ from scaling_predict import Case, Constants, cases, read
 GRID = {
     "jitter": (0.01, 0.02, 0.03, 0.04),
     "blocked_share": (0.0, 0.5, 1.0),
-    "ddp_meeting_s": (0.0, 0.01, 0.02),
-    "horovod_meeting_s": (0.01, 0.02, 0.03, 0.04),
+    "ddp_rendezvous_s": (0.0, 0.01, 0.02),
+    "horovod_rendezvous_s": (0.01, 0.02, 0.03, 0.04),
 }
 """What cross-validation fits again for every part that it leaves out."""
 
@@ -51,8 +51,8 @@ def held_out(found: Sequence[Case], part: Callable[[Case], str]) -> list[list[st
         if not others:
             continue
         constants = fitted(others)
-        meetings = f"{1e3 * constants.ddp_meeting_s:g} and {1e3 * constants.horovod_meeting_s:g} ms"
-        words = f"{constants.jitter:g}, {constants.blocked_share:g}, {meetings}"
+        rendezvous_text = f"{1e3 * constants.ddp_rendezvous_s:g} and {1e3 * constants.horovod_rendezvous_s:g} ms"
+        words = f"{constants.jitter:g}, {constants.blocked_share:g}, {rendezvous_text}"
         lines.append([name, f"{len(inside)}", percent(median_error(inside, constants)), words])
     return lines
 
@@ -111,8 +111,9 @@ def page(found: Sequence[Case], skipped: dict[str, int]) -> str:
         "in brackets, the rows whose device and model the catalogue describes. Errors are medians of absolute values.",
         "",
         f"Constants, those of the profiles: jitter {constants.jitter:g}, blocked share {constants.blocked_share:g},",
-        f"meeting of nodes {1e3 * constants.ddp_meeting_s:g} ms (DDP) and {1e3 * constants.horovod_meeting_s:g} ms "
-        f"(Horovod and the like), jitter of sentences {constants.token_jitter:g};",
+        f"rendezvous of nodes {1e3 * constants.ddp_rendezvous_s:g} ms (DDP) and "
+        f"{1e3 * constants.horovod_rendezvous_s:g} ms (Horovod and the like), "
+        f"jitter of sentences {constants.token_jitter:g};",
         "ChainerMN (ParaDL) as in its profile. Waiting and exchange are those of `forerun search` and `scale`.",
         "",
         "## By table",
@@ -125,7 +126,7 @@ def page(found: Sequence[Case], skipped: dict[str, int]) -> str:
         *table(["model", *head], summary(found, lambda case: case.model, constants)),
         "",
         "## Cross-validation",
-        "Jitter, blocked share and meetings are fitted again to all rows but one part's, which they then predict.",
+        "Jitter, blocked share and rendezvous are fitted again to all rows but one part's, which they then predict.",
         "",
         *table(["table left out", "rows", "median error", "constants"], held_out(found, lambda case: case.file)),
         "",

@@ -18,7 +18,7 @@ from forerun.simulator.modes import GradientProfile, NicNetwork, TrainingMode
 from forerun.simulator.modes.analytic import exposed_all_reduce_s
 from forerun.simulator.modes.events import event_prediction
 from forerun.simulator.modes.network import HOST_BYTES_PER_S, ClusterNetwork
-from forerun.simulator.opgraph.messages import meeting_s, straggle_s
+from forerun.simulator.opgraph.messages import rendezvous_s, straggler_wait_s
 from forerun.spaces.clusters import Cluster
 from forerun.spaces.opgraph.profile import GraphProfile, load_graph_profile
 
@@ -33,7 +33,7 @@ PRECISIONS = {"fp32": "fp32", "tf32": "tf32", "fp16": "fp16", "amp": "fp16", "mi
 @dataclass(frozen=True, kw_only=True)
 class Constants:
     """``jitter``: deviation of a GPU's steps over their mean. ``blocked_share``: share of an empty all-reduce that the
-    backward pass waits for each. ``ddp_meeting_s``, ``horovod_meeting_s``: meeting of several nodes, per step.
+    backward pass waits for each. ``ddp_rendezvous_s``, ``horovod_rendezvous_s``: rendezvous of several nodes, per step.
     ``token_jitter``: jitter where a batch is counted in tokens, so that its sentences differ in length.
 
     All but the last are those of the profiles, where their origin stands; that is fitted here. ChainerMN has its own
@@ -42,16 +42,16 @@ class Constants:
 
     jitter: float = load_graph_profile("pytorch-ddp").jitter
     blocked_share: float = load_graph_profile("pytorch-ddp").blocked_share
-    ddp_meeting_s: float = load_graph_profile("pytorch-ddp").meeting_s
-    horovod_meeting_s: float = load_graph_profile("horovod").meeting_s
+    ddp_rendezvous_s: float = load_graph_profile("pytorch-ddp").rendezvous_s
+    horovod_rendezvous_s: float = load_graph_profile("horovod").rendezvous_s
     token_jitter: float = 0.12
 
     def of(self, rules: GraphProfile) -> GraphProfile:
         """Return the profile of a row's software with these constants."""
         if rules.name == "chainermn":
             return rules
-        meeting_s = self.horovod_meeting_s if rules.name == "horovod" else self.ddp_meeting_s
-        return replace(rules, jitter=self.jitter, blocked_share=self.blocked_share, meeting_s=meeting_s)
+        rendezvous_s = self.horovod_rendezvous_s if rules.name == "horovod" else self.ddp_rendezvous_s
+        return replace(rules, jitter=self.jitter, blocked_share=self.blocked_share, rendezvous_s=rendezvous_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,9 +83,10 @@ class Case:
         rules = constants.of(self.rules)
         if self.tokens:
             rules = replace(rules, jitter=constants.token_jitter)
-        lost_s = float(straggle_s(rules, step_s * self.compute_share, self.gpus)) + self.shown_s(rules.blocked_share)
+        lost_s = self.shown_s(rules.blocked_share)
+        lost_s += float(straggler_wait_s(rules, step_s * self.compute_share, self.gpus))
         if not self.server:
-            lost_s += float(meeting_s(rules, self.nodes))
+            lost_s += float(rendezvous_s(rules, self.nodes))
         return step_s / (step_s + lost_s)
 
     def error(self, constants: Constants) -> float:
@@ -129,9 +130,9 @@ class Remembered:
         """As the cluster's, with the share that is asked for."""
         return self.blocked_share * self.all_reduce_s(1.0, workers)
 
-    def meeting_s(self, workers: int) -> float:
+    def rendezvous_s(self, workers: int) -> float:
         """As the cluster's."""
-        return self.real.meeting_s(workers)
+        return self.real.rendezvous_s(workers)
 
 
 _NETWORKS: dict[tuple[str, int, str], Remembered] = {}

@@ -57,7 +57,7 @@ def _moved(row: Row[Any], place: int) -> Row[Any]:
 
 def _verdict(before: tuple[Row[Any], ...], played: tuple[Row[Any], ...], best: Row[Any]) -> str:
     """Return in words how far the two levels agree."""
-    apart = max(abs(old.step_time_s / new.step_time_s - 1) for old, new in zip(before, played, strict=True))
+    change = max(abs(old.step_time_s / new.step_time_s - 1) for old, new in zip(before, played, strict=True))
     lost = best.throughput_per_gpu / played[0].throughput_per_gpu - 1
-    text = f"the best {len(before)} were simulated event by event: step times differ by {apart:.1%} at most"
+    text = f"the best {len(before)} were simulated event by event: step times differ by {change:.1%} at most"
     return text if lost <= 0 else f"{text}; the first row by closed forms takes {lost:.1%} more GPU time"

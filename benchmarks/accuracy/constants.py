@@ -164,7 +164,7 @@ NANOTRON = (
     Constant(name="host_layer_s", where=_NANOTRON, seen=_SWEEP),
     Constant(name="pipeline_rank_s", where=_NANOTRON, seen=_SWEEP),
     Constant(name="tensor_step_s", where=_NANOTRON, seen=_SWEEP),
-    Constant(name="pipeline_hop_s", where=_NANOTRON, seen=_SWEEP),
+    Constant(name="p2p_fixed_s", where=_NANOTRON, seen=_SWEEP),
     Constant(name="host_step_s", where=_NANOTRON, seen=_SWEEP),
     Constant(name="step_bytes", where=_NANOTRON, seen=_SWEEP),
     Constant(name="overlap_gradients", where=_NANOTRON, seen=_SWEEP, share=True),

@@ -43,7 +43,7 @@ STARTS = {
     # Concatenation of one piece of a gathered tensor: a kernel launch and its Python.
     "piece_host_s": 50e-6,
     # Packing of 100 MB of gradients, there and back, at a tenth of the memory's rate.
-    "meeting_s": 5e-3,
+    "rendezvous_s": 5e-3,
     # A ring's step through MPI and sockets, a few times the 30 us of the cable and switches, for 8 rings.
     "node_step_s": 0.5e-3,
     # A first guess for all-reduces over two ports of which one ring uses one.

@@ -142,16 +142,17 @@ _ROWS = (
     LinkConstants(
         key="pcie4",
         source="A100 PCIe: SimuMax fits of nccl-tests (0.70, 0.69 of 30 GB/s with 2, 4; with 8, over 24 GB/s between "
-        "sockets: 0.42, 0.45, 0.37 of 30); latencies as pcie5",
+        "sockets: 0.42, 0.45, 0.37 of 30, all-to-all 0.28); latencies as pcie5",
         architectures=("Ampere",),
         efficiency=_efficiency(0.65, 0.60, 0.50),
-        between_sockets={"all_reduce": 0.522, "all_gather": 0.562, "reduce_scatter": 0.461},
+        between_sockets={"all_reduce": 0.522, "all_gather": 0.562, "reduce_scatter": 0.461, "all_to_all": 0.787},
         **_PCIE,
     ),
     LinkConstants(
         key="pcie4-staged",
-        source="L40S without peer-to-peer, 2 and 4 ranks: aiconfigurator nccl-tests",
+        source="L40S without peer-to-peer: aiconfigurator nccl-tests; between sockets its 8 ranks from 16 MiB on",
         architectures=("Ada",),
+        between_sockets={"all_reduce": 0.06, "all_gather": 0.049, "reduce_scatter": 0.068, "all_to_all": 0.15},
         efficiency=_efficiency(0.83, 0.80, 0.70),
         crowding=0.9,
         own_share=0.1,
@@ -190,7 +191,7 @@ _ROWS = (
     ),
     LinkConstants(
         key="efa",
-        source="H100 x 8 with 32 x 100 Gbit/s: 1,765 probes of jobs (nanotron ultra-scale sweep); hops as efa-400",
+        source="H100 x 8 with 32 x 100 Gbit/s: 1,765 probes of jobs (nanotron ultra-scale sweep); steps as efa-400",
         architectures=("Hopper",),
         efficiency=_efficiency(0.75, 0.60, 0.60),
         **_EFA,

@@ -7,7 +7,7 @@ constants of a neighbouring device. Takes about a minute on one core.
 
 import argparse
 import datetime
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pandas as pd
 
 from benchmarks.fit import compute_attention, compute_data, compute_gemm, compute_stream
 from benchmarks.fit.compute_write import write_yaml
+from forerun.simulator.costs.attention import SUSTAINED_EXPONENT
 from forerun.simulator.costs.efficiency import TILE_CLASSES, AttentionEfficiency, GemmEfficiency, StreamEfficiency
 from forerun.spaces.clusters.devices import load_device
 
@@ -172,6 +173,21 @@ def attention_entries(
     return forward, compute_attention.derived_backward(forward, theirs, ratio, relative=device in BACKWARD_RATIO)
 
 
+def attention_levels(
+    folder: Path, fits: dict[tuple[str, str], compute_attention.AttentionFit], device: str, lender: str
+) -> tuple[AttentionEfficiency, AttentionEfficiency]:
+    """Return a lender's constants at the level that training kernels reach on ``device`` itself. What its clock loses
+    under load is in those measurements, so that it is taken out of the share."""
+    rows = compute_data.attention_training(folder).assign(causal=True)
+    rows = rows[rows.device == device]
+    slowed = SUSTAINED_CLOCK[device][0]["half"] ** SUSTAINED_EXPONENT
+    found = []
+    for surface, backward in zip(attention_entries(fits, lender), (False, True), strict=True):
+        level = compute_attention.level(surface, device, rows[rows.backward == backward], backward=backward)
+        found.append(replace(surface, peak_share=surface.peak_share * level / slowed))
+    return found[0], found[1]
+
+
 def main() -> None:
     """Fit, print the tables and write the constants."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -192,13 +208,15 @@ def main() -> None:
     print("\noperator table: median error, bytes per element that the rows imply")
     for line in compute_stream.table_errors({name: kept.constants for name, kept in stream.items()}, frame):
         print("  {:32} {:9} {:14} {:6.1%} {:7.1f}".format(*line))
-    write_yaml(arguments.out, _document(gemm, shares, attention, stream))
+    leveled = attention_levels(arguments.folder, attention, "a100-pcie-80", "a100-sxm4-80")
+    write_yaml(arguments.out, _document(gemm, shares, attention, leveled, stream))
 
 
 def _document(
     gemm: dict[tuple[str, str], compute_gemm.GemmFit],
     shares: dict[str, dict[str, float]],
     attention: dict[tuple[str, str], compute_attention.AttentionFit],
+    leveled: tuple[AttentionEfficiency, AttentionEfficiency],
     stream: dict[str, compute_stream.StreamFit],
 ) -> dict[str, Any]:
     devices = {}
@@ -206,7 +224,7 @@ def _document(
         lender = "a100-sxm4-80" if device == "a100-pcie-80" else device
         known = load_device(device)
         surfaces = {name: fit for (owner, name), fit in gemm.items() if owner == lender}
-        forward, backward = attention_entries(attention, lender)
+        forward, backward = attention_entries(attention, lender) if device == lender else leveled
         rows = sum(fit.rows for fit in surfaces.values()) + attention[lender, "forward"].rows
         clock, why = SUSTAINED_CLOCK[device]
         devices[device] = {

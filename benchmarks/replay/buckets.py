@@ -37,7 +37,7 @@ def train(rate_mbit: float, size_mib: float, out: Path) -> None:
         for rank in range(2):
             command = [sys.executable, "-W", "ignore", str(HERE / "train.py"), "dp-transformer", "--ranks", "2"]
             command += ["--bucket-mb", str(size_mib), "--out", str(out), "--rank", str(rank), "--steps", "6"]
-            command += ["--meeting", f"tcp://{hosts.address(0)}:29511"]
+            command += ["--rendezvous", f"tcp://{hosts.address(0)}:29511"]
             environment = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
             processes.append(hosts.start(rank, command, environment=environment, stdout=subprocess.DEVNULL))
         if any(process.wait(timeout=300) for process in processes):

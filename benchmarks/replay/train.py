@@ -140,10 +140,10 @@ def pipeline_parallel(rank: int, ranks: int) -> Any:
     return step
 
 
-def work(rank: int, kind: str, ranks: int, steps: int, bucket_mb: float, meeting: str, out: str) -> None:
+def work(rank: int, kind: str, ranks: int, steps: int, bucket_mb: float, rendezvous: str, out: str) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks)
+    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=ranks)
     if kind == "tp-transformer":
         step = tensor_parallel(ranks)
     elif kind == "pp-transformer":
@@ -172,16 +172,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--bucket-mb", type=float, default=2.0)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--rank", type=int, help="be this rank only, and meet the others at --meeting")
-    parser.add_argument("--meeting", help="as tcp://10.77.0.1:29500")
+    parser.add_argument("--rank", type=int, help="be this rank only, and meet the others at --rendezvous")
+    parser.add_argument("--rendezvous", help="as tcp://10.77.0.1:29500")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     if args.rank is not None:
-        work(args.rank, args.kind, args.ranks, args.steps, args.bucket_mb, args.meeting, str(args.out))
+        work(args.rank, args.kind, args.ranks, args.steps, args.bucket_mb, args.rendezvous, str(args.out))
         return
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with tempfile.TemporaryDirectory() as folder:
-        options = (args.kind, args.ranks, args.steps, args.bucket_mb, f"file://{folder}/meeting", str(args.out))
+        options = (args.kind, args.ranks, args.steps, args.bucket_mb, f"file://{folder}/rendezvous", str(args.out))
         mp.spawn(work, options, nprocs=args.ranks)
 
 

@@ -12,6 +12,7 @@ from forerun.search.request.model_kind import AnyStrategy
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.simulator import score as simulator_score
+from forerun.simulator.costs.power import SITE, mean_power_w, power_limit_w
 from forerun.simulator.memory.risk import RISKY, oom_risk
 from forerun.simulator.opgraph.bottleneck import SplitFacts
 from forerun.simulator.score_table import ScoreTable
@@ -29,6 +30,7 @@ else:
 GIB = 2.0**30
 SECONDS_PER_HOUR = 3600.0
 SECONDS_PER_DAY = 86400.0
+JOULES_PER_MWH = 3.6e9
 SHORT_UNITS: Mapping[str, str] = {"token": "tok", "image": "img", "sample": "smp"}
 TIGHT_MARK = "tight memory"
 MAY_NOT_FIT_MARK = "may not fit"
@@ -59,6 +61,7 @@ class Row(Generic[S]):
     predicted that full that ran out of memory; where memory was calibrated, the probability that the runs of that
     machine leave.
     Costs are None without a price, ``train_days`` and ``train_cost_usd`` also without a number of training tokens.
+    ``watts_per_gpu``: electric power on average over the step, None where the device's limit is not known.
     ``step_time_low_s`` and ``step_time_high_s`` bound a measured step with probability ``interval_level``, from
     published runs that are alike, or from those that a calibration was fitted to; ``same_as_rank`` is the
     best rank whose step cannot be told apart from this one's; None without a calibration (``same_as_rank`` also where
@@ -98,6 +101,7 @@ class Row(Generic[S]):
     variants: tuple[Variant, ...] = ()
     unit: str = "token"
     facts: SplitFacts | None = None
+    watts_per_gpu: float | None = None
 
     @property
     def short_unit(self) -> str:
@@ -119,6 +123,25 @@ class Row(Generic[S]):
     def train_gpu_hours(self) -> float | None:
         """GPU-hours of the whole training; None where its length is not known."""
         return None if self.train_days is None else 24 * self.train_days * self.gpus
+
+    @property
+    def joules_per_unit(self) -> float | None:
+        """Electric energy that the devices take for a token or sample; None where their power is not known."""
+        return None if self.watts_per_gpu is None else self.watts_per_gpu / self.throughput_per_gpu
+
+    @property
+    def train_mwh(self) -> float | None:
+        """Electric energy that the devices take for the whole training; None where length or power are not known."""
+        if self.train_days is None or self.watts_per_gpu is None:
+            return None
+        return self.train_days * SECONDS_PER_DAY * self.gpus * self.watts_per_gpu / JOULES_PER_MWH
+
+    @property
+    def energy_text(self) -> str:
+        """The energy of the whole training, as a line ends with it; empty where it is not known."""
+        if self.train_mwh is None:
+            return ""
+        return f", {self.train_mwh:,.1f} MWh of the GPUs ({SITE * self.train_mwh:,.1f} with hosts, network and cooling)"
 
     @property
     def range_text(self) -> str:
@@ -161,6 +184,7 @@ class Row(Generic[S]):
         if self.goodput is None:
             del data["goodput"]
         data |= {"marks": list(self.marks), "train_gpu_hours": self.train_gpu_hours}
+        data |= {f"joules_per_{unit}": self.joules_per_unit, "train_mwh": self.train_mwh}
         data["variants"] = [variant.to_json() for variant in self.variants]
         return data if self.facts is None else data | self.facts.to_json() | {"unit": self.unit}
 
@@ -247,6 +271,8 @@ def _row(
         risk, risky = float(scores.oom_risk[row]), MAY_NOT_FIT_MARK
     memory_marks = ("does not fit",) if not fits else (risky,) if risk > RISKY else ()
     mfu = work.flops / (step_s * gpus * device.peak(work.precision))
+    breakdown_s = {part: float(scores.time_s[part][row]) for part in _shown(scores.time_s, TIME_PARTS)}
+    limit_w = power_limit_w(context.cluster)
     return Row(
         rank=None,
         strategy=strategies[0],
@@ -262,7 +288,7 @@ def _row(
         oom_risk=risk,
         allocated_memory_gib=float(scores.allocated_bytes[row]) / GIB,
         peak_stage=int(scores.peak_stage[row]),
-        breakdown_s={part: float(scores.time_s[part][row]) for part in _shown(scores.time_s, TIME_PARTS)},
+        breakdown_s=breakdown_s,
         memory_gib={
             part: float(scores.memory_bytes[part][row]) / GIB for part in _shown(scores.memory_bytes, MEMORY_PARTS)
         },
@@ -273,6 +299,7 @@ def _row(
         marks=tuple(dict.fromkeys(mark for one in strategies for mark in _marks(context, one, memory_marks, mfu))),
         unit=work.unit,
         facts=facts,
+        watts_per_gpu=None if limit_w is None else mean_power_w(limit_w, breakdown_s),
     )
 
 

@@ -20,10 +20,12 @@ SEARCH_OF_GRAPH = (
     "workers",
     "worker_count",
     "address",
+    "baseline",
+    "measured",
 )
 COMPARED_SPLITS = (*OPERATOR_GRAPH, "strategy")
 STRATEGY_OF_GRAPH = (*OPERATOR_GRAPH, "paradl", "strategy", "fidelity", "write_tree", "force")
-EVENTS_OF_GRAPH = (*STRATEGY_OF_GRAPH, "tree", "trace", "timeline")
+SIMULATE_OF_GRAPH = (*STRATEGY_OF_GRAPH, "tree", "trace", "timeline", "contention", "chakra")
 LIMITS_OF_GRAPH = (*OPERATOR_GRAPH, "set", "report", "force")
 
 SEARCH_ON_GROUPS = (

@@ -13,6 +13,7 @@ from forerun.search.board.rows import MAY_NOT_FIT_MARK, TIGHT_MARK, Row, closed_
 from forerun.search.certainty import LEVEL
 from forerun.search.cli.bars import Brush
 from forerun.search.cli.console import brush_of, open_console, say
+from forerun.search.cli.strategy_text import StrategyText
 from forerun.search.cli.trees import tree_lines
 from forerun.search.flat.bound import SLOWER
 from forerun.search.request.objectives import objective_named
@@ -110,7 +111,8 @@ def training_lines(board: Leaderboard) -> list[Text]:
         low, high = (row.train_days * bound / row.step_time_s for bound in (row.step_time_low_s, row.step_time_high_s))
         days += f" ({row.interval_level:.0%}: {low:,.1f} to {high:,.1f})"
     usd = "" if row.train_cost_usd is None else f", {row.train_cost_usd:,.0f} USD"
-    return [Text(f"Training on {format_count(tokens)} tokens: {days}, {row.train_gpu_hours:,.0f} GPU-hours{usd}.")]
+    hours = f"{row.train_gpu_hours:,.0f} GPU-hours{usd}{row.energy_text}"
+    return [Text(f"Training on {format_count(tokens)} tokens: {days}, {hours}.")]
 
 
 def measure_lines(found: "NextRuns") -> list[Text]:
@@ -166,7 +168,7 @@ def board_table(
     bar_width = min(MOST_BAR, console.width - 1 - sum(WIDTHS[name] for name in shown if name != "time"))
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("strategy", overflow="fold", min_width=24)
+    table.add_column("strategy", min_width=24)
     if several:
         table.add_column("GPUs", justify="right", no_wrap=True)
     limits = {f"{row.memory_limit_gib:.0f}" for row in rows}
@@ -188,7 +190,7 @@ def board_table(
             table.add_section()
         sign = "=" if row.same_as_rank is not None else "~" if NEAR_MARK in row.marks else ""
         name = "you" if row is own else f"{row.rank or ''}{sign}"
-        cells = [Text(name), _strategy(row)]
+        cells: list[RenderableType] = [Text(name), _strategy(row)]
         cells += [Text(str(row.gpus))] if several else []
         *speed, peak = figures(row)
         values = dict(zip(("rate", "MFU", "step"), speed, strict=True))
@@ -247,7 +249,7 @@ def figures(row: Row[Any]) -> list[str]:
     ]
 
 
-def _strategy(row: Row[Any]) -> Text:
+def _strategy(row: Row[Any]) -> StrategyText:
     """Return a strategy with its marks below it."""
     text = Text(row.name)
     if row.variants:
@@ -256,7 +258,7 @@ def _strategy(row: Row[Any]) -> Text:
     marks = [mark for mark in row.marks if mark not in elsewhere]
     if marks:
         text.append(f"\n! {', '.join(marks)}", style="yellow")
-    return text
+    return StrategyText(text)
 
 
 def counts(board: Leaderboard) -> list[Text]:

@@ -43,9 +43,12 @@ def headline(row: Row[Any]) -> list[Text]:
     ]
     if row.cost_usd_per_hour is not None:
         lines.append(f"{row.cost_usd_per_hour:,.2f} USD/h, {row.usd_per_million:.3g} USD per million {row.unit}s")
+    if row.watts_per_gpu is not None:
+        lines.append(f"{row.watts_per_gpu:,.0f} W per GPU, {row.joules_per_unit:.3g} J per {row.unit}")
     if row.train_days is not None:
         cost = "" if row.train_cost_usd is None else f", {row.train_cost_usd:,.0f} USD"
-        lines.append(f"whole training: {row.train_days:,.1f} days, {row.train_gpu_hours:,.0f} GPU-hours{cost}")
+        hours = f"{row.train_gpu_hours:,.0f} GPU-hours{cost}{row.energy_text}"
+        lines.append(f"whole training: {row.train_days:,.1f} days, {hours}")
     marks = [Text(f"! {mark}", style="yellow") for mark in row.marks]
     return [Text(row.name, style="bold"), *map(Text, lines), *marks]
 

@@ -45,7 +45,7 @@ def disturbance_of(args: argparse.Namespace) -> "Disturbance | None":
     if args.fidelity == "analytic" or (args.fidelity is None and args.tree is None):
         raise RequestError("--jitter, --slow and --every-replica need --fidelity events: closed forms know one replica")
     return Disturbance(
-        seed=args.seed or 0, jitter=args.jitter or 0.0, slow=dict(args.slow), apart=bool(args.every_replica)
+        seed=args.seed or 0, jitter=args.jitter or 0.0, slow=dict(args.slow), every_replica=bool(args.every_replica)
     )
 
 

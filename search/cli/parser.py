@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.errors import RequestError, nearest, unknown
 from forerun.spaces.escaping import quoted
 
 if TYPE_CHECKING:
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 LARGEST, MOST_WORKERS = 1e18, 4096
 """Of a number that a flag takes, and worker processes or tasks at once."""
 COMMANDS = ("  forerun ", "  torchrun ")
+ELSEWHERE = {
+    **dict.fromkeys(("--gbs", "--batch", "--batch-size", "--global-batch-size", "--bs"), "--global-batch"),
+    **dict.fromkeys(("--seqlen", "--seq", "--sequence-length", "--max-seq-len", "--context-length"), "--seq-len"),
+    **dict.fromkeys(("--nodes", "--nnodes", "--num-nodes", "--world-size", "--n-gpus", "--devices"), "--gpus"),
+    **dict.fromkeys(("--hardware", "--system", "--machine", "--device", "--gpu-type"), "--cluster"),
+    **dict.fromkeys(("--dtype", "--fp8", "--bf16", "--fp16"), "--precision"),
+}
+"""What other tools call a flag of forerun."""
 
 
 class HelpText(argparse.HelpFormatter):
@@ -79,6 +87,19 @@ class Parser(argparse.ArgumentParser):
         """
         raise RequestError(f"{message}; see `{self.prog} --help`")
 
+    def _unknown(self, flag: str) -> RequestError:
+        """Return the error for a flag that the verb does not have: its name may be that of an argument without one."""
+        for action in self._actions:
+            if not action.option_strings and action.dest == flag.removeprefix("--"):
+                name = action.metavar or action.dest
+                return RequestError(f"{flag} is not a flag: write {self.prog} {name}, without {flag}")
+        own = ELSEWHERE.get(flag)
+        if own in self._option_string_actions:
+            return RequestError(f"unknown flag {flag!r}; did you mean {own}?")
+        if nearest(flag, self._option_string_actions):
+            return unknown("flag", flag, self._option_string_actions)
+        return RequestError(f"unknown flag {flag!r}; see `{self.prog} --help`")
+
     def parse_args(  # type: ignore[override]  # argparse overloads it by namespace, which is not used here
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> Any:
@@ -97,7 +118,7 @@ class Parser(argparse.ArgumentParser):
                 break
             flag = word.split("=", 1)[0]
             if flag.startswith("--") and flag not in self._option_string_actions:
-                raise unknown("flag", flag, self._option_string_actions)
+                raise self._unknown(flag)
         found = super().parse_args(args, namespace)
         if self.rest is not None:
             setattr(found, self.rest, tuple(rest))

@@ -63,8 +63,10 @@ def _headline(analysis: Analysis) -> list[Text]:
         )
     if clocks.broken:
         lines.append(Text(f"{clocks.broken} {_BROKEN_NOTE}", style="yellow"))
-    if clocks.apart:
-        lines.append(Text(f"{clocks.apart} hosts share no message with the first; their clocks stay", style="yellow"))
+    if clocks.unlinked:
+        lines.append(
+            Text(f"{clocks.unlinked} hosts exchange no message with the first: clocks uncorrected", style="yellow")
+        )
     return lines
 
 

@@ -40,10 +40,10 @@ def _headline(scaling: Scaling) -> list[Text]:
     ]
 
 
-def _apart(point: CurvePoint) -> float:
+def _disagreement(point: CurvePoint) -> float:
     """By how much the answer that is not shown differs."""
-    apart = point.disagreement or 0.0
-    return 1 / (1 + apart) - 1 if point.exact else apart
+    gap = point.disagreement or 0.0
+    return 1 / (1 + gap) - 1 if point.exact else gap
 
 
 def _table(scaling: Scaling, *, ascii_only: bool) -> Table:
@@ -72,7 +72,7 @@ def _table(scaling: Scaling, *, ascii_only: bool) -> Table:
         if stale:
             cells.append(f"{found.staleness:.1f}")
         if both:
-            cells.append(_signed(_apart(point)))
+            cells.append(_signed(_disagreement(point)))
         cells.append(("#" if ascii_only else "█") * round((BAR - 6 * stale) * found.samples_per_s / most))
         table.add_row(*cells)
     return table
@@ -103,7 +103,7 @@ def _verdict(scaling: Scaling) -> list[Text]:
         )
     lines.append(_twice(scaling))
     if last.disagreement is not None:
-        gap = max(map(_apart, curve.points), key=abs)
+        gap = max(map(_disagreement, curve.points), key=abs)
         both = ("the closed form", "the event level") if last.exact else ("the event level", "the analytic model")
         lines.append(Text(f"samples/s are of {both[0]}; {both[1]} differs by up to {_signed(gap)}", style="dim"))
     return lines

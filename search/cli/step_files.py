@@ -46,7 +46,6 @@ def write_step_files(args: argparse.Namespace, setting: "Setting", result: "Even
     Raises:
         RequestError: a file cannot be written, or its name does not say what it is to be.
     """
-    from forerun.simulator.events import write_chakra
     from forerun.spaces.errors import RequestError
 
     write_timelines(args, result)
@@ -54,11 +53,13 @@ def write_step_files(args: argparse.Namespace, setting: "Setting", result: "Even
         if args.strategy is None:
             raise RequestError("--chakra goes with a flat --strategy; a tree has no execution traces yet")
         from forerun.search.board.folder import check_folder
+        from forerun.search.request.kinds import kind_of
         from forerun.search.request.setting import legal_strategy
 
         strategy = legal_strategy(setting, args.strategy)
         check_folder(args.chakra, force=args.force)
-        write_chakra(setting.context, strategy, result, args.chakra)
+        kind = kind_of(setting.context)
+        kind.write_chakra(setting.context, strategy, result, args.chakra, contention=args.contention)
 
 
 def write_timelines(args: argparse.Namespace, result: "EventResult") -> None:

@@ -1,10 +1,10 @@
 """Pages without a script: their own policy (Content-Security-Policy) lets the browser run and load nothing."""
 
 from collections.abc import Sequence
-from importlib import resources
 from importlib.metadata import version
 
 from forerun.search.figures.markup import Safe, joined, tag
+from forerun.spaces.documents.package_data import package_text
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
@@ -30,7 +30,7 @@ def still_page(*, title: str, subtitle: str, content: Sequence[Safe]) -> str:
 
 def page_style() -> Safe:
     """Return the style sheet of all pages."""
-    return Safe(resources.files("forerun.search.figures").joinpath("assets", "page.css").read_text(encoding="utf-8"))
+    return Safe(package_text("forerun.search.figures", "assets", "page.css"))
 
 
 def section(name: str, title: str, *content: Safe) -> Safe:

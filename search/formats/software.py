@@ -7,18 +7,15 @@ strategy (a token dispatcher without expert parallelism) is neither written nor 
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any
-
-import yaml
 
 from forerun.search.formats.contract import Launch
 from forerun.search.formats.limits import is_mixture
+from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile, Switch, all_switches, load_framework
 from forerun.spaces.strategies import Strategy
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _ENVIRONMENT = re.compile(r"\bPYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF=['\"]?([\w:.,\[\]-]+)")
 
 
@@ -120,8 +117,7 @@ def exports(flags: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 @cache
 def _entries() -> Mapping[str, Any]:
-    text = files("forerun.spaces.frameworks").joinpath("data", "switches", "unmodelled.yaml").read_text("utf-8")
-    entries: Mapping[str, Any] = yaml.load(text, Loader=_LOADER)
+    entries: Mapping[str, Any] = package_yaml("forerun.spaces.frameworks", "data", "switches", "unmodelled.yaml")
     return entries
 
 

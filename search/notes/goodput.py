@@ -6,6 +6,7 @@ from typing import Any
 
 from forerun.search.board.rows import Row
 from forerun.search.request.setting import Setting
+from forerun.simulator.costs.power import WAITING, power_limit_w
 from forerun.spaces.units import format_seconds
 
 
@@ -28,12 +29,13 @@ def goodput_note(row: Row[Any]) -> tuple[str, ...]:
     )
     days = f"; {found['train_days']:,.1f} days instead of {row.train_days:,.1f}" if row.train_days is not None else ""
     usd = f", {found['train_cost_usd']:,.0f} USD" if "train_cost_usd" in found else ""
+    energy = f", {found['train_mwh']:,.1f} MWh of the GPUs" if "train_mwh" in found else ""
     between = found.get("between_failures_s")
     failures = "no failure" if between is None else f"one failure per {format_seconds(between)}"
     return (
         f"goodput on {row.gpus:,} GPUs: {found['effective_time']:.1%} of the time ({lost}); {failures}, "
         f"one checkpoint of {found['checkpoint_write_s']:.1f} s per "
-        f"{format_seconds(found['checkpoint_interval_s'])}{days}{usd}",
+        f"{format_seconds(found['checkpoint_interval_s'])}{days}{usd}{energy}",
     )
 
 
@@ -52,4 +54,8 @@ def _goodput(setting: Setting[Any], row: Row[Any]) -> dict[str, float]:
         data["train_days"] = row.train_days * found.slowdown
     if row.train_cost_usd is not None:
         data["train_cost_usd"] = row.train_cost_usd * found.slowdown
+    if row.train_mwh is not None and row.watts_per_gpu is not None:
+        waiting_w = WAITING * (power_limit_w(setting.context.cluster) or 0.0)
+        steps = found.effective + found.shares["lost_work"]
+        data["train_mwh"] = row.train_mwh * found.slowdown * (steps + (1 - steps) * waiting_w / row.watts_per_gpu)
     return data

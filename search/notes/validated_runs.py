@@ -6,13 +6,13 @@
 import json
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 from typing import Any
 
 import numpy as np
 
 from forerun.search.board.rows import Row
 from forerun.search.certainty import busy_share, certainty_of
+from forerun.spaces.documents.package_data import package_text
 from forerun.spaces.strategies import Context
 
 LEANING = 0.5
@@ -24,7 +24,7 @@ FAR = 2
 @cache
 def figures() -> Mapping[str, Any]:
     """Return the figures with the date and the commit they are of."""
-    text = resources.files("forerun.search.notes").joinpath("data", "checked.json").read_text(encoding="utf-8")
+    text = package_text("forerun.search.notes", "data", "checked.json")
     document: Mapping[str, Any] = json.loads(text)
     return document
 

@@ -14,6 +14,7 @@ from forerun.simulator.opgraph.events import GraphPlan, graph_plan, simulate_pla
 from forerun.simulator.opgraph.events.scores import result_row
 from forerun.simulator.opgraph.memory import RESERVE_BYTES
 from forerun.simulator.opgraph.split_tree import tree_of_split
+from forerun.simulator.opgraph.table import AnySplit
 from forerun.spaces.documents import Document
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph.split import Split
@@ -22,8 +23,11 @@ from forerun.spaces.trees.document import at_line, read_tree
 from forerun.spaces.trees.names import ranges_text
 
 
-def simulate_graph_tree(setting: Setting[GraphContext], path: Path) -> tuple[Row[Split], EventResult, dict[str, Any]]:
-    """Simulate the tree of a file, and return its row, its step and what the tree says.
+def simulate_graph_tree(
+    setting: Setting[GraphContext], path: Path, *, contention: bool = False
+) -> tuple[Row[Split], EventResult, dict[str, Any]]:
+    """Simulate the tree of a file, and return its row, its step and what the tree says; ``contention`` as for
+    ``simulate_plan``.
 
     Raises:
         RequestError: the file is no tree or the tree is wrong; the message has file, line and path of the node.
@@ -34,7 +38,7 @@ def simulate_graph_tree(setting: Setting[GraphContext], path: Path) -> tuple[Row
     if setting.gpus is not None and count not in setting.gpus:
         counts = " or ".join(map(str, setting.gpus[:8]))
         raise RequestError(f"{path} occupies {count} GPUs, but --gpus asks for {counts}")
-    events = simulate_plan(plan)
+    events = simulate_plan(plan, contention=contention)
     scores = result_row(setting.context, events, {"reserve": RESERVE_BYTES})
     row = tree_row(
         setting.context,
@@ -48,7 +52,7 @@ def simulate_graph_tree(setting: Setting[GraphContext], path: Path) -> tuple[Row
     return dataclasses.replace(row, facts=facts), events, tree_facts(plan, str(path))
 
 
-def split_facts(setting: Setting[GraphContext], split: Split) -> dict[str, Any]:
+def split_facts(setting: Setting[GraphContext], split: AnySplit) -> dict[str, Any]:
     """Return the tree that a split is as plain data."""
     batch = setting.context.batch(split.devices)
     return tree_facts(graph_plan(setting.context, tree_of_split(setting.context, split, batch), batch), str(split))

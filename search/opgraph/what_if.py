@@ -23,22 +23,20 @@ class Doubling:
     words: str
 
 
-def wider(cluster: Cluster, factor: float = 2.0) -> Cluster:
-    """Return ``cluster`` with every link ``factor`` times as fast."""
+def wider(cluster: Cluster) -> Cluster:
+    """Return ``cluster`` with every link twice as fast."""
     levels = tuple(
-        dataclasses.replace(
-            level, bytes_per_s=level.bytes_per_s * factor, port_bytes_per_s=level.port_bytes_per_s * factor
-        )
+        dataclasses.replace(level, bytes_per_s=2 * level.bytes_per_s, port_bytes_per_s=2 * level.port_bytes_per_s)
         for level in cluster.levels
     )
     return dataclasses.replace(cluster, levels=levels)
 
 
-def stronger(cluster: Cluster, factor: float = 2.0) -> Cluster:
-    """Return ``cluster`` with devices ``factor`` times as fast, memory bandwidth included."""
+def stronger(cluster: Cluster) -> Cluster:
+    """Return ``cluster`` with devices twice as fast, memory bandwidth included."""
     device = cluster.device
-    peaks = {name: peak * factor for name, peak in device.peak_flops_per_s.items()}
-    faster = dataclasses.replace(device, peak_flops_per_s=peaks, memory_bytes_per_s=device.memory_bytes_per_s * factor)
+    peaks = {name: 2 * peak for name, peak in device.peak_flops_per_s.items()}
+    faster = dataclasses.replace(device, peak_flops_per_s=peaks, memory_bytes_per_s=2 * device.memory_bytes_per_s)
     return dataclasses.replace(cluster, device=faster)
 
 
@@ -102,10 +100,10 @@ def phases(row: Row[Split]) -> dict[str, float]:
     """Return the four phases of a step: input, forward and backward with their communication, gradient exchange with
     the wait for the slowest replica, weight update."""
     parts = row.breakdown_s
-    between = sum(parts[name] for name in ("halo", "collective", "tail", "hop", "bubble"))
+    between = sum(parts[name] for name in ("halo", "collective", "tail", "p2p", "bubble"))
     return {
         "input": parts["input"],
         "forward and backward": parts["forward"] + parts["backward"] + between,
-        "gradient exchange": parts["gradient"] + parts["straggle"],
+        "gradient exchange": parts["gradient"] + parts["straggler wait"],
         "weight update": parts["update"],
     }

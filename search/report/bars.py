@@ -30,9 +30,9 @@ TIME_SLOTS: Mapping[str, int] = {
     "halo": 3,
     "collective": 2,
     "tail": 2,
-    "hop": 5,
+    "p2p": 5,
     "gradient": 7,
-    "straggle": 4,
+    "straggler wait": 4,
     "update": 8,
     "input": 9,
 }

@@ -106,8 +106,8 @@ def _differences(baseline: Baseline, best: Row) -> Safe:
     return _table(f"Your run less the best, part by part.{scaled}", ("part", "best", "your run", "difference"), lines)
 
 
-def _line(name: str, best: float, own: float, apart: float, unit: str, digits: int) -> Safe:
-    cells = [f"{best:,.{digits}f} {unit}", f"{own:,.{digits}f} {unit}", f"{apart:+,.{digits}f} {unit}"]
+def _line(name: str, best: float, own: float, gap: float, unit: str, digits: int) -> Safe:
+    cells = [f"{best:,.{digits}f} {unit}", f"{own:,.{digits}f} {unit}", f"{gap:+,.{digits}f} {unit}"]
     return tag("tr", tag("th", name, scope="row"), *(tag("td", text, class_="n") for text in cells))
 
 

@@ -11,6 +11,7 @@ from forerun.search.flat.bound import SLOWER
 from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS, Bar, Stack, plain_bar, stacked_bars
 from forerun.search.report.labels import REASONS, command, heading, request_lines
 from forerun.search.request.objectives import objective_named
+from forerun.simulator.costs.power import SITE
 from forerun.spaces.units import format_count, format_seconds, format_whole
 
 BEST = 10
@@ -53,6 +54,9 @@ def verdict(board: Leaderboard, launch: Safe | None = None) -> Safe:
         cost = "" if best.train_cost_usd is None else f", {format_count(best.train_cost_usd)} USD"
         hours = f", {format_count(best.train_gpu_hours or 0.0)} GPU-hours"
         facts.append(("whole training", f"{number(best.train_days)} days{hours}{cost}"))
+    if best.train_mwh is not None:
+        site = f"{number(SITE * best.train_mwh)} with hosts and cooling"
+        facts.append(("energy of the GPUs", f"{number(best.train_mwh)} MWh, {site}"))
     tiles = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
     warning = tag("p", f"Look at before trying: {'; '.join(best.marks)}.", class_="warn") if best.marks else None
     lead = (

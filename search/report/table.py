@@ -56,6 +56,7 @@ def columns_of(rows: Sequence[Row], *, several: bool, bounded: bool = False) -> 
         ("usd", f"USD/M{short}", f"USD per million {unit}s", lambda r: r.usd_per_million, lambda v: f"{v:.4f}"),
         ("days", "days", "days of the whole training", lambda r: r.train_days, number),
         ("total", "USD", "USD for the whole training", lambda r: r.train_cost_usd, format_count),
+        ("energy", "MWh", "MWh that the GPUs take for the whole training", lambda r: r.train_mwh, number),
     )
     for key, title, meaning, value, text in optional:
         if all(value(row) is not None for row in rows):

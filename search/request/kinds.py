@@ -2,6 +2,7 @@
 enumerated and costed. Transformers have strategies (``tp4 pp2 dp8``), operator graphs splits (``data4 filter4``)."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -124,6 +125,13 @@ class Transformers:
 
         return simulate(context, strategy, disturbance, contention=contention, orders=orders)
 
+    def write_chakra(
+        self, context: Context, strategy: Strategy, result: "EventResult", folder: Path, *, contention: bool = False
+    ) -> int:
+        from forerun.simulator.events import write_chakra
+
+        return write_chakra(context, strategy, result, folder)
+
     def result_scores(self, context: Context, table: StrategyTable, result: "EventResult") -> ScoreTable:
         from forerun.simulator.events import result_scores
 
@@ -210,8 +218,6 @@ class OperatorGraphs:
         return facts_of(context, table, scores)
 
     def tree(self, context: GraphContext, strategy: AnySplit) -> Node:
-        if isinstance(strategy, Mixture):
-            raise RequestError(f"a split is written as a tree, and {strategy} is a mixture; leave --write-tree out")
         return tree_of_split(context, strategy, context.batch(strategy.devices))
 
     def simulate(
@@ -225,9 +231,23 @@ class OperatorGraphs:
     ) -> "EventResult":
         from forerun.simulator.opgraph.events.scores import simulate_split
 
-        if disturbance is not None or contention or orders:
-            raise RequestError("--contention, --jitter, --slow and --orders are for transformers; leave them out")
-        return simulate_split(context, strategy)
+        if disturbance is not None or orders:
+            raise RequestError("--jitter, --slow and --orders are for transformers; leave them out")
+        return simulate_split(context, strategy, contention=contention)
+
+    def write_chakra(
+        self,
+        context: GraphContext,
+        strategy: AnySplit,
+        result: "EventResult",
+        folder: Path,
+        *,
+        contention: bool = False,
+    ) -> int:
+        from forerun.simulator.opgraph.events.chakra import write_graph_chakra
+        from forerun.simulator.opgraph.events.scores import plan_of_split
+
+        return write_graph_chakra(plan_of_split(context, strategy), folder, contention=contention)
 
     def result_scores(self, context: GraphContext, table: SplitTable, result: "EventResult") -> ScoreTable:
         from forerun.simulator.opgraph.events.scores import result_scores
@@ -237,9 +257,7 @@ class OperatorGraphs:
     def event_scores(self, context: GraphContext, table: SplitTable, *, contention: bool = False) -> ScoreTable:
         from forerun.simulator.opgraph.events.scores import event_scores
 
-        if contention:
-            raise RequestError("--contention is for transformers; leave it out")
-        return event_scores(context, table)
+        return event_scores(context, table, contention=contention)
 
 
 def modes_of(choices: Choices) -> list[Mode]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -123,6 +124,16 @@ class ModelKind(Protocol):
 
         Raises:
             RequestError: the schedule has no such order, or what is asked for is not simulated for the kind.
+        """
+
+    def write_chakra(
+        self, context: Any, strategy: Any, result: "EventResult", folder: Path, *, contention: bool = False
+    ) -> int:
+        """Write the Chakra execution traces of a step that was simulated (as ``simulate`` with ``contention``) into a
+        folder; return the number of devices.
+
+        Raises:
+            RequestError: there are too many, or a file cannot be written.
         """
 
     def result_scores(self, context: Any, table: Any, result: "EventResult") -> ScoreTable:

@@ -21,6 +21,7 @@ from forerun.search.request.request import (
     Request,
 )
 from forerun.search.request.setting import Setting
+from forerun.simulator.costs.power import COMPUTING, WAITING, power_limit_w
 from forerun.simulator.memory.risk import risking
 from forerun.simulator.opgraph import GraphContext
 from forerun.spaces.budget import Budget, parse_budget
@@ -216,6 +217,8 @@ def _defaults(request: Request, context: Context) -> list[str]:
         filled.append(f"top {DEFAULT_TOP}")
     if request.moe_imbalance is None and context.moe:
         filled.append("moe imbalance 1.0 (tokens spread evenly over experts)")
+    if request.tokens is not None and (limit_w := power_limit_w(context.cluster)) is not None:
+        filled.append(f"GPUs of {limit_w:,.0f} W: {COMPUTING:.0%} of it while computing, {WAITING:.0%} while waiting")
     return [*filled, *_common_defaults(request, context.cluster)]
 
 

@@ -64,9 +64,9 @@ class Faster:
         """As before."""
         return self.network.blocked_s(workers)
 
-    def meeting_s(self, workers: int) -> float:
+    def rendezvous_s(self, workers: int) -> float:
         """As before."""
-        return self.network.meeting_s(workers)
+        return self.network.rendezvous_s(workers)
 
 
 def changes(

@@ -4,16 +4,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
+from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.frameworks import framework_names
 
 PROFILE = "profile:"
 """A framework that is spelled with this is a profile of the catalogue as it stands, without facts of any source."""
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +24,7 @@ class Entry:
 @cache
 def table(name: str, part: str | None = None) -> tuple[Entry, ...]:
     """Return the entries of one data file (``part``: of one of its lists), in order."""
-    text = files("forerun.search.validate").joinpath("data", f"{name}.yaml").read_text(encoding="utf-8")
-    loaded = yaml.load(text, Loader=_LOADER)
+    loaded = package_yaml("forerun.search.validate", "data", f"{name}.yaml")
     entries = loaded if part is None else loaded[part]
     return tuple(
         Entry(re.compile(entry["match"], re.IGNORECASE), {k: v for k, v in entry.items() if k != "match"})

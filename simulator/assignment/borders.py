@@ -187,7 +187,7 @@ def p2p_times(assignment: Assignment) -> tuple[tuple[float, float], ...]:
         key = (here, there, sender, receiver)
         if sender.cp != receiver.cp or len(before) != len(behind):
             ahead, back = moved(context, sender, receiver, before, behind)
-            fixed_s = context.framework.pipeline_hop_s
+            fixed_s = context.framework.p2p_fixed_s
             found.append((seconds_of(context, ahead) + fixed_s, seconds_of(context, back) + fixed_s))
             continue
         if key not in known and here == there:
@@ -213,7 +213,7 @@ def _network_p2p_s(context: Context, settings: Strategy) -> float:
     stride = np.array([float(levels[-2].size if len(levels) > 1 else 1)])
     cp = np.array([float(settings.cp)])
     sent, gathered = p2p_parts_s(context, _end(settings), _end(settings), cp, stride)
-    return float(sent[0] + gathered[0]) + context.framework.pipeline_hop_s
+    return float(sent[0] + gathered[0]) + context.framework.p2p_fixed_s
 
 
 def _end(settings: Strategy) -> P2pEnd:

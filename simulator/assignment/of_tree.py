@@ -43,7 +43,7 @@ def _with_modules(context: Context, strategies: TreeStrategies) -> Context:
     """Return a context whose model has, besides its layers, the modules of each as kinds of their own, where a tree
     configures modules apart. They stand first, for what follows the last layer is made like that."""
     model = context.model
-    if not strategies.apart or any(layer.module for layer in model.layers):
+    if not strategies.per_module or any(layer.module for layer in model.layers):
         return context
     modules = (module_of(kind, module) for kind in layer_kinds(model) for module in MODULES)
     return replace(context, model=replace(model, layers=(*modules, *model.layers)))

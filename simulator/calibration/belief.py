@@ -27,10 +27,10 @@ _LEAST = 1e-12
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Components:
     """What K priors believe of N strategies: ``shares`` [K] of the belief (or [K, N]), how far their middles lie
-    ``apart`` [K, N] from the mixture's (in logarithm), and the ``spread`` [K, N] of a run that would be measured."""
+    ``offset`` [K, N] from the mixture's (in logarithm), and the ``spread`` [K, N] of a run that would be measured."""
 
     shares: Floats
-    apart: Floats
+    offset: Floats
     spread: Floats
 
     def quantile(self, probability: float) -> Floats:
@@ -39,19 +39,19 @@ class Components:
         Found by halving: it lies between the least and the largest quantile of the components.
         """
         spread, shares = np.maximum(self.spread, _LEAST), self.shares.reshape(len(self.shares), -1)
-        own = self.apart + spread * stdtrit(FREEDOM, probability)
+        own = self.offset + spread * stdtrit(FREEDOM, probability)
         low, high = own.min(axis=0), own.max(axis=0)
         for _ in range(_HALVINGS):
             middle = 0.5 * (low + high)
-            below = (shares * stdtr(FREEDOM, (middle - self.apart) / spread)).sum(axis=0) < probability
+            below = (shares * stdtr(FREEDOM, (middle - self.offset) / spread)).sum(axis=0) < probability
             low, high = np.where(below, middle, low), np.where(below, high, middle)
         return np.asarray(0.5 * (low + high))
 
     def without(self, rows: Sequence[int]) -> "Components":
         """Return the components with nothing unknown about some strategies."""
-        apart, spread = self.apart.copy(), self.spread.copy()
-        apart[:, list(rows)] = spread[:, list(rows)] = 0.0
-        return replace(self, apart=apart, spread=spread)
+        offset, spread = self.offset.copy(), self.spread.copy()
+        offset[:, list(rows)] = spread[:, list(rows)] = 0.0
+        return replace(self, offset=offset, spread=spread)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

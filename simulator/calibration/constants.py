@@ -77,11 +77,11 @@ CONSTANTS: tuple[Constant, ...] = (
     ),
     Constant(name="host_step", title="host time per step", part="profile", spread=1.0, fields=("host_step_s",)),
     Constant(
-        name="pipeline_hop",
+        name="p2p_fixed",
         title="fixed time of a pipeline p2p transfer",
         part="profile",
         spread=0.7,
-        fields=("pipeline_hop_s",),
+        fields=("p2p_fixed_s",),
     ),
     Constant(
         name="overlap_gradients",

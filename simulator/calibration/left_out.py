@@ -50,5 +50,5 @@ def left_out(evidence: Evidence, mixture: PriorMixture, used: NDArray[np.bool_],
     shares = shares_of(told)
     middle = (shares * errors).sum(axis=0)
     # What a prior predicts lies above the mixture's middle by what its error lies below the mixture's.
-    parts = Components(shares=shares, apart=middle - errors, spread=spreads)
+    parts = Components(shares=shares, offset=middle - errors, spread=spreads)
     return LeftOut(error=middle, low=parts.quantile((1 - LEVEL) / 2), high=parts.quantile((1 + LEVEL) / 2))

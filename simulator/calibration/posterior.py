@@ -80,21 +80,21 @@ class Posterior:
         log_time = np.log(np.concatenate([one.step_time_s for one in scores])) + row_products(
             residual, self.mixture.explained
         )
-        shares, apart = self.mixture.shares, self._apart(slopes, residual)
-        covariance, spread = np.zeros((len(log_time),) * 2), np.empty(apart.shape)
+        shares, offset = self.mixture.shares, self._offset(slopes, residual)
+        covariance, spread = np.zeros((len(log_time),) * 2), np.empty(offset.shape)
         prior = Covariances(
             along=slopes @ slopes.T,
             residual=residual_covariance(features, features, self.settings),
             noise=self.settings.noise,
         )
         for place, own in enumerate(self._covariances(prior, slopes @ self.evidence.slopes.T, residual)):
-            covariance += shares[place] * (own + np.outer(apart[place], apart[place]))
+            covariance += shares[place] * (own + np.outer(offset[place], offset[place]))
             spread[place] = np.sqrt(np.maximum(np.diag(own), 0.0) + self.noise[place])
         return Belief(
             log_time=log_time,
             covariance=covariance,
             noise=float(shares @ self.noise),
-            components=Components(shares=shares, apart=apart, spread=spread),
+            components=Components(shares=shares, offset=offset, spread=spread),
         )
 
     def _residual(self, features: Features) -> Floats:
@@ -103,7 +103,7 @@ class Posterior:
             return np.zeros((len(features), 0))
         return residual_covariance(features, self.evidence.features, self.settings)
 
-    def _apart(self, slopes: Floats, residual: Floats) -> Floats:
+    def _offset(self, slopes: Floats, residual: Floats) -> Floats:
         """Return how far every prior's prediction [K, M] of strategies lies from the average one, given their slopes
         [M, C] and the covariance [M, N] of their residual with that of the runs."""
         used = np.array([name in self.z for name in NAMES])

@@ -38,7 +38,7 @@ _TRITON_HOPPER_SHARE = 0.56
 
 # Power falls faster than speed when a kernel keeps the matrix units less busy: attention loses the square root of what
 # matrix products lose. SimuMax: 0.95 against 0.86 from A100 SXM to PCIe, 0.83 against 0.71 on B200 in long runs.
-_SUSTAINED_EXPONENT = 0.5
+SUSTAINED_EXPONENT = 0.5
 
 # Batched products with a row of a length that is no multiple of this leave the matrix units (NVIDIA, Matrix
 # Multiplication Background User's Guide: 16 bytes). Published 176B to 195B runs on A100 with heads of 150 and 108
@@ -119,7 +119,7 @@ def attention_time_s(
         "flash1": surface.flash2_share * _FLASH1_SHARE,
         "flash_triton": surface.flash2_share * (_TRITON_HOPPER_SHARE if hopper else _TRITON_SHARE),
     }
-    share = found.sustained_clock["half"] ** _SUSTAINED_EXPONENT * older[kernel]
+    share = found.sustained_clock["half"] ** SUSTAINED_EXPONENT * older[kernel]
     share *= device.compute_share * device.attention_share
     return flash_surface_s(
         surface,

@@ -8,13 +8,11 @@ the largest share of peak that either reached in any matrix product (``Device.ma
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from importlib.resources import files
 from typing import Any
-
-import yaml
 
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.clusters.devices import load_device
+from forerun.spaces.documents.package_data import package_yaml
 
 _OTHER = "other"
 
@@ -178,9 +176,7 @@ def _memory_ratio(device: Device, lender: str) -> float:
 
 @functools.cache
 def _data() -> dict[str, Any]:
-    text = (files("forerun.simulator.costs") / "data" / "compute.yaml").read_text(encoding="utf-8")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    loaded: dict[str, Any] = yaml.load(text, Loader=loader)
+    loaded: dict[str, Any] = package_yaml("forerun.simulator.costs", "data", "compute.yaml")
     return loaded
 
 

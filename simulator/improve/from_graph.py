@@ -7,7 +7,7 @@ from forerun.simulator.improve.step import Op, RankStep
 from forerun.simulator.improve.wires import RuleWire, Wire
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.input import own_input_s, stored_input_s
-from forerun.simulator.opgraph.messages import meeting_s, reduce_s, straggle_s
+from forerun.simulator.opgraph.messages import reduce_s, rendezvous_s, straggler_wait_s
 from forerun.spaces.opgraph import Kind, Operator
 
 POINTWISE = frozenset({Kind.ACTIVATION, Kind.DROPOUT, Kind.ADD, Kind.MULTIPLY})
@@ -54,7 +54,7 @@ def graph_step(context: GraphContext, *, ranks: int, batch: float, wire: Wire | 
         )
     held = float(model.parameters)
     nodes = float(context.nodes(np.array(float(ranks))))
-    waiting_s = meeting_s(profile, nodes) + straggle_s(profile, float((forward + backward).sum()), ranks)
+    waiting_s = rendezvous_s(profile, nodes) + straggler_wait_s(profile, float((forward + backward).sum()), ranks)
     empty_s = float(reduce_s(cluster, np.array(1.0), np.array(float(ranks)), np.array(1.0), profile.gradient_share))
     loading_s = max(own_input_s(context, batch), stored_input_s(context, batch * ranks / nodes))
     return RankStep(

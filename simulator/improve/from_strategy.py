@@ -57,11 +57,11 @@ def strategy_step(context: Context, strategy: Strategy) -> RankStep:
     chunk, count = costs.chunks[0], costs.shape.microbatches
     device_s = sum(op.forward_s + op.backward_s for op in ops)
     pass_s = chunk.forward_s + chunk.backward_s
-    apart = strategy.placement == Placement.TP_CP_EP_PP_DP
+    strided = strategy.placement == Placement.TP_CP_EP_PP_DP
     return RankStep(
         name=f"{context.model.name} {strategy}",
         ops=tuple(_stretched(op, pass_s / device_s if device_s else 1.0) for op in ops),
-        wire=RuleWire(cluster=context.cluster, ranks=replicas, stride=strategy.tp * (strategy.pp if apart else 1)),
+        wire=RuleWire(cluster=context.cluster, ranks=replicas, stride=strategy.tp * (strategy.pp if strided else 1)),
         update_s=costs.stages[0].optimizer_s,
         host_s=costs.host_step_s + count * costs.host_microbatch_s + (count - 1) * pass_s,
         slowdown=costs.overlap_slowdown,

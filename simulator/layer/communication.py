@@ -94,10 +94,10 @@ def tensor_sync(context: Context, shard: Shard, width: float) -> TensorSync:
         one = collective_time_s(cluster, collective, size, shard.tp, 1.0)
         return np.where(used, one + profile.collective_launch_s + passes * away, 0.0)
 
-    apart = (shard.tp > 1) & shard.sp
+    sharded = (shard.tp > 1) & shard.sp
     return TensorSync(
-        gather_s=seconds("all_gather", apart, 1),
-        scatter_s=seconds("reduce_scatter", apart, 1),
+        gather_s=seconds("all_gather", sharded, 1),
+        scatter_s=seconds("reduce_scatter", sharded, 1),
         reduce_s=seconds("all_reduce", (shard.tp > 1) & ~shard.sp, 2),
     )
 
@@ -134,7 +134,7 @@ def layer_exchange(
 
     def exposed_experts(window: OverlapWindow, pass_s: Floats) -> Floats:
         shown_s = window.exposed(experts, profile.overlap_expert)
-        beside_s = np.where(experts > 0, pass_s, 0.0) if profile.sets_apart_for_experts else experts - shown_s
+        beside_s = np.where(experts > 0, pass_s, 0.0) if profile.reserves_expert_multiprocessors else experts - shown_s
         return shown_s + slower * beside_s
 
     rings = profile.context_exchange == "ring"

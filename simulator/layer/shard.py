@@ -65,14 +65,14 @@ class Shard:
 def layer_axes(context: Context) -> tuple[str, ...]:
     """Return the axes that a layer depends on under the framework of a request: the sharding stage, too, where it
     decides how gradients are added up."""
-    apart = context.framework.adds_up_apart(context.workload.precision)
-    return (*LAYER_AXES, "zero") if apart else LAYER_AXES
+    separate = context.framework.has_main_grad(context.workload.precision)
+    return (*LAYER_AXES, "zero") if separate else LAYER_AXES
 
 
 def accumulates_separately(context: Context, zero: NDArray[np.int64] | Floats) -> NDArray[np.bool_]:
     """Return whether gradients are added up in an fp32 buffer of their own, per sharding stage."""
     profile = context.framework
-    return np.asarray((zero <= profile.apart_to_zero) & profile.adds_up_apart(context.workload.precision))
+    return np.asarray((zero <= profile.main_grad_to_zero) & profile.has_main_grad(context.workload.precision))
 
 
 def shard_of(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> Shard:

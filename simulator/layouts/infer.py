@@ -229,10 +229,10 @@ def _point_to_point(made: Layout, wanted: Layout, shape: Sequence[float]) -> tup
     for place, row in enumerate(wanted.grid[:, 0, :].tolist()):
         overlap = np.minimum(high_made, high_wanted[place]) - np.maximum(low_made, low_wanted[place])
         volume = np.prod(np.clip(overlap, 0, None) * unit_elements, axis=1)
-        meeting = np.flatnonzero(volume).tolist()
+        overlapping = np.flatnonzero(volume).tolist()
         for target in row:
             own = number[held[target]] if target in held and made.partial == 1 else -1
-            for part in meeting:
+            for part in overlapping:
                 if part == own:
                     continue
                 for addend in made.grid[part].tolist():

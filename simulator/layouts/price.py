@@ -56,7 +56,7 @@ def _sent_s(cluster: Cluster, size: float, members: tuple[int, ...]) -> float:
 def crossings(levels: Sequence[Level], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, float]]:
     """Return for every pair (sender, receiver) a distance that crosses the same levels, and the share of the devices
     behind the crossed link that send over it at the same time."""
-    crossed = [_meeting(levels, one, other) for one, other in pairs]
+    crossed = [_common_level(levels, one, other) for one, other in pairs]
     sizes = [1, *(level.size for level in levels[:-1])]
     senders: dict[tuple[int, int], set[int]] = {}
     for (source, _), level in zip(pairs, crossed, strict=True):
@@ -75,7 +75,7 @@ def sent_s(cluster: Cluster, size: ArrayLike, distance: ArrayLike, share: ArrayL
     return np.maximum(alone, point_to_point_time_s(cluster, bytes_sent * np.asarray(share), distance))
 
 
-def _meeting(levels: Sequence[Level], one: int, other: int) -> int:
+def _common_level(levels: Sequence[Level], one: int, other: int) -> int:
     """Return the number of the innermost level that has both devices in one group."""
     for number, level in enumerate(levels[:-1]):
         if one // level.size == other // level.size:

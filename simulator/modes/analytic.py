@@ -78,7 +78,7 @@ def _all_reduce(
 ) -> ModePrediction:
     slowest_s = profile.compute_s * expected_order(factors, noise.slow, mode.workers, mode.workers)
     buckets = mode.buckets(profile) if mode.workers > 1 else ()
-    shown_s = exposed_all_reduce_s(profile, mode, network) + network.meeting_s(mode.workers)
+    shown_s = exposed_all_reduce_s(profile, mode, network) + network.rendezvous_s(mode.workers)
     step_s = slowest_s + shown_s + profile.update_s
     whole_s = sum(_bucket_times(profile, mode, network, buckets))
     return ModePrediction(
@@ -88,7 +88,7 @@ def _all_reduce(
         samples_per_s=mode.workers * profile.batch / step_s,
         parts_s={
             "compute": profile.compute_s,
-            "straggle": slowest_s - profile.compute_s,
+            "straggler wait": slowest_s - profile.compute_s,
             "exchange": shown_s,
             "update": profile.update_s,
         },
@@ -165,7 +165,7 @@ def _synchronous(
         samples_per_s=senders * profile.batch / step_s,
         parts_s={
             "compute": profile.compute_s,
-            "straggle": slowest_s - profile.compute_s,
+            "straggler wait": slowest_s - profile.compute_s,
             "exchange": step_s - slowest_s - update_s,
             "update": update_s,
         },

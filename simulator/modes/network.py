@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from forerun.simulator.opgraph.messages import meeting_s, reduce_s
+from forerun.simulator.opgraph.messages import reduce_s, rendezvous_s
 from forerun.spaces.clusters.cluster import Cluster, Level
 from forerun.spaces.clusters.spec import NETWORK_KINDS
 from forerun.spaces.errors import RequestError
@@ -46,7 +46,7 @@ class ModeNetwork(Protocol):
     def blocked_s(self, workers: int) -> float:
         """Seconds that computation stands still for each all-reduce that is launched under it."""
 
-    def meeting_s(self, workers: int) -> float:
+    def rendezvous_s(self, workers: int) -> float:
         """Seconds that a step takes besides, for workers of several nodes to agree on what they exchange."""
 
 
@@ -78,7 +78,7 @@ class NicNetwork:
         """Nothing: the ring is all there is."""
         return 0.0
 
-    def meeting_s(self, workers: int) -> float:
+    def rendezvous_s(self, workers: int) -> float:
         """Nothing, too."""
         return 0.0
 
@@ -143,6 +143,6 @@ class ClusterNetwork:
         """The profile's share of an empty all-reduce."""
         return self.rules.blocked_share * self.all_reduce_s(1.0, workers) if workers > 1 else 0.0
 
-    def meeting_s(self, workers: int) -> float:
+    def rendezvous_s(self, workers: int) -> float:
         """As the profile says."""
-        return float(meeting_s(self.rules, -(-workers // self.cluster.devices_per_node)))
+        return float(rendezvous_s(self.rules, -(-workers // self.cluster.devices_per_node)))

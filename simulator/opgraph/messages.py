@@ -119,14 +119,14 @@ def reduce_s(cluster: Cluster, size: Floats, ranks: Floats, stride: Floats, shar
     return np.asarray(np.where(away, seconds / share, seconds))
 
 
-def meeting_s(profile: GraphProfile, nodes: Floats | float, groups: Floats | float = 1.0) -> Floats:
+def rendezvous_s(profile: GraphProfile, nodes: Floats | float, groups: Floats | float = 1.0) -> Floats:
     """Seconds that devices of several nodes take to agree on an exchange; ``groups`` of replicas take turns at the
     ports that they share."""
     nodes = np.asarray(nodes, dtype=np.float64)
-    return np.where(nodes > 1, profile.meeting_s + profile.node_step_s * groups * (nodes - 1.0), 0.0)
+    return np.where(nodes > 1, profile.rendezvous_s + profile.node_step_s * groups * (nodes - 1.0), 0.0)
 
 
-def straggle_s(profile: GraphProfile, busy_s: Floats | float, devices: Floats | float) -> Floats:
+def straggler_wait_s(profile: GraphProfile, busy_s: Floats | float, devices: Floats | float) -> Floats:
     """Seconds that all devices wait for the slowest of them, whose steps vary by the profile's jitter."""
     counts = np.asarray(devices, dtype=np.float64)
     factors = np.array([slowest(profile.jitter, int(count)) for count in counts.reshape(-1)]).reshape(counts.shape)

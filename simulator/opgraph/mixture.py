@@ -18,7 +18,7 @@ from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.input import own_input_s, stored_input_s
 from forerun.simulator.opgraph.layers import AXES, Floats
 from forerun.simulator.opgraph.memory import RESERVE_BYTES, kept_elements
-from forerun.simulator.opgraph.messages import Filling, Messages, exposed_s, meeting_s, straggle_s
+from forerun.simulator.opgraph.messages import Filling, Messages, exposed_s, rendezvous_s, straggler_wait_s
 from forerun.simulator.opgraph.score import PHASES
 from forerun.simulator.opgraph.transfers import blocked_s, sent_gradient, weight_transfer_s
 from forerun.spaces.operators import Cut, OperatorGraph, spatial_axes
@@ -72,7 +72,7 @@ def score_mixture(context: GraphContext, mixture: Mixture, batch: int) -> Mixtur
     phases["forward"], phases["backward"] = float(forward_L.sum()) * slower, float(backward_L.sum()) * slower
     _communication(context, needs, phases)
     hidden = _gradients(context, graph, needs, backward_L * slower, batch, phases)
-    phases["straggle"] = float(straggle_s(context.profile, device * slower, mixture.devices))
+    phases["straggler wait"] = float(straggler_wait_s(context.profile, device * slower, mixture.devices))
     held, tables, kept = _memory(context, graph, degrees, batch)
     gradients = (held + _exchanged_rows(context, needs, batch)) * GRADIENT_BYTES
     phases["update"] = float(context.update_s(held))
@@ -182,10 +182,10 @@ def _gradients(
         return 0.0
     ready, wire, blocked = np.array(sorted(found)).T[:, None]
     messages = Messages(bytes_NB=np.ones_like(wire), ready_NB=ready)
-    whole, met = float(wire.sum()), float(meeting_s(profile, nodes))
+    whole, rendezvous = float(wire.sum()), float(rendezvous_s(profile, nodes))
     under = float(exposed_s(messages, wire, blocked.mean(axis=1), after_L[:1], cluster.overlap)[0])
-    phases["gradient"] = profile.overlap * under + (1.0 - profile.overlap) * whole + met
-    return max(whole + met - phases["gradient"], 0.0)
+    phases["gradient"] = profile.overlap * under + (1.0 - profile.overlap) * whole + rendezvous
+    return max(whole + rendezvous - phases["gradient"], 0.0)
 
 
 def _loading_s(context: GraphContext, degrees: dict[str, dict[str, int]], batch: int, devices: int) -> float:

@@ -25,15 +25,15 @@ PHASES = (
     "halo",
     "collective",
     "tail",
-    "hop",
+    "p2p",
     "bubble",
     "gradient",
-    "straggle",
+    "straggler wait",
     "update",
     "input",
 )
 """Parts of a step in the order of outputs. ``forward`` and ``backward`` are computation (host included), ``halo`` to
-``hop`` communication between layers, ``gradient`` the exchange that is not hidden, ``straggle`` the wait for the
+``p2p`` communication between layers, ``gradient`` the exchange that is not hidden, ``straggler wait`` the wait for the
 slowest device, ``input`` what loading adds."""
 
 
@@ -115,10 +115,10 @@ def _phases(
         "halo": moved.halo_s,
         "collective": moved.collective_s,
         "tail": moved.tail_s,
-        "hop": stages.p2p_s,
+        "p2p": stages.p2p_s,
         "bubble": stages.bubble_s,
         "gradient": np.where(pipeline, stages.exposed_s, exchanged.exposed_s),
-        "straggle": np.where(pipeline, stages.straggle_s, exchanged.straggle_s),
+        "straggler wait": np.where(pipeline, stages.straggler_wait_s, exchanged.straggler_wait_s),
         "update": np.where(pipeline, stages.update_s, exchanged.update_s),
     }
 

@@ -1,23 +1,28 @@
 """A split as the strategy tree that it is: what every operator is cut in, and the devices of every stage."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.stages import stage_starts
 from forerun.spaces.operators import spatial_axes
 from forerun.spaces.opgraph import WEIGHTED, Kind
 from forerun.spaces.opgraph import Operator as GraphOperator
+from forerun.spaces.opgraph.axes import operator_graph
 from forerun.spaces.opgraph.limits import tail_start
+from forerun.spaces.opgraph.mixture import Mixture, cuts_of
 from forerun.spaces.opgraph.split import Mode, Split
 from forerun.spaces.strategies import Schedule
 from forerun.spaces.trees.values import Computation, Node, Timing
 
 
-def tree_of_split(context: GraphContext, split: Split, batch: int) -> Node:
+def tree_of_split(context: GraphContext, split: Split | Mixture, batch: int) -> Node:
     """Return the tree of ``split`` at a global ``batch``: its segments are microbatches, a pipeline runs them as GPipe.
 
     Replicas are outermost, the parts of one replica stand next to each other.
     """
+    if isinstance(split, Mixture):
+        return _tree_of_mixture(context, split, batch)
     model = context.model
     timing = Timing(
         order=Schedule.GPIPE if split.mode is Mode.PIPELINE else Schedule.ONE_F_ONE_B, microbatches=split.segments
@@ -36,14 +41,34 @@ def tree_of_split(context: GraphContext, split: Split, batch: int) -> Node:
         if operator.name not in dealt:
             cut = _cut(operator, split, tail=place >= start, mixed=operator.name in mixed)
             own.setdefault(tuple(cut.items()), []).append(operator.name)
-    # What most operators do stands at the root.
-    usual = max(own, key=lambda cut: len(own[cut]), default=(("batch", split.replicas),))
+    root = _root(own)
+    if not dealt:
+        return replace(root, schedule=timing)
+    tables = Node(layers=tuple(dealt), compute=Computation(deal=True))
+    root = root if own else Node(compute=Computation(cut={"batch": split.replicas}))
+    return replace(root, schedule=timing, children=(*root.children, tables))
+
+
+def _tree_of_mixture(context: GraphContext, mixture: Mixture, batch: int) -> Node:
+    own: dict[tuple[tuple[str, int], ...], list[str]] = {}
+    for operator in operator_graph(context.model, batch).operators:
+        cut: dict[str, int] = {}
+        for one in cuts_of(operator, mixture.of(operator.name)):
+            name = "replicate" if one.axis is None else one.axis
+            cut[name] = cut.get(name, 1) * one.degree
+        own.setdefault(tuple(cut.items()), []).append(operator.name)
+    return replace(_root(own), schedule=Timing(microbatches=1))
+
+
+def _root(own: Mapping[tuple[tuple[str, int], ...], Sequence[str]]) -> Node:
+    """Return a node for the operators of every cut; what most of them do stands at the root."""
+    if not own:
+        return Node()
+    usual = max(own, key=lambda cut: len(own[cut]))
     children = [
         Node(layers=tuple(names), compute=Computation(cut=dict(cut))) for cut, names in own.items() if cut != usual
     ]
-    if dealt:
-        children.append(Node(layers=tuple(dealt), compute=Computation(deal=True)))
-    return Node(schedule=timing, compute=Computation(cut=dict(usual)), children=tuple(children))
+    return Node(compute=Computation(cut=dict(usual)), children=tuple(children))
 
 
 def _cut(operator: GraphOperator, split: Split, *, tail: bool, mixed: bool) -> dict[str, int]:

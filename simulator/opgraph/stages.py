@@ -17,9 +17,10 @@ from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.gradients import exchange_s, exchanged_bytes
+from forerun.simulator.opgraph.groups import replica_stride
 from forerun.simulator.opgraph.layers import Floats
 from forerun.simulator.opgraph.memory import kept_elements
-from forerun.simulator.opgraph.messages import meeting_s, straggle_s
+from forerun.simulator.opgraph.messages import rendezvous_s, straggler_wait_s
 from forerun.spaces.clusters.cluster import Level
 from forerun.spaces.opgraph import GraphModel, Kind
 from forerun.spaces.opgraph.split import Mode, Split
@@ -31,7 +32,7 @@ class Stages:
 
     ``forward_s``, ``backward_s``: all its segments; ``bubble_s``: its waiting while others fill and drain the pipeline;
     ``p2p_s``: what transfers between stages add to that; ``exchange_s``, ``exposed_s``: its gradients' exchange, and
-    what of it is not hidden; ``straggle_s``, ``update_s`` as in ``Gradients``. ``parameters_N`` (without tables),
+    what of it is not hidden; ``straggler_wait_s``, ``update_s`` as in ``Gradients``. ``parameters_N`` (without tables),
     ``tables_N`` and ``kept_N`` (elements per sample).
     """
 
@@ -41,7 +42,7 @@ class Stages:
     p2p_s: Floats
     exchange_s: Floats
     exposed_s: Floats
-    straggle_s: Floats
+    straggler_wait_s: Floats
     update_s: Floats
     parameters_N: Floats
     tables_N: Floats
@@ -85,7 +86,7 @@ def _row(
     segment, count = float(c.local_N[row]), float(c.segments_N[row])
     host = profile.operator_host_s
     starts = balanced_cuts(np.maximum(forward_L, host) + np.maximum(backward_L, host), split.parts)
-    home_L = np.searchsorted(starts, np.arange(len(forward_L)), side="right") - 1
+    stage_of_L = np.searchsorted(starts, np.arange(len(forward_L)), side="right") - 1
 
     def per_stage(values: Floats) -> Floats:
         return np.add.reduceat(values, starts)
@@ -93,28 +94,30 @@ def _row(
     # The host runs ahead of the device until the slower of the two sets the pace of a stage.
     launches = per_stage(np.where(layers.is_kind(Kind.VIEW), 0.0, 2.0))
     slower = np.maximum(launches * host / np.maximum(per_stage(forward_L + backward_L), 1e-30), 1.0)
-    backward_L = backward_L * slower[home_L]
+    backward_L = backward_L * slower[stage_of_L]
     forward, backward = per_stage(forward_L) * slower, per_stage(backward_L)
-    segment_s = (forward_L * slower[home_L], backward_L)
+    segment_s = (forward_L * slower[stage_of_L], backward_L)
     there, back = (_sends(context, starts, *segment_s, segment, split, way) for way in ("there", "back"))
-    own = home_L == np.arange(len(starts))[:, None]
-    ranks, stride = np.full(len(starts), c.replicas_N[row]), np.full(len(starts), c.parts_N[row])
+    own = stage_of_L == np.arange(len(starts))[:, None]
+    ranks, spacing = np.full(len(starts), c.replicas_N[row]), np.full(len(starts), c.parts_N[row])
+    levels = context.cluster.levels
+    stride = np.array([replica_stride(levels, split.replicas, split.parts, stage) for stage in range(len(starts))])
     whole, shown = exchange_s(context, own * sizes_L, own * backward_L, ranks, stride)
-    met = np.where(ranks > 1, meeting_s(profile, context.nodes(ranks * stride)), 0.0)
-    whole, shown = np.where(ranks > 1, whole, 0.0) + met, np.where(ranks > 1, shown, 0.0) + met
+    rendezvous = np.where(ranks > 1, rendezvous_s(profile, context.nodes(ranks * spacing)), 0.0)
+    whole, shown = np.where(ranks > 1, whole, 0.0) + rendezvous, np.where(ranks > 1, shown, 0.0) + rendezvous
     everything, table = layers.per_operator("parameters"), layers.is_kind(Kind.EMBEDDING)
     dense, tables = per_stage(np.where(table, 0.0, everything)), per_stage(np.where(table, everything, 0.0))
-    straggle = straggle_s(profile, count * (forward + backward), float(c.devices_N[row]))
+    straggler_wait = straggler_wait_s(profile, count * (forward + backward), float(c.devices_N[row]))
     update = context.update_s(dense)
     done = _drained(forward, backward, there, back, count)
-    last = int(np.argmax(done + shown + straggle + update))
+    last = int(np.argmax(done + shown + straggler_wait + update))
     free = _drained(forward, backward, [one.free() for one in there], [one.free() for one in back], count)[last]
     busy = (float(count * forward[last]), float(count * backward[last]))
     return (
         *busy,
         float(free - sum(busy)),
         float(done[last] - free),
-        *(float(values[last]) for values in (whole, shown, straggle, update)),
+        *(float(values[last]) for values in (whole, shown, straggler_wait, update)),
         *(float(values.max()) for values in (dense, tables, per_stage(kept_elements(context)))),
     )
 
@@ -201,15 +204,15 @@ def _crossing(
     for place, operator in enumerate(model.operators):
         reader = bisect_right(starts, place) - 1
         for name in operator.inputs:
-            home = bisect_right(starts, places[name]) - 1
-            if home != reader:
+            maker = bisect_right(starts, places[name]) - 1
+            if maker != reader:
                 first.setdefault((name, reader), place)
     for (name, reader), place in first.items():
-        home, size = bisect_right(starts, places[name]) - 1, float(model.operators[places[name]].output_elements)
+        maker, size = bisect_right(starts, places[name]) - 1, float(model.operators[places[name]].output_elements)
         if way == "there":
-            found.setdefault(home, []).append((places[name], reader, place, size))
+            found.setdefault(maker, []).append((places[name], reader, place, size))
         else:
-            found.setdefault(reader, []).append((last - place, home, last - places[name], size))
+            found.setdefault(reader, []).append((last - place, maker, last - places[name], size))
     return {stage: tuple(sorted(sent, key=lambda one: one[0])) for stage, sent in found.items()}
 
 

@@ -156,12 +156,12 @@ def _spared(
 ) -> tuple[tuple[Floats, Floats], Floats]:
     """Return ``spare_s`` and ``spared`` of S pipelines: GPipe's last stage forward and its first one backward, either
     end of 1F1B in both directions at once."""
-    apart = schedule == Schedule.GPIPE
+    gpipe = schedule == Schedule.GPIPE
     both = stages.forward_s + stages.backward_s
     turns = _excess(both, stages, -1) + _excess(both, stages, 0)
     there, back = _excess(stages.forward_s, stages, -1), _excess(stages.backward_s, stages, 0)
-    spare_s = np.where(apart, there, turns), np.where(apart, back, 0.0)
-    ends = (apart & (pp > 1)) | ((schedule == Schedule.ONE_F_ONE_B) & (pp > 2))
+    spare_s = np.where(gpipe, there, turns), np.where(gpipe, back, 0.0)
+    ends = (gpipe & (pp > 1)) | ((schedule == Schedule.ONE_F_ONE_B) & (pp > 2))
     return spare_s, np.where(ends, microbatches - 1, 0.0)
 
 

@@ -54,7 +54,7 @@ def p2p_between_s(context: Context, sender: P2pEnd, receiver: P2pEnd, cp: Floats
         shared, _ = p2p_parts_s(*ends, reach, share=np.minimum(stride / inside, 1.0))
         alone, _ = p2p_parts_s(*ends, reach, lone=True)
         sent = sent + away * np.maximum(np.maximum(shared, alone) - sent, 0.0)
-    return np.asarray(sent + gathered + context.framework.pipeline_hop_s)
+    return np.asarray(sent + gathered + context.framework.p2p_fixed_s)
 
 
 def _away(context: Context, stride: Floats, pp: Floats) -> Floats:
@@ -88,7 +88,7 @@ def p2p_parts_s(
     tokens = context.workload.seq_len / cp * context.model.hidden * activation_bytes(context.workload.precision)
     sizes, parts = [], []
     for end in (sender, receiver):
-        parts.append(np.where((end.sp == 1) | context.framework.scatters_hops, end.tp, 1.0))
+        parts.append(np.where((end.sp == 1) | context.framework.scatters_p2p, end.tp, 1.0))
         sizes.append(end.mbs * tokens)
     messages = np.maximum(sender.tp, receiver.tp) / np.minimum(sender.tp, receiver.tp)
     part = np.maximum(sizes[0] / parts[0], sizes[1] / parts[1])

@@ -105,7 +105,8 @@ def zb_v_s(passes: VeePasses, pp: Floats, microbatches: Floats) -> Floats:
         tuple(np.repeat(values, 2, axis=0) for values in pair)
         for pair in (passes.forward_s, passes.input_s, passes.weight_s)
     )
-    home = _ends(before := _before(passes.multiplicity, passes.input_s[0]), before + skipped * passes.input_s[0]) + last
+    before = _before(passes.multiplicity, passes.input_s[0])
+    returning = _ends(before, before + skipped * passes.input_s[0]) + last
     count, most = microbatches, np.maximum(microbatches, 2 * pp - 1)
     filled, passed = np.minimum(2 * (pp - device) - 1, count), np.minimum(2 * pp - device - 1, count)
     returned = np.minimum(device + 1, count)
@@ -121,7 +122,7 @@ def zb_v_s(passes: VeePasses, pp: Floats, microbatches: Floats) -> Floats:
     final = _from_above(final + inputs * last + weighed * late - ahead["back"], padding) + ahead["back"]
     made, done = np.minimum(most - device, count), np.minimum(count - 1, np.maximum(most - pp, count - 1 - device))
     final = final + back + (count - 1 - inputs) * last + (made - weights) * early + (done - weighed) * late
-    final = _from_below(final + home, padding) - home
+    final = _from_below(final + returning, padding) - returning
     final = final + last + (count - made) * early + (count - done) * late
     return np.asarray(np.where(padding, 0.0, final).max(axis=0))
 

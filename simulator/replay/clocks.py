@@ -32,7 +32,7 @@ class Clocks:
     """True time of rank place p: ``t + offset_s[p] + drift[p] * (t - middle_s)``, against the first host.
 
     ``hosts``: number of clocks; ``residual_s``: median distance of ends from their common end; ``broken``: exchanges
-    that still break a law; ``apart``: hosts that share no exchange with the first, left as they are.
+    that still break a law; ``unlinked``: hosts that share no exchange with the first, left as they are.
     """
 
     offset_s: Floats
@@ -41,7 +41,7 @@ class Clocks:
     hosts: int
     residual_s: float
     broken: int
-    apart: int
+    unlinked: int
 
     def aligned(self, place: int, time_s: Floats) -> Floats:
         """Return times of one rank on the common clock."""
@@ -52,7 +52,7 @@ class Clocks:
 def unaligned(count: int) -> Clocks:
     """Return clocks that change nothing."""
     zero = np.zeros(count)
-    return Clocks(offset_s=zero, drift=zero, middle_s=0.0, hosts=1, residual_s=0.0, broken=0, apart=0)
+    return Clocks(offset_s=zero, drift=zero, middle_s=0.0, hosts=1, residual_s=0.0, broken=0, unlinked=0)
 
 
 def align(traces: Sequence[RankTrace], exchanges: Sequence[MatchedMessage]) -> Clocks:
@@ -64,7 +64,7 @@ def align(traces: Sequence[RankTrace], exchanges: Sequence[MatchedMessage]) -> C
         return unaligned(len(traces))
     seen = _observe(traces, exchanges, clock)
     if not len(seen.end_s):
-        return replace(unaligned(len(traces)), hosts=count, apart=count - 1)
+        return replace(unaligned(len(traces)), hosts=count, unlinked=count - 1)
     if seen.side.any():
         seen = _waited(seen, count)
     fit = _fit(seen, count, drifts=False)
@@ -90,7 +90,7 @@ def align(traces: Sequence[RankTrace], exchanges: Sequence[MatchedMessage]) -> C
         hosts=count,
         residual_s=float(np.median(np.abs(left))),
         broken=broken,
-        apart=_apart(seen, count),
+        unlinked=_unlinked(seen, count),
     )
 
 
@@ -310,7 +310,7 @@ def _hildreth(values: Floats, inverse: Floats, laws: Floats, bounds: Floats) -> 
     return point
 
 
-def _apart(seen: _Seen, count: int) -> int:
+def _unlinked(seen: _Seen, count: int) -> int:
     """Return how many clocks no chain of exchanges ties to the first."""
     reached, grown = {0}, True
     groups: dict[int, set[int]] = {}

@@ -65,7 +65,7 @@ def _clocks(analysis: Analysis) -> dict[str, Any]:
         "drift": clocks.drift.tolist(),
         "residual_s": clocks.residual_s,
         "broken_laws": clocks.broken,
-        "hosts_apart": clocks.apart,
+        "hosts_unlinked": clocks.unlinked,
     }
 
 

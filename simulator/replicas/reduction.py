@@ -133,11 +133,11 @@ def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, ex
     wire = activation_bytes(context.workload.precision) if what == "parameters" else reduced_bytes(context)
     ranks, total_s, copies = replicas.dp * replicas.cp, np.zeros_like(replicas.dp), replicas.copies
     several = bool(np.any(copies > 1))
-    apart = np.where(replicas.placement == Placement.TP_CP_EP_PP_DP, replicas.pp, 1.0)
+    stages_between = np.where(replicas.placement == Placement.TP_CP_EP_PP_DP, replicas.pp, 1.0)
     expert_ranks = ranks * replicas.tp / (replicas.ep * replicas.etp)
     for size, members, stride, tensors in (
-        (dense, ranks, replicas.tp * apart, replicas.parameters.tensors.max(axis=0)),
-        (expert, expert_ranks, replicas.ep * replicas.etp * apart, None),
+        (dense, ranks, replicas.tp * stages_between, replicas.parameters.tensors.max(axis=0)),
+        (expert, expert_ranks, replicas.ep * replicas.etp * stages_between, None),
     ):
         if not np.any(size):
             continue

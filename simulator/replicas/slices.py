@@ -17,7 +17,7 @@ def line_rate_cluster(context: Context, strategy: Strategy) -> Cluster:
     """Return a cluster on which only the latency of a reduction over replicas is left, and what of it takes place near
     them (``gathers_near``)."""
     cluster = context.cluster
-    beyond = _sharing_level(cluster, strategy) + 1 if reduces_apart(context, strategy) else 0
+    beyond = _sharing_level(cluster, strategy) + 1 if reduces_in_two_levels(context, strategy) else 0
     fast = range(beyond, len(cluster.levels))
     levels = tuple(
         replace(
@@ -37,7 +37,7 @@ def gathers_near(context: Context, strategy: Strategy) -> bool:
     return strategy.copies > 1 and _sharing_level(context.cluster, strategy) < len(levels) - 1
 
 
-def reduces_apart(context: Context, strategy: Strategy) -> bool:
+def reduces_in_two_levels(context: Context, strategy: Strategy) -> bool:
     """Whether it is between copies of slices only that gradients leave those near by."""
     return gathers_near(context, strategy) and not context.framework.reduces_whole
 

@@ -1,11 +1,11 @@
 """The catalogue of devices: one YAML file each under ``data/devices``, every constant with its source."""
 
 from collections.abc import Mapping
-from importlib import resources
 from typing import Any
 
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.documents import parse_document
+from forerun.spaces.documents.package_data import package_names, package_text
 from forerun.spaces.errors import unknown
 from forerun.spaces.units import parse_bytes, parse_flops, parse_rate
 
@@ -62,8 +62,7 @@ def device_from_mapping(data: Mapping[str, Any], *, name: str) -> Device:
 
 def names_in(folder: str) -> tuple[str, ...]:
     """Return the sorted names of the catalogue entries in ``folder`` of the package data."""
-    files = resources.files("forerun.spaces.clusters").joinpath("data", folder).iterdir()
-    return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))
+    return package_names("forerun.spaces.clusters", "data", folder)
 
 
 def read_entry(folder: str, name: str, what: str) -> Mapping[str, Any]:
@@ -75,6 +74,6 @@ def read_entry(folder: str, name: str, what: str) -> Mapping[str, Any]:
     names = names_in(folder)
     if name not in names:
         raise unknown(what, name, names)
-    file = resources.files("forerun.spaces.clusters").joinpath("data", folder, f"{name}.yaml")
-    data: Mapping[str, Any] = parse_document(file.read_text(encoding="utf-8"), source=f"{name}.yaml").data
+    text = package_text("forerun.spaces.clusters", "data", folder, f"{name}.yaml")
+    data: Mapping[str, Any] = parse_document(text, source=f"{name}.yaml").data
     return data

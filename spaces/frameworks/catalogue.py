@@ -6,26 +6,22 @@ A file that is ``like`` another one states only in what it differs. Files of use
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from forerun.spaces.documents import Document, read_document, validate
+from forerun.spaces.documents.package_data import package_names, package_yaml
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.frameworks.profile import FrameworkProfile, Legality
 from forerun.spaces.frameworks.switches import as_word, of_release, with_settings
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 ENDINGS = (".yaml", ".yml", ".json")
 
 
 @cache
 def framework_names() -> tuple[str, ...]:
     """Return the names of all profiles, sorted."""
-    data = files("forerun.spaces.frameworks").joinpath("data")
-    return tuple(sorted(entry.name.removesuffix(".yaml") for entry in data.iterdir() if entry.name.endswith(".yaml")))
+    return package_names("forerun.spaces.frameworks", "data")
 
 
 @cache
@@ -43,8 +39,7 @@ def load_framework(name: str) -> FrameworkProfile:
         raise unknown("framework", name, framework_names())
     if at:
         return of_release(load_framework(name), version)
-    text = files("forerun.spaces.frameworks").joinpath("data", f"{name}.yaml").read_text(encoding="utf-8")
-    return _profile(name, yaml.load(text, Loader=_LOADER))
+    return _profile(name, package_yaml("forerun.spaces.frameworks", "data", f"{name}.yaml"))
 
 
 def resolve_framework(name: str) -> FrameworkProfile:

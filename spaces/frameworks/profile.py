@@ -107,7 +107,7 @@ class FrameworkProfile:
     """The same in bf16 training where it differs from fp16 (None: it does not)."""
     reduce_bytes: float = 4.0
     """Gradients on the wire."""
-    apart_to_zero: int = -1
+    main_grad_to_zero: int = -1
     """Up to this sharding stage bf16 gradients are added up in a separate fp32 buffer beside them (-1: never)."""
     master_bytes: float = 4.0
     """fp32 copy of the parameters in half-precision training."""
@@ -128,7 +128,7 @@ class FrameworkProfile:
     """Expert all-to-all under other computation of the same stage."""
     expert_multiprocessors: float = 24.0
     """Multiprocessors that hold the kernels of the expert all-to-all and slow what runs beside them."""
-    sets_apart_for_experts: bool = False
+    reserves_expert_multiprocessors: bool = False
     """Those multiprocessors are kept free for traffic in all layers with experts (else only while it lasts)."""
     dispatch_share: float = 1.0
     """Bytes of dispatch and combine over those of half precision, in eight-bit training."""
@@ -140,7 +140,7 @@ class FrameworkProfile:
     """Sends between stages overlap with compute (else they block)."""
     broadcasts_parameters: bool = False
     """With a sharded optimizer every replica broadcasts its own parameters in turn (else all gather at once)."""
-    scatters_hops: bool = True
+    scatters_p2p: bool = True
     """Every tensor rank sends its part of an activation to the next stage (else each the whole)."""
     overlap_slowdown: float = 1.2
     """Factor on computation beside traffic of replicas: collectives hold 16 to 24 of 108 to 132 multiprocessors (the
@@ -165,7 +165,7 @@ class FrameworkProfile:
     """Once per step."""
     host_microbatch_s: float = 3.5e-3
     """Once per microbatch."""
-    pipeline_hop_s: float = 0.0
+    p2p_fixed_s: float = 0.0
     """Fixed cost of a blocking transfer between stages beyond the transfer itself."""
     collective_launch_s: float = 50e-6
     """Fixed launch and synchronisation cost of a tensor-parallel collective."""
@@ -234,9 +234,9 @@ class FrameworkProfile:
     host_setting: str = ""
     """Setting of the framework that does so."""
 
-    def adds_up_apart(self, precision: str) -> bool:
+    def has_main_grad(self, precision: str) -> bool:
         """Whether some sharding stage adds gradients of ``precision`` up in an fp32 buffer beside them."""
-        return self.apart_to_zero >= 0 and precision not in ("fp32", "tf32", "fp16")
+        return self.main_grad_to_zero >= 0 and precision not in ("fp32", "tf32", "fp16")
 
     def held_gradient_bytes(self, precision: str) -> float:
         """Bytes per parameter of the gradients that a device holds when it trains at ``precision``, what is added up

@@ -27,7 +27,7 @@ _WORDS = {
 _DEGREES = ("zero_stages", "partial_zero", "zero_with_pipeline")
 _SHARES = ("fragmentation", "pipeline_idle", "allocator_stall", "dispatch_share")
 _RANGES = {
-    "apart_to_zero": (-1, 3),
+    "main_grad_to_zero": (-1, 3),
     "overlap_slowdown": (1, 10),
     "expert_multiprocessors": (0, 1000),
     "bucket_copies": (0, 100),

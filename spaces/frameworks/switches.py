@@ -9,15 +9,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
+from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.frameworks.profile import FrameworkProfile
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FILES = ("communication", "experts", "memory", "kernels")
 _SWITCH = frozenset({"title", "values", "free", "needs", "requires", "evidence", "frameworks"})
 _SUPPORT = frozenset({"since", "before", "unset", "flags", "also", "values"})
@@ -93,8 +90,8 @@ def all_switches() -> Mapping[str, Switch]:
     """
     found = {}
     for name in _FILES:
-        text = files("forerun.spaces.frameworks").joinpath("data", "switches", f"{name}.yaml").read_text("utf-8")
-        for switch, entry in yaml.load(text, Loader=_LOADER).items():
+        entries = package_yaml("forerun.spaces.frameworks", "data", "switches", f"{name}.yaml")
+        for switch, entry in entries.items():
             found[switch] = _switch(switch, entry)
     return found
 

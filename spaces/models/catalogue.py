@@ -1,17 +1,16 @@
 """Models by name: one YAML file each beside this module, read only when asked for."""
 
-from importlib.resources import as_file, files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from forerun.spaces.documents import read_document, validate
+from forerun.spaces.documents import Document, parse_document, read_document, validate
+from forerun.spaces.documents.package_data import package_names, package_text
 from forerun.spaces.errors import unknown
 from forerun.spaces.models.model import Model
 
 
 def model_names() -> tuple[str, ...]:
     """Names of all models of the catalogue, sorted; no file is opened."""
-    return tuple(sorted(entry.name.removesuffix(".yaml") for entry in _folder().iterdir() if _is_model(entry)))
+    return package_names("forerun.spaces.models", "data")
 
 
 def load_model(name: str) -> Model:
@@ -25,8 +24,9 @@ def load_model(name: str) -> Model:
     known = model_names()
     if key not in known:
         raise unknown("model", name, known)
-    with as_file(_folder() / f"{key}.yaml") as path:
-        return load_model_file(path)
+    return _build(
+        parse_document(package_text("forerun.spaces.models", "data", f"{key}.yaml"), source=f"{key}.yaml"), key
+    )
 
 
 def load_model_file(path: Path) -> Model:
@@ -35,18 +35,13 @@ def load_model_file(path: Path) -> Model:
     Raises:
         RequestError: the file cannot be read or breaks the schema; the text names file, line and key.
     """
+    return _build(read_document(path), path.stem)
+
+
+def _build(document: Document, name: str) -> Model:
     # Here: importing pydantic costs more than reading a file.
     from forerun.spaces.models.schema import ConfigDocument, ModelDocument
 
-    document = read_document(path)
     if isinstance(document.data, dict) and "config" in document.data:
-        return validate(document, ConfigDocument).build(path.stem)
-    return validate(document, ModelDocument).build(path.stem)
-
-
-def _folder() -> Traversable:
-    return files("forerun.spaces.models") / "data"
-
-
-def _is_model(entry: Traversable) -> bool:
-    return entry.name.endswith(".yaml")
+        return validate(document, ConfigDocument).build(name)
+    return validate(document, ModelDocument).build(name)

@@ -87,7 +87,7 @@ def _kind_of(operator: GraphOperator, name: str) -> AxisKind:
 
 
 def same_space(operator: GraphOperator) -> bool:
-    """Whether parts of the picture can be worked on apart: inputs and output have the same spatial axes. A view is
+    """Whether parts of the picture can be computed separately: inputs and output have the same spatial axes. A view is
     a crop where it leaves channels as they are."""
     shapes = (operator.input, *operator.extra_inputs)
     if any(len(shape) != len(operator.output) for shape in shapes):

@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from forerun.spaces.clusters.device import Device
+from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.errors import RequestError, unknown
 
 DEFAULT_PROFILE = "pytorch-ddp"
@@ -26,7 +24,7 @@ class GraphProfile:
 
     What a step of several devices takes besides the bytes that it moves. ``jitter``: deviation of a device's steps over
     their mean, so that all wait for the slowest (order statistics). ``blocked_share``: of the time of an empty
-    all-reduce, which computation stands still for when one is launched under it. ``meeting_s``: of several nodes, to
+    all-reduce, which computation stands still for when one is launched under it. ``rendezvous_s``: of several nodes, to
     agree on what is exchanged and to pack it (Horovod's coordinator, say). ``node_step_s``: what every further node
     adds, for each group of replicas that shares its ports. ``all_reduce_share``, ``gradient_share``: rate between nodes
     of all-reduces of a layer and of the gradients, relative to the collective rule.
@@ -52,7 +50,7 @@ class GraphProfile:
     strict_buckets: bool = False
     jitter: float = 0.0
     blocked_share: float = 0.0
-    meeting_s: float = 0.0
+    rendezvous_s: float = 0.0
     node_step_s: float = 0.0
     all_reduce_share: float = 1.0
     gradient_share: float = 1.0
@@ -110,8 +108,7 @@ def load_graph_profile(name: str) -> GraphProfile:
 
 @lru_cache(maxsize=1)
 def _data() -> Mapping[str, Mapping[str, Any]]:
-    text = (files("forerun.spaces.opgraph") / "data" / "profiles.yaml").read_text(encoding="utf-8")
-    loaded: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    loaded: dict[str, dict[str, Any]] = package_yaml("forerun.spaces.opgraph", "data", "profiles.yaml")
     return loaded
 
 

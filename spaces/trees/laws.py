@@ -73,7 +73,7 @@ class TreeStrategies:
         return self.of_leaf[0][0]
 
     @property
-    def apart(self) -> bool:
+    def per_module(self) -> bool:
         """Whether modules of a layer are configured differently."""
         return any(leaf.module for leaf in self.tree.leaves)
 

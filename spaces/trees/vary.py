@@ -102,11 +102,11 @@ def _stage(variation: Variation, stage: Node, number: int) -> Node:
     own = layers_of(stage)
     count = min(variation.recomputed[number], len(own)) if variation.recomputed else 0
     children = list(stage.children)
-    apart = {"attention": variation.attention, "mlp": variation.mlp}
-    if not any(apart.values()) and not variation.module:
+    degrees = {"attention": variation.attention, "mlp": variation.mlp}
+    if not any(degrees.values()) and not variation.module:
         children += _recomputed(own, count, None)
     else:
-        for module, cutting in apart.items():
+        for module, cutting in degrees.items():
             recomputed = count if variation.module in ("", module) else 0
             node = Node(
                 modules=(module,), compute=_computation(cutting), children=_recomputed(own, recomputed, len(own))

@@ -15,7 +15,7 @@ GRAPH = "resnet50 --cluster abci-v100 --global-batch 64/gpu".split()
         (["search", *GRAPH, "--gpus", "4", "--measure-for", "accuracy"], "--measure-for"),
         (["search", *GRAPH, "--gpus", "4", "--seed", "3"], "--seed"),
         (["search", *GRAPH, "--gpus", "4", "--with", "dispatcher=deepep"], "--with"),
-        (["simulate", *GRAPH, "--strategy", "data4", "--contention"], "--contention"),
+        (["simulate", *GRAPH, "--strategy", "data4", "--jitter", "0.1"], "--jitter"),
         (["limits", *GRAPH, "--gpus", "1..8", "--tokens", "1T"], "--tokens"),
     ],
 )
@@ -31,7 +31,7 @@ def test_a_flag_that_is_not_looked_at_is_refused(
     [
         (search, answers.SEARCH_OF_GRAPH),
         (search, answers.SEARCH_ON_GROUPS),
-        (simulate, answers.EVENTS_OF_GRAPH),
+        (simulate, answers.SIMULATE_OF_GRAPH),
         (limits, answers.LIMITS_OF_GRAPH),
     ],
 )

@@ -1,6 +1,7 @@
 """What the command line prints: one document for machines, plain text without a terminal, files on request."""
 
 import csv
+import io
 import json
 import os
 import re
@@ -13,12 +14,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
+from rich.text import Text
 
 from forerun.search import simulate
 from forerun.search.catalogue import LISTS
 from forerun.search.cli import main, program
 from forerun.search.cli.bars import GLYPHS, Brush, share_cells
 from forerun.search.cli.registry import VERBS
+from forerun.search.cli.strategy_text import StrategyText
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.spaces.errors import RequestError
 
@@ -61,6 +65,19 @@ def test_a_terminal_is_shown_so_many_rows(monkeypatch: pytest.MonkeyPatch, capsy
 
     assert "and 3 more rows: --json and --out have all of them" in out
     assert not [line for line in out.splitlines() if line.strip().startswith("3 ")]
+
+
+def test_the_name_of_an_option_is_never_broken() -> None:
+    name = "tp2 pp2 dp4 mbs1 zero1 sp recompute=layernorm+moe_act with=tp-comm-overlap+moe-overlap (+12)\n! ep crosses"
+    console = Console(width=25, file=io.StringIO())
+
+    console.print(StrategyText(Text(name)))
+
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
+    assert max(map(len, lines)) <= 25
+    assert "".join(name.split()) == "".join("".join(lines).split())
+    assert "recompute=layernorm+" in lines and "moe_act" in lines[lines.index("recompute=layernorm+") + 1]
+    assert lines[-1] == "! ep crosses"
 
 
 @pytest.mark.parametrize("verb", EXAMPLES)

@@ -135,7 +135,7 @@ def test_models_of_operators_have_trees_too(tmp_path: Path, capsys: pytest.Captu
         (CLASSIFIER.replace("batch: 8", "batch: 3"), [], "line 2, compute.cut: axis batch of conv1 has 512 points"),
         (CLASSIFIER, ["--fidelity", "analytic"], "a tree is simulated event by event"),
         (CLASSIFIER, ["--gpus", "4"], "occupies 8 GPUs, but --gpus asks for 4"),
-        (CLASSIFIER, ["--contention"], "--contention is for transformers"),
+        (CLASSIFIER, ["--jitter", "0.1"], "--jitter is for transformers"),
     ],
 )
 def test_mistakes_about_operators_are_named(

@@ -31,6 +31,14 @@ def test_every_row_says_what_is_left() -> None:
     assert any(default.startswith("goodput: 2e-05 failures") for default in board.defaults)
 
 
+def test_time_without_steps_takes_less_energy_than_steps_do() -> None:
+    row = search(**SMALL, gpus=64, tokens=1e12, goodput="failures=0.01,recovery=1h").rows[0]
+    assert row.goodput is not None and row.train_mwh is not None
+
+    added = row.goodput["train_mwh"] / row.train_mwh - 1
+    assert 0 < added < 1 / row.goodput["effective_time"] - 1
+
+
 def test_on_one_number_of_gpus_the_order_stays() -> None:
     names = [
         [row.name for row in search(**SMALL, gpus=64, goodput=facts).rows] for facts in (None, "", "failures=1e-3")

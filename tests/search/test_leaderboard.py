@@ -47,6 +47,9 @@ ROW_KEYS = {
     "marks",
     "variants",
     "train_gpu_hours",
+    "watts_per_gpu",
+    "joules_per_token",
+    "train_mwh",
     "interval_level",
     "step_time_low_s",
     "step_time_high_s",
@@ -149,6 +152,8 @@ def test_derived_figures(board: Leaderboard) -> None:
     assert row.cost_usd_per_hour == 32.0
     assert row.train_days == pytest.approx(1e12 / row.throughput / 86400)
     assert row.train_cost_usd == pytest.approx(row.train_days * 24 * 32.0)
+    assert row.joules_per_unit is not None
+    assert row.train_mwh == pytest.approx(1e12 * row.joules_per_unit / 3.6e9)
     assert row.usd_per_million == pytest.approx(row.train_cost_usd / 1e6)
 
 

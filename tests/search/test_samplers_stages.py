@@ -20,11 +20,10 @@ from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting, legal_strategy
 from forerun.search.samplers import Exploring, StopConditions, explore, sampler_named
 from forerun.search.samplers.degree_classes import degree_classes
-from forerun.search.samplers.heuristics import heuristic_starts
 from forerun.search.samplers.local_sampler import LocalSampler
 from forerun.search.samplers.planner import Planner
+from forerun.search.samplers.registry import PER_STAGE
 from forerun.search.samplers.warm_starts import flat_starts
-from forerun.search.stages import explore_request
 from forerun.search.workers import Choice
 from forerun.simulator import score
 from forerun.simulator.events import event_scores
@@ -36,7 +35,6 @@ from forerun.spaces.strategies.staged_space import StagedSpace
 SERIAL = Choice(kind="serial")
 WHOLE = StopConditions(evaluations=1 << 40, asked=1 << 40, stagnation=None)
 RELAXED = settings(max_examples=tries(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
-EVERY = ("layers", "recompute", "tp")
 
 REDUCED: dict[str, tuple[dict[str, Any], dict[str, list[object]], float]] = {
     # request; axes; what stages that differ gain over the best flat strategy, in per cent at least
@@ -215,7 +213,7 @@ def test_families_come_by_their_bound_and_no_plan_beats_it() -> None:
 def test_the_large_space_in_a_minute() -> None:
     """Llama 3 70B on 128 GPUs of 40 GB: better than every flat strategy, and the event engine agrees."""
     setting = resolve(Request(model="llama3-70b", cluster="dgx-a100-40", gpus="128", global_batch=1024, seq_len=8192))
-    space = Exploring(per_stage=EVERY).space(setting.space())
+    space = Exploring(per_stage=PER_STAGE).space(setting.space())
     starts = flat_starts(space.flat, "throughput", 5, SERIAL)
     sampler, why = sampler_named(Exploring(), space)
     found = explore(space, sampler, starts=starts.strategies, limits=StopConditions(evaluations=200))
@@ -224,60 +222,6 @@ def test_the_large_space_in_a_minute() -> None:
 
     assert space.size > 10**15 and sampler.name == "local" and "stages can be planned" in why
     assert closed[1] < 0.95 * closed[0] and events[1] < 0.95 * events[0]
-
-
-def test_heuristic_starts_are_legal_and_fit_somewhere(make_setting: Callable[..., Setting]) -> None:
-    space = StagedSpace(flat=make_setting(model="llama3-70b", gpus="128", global_batch=1024).space())
-    found = heuristic_starts(space)
-
-    assert 10 < len(found) <= 64 and space.legal(found).all()
-    assert score(space.context, table_of(found)).fits.any()
-    assert all(strategy.tp <= 8 for strategy in found)
-
-
-def small(**fields: Any) -> Request:
-    known = {"cluster": "dgx-h100", "gpus": "16", "global_batch": 64, "seq_len": 4096}
-    return Request(model="llama3-8b", **{**known, **fields})
-
-
-def test_results_of_an_earlier_search_are_started_from(tmp_path: Path) -> None:
-    command = "search llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 64 --seq-len 4096 --set mbs=1".split()
-    staged = [*command, "--per-stage", "layers,recompute,tp", "--evaluations", "60", "--json"]
-    assert main([*staged, "--out", str(tmp_path / "one")]) == 0
-    best = json.loads((tmp_path / "one" / "best.json").read_text())
-    first = json.loads((tmp_path / "one" / "leaderboard.json").read_text())
-    starts = (str(tmp_path / "one"), "tp2 pp4 dp2 mbs1 recompute=full:2,none*3")
-    board = explore_request(
-        small(overrides={"mbs": [1]}), exploring=Exploring(per_stage=EVERY, starts=starts, evaluations=30)
-    )
-
-    assert best["strategy"] == first["leaderboard"][0]["strategy"]
-    assert best["step_time_s"] == first["leaderboard"][0]["step_time_s"]
-    assert first["request"]["per_stage"] == list(EVERY)
-    assert board.rows[0].step_time_s <= best["step_time_s"]
-    assert any("lie in this space; it starts from them" in note for note in board.notes)
-
-
-@pytest.mark.parametrize(
-    "start,law",
-    [
-        ("tp2 pp2 dp4 mbs1 vpp3", "is not legal"),
-        ("nowhere.json", "nowhere.json: no such file"),
-        ("tests", "has no leaderboard.json or best.json"),
-        ("pyproject.toml", "is no result of a search"),
-    ],
-)
-def test_what_cannot_be_started_from_is_said(start: str, law: str, request: pytest.FixtureRequest) -> None:
-    path = request.config.rootpath / start
-    with pytest.raises(RequestError, match=law):
-        explore_request(small(), exploring=Exploring(starts=(str(path) if path.exists() else start,)))
-
-
-def test_a_start_outside_of_the_space_is_noted() -> None:
-    exploring = Exploring(starts=("tp2 pp4 dp2 mbs2",), evaluations=20)
-    board = explore_request(small(overrides={"mbs": [1]}), exploring=exploring)
-
-    assert "tp2 pp4 dp2 mbs2 lies outside the space to search; it is not started from" in board.notes
 
 
 def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -298,15 +242,6 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert any(note.startswith("sampler exhaustive (all of ") for note in document["request"]["notes"])
 
 
-def test_stagnation_and_time_stop_it() -> None:
-    request = small(overrides={"mbs": [1]})
-    slow = explore_request(request, exploring=Exploring(per_stage=EVERY, stagnation=40))
-    late = explore_request(request, exploring=Exploring(per_stage=EVERY, seconds=1e-6))
-
-    assert any("40 strategies brought nothing better" in note for note in slow.notes)
-    assert any("0 strategies scored, stopped because 0 s were over" in note for note in late.notes) or late.rows
-
-
 def test_strategies_with_stages_are_ranked_like_others(make_setting: Callable[..., Setting]) -> None:
     """Nothing of a strategy is lost on its way through rows: their text is parsed again by every later step."""
     from forerun.search.board.rows import rows_of
@@ -325,7 +260,7 @@ def test_the_best_so_far_is_on_disk_at_any_moment(tmp_path: Path, make_setting: 
     from forerun.search.samplers.driver import evaluate
 
     setting = make_setting(gpus="16", overrides={"mbs": [1]})
-    space = Exploring(per_stage=EVERY).space(setting.space())
+    space = Exploring(per_stage=PER_STAGE).space(setting.space())
     file = BestFile(tmp_path / "best.json", setting, "local")
     written: list[dict[str, Any]] = []
 
@@ -349,7 +284,7 @@ def test_the_best_so_far_is_on_disk_at_any_moment(tmp_path: Path, make_setting: 
 def test_later_keys_of_an_objective_count(make_setting: Callable[..., Setting]) -> None:
     """Fewest GPUs, then fastest: a faster strategy on as many is better."""
     setting = make_setting(gpus="16", overrides={"mbs": [1], "pp": [2, 4]})
-    space = Exploring(per_stage=EVERY).space(setting.space())
+    space = Exploring(per_stage=PER_STAGE).space(setting.space())
     sampler = sampler_named(Exploring(sampler="random"), space)[0]
     limits = StopConditions(evaluations=200, asked=2000)
     found = explore(space, sampler, objectives=("gpus",), limits=limits)

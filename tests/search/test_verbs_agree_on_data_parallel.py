@@ -90,7 +90,7 @@ def test_what_a_step_takes_besides_its_bytes_is_the_frameworks() -> None:
         for name in ("ideal", "pytorch-ddp", "horovod")
     }
     assert steps["ideal"].host_s == steps["ideal"].message_s == 0
-    coordinator_s = load_graph_profile("horovod").meeting_s - load_graph_profile("pytorch-ddp").meeting_s
+    coordinator_s = load_graph_profile("horovod").rendezvous_s - load_graph_profile("pytorch-ddp").rendezvous_s
     assert steps["horovod"].host_s - steps["pytorch-ddp"].host_s == pytest.approx(coordinator_s)
     assert steps["pytorch-ddp"].message_s > 0
 
@@ -134,4 +134,4 @@ def test_scale_of_a_transformer_is_what_simulate_says(words: str, capsys: pytest
     assert scaled["points"][0]["step_time_s"] == pytest.approx(scaled["one_worker"]["step_time_s"], rel=1e-9)
     # With jitter the steps of workers differ, which the core knows nothing of.
     uneven = answer(capsys, "scale", *words.split(), "--batch", str(batch), "--workers", str(gpus), "--jitter", "0.1")
-    assert uneven["points"][-1]["breakdown_s"]["straggle"] > 0
+    assert uneven["points"][-1]["breakdown_s"]["straggler wait"] > 0

@@ -41,7 +41,7 @@ def test_what_no_run_depends_on_stays_and_is_named() -> None:
     alone = [Strategy(dp=8, mbs=mbs) for mbs in (1, 2, 4, 8)]
     result = fit(measured_on(context, alone, {"host_layer": 1.0}))
     refused = {one.constant.name: one.refused for one in result.constants if one.refused}
-    assert "no run depends on it" in refused["pipeline_hop"]
+    assert "no run depends on it" in refused["p2p_fixed"]
     assert "no run depends on it" in refused["network_bandwidth"]
     assert "network_bandwidth" not in result.posterior.z
     kept = next(one for one in result.constants if one.constant.name == "network_bandwidth")

@@ -100,7 +100,7 @@ def test_quantiles_of_a_mixture_are_those_of_draws_from_it() -> None:
     shares = np.array([0.5, 0.3, 0.2])
     apart = np.array([[0.0, -0.02], [0.05, 0.0], [-0.1, 0.3]])
     spread = np.array([[0.02, 0.05], [0.03, 0.05], [0.1, 0.02]])
-    parts = Components(shares=shares, apart=apart, spread=spread)
+    parts = Components(shares=shares, offset=apart, spread=spread)
     which = draw.choice(3, 400_000, p=shares)
     seen = apart[which] + spread[which] * draw.standard_t(FREEDOM, (len(which), 1))
     for probability in (0.05, 0.5, 0.95):
@@ -110,7 +110,7 @@ def test_quantiles_of_a_mixture_are_those_of_draws_from_it() -> None:
 
 def test_one_component_has_students_quantiles() -> None:
     spread = np.array([[0.02, 0.5]])
-    parts = Components(shares=np.ones(1), apart=np.zeros((1, 2)), spread=spread)
+    parts = Components(shares=np.ones(1), offset=np.zeros((1, 2)), spread=spread)
     np.testing.assert_allclose(parts.quantile(0.95), spread[0] * student(FREEDOM).ppf(0.95), rtol=1e-8)
 
 
@@ -131,7 +131,7 @@ def test_ninety_in_a_hundred_of_what_was_not_measured_lie_within() -> None:
                 left = np.diag(covariances.under(own)) - np.einsum("nm,mn->n", cross, np.linalg.solve(known, cross.T))
                 spreads[k] = np.sqrt(mixture.scale[k] * (left + (own.noise * USUAL.noise) ** 2))
             middle = mixture.shares @ means
-            parts = Components(shares=mixture.shares, apart=means - middle, spread=spreads)
+            parts = Components(shares=mixture.shares, offset=means - middle, spread=spreads)
             error = (whole.error - middle)[10:]
             inside += list((parts.quantile(0.05)[10:] <= error) & (error <= parts.quantile(0.95)[10:]))
     assert 0.87 <= np.mean(inside) <= 0.97
@@ -174,8 +174,8 @@ def test_covariances_are_the_moments_of_the_components(learned: Posterior) -> No
     belief = learned.believe([(context, table_of(strategies))])
     parts = belief.components
     assert parts is not None
-    np.testing.assert_allclose(parts.shares @ parts.apart, 0.0, atol=1e-9)
-    variance = parts.shares @ (parts.spread**2 + parts.apart**2)
+    np.testing.assert_allclose(parts.shares @ parts.offset, 0.0, atol=1e-9)
+    variance = parts.shares @ (parts.spread**2 + parts.offset**2)
     np.testing.assert_allclose(belief.spread() ** 2, variance, rtol=1e-9)
     assert np.linalg.eigvalsh(belief.covariance).min() > -1e-9
     low_s, high_s = belief.interval_s(0.9)

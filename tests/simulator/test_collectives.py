@@ -18,6 +18,7 @@ from forerun.simulator.costs import (
     stride_of,
 )
 from forerun.simulator.costs.collectives.constants import constants_of, table
+from forerun.simulator.costs.collectives.rule import Collective
 from forerun.simulator.layouts import Transfer, transfer_time_s
 from forerun.spaces.clusters.catalogue import cluster_names, load_cluster
 from forerun.spaces.clusters.cluster import Cluster, Level
@@ -309,3 +310,25 @@ def test_a_tied_table_inside_a_node_is_added_up_inside_it(pp: int, dp: int, tp: 
     assert at_each[0] == at_each[1]
     beyond = block_stride(np.float64(16.0))
     assert collective_time_s(DGX, "all_reduce", 1e8, 2, beyond) > at_each[0]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "collective", "busbw_gb_per_s"),
+    [
+        # SimuMax a100_pcie.json, fits of nccl-tests with 8 devices.
+        ("a100-pcie", "all_reduce", 12.5),
+        ("a100-pcie", "all_gather", 13.5),
+        ("a100-pcie", "reduce_scatter", 11.1),
+        ("a100-pcie", "all_to_all", 8.26),
+        # aiconfigurator nccl_perf, 8 L40S, 64 MiB.
+        ("l40s-pcie", "all_gather", 1.185),
+        ("l40s-pcie", "all_to_all", 1.533),
+    ],
+)
+def test_groups_on_both_sockets_are_as_slow_as_measured(
+    cluster: str, collective: Collective, busbw_gb_per_s: float
+) -> None:
+    size, ranks = 2.0**26, 8
+    passes = 2 if collective == "all_reduce" else 1
+    taken_s = float(collective_time_s(load_cluster(cluster), collective, size, ranks, lone=True))
+    assert passes * size * (ranks - 1) / ranks / taken_s / 1e9 == pytest.approx(busbw_gb_per_s, rel=0.1)

@@ -13,6 +13,7 @@ from forerun.search.cli import main
 from forerun.simulator.events import Disturbance, EventResult, simulate, trace_events, write_chakra
 from forerun.simulator.events.step.sizes import step_sizes
 from forerun.spaces.errors import RequestError
+from forerun.spaces.opgraph import load_graph_model
 from forerun.spaces.strategies import Context, Strategy, parse_strategy
 
 COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7
@@ -102,14 +103,31 @@ def step(text: str, *, contention: bool = False) -> tuple[Context, Strategy, Eve
     return context, strategy, simulate(context, strategy, contention=contention)
 
 
+@pytest.mark.parametrize("split", ["data4", "data2 spatial2", "data2 pipeline2 segments2", "data4, conv1: filter4"])
+def test_those_of_operator_graphs_do_too(split: str, tmp_path: Path, messages: dict[str, Any]) -> None:
+    words = f"simulate alexnet --cluster abci-v100 --global-batch 8/gpu --fidelity events --chakra {tmp_path}".split()
+    assert main([*words, "--strategy", split]) == 0
+    run_to_the_end(tmp_path, 4, messages)
+    nodes = read(tmp_path / "forerun.0.et", messages)
+    kinds = {node.type for node in nodes}
+    assert COMPUTE in kinds and COLLECTIVE in kinds
+    gradients = sum(facts(node)["comm_size"] for node in nodes if node.name.startswith("reduce"))
+    assert split != "data4" or gradients == 4 * load_graph_model("alexnet").parameters
+
+
 @pytest.mark.parametrize("text", STRATEGIES)
 def test_traces_replay_to_the_end(text: str, tmp_path: Path, messages: dict[str, Any]) -> None:
     """A node runs when those before it on its device are done; a receive when its message is sent; a collective when
     all of its group have come to it."""
     context, strategy, result = step(text)
     assert write_chakra(context, strategy, result, tmp_path) == strategy.devices
-    ranks = [read(tmp_path / f"forerun.{rank}.et", messages) for rank in range(strategy.devices)]
-    groups = json.loads((tmp_path / "forerun.groups.json").read_text(encoding="utf-8"))
+    run_to_the_end(tmp_path, strategy.devices, messages)
+
+
+def run_to_the_end(folder: Path, devices: int, messages: dict[str, Any]) -> None:
+    """Run the nodes of all devices as their dependencies and messages allow, until none is left."""
+    ranks = [read(folder / f"forerun.{rank}.et", messages) for rank in range(devices)]
+    groups = json.loads((folder / "forerun.groups.json").read_text(encoding="utf-8"))
 
     done: list[set[int]] = [set() for _ in ranks]
     sent: set[tuple[int, int, int]] = set()

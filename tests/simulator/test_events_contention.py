@@ -86,7 +86,7 @@ def test_one_replica_of_each_kind_stands_for_all(cluster: str, text: str) -> Non
     context = on(few_nics() if cluster == "few nics" else cluster)
     context = replace(context, workload=replace(context.workload, precision="fp16", global_batch=24 * strategy.dp))
     costs, traffic = step_costs(assign(context, strategy)), traffic_of(context, strategy)
-    few, all_of_them = contention_of(traffic), contention_of(traffic, apart=True)
+    few, all_of_them = contention_of(traffic), contention_of(traffic, every_replica=True)
     one = simulate_costs(costs, replicas=few.simulated, contention=few)
     every = simulate_costs(costs, replicas=all_of_them.simulated, contention=all_of_them)
 

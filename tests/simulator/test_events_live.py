@@ -143,7 +143,7 @@ def test_a_step_with_contention_is_that_of_the_whole_graph(text: str, apart: boo
     made = small_request(cluster=load_cluster("aws-p4d"), framework="generic", global_batch=32)
     strategy = parse_strategy(f"{text} placement=tp-cp-ep-pp-dp")
     costs = step_costs(assign(made, strategy))
-    shared: Contention = step_contention(assign(made, strategy), costs, apart=apart)
+    shared: Contention = step_contention(assign(made, strategy), costs, every_replica=apart)
 
     assert shared.shared
     same(costs, replicas=shared.simulated, contention=shared)

@@ -142,7 +142,7 @@ def test_a_transfer_costs_what_the_core_says(scattered: bool) -> None:
     for text in ("tp2 pp4 dp2 mbs1", "tp2 pp4 dp2 mbs1 sp", "tp2 cp2 pp2 dp2 mbs2 placement=tp-cp-ep-pp-dp"):
         strategy = parse_strategy(text)
         setting = context("megatron-deepspeed")
-        setting = replace(setting, framework=replace(setting.framework, scatters_hops=scattered))
+        setting = replace(setting, framework=replace(setting.framework, scatters_p2p=scattered))
         count = 48 // (strategy.dp * strategy.mbs)
         transfers = count + 1 if strategy.pp == 2 else 2 * count + 2 * strategy.pp - 5
 

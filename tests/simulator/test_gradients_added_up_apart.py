@@ -43,6 +43,6 @@ def test_the_buffer_is_held_as_long_as_it_is_used() -> None:
     held = scores_of(context).memory_bytes["gradients"] / parameter_count(context.model)
     assert held == pytest.approx([6.0, 2.0], rel=0.01)
 
-    further = replace(context, framework=replace(context.framework, apart_to_zero=1))
+    further = replace(context, framework=replace(context.framework, main_grad_to_zero=1))
     held = scores_of(further).memory_bytes["gradients"] / parameter_count(context.model)
     assert held == pytest.approx([6.0, 6.0], rel=0.01)

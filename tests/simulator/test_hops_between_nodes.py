@@ -13,7 +13,7 @@ from forerun.spaces.strategies import Context, Placement, Strategy, table_of
 def context(*, overlap: bool = False) -> Context:
     """Return a request on nodes of eight devices, each with a port of its own to the network."""
     made = replace(request(framework="generic"), model=dense_model())
-    return replace(made, framework=replace(made.framework, overlap_pipeline=overlap, pipeline_hop_s=0.0))
+    return replace(made, framework=replace(made.framework, overlap_pipeline=overlap, p2p_fixed_s=0.0))
 
 
 def p2p_s(context: Context, **degrees: int) -> float:

@@ -119,7 +119,7 @@ def test_sampled_step_times_replace_jitter() -> None:
     sampled = replace(one_tensor(), step_factors=(0.5, 1.0, 1.5))
     found = analytic_prediction(sampled, TrainingMode(workers=2, overlap=False), nics())
     # E[max of two] of {0.5, 1, 1.5}: (0.5 + 3 * 1 + 5 * 1.5) / 9
-    assert found.parts_s["straggle"] == pytest.approx(C * (11 / 9 - 1))
+    assert found.parts_s["straggler wait"] == pytest.approx(C * (11 / 9 - 1))
 
 
 def test_parts_add_up_to_the_step() -> None:

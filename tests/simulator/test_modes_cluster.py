@@ -67,10 +67,10 @@ def test_hidden_all_reduces_still_block_for_a_share_of_their_fixed_time() -> Non
 
 def test_several_nodes_meet() -> None:
     network = ClusterNetwork(cluster=DGX, rules=DDP)
-    assert network.meeting_s(8) == 0
-    assert network.meeting_s(9) == pytest.approx(DDP.meeting_s)
+    assert network.rendezvous_s(8) == 0
+    assert network.rendezvous_s(9) == pytest.approx(DDP.rendezvous_s)
     stepping = ClusterNetwork(cluster=DGX, rules=replace(DDP, node_step_s=1e-3))
-    assert stepping.meeting_s(64) == pytest.approx(DDP.meeting_s + 7e-3)
+    assert stepping.rendezvous_s(64) == pytest.approx(DDP.rendezvous_s + 7e-3)
 
 
 @pytest.mark.parametrize("workers", (1, 4, 8, 24))

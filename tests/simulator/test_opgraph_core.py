@@ -65,7 +65,7 @@ def test_a_split_costs_the_same_alone_and_among_others(text: str) -> None:
 
 def test_one_device_communicates_nothing() -> None:
     phases = one(context(), "data1", 64)
-    assert sum(phases[name] for name in ("halo", "collective", "tail", "hop", "bubble", "gradient")) == 0.0
+    assert sum(phases[name] for name in ("halo", "collective", "tail", "p2p", "bubble", "gradient")) == 0.0
     same = [one(context(), text, 64)["step"] for text in ("filter1", "channel1", "spatial1")]
     assert same == pytest.approx([phases["step"]] * 3)
 
@@ -159,7 +159,7 @@ def test_pipeline_fills_and_drains() -> None:
     assert phases["bubble"] == pytest.approx(step - busy)
     # Transfers are shorter than passes: each fills and drains once.
     sent = float(point_to_point_time_s(ABCI, 32 * 512 * 16 * 16 * 4.0, 1))
-    assert phases["hop"] == pytest.approx(6 * sent)
+    assert phases["p2p"] == pytest.approx(6 * sent)
 
 
 @given(st.lists(st.floats(0.01, 10), min_size=1, max_size=12), st.integers(1, 6))

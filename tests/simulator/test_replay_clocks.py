@@ -30,7 +30,7 @@ def test_offsets_of_64_ranks_and_what_a_replay_is_without(tmp_path, hosts):
     traces = read_traces(made.paths)
     matching = match(traces)
     clocks = align(traces, matching.exchanges)
-    assert clocks.hosts == hosts and not clocks.broken and not clocks.apart
+    assert clocks.hosts == hosts and not clocks.broken and not clocks.unlinked
     assert recovered(made, traces, clocks) < ASKED_S
     with_clocks = replay(build_graph(traces, matching, clocks)).replayed_step_s
     without = replay(build_graph(traces, matching, unaligned(len(traces)))).replayed_step_s
@@ -87,4 +87,4 @@ def test_hosts_that_share_no_message_are_told(tmp_path):
     made = data_parallel(tmp_path, ranks=2, steps=2, buckets=0, offset_s=0.1)
     traces = read_traces(made.paths)
     clocks = align(traces, match(traces).exchanges)
-    assert clocks.hosts == 2 and clocks.apart == 1
+    assert clocks.hosts == 2 and clocks.unlinked == 1

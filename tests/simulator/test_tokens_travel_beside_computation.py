@@ -77,6 +77,6 @@ def test_kernels_of_the_dispatcher_slow_what_runs_beside_them() -> None:
 
 def test_multiprocessors_set_apart_are_missing_all_the_time() -> None:
     one = context(8192, dispatcher="alltoall")
-    apart = replace(one, framework=replace(one.framework, sets_apart_for_experts=True))
+    apart = replace(one, framework=replace(one.framework, reserves_expert_multiprocessors=True))
     layout = "tp1 pp1 dp256 ep8 mbs1 zero1"
     assert expert_s(apart, layout) > expert_s(one, layout)

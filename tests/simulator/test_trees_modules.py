@@ -85,7 +85,7 @@ def test_modules_configured_alike_are_the_flat_strategy(compute: str, strategy: 
     strategies = tree(made, compute, f"modules: attention, compute: {{{compute.partition(', ep')[0]}}}")
     found, flat = simulate_tree(made, strategies), event_scores(made, table_of([parse_strategy(strategy)]))
 
-    assert not strategies.apart
+    assert not strategies.per_module
     assert flat_of(made, strategies) is not None
     assert found.scores.step_time_s[0] == pytest.approx(flat.step_time_s[0], rel=1e-12)
     assert found.scores.peak_memory_bytes[0] == pytest.approx(flat.peak_memory_bytes[0], rel=1e-12)
@@ -95,7 +95,7 @@ def test_experts_are_the_business_of_the_mlp_alone() -> None:
     made = context(moe_model())
     strategies = tree(made, "dp: 8", "modules: mlp, compute: {ep: 4}, layers: 0-3")
 
-    assert not strategies.apart
+    assert not strategies.per_module
     assert [one.ep for one in strategies.of_leaf[0]][:6] == [1, 4, 4, 4, 4, 1]
 
 

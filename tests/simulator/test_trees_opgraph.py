@@ -141,7 +141,7 @@ def test_sharded_states_are_gathered_where_they_are_needed(zero: int, gathers: i
 
 
 def test_weights_are_fetched_two_operators_ahead_at_most() -> None:
-    graph = compile_graph(plan(context("alexnet"), one_stage({"batch": 8}, memory={"zero": 3}), 128))
+    graph = compile_graph(plan(context("alexnet"), one_stage({"batch": 8}, memory={"zero": 3}), 128)).graph
     run = execute(graph)
     computed = [t for t in range(len(graph)) if graph.stream[t] == 0]
     for task in range(len(graph)):

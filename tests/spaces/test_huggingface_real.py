@@ -141,7 +141,11 @@ def test_blocks_of_nemotron_nas_differ_one_by_one() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "operator"),
-    [("resnet", "two-dimensional convolutions"), ("reformer", "attention by hashing"), ("swin", "windows of an image")],
+    [
+        ("align", "two-dimensional convolutions"),
+        ("reformer", "attention by hashing"),
+        ("maxvit", "windows of an image"),
+    ],
 )
 def test_a_missing_operator_is_named(kind: str, operator: str) -> None:
     with pytest.raises(RequestError, match=f"model_type {kind} needs .*{operator}"):

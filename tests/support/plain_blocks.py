@@ -83,7 +83,7 @@ class PlainBlocks(PlainDevice):
         tensor_b = blocks * gather + behind - hidden_g - hidden_t
         held, units = profile.expert_multiprocessors, self.device.compute_units
         slower = held / (units - held) if profile.overlap_expert and held < units / 2 else 0.0
-        apart = profile.sets_apart_for_experts and experts > 0
+        apart = profile.reserves_expert_multiprocessors and experts > 0
         expert_f += slower * (work.forward_s if apart else experts - expert_f)
         expert_b += slower * (compute_back if apart else experts - expert_b)
         shown_s = expert_f, expert_b

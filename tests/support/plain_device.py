@@ -43,7 +43,7 @@ class PlainDevice:
         self.bytes = 4.0 if self.precision in ("fp32", "tf32") else 2.0
         self.saved = 1.0 if self.precision in EIGHT_BIT else self.bytes
         self.gradient_bytes = self.profile.held_gradient_bytes(self.precision)
-        apart = strategy.zero <= self.profile.apart_to_zero and self.precision not in ("fp16", "fp32", "tf32")
+        apart = strategy.zero <= self.profile.main_grad_to_zero and self.precision not in ("fp16", "fp32", "tf32")
         self.added_bytes = 26.0 if apart else 2.0 + 2.0 * self.gradient_bytes
         self.half = "bf16" if self.precision in EIGHT_BIT else self.precision
         self.tokens = strategy.mbs * (context.workload.seq_len / strategy.cp)

@@ -49,7 +49,7 @@ def add_memory(
     """Bytes of one device of the stage; ``dummies`` of its gradients that nothing reads."""
     profile, model, half = context.framework, context.model, context.workload.precision not in ("fp32", "tf32")
     width, gradient = 2.0 if half else 4.0, profile.held_gradient_bytes(context.workload.precision)
-    if strategy.zero <= profile.apart_to_zero and context.workload.precision not in ("fp16", "fp32", "tf32"):
+    if strategy.zero <= profile.main_grad_to_zero and context.workload.precision not in ("fp16", "fp32", "tf32"):
         gradient += 4.0
     states = profile.optimizer_bytes + (profile.master_bytes if half else 0.0)
     replicas = strategy.dp * strategy.cp

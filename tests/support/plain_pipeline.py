@@ -108,7 +108,7 @@ def p2p_s(context: Context, strategy: Strategy) -> float:
     tp, width = strategy.tp, 4.0 if context.workload.precision in ("fp32", "tf32") else 2.0
     size = strategy.mbs * context.workload.seq_len / strategy.cp * context.model.hidden * width
     stride = tp * strategy.cp * (1 if strategy.placement == Placement.TP_CP_EP_PP_DP else strategy.dp)
-    scattered = strategy.sp or context.framework.scatters_hops
+    scattered = strategy.sp or context.framework.scatters_p2p
     part = size / tp if scattered else size
     seconds = float(point_to_point_time_s(context.cluster, part, stride))
     node = context.cluster.levels[0].size
@@ -124,4 +124,4 @@ def p2p_s(context: Context, strategy: Strategy) -> float:
         seconds += share * max(beyond_s - seconds, 0.0)
     if not strategy.sp and scattered:
         seconds += float(collective_time_s(context.cluster, "all_gather", size, tp, 1))
-    return seconds + context.framework.pipeline_hop_s
+    return seconds + context.framework.p2p_fixed_s

@@ -107,7 +107,7 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
         "eager": tuple(draw(st.sets(st.sampled_from(names)))),
         "gradient_bytes": draw(st.sampled_from([2.0, 4.0])),
         "reduce_bytes": draw(st.sampled_from([2.0, 4.0])),
-        "apart_to_zero": draw(st.sampled_from([-1, 0, 1])),
+        "main_grad_to_zero": draw(st.sampled_from([-1, 0, 1])),
         "selective": draw(st.sampled_from(["core", "products"])),
         "overlap_slowdown": draw(st.sampled_from([1.0, 1.2])),
         "bucket_bytes": draw(st.sampled_from([1e6, 25e6])),
@@ -134,7 +134,7 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
     for name in ("gradients", "parameters", "tensor", "tensor_backward", "context", "expert"):
         changes[f"overlap_{name}"] = draw(share)
     hosts = ("host_layer", "host_rank", "host_expert", "host_scales")
-    for name in (*hosts, "tensor_step", "pipeline_hop", "collective_launch"):
+    for name in (*hosts, "tensor_step", "p2p_fixed", "collective_launch"):
         changes[f"{name}_s"] = draw(seconds)
     return replace(profile, **changes)  # type: ignore[arg-type]  # values of the fields' types
 

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forerun.search.cli.answers import EVENTS_OF_GRAPH, STRATEGY_OF_GRAPH
+from forerun.search.cli.answers import SIMULATE_OF_GRAPH
 from forerun.search.cli.arguments import add_gpus, add_json, add_strategy_or_tree, add_training, single_request
 from forerun.search.cli.disturbances import add_disturbances, disturbance_of
 from forerun.search.cli.opgraph import is_graph_model
@@ -76,9 +76,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from forerun.search.request.resolve import resolve
 
-    by_events = args.tree is not None or args.fidelity == "events"
-    flags = EVENTS_OF_GRAPH if by_events else STRATEGY_OF_GRAPH
-    setting = resolve(single_request(args, graphs=flags), groups=True)
+    setting = resolve(single_request(args, graphs=SIMULATE_OF_GRAPH), groups=True)
     row, events, tree = _tree(setting, args) if args.tree is not None else _strategy(setting, args)
     try:
         if events is not None:
@@ -197,7 +195,7 @@ def _tree(setting: "Setting[Any]", args: argparse.Namespace) -> "tuple[Row[Any],
         if given:
             raise RequestError(f"{flag} goes with a flat --strategy; drop it, or give a --strategy")
     if is_graph_model(args):
-        return simulate_graph_tree(setting, args.tree)
+        return simulate_graph_tree(setting, args.tree, contention=args.contention)
     answer = simulate_tree_file(setting, args.tree, contention=args.contention)
     return answer.row, answer.events, answer.tree
 

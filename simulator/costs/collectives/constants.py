@@ -1,14 +1,12 @@
 """Fitted constants of one kind of link, and the rule by which a kind without measurements borrows from the nearest."""
 
 import functools
-import importlib.resources
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
 from forerun.spaces.clusters.cluster import Level
+from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.errors import unknown
 
 PROTOCOLS = ("ll", "ll128", "simple")
@@ -29,7 +27,7 @@ class LinkConstants:
     share a host bridge). ``mesh``: pairwise links, a device reaches one port per partner. ``alone_share``: share of all
     links of a sub-group (a node) that one communicator reaches, however many of them it has (0: no such bound); several
     at once reach ``efficiency`` together. ``staged``: measured where devices copy through host memory.
-    ``between_sockets``: ``efficiency`` of rings whose one link crosses from socket to socket (empty: no other).
+    ``between_sockets``: ``efficiency`` of groups on both sockets of a host, by collective (empty: no other).
     """
 
     key: str
@@ -87,9 +85,7 @@ def parse(document: Mapping[str, Any]) -> Table:
 @functools.cache
 def table() -> Table:
     """The committed constants, read once."""
-    text = importlib.resources.files("forerun.simulator.costs").joinpath("data/collectives.yaml").read_bytes()
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return parse(yaml.load(text, Loader=loader))
+    return parse(package_yaml("forerun.simulator.costs", "data", "collectives.yaml"))
 
 
 def constants_of(level: Level, architecture: str, known: Table | None = None) -> LinkConstants:

@@ -8,7 +8,6 @@ node, ``forerun_start_s`` and ``forerun_s``, have when it began and how long it 
 of the files is the simulated step.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,22 +16,26 @@ from forerun.simulator.assignment.costs import StepCosts
 from forerun.simulator.events.engine.engine import Execution, execute
 from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.simulator.events.engine.kinds import GATHER, OPTIMIZER, REDUCE, SEND, TIED
+from forerun.simulator.events.export.chakra_nodes import (
+    COLLECTIVE,
+    COLLECTIVES,
+    COMPUTE,
+    MOST_DEVICES,
+    RECEIVE_NODE,
+    SEND_NODE,
+    encoded,
+    group_of,
+    write_device,
+    write_groups,
+)
 from forerun.simulator.events.step.compile import compile_step
 from forerun.simulator.events.step.contention import Contention
 from forerun.simulator.events.step.result import EventResult
 from forerun.simulator.events.step.sizes import StepSizes, step_sizes
 from forerun.simulator.events.step.traffic import DeviceNumbers
-from forerun.spaces import protobuf as pb
 from forerun.spaces.errors import RequestError
-from forerun.spaces.files import write_text, written
 from forerun.spaces.strategies import Context, Strategy
 
-VERSION = "0.0.4"
-"""Of the schema, as its own generator writes it."""
-MOST_DEVICES = 4096
-"""Devices up to which files are written; more would be gigabytes that nobody replays."""
-_COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7
-_ALL_REDUCE, _ALL_GATHER, _REDUCE_SCATTER = 0, 2, 7
 _NORM_BYTES = 4
 """The gradient norm that all stages add up before the optimizer: one float."""
 
@@ -50,9 +53,9 @@ def write_chakra(context: Context, strategy: Strategy, result: EventResult, fold
     groups: dict[tuple[int, ...], int] = {}
     nodes = _nodes_of_stages(_run_again(result), step_sizes(context, strategy), strategy)
     layout = DeviceNumbers(strategy)
-    apart = len(result.stages) > strategy.pp
+    unequal = len(result.stages) > strategy.pp
     for replica in range(layout.replicas):
-        colour = result.contention.colours[replica] if result.contention else replica if apart else 0
+        colour = result.contention.colours[replica] if result.contention else replica if unequal else 0
         for stage in range(strategy.pp):
             for rank, device in enumerate(layout.devices(replica, stage)):
                 place = _Place(
@@ -64,11 +67,8 @@ def write_chakra(context: Context, strategy: Strategy, result: EventResult, fold
                     rank=rank,
                     groups=groups,
                 )
-                with written(folder / f"forerun.{device}.et") as file:
-                    file.write(pb.delimited(pb.text(1, VERSION)))
-                    file.writelines(pb.delimited(place.encoded(node)) for node in nodes[colour, stage])
-    named = {str(number): list(devices) for devices, number in groups.items()}
-    write_text(folder / "forerun.groups.json", json.dumps(named, indent=1) + "\n")
+                write_device(folder, device, map(place.encoded, nodes[colour, stage]))
+    write_groups(folder, groups)
     return strategy.devices
 
 
@@ -123,31 +123,21 @@ class _Place:
 
     def encoded(self, node: _Node) -> bytes:
         """Return a node as a message."""
-        attributes = [
-            _attribute("is_cpu_op", 27, 0),
-            _seconds("forerun_start_s", node.start_s),
-            _seconds("forerun_s", node.end_s - node.start_s),
-        ]
-        if node.kind != _COMPUTE:
-            attributes.append(_attribute("comm_size", 13, node.size_bytes))
-        if node.kind == _COLLECTIVE:
-            attributes.append(_attribute("comm_type", 9, node.collective))
-            attributes.append(_words("pg_name", str(self._group(node.among))))
-        elif node.kind in (_SEND, _RECEIVE):
-            here, there = self._device(self.stage), self._device(node.peer)
-            ends = (here, there) if node.kind == _SEND else (there, here)
-            attributes.append(_attribute("comm_src", 11, ends[0]))
-            attributes.append(_attribute("comm_dst", 11, ends[1]))
-            attributes.append(_attribute("comm_tag", 11, node.tag))
-        return b"".join(
-            (
-                pb.number(1, node.number),
-                pb.text(2, node.name),
-                pb.number(3, node.kind),
-                pb.numbers(5, node.before),
-                pb.number(7, node.micros),
-                *(pb.message(10, attribute) for attribute in attributes),
-            )
+        peer = self._device(node.peer) if node.peer >= 0 else 0
+        own = self._device(self.stage)
+        return encoded(
+            node.number,
+            node.name,
+            node.kind,
+            node.before,
+            start_s=node.start_s,
+            end_s=node.end_s,
+            micros=node.micros,
+            size_bytes=node.size_bytes,
+            collective=node.collective,
+            group=self._group(node.among) if node.kind == COLLECTIVE else 0,
+            ends=(own, peer) if node.kind == SEND_NODE else (peer, own),
+            tag=node.tag,
         )
 
     def _device(self, stage: int) -> int:
@@ -157,25 +147,12 @@ class _Place:
         if among in ("replicas", "sharing", "copies"):
             first = self.replica - self.replica % self.sharing
             near = range(first, first + self.sharing)
-            apart = range(self.replica % self.sharing, self.layout.replicas, self.sharing)
-            replicas = {"replicas": range(self.layout.replicas), "sharing": near, "copies": apart}[among]
+            copies = range(self.replica % self.sharing, self.layout.replicas, self.sharing)
+            replicas = {"replicas": range(self.layout.replicas), "sharing": near, "copies": copies}[among]
             members = [self.layout.devices(replica, self.stage)[self.rank] for replica in replicas]
         else:
             members = [self._device(stage) for stage in (range(self.pp) if among == "stages" else (0, self.pp - 1))]
-        # Group 0 is all devices to ASTRA-sim.
-        return self.groups.setdefault(tuple(members), len(self.groups) + 1)
-
-
-def _attribute(name: str, field: int, value: int) -> bytes:
-    return pb.text(1, name) + pb.number(field, value, always=True)
-
-
-def _seconds(name: str, value: float) -> bytes:
-    return pb.text(1, name) + pb.double(3, value)
-
-
-def _words(name: str, value: str) -> bytes:
-    return pb.text(1, name) + pb.text(29, value)
+        return group_of(self.groups, members)
 
 
 def _nodes_of_stages(step: _Step, sizes: StepSizes, strategy: Strategy) -> Mapping[tuple[int, int], list[_Node]]:
@@ -217,7 +194,7 @@ def _nodes(
         yield _Node(
             number=2 * other + 1,
             name=f"receive {graph.name(other)}",
-            kind=_RECEIVE,
+            kind=RECEIVE_NODE,
             before=waits,
             start_s=begun_s,
             end_s=max(run.end_s[other], begun_s),
@@ -235,7 +212,7 @@ def _nodes(
         yield _Node(
             number=number,
             name=name,
-            kind=_SEND,
+            kind=SEND_NODE,
             before=waits,
             size_bytes=size,
             peer=peer,
@@ -248,7 +225,7 @@ def _nodes(
         whole = sizes.gradient_bytes[stage] if kind == REDUCE else sizes.shard_bytes[stage]
         cost = step.costs.stages[stage]
         share = _share(step, task, cost.reduce_s if kind == REDUCE else cost.gather_s)
-        reduces = _REDUCE_SCATTER if sizes.scattered else _ALL_REDUCE
+        reduces = COLLECTIVES["reduce_scatter"] if sizes.scattered else COLLECTIVES["all_reduce"]
         slices = strategy.shard and (sizes.scattered or kind == GATHER)
         among, size = "sharing" if slices else "replicas", max(round(whole * share), 1)
         if slices and kind == REDUCE:
@@ -256,7 +233,7 @@ def _nodes(
             yield _Node(
                 number=scattered,
                 name=f"{name} within a set of slices",
-                kind=_COLLECTIVE,
+                kind=COLLECTIVE,
                 before=waits,
                 size_bytes=size,
                 among=among,
@@ -265,16 +242,16 @@ def _nodes(
                 end_s=end_s,
             )
             begun_s = end_s
-            waits, reduces, among = (scattered,), _ALL_REDUCE, "copies"
+            waits, reduces, among = (scattered,), COLLECTIVES["all_reduce"], "copies"
             size = max(size // strategy.sharing, 1)
         yield _Node(
             number=number,
             name=name,
-            kind=_COLLECTIVE,
+            kind=COLLECTIVE,
             before=waits,
             size_bytes=size,
             among=among,
-            collective=reduces if kind == REDUCE else _ALL_GATHER,
+            collective=reduces if kind == REDUCE else COLLECTIVES["all_gather"],
             start_s=begun_s,
             end_s=end_s,
         )
@@ -283,7 +260,7 @@ def _nodes(
         yield _Node(
             number=number,
             name=name,
-            kind=_COLLECTIVE,
+            kind=COLLECTIVE,
             before=waits,
             size_bytes=size,
             among=among,
@@ -292,7 +269,7 @@ def _nodes(
         )
     else:
         micros = round((end_s - start_s) * 1e6)
-        yield _Node(number=number, name=name, kind=_COMPUTE, before=waits, micros=micros, start_s=begun_s, end_s=end_s)
+        yield _Node(number=number, name=name, kind=COMPUTE, before=waits, micros=micros, start_s=begun_s, end_s=end_s)
 
 
 def _share(step: _Step, task: int, whole_s: float) -> float:

@@ -56,9 +56,9 @@ class Contention:
         return graph.duration_s[task] / whole_s if whole_s else 0.0
 
 
-def contention_of(traffic: Traffic, *, apart: bool = False) -> Contention:
-    """Return what a step's flows share; with ``apart`` every replica is a colour of its own."""
-    colours = list(range(traffic.replicas)) if apart else _colours(traffic)
+def contention_of(traffic: Traffic, *, every_replica: bool = False) -> Contention:
+    """Return what a step's flows share; with ``every_replica`` each is a colour of its own."""
+    colours = list(range(traffic.replicas)) if every_replica else _colours(traffic)
     flows: dict[Key, Flow] = {(stage,): flow for stage, flow in traffic.rings.items()}
     for (replica, here, there), flow in traffic.p2p.items():
         flows.setdefault((colours[replica], here, there), flow)
@@ -211,6 +211,16 @@ class SharedLinks:
         else:
             size_bytes = share * flow.wire_s * flow.assumed_bytes_per_s
             self._graph.carry(task, size_bytes, route, latency_s=share * flow.latency_s)
+
+    def occupy(self, task: int, key: Key, *, wire_s: float, latency_s: float) -> None:
+        """Let a task be traffic of a flow that takes some seconds at the assumed rate."""
+        flow, route = self._contention.flows[key], self._routes.get(key)
+        size_bytes = wire_s * flow.assumed_bytes_per_s
+        self._count(key, size_bytes)
+        if route is None:
+            self._graph.duration_s[task] = latency_s + size_bytes / self._contention.most_bytes_per_s[key]
+        else:
+            self._graph.carry(task, size_bytes, route, latency_s=latency_s)
 
     def _count(self, key: Key, size_bytes: float) -> None:
         self.sent_bytes[key] = self.sent_bytes.get(key, 0.0) + size_bytes

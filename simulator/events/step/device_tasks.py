@@ -12,15 +12,16 @@ like that; the rest stands behind the last backward pass, or before the first fo
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from forerun.simulator.assignment.costs import StepCosts
 from forerun.simulator.assignment.host import COPY_AHEAD
 from forerun.simulator.events.engine.graph import EventGraph
-from forerun.simulator.events.engine.kinds import COPY, GATHER, HOST, REDUCE, SEND, STREAMS
+from forerun.simulator.events.engine.kinds import GATHER, HOST, REDUCE, SEND, STREAMS
 from forerun.simulator.events.step.contention import SharedLinks
 from forerun.simulator.events.step.disturb import Draws
 from forerun.simulator.events.step.hand_over import Collectives, HandOver
+from forerun.simulator.events.step.host_copies import HostCopies, host_traffic
+from forerun.simulator.events.step.pass_traffic import PassTraffic, stage_tag
 from forerun.simulator.events.step.stage_order import LAST_PASSES, StageOrder
 from forerun.simulator.schedules import Action, Pass
 
@@ -38,24 +39,6 @@ def add_streams(graph: EventGraph, device: int, computation: float, traffic: flo
     )
     graph.slow(compute, computation, [gradient])
     graph.slow(gradient, traffic, [compute])
-
-
-class _Flow(NamedTuple):
-    """Seconds of traffic of replicas that one pass gives rise to and waits for, in ``buckets``; ``copied_s`` of
-    parameters that come from the host, ``kept_s`` and ``kept_bytes`` of activations that go there or come back."""
-
-    zero: int
-    buckets: int
-    reduced_s: float
-    gathered_s: float
-    copied_s: float = 0.0
-    kept_s: float = 0.0
-    kept_bytes: float = 0.0
-
-
-def _among(zero: int, flows: list[_Flow]) -> tuple[object, ...]:
-    """Return what tells traffic of one stage of sharding from that of others beside the same pass."""
-    return (f"zero{zero}",) if len(flows) > 1 else ()
 
 
 class DeviceWriter:
@@ -76,9 +59,10 @@ class DeviceWriter:
         self.costs, self.graph, self.order, self.replica = costs, graph, order, replica
         self.hand_over, self.common, self.wires, self.draws = hand_over, common, wires, draws
         self.stage, self.device = order.stage, replica * costs.shape.pp + order.stage
-        self.compute, self.feature, self.gradient, self.to_host, self.from_host = (
+        self.compute, self.feature, self.gradient, to_host, from_host = (
             len(STREAMS) * self.device + place for place in range(len(STREAMS))
         )
+        self.copies = HostCopies(graph, self.device, to_host, from_host)
         self.cost = costs.stages[self.stage]
         self.traffic = [(costs.zero if cost.zero is None else cost.zero, cost) for cost in (self.cost, *self.cost.also)]
         self.gathered: set[int] = set()
@@ -87,10 +71,8 @@ class DeviceWriter:
         self.behind: list[int] = []
         self.most_behind = 64
         self.sharing = False
-        self.away: dict[tuple[int, int], list[int]] = {}
         # One number for all passes: a long run keeps what each of them holds.
         self.stays = [cost.kept_bytes - cost.host_bytes + cost.logit_bytes for cost in costs.chunks]
-        self.leaving: deque[int] = deque(maxlen=COPY_AHEAD)
         self.unsent: list[tuple[Pass, int, int]] = []
         self.woven = -1
         self.quiet = self._quiet()
@@ -150,7 +132,7 @@ class DeviceWriter:
         """Add the tasks of one action."""
         kind, microbatch, chunk, interwoven = action
         flows = [] if place in self.quiet else self._traffic_s(place, action)
-        flows += self._fetched(action) + self._offloaded(action)
+        flows += host_traffic(self.costs, action)
         gathered_s = sum(flow.gathered_s for flow in flows if flow.zero == 3)
         if gathered_s:
             rest_s = (1 - self.costs.overlap_parameters) * gathered_s
@@ -175,7 +157,7 @@ class DeviceWriter:
         if not interwoven:
             self._send(last)
 
-    def _traffic_s(self, place: int, action: Action) -> list[_Flow]:
+    def _traffic_s(self, place: int, action: Action) -> list[PassTraffic]:
         """Return the traffic of replicas that belongs to one action, by the stage of sharding that causes it."""
         kind, _, chunk, _ = action
         first_use = kind == Pass.FORWARD and chunk not in self.gathered
@@ -191,43 +173,10 @@ class DeviceWriter:
             if needed:
                 gathered_s = cost.gather_s * share
             if reduced_s or gathered_s:
-                flows.append(_Flow(zero, cost.buckets, reduced_s, gathered_s))
+                flows.append(PassTraffic(zero, cost.buckets, reduced_s, gathered_s))
         return flows
 
-    def _fetched(self, action: Action) -> list[_Flow]:
-        """Return the copies of parameters from the host that a pass waits for, layer by layer."""
-        cost = self.costs.chunks[action.chunk]
-        if not cost.fetch_bytes or action.kind == Pass.WEIGHT_GRADIENT:
-            return []
-        return [_Flow(3, cost.fetches, 0.0, 0.0, cost.fetch_bytes / self.costs.host_bytes_per_s)]
-
-    def _offloaded(self, action: Action) -> list[_Flow]:
-        """Return the activations that a forward pass sends to the host's memory, or that a backward one gets back."""
-        cost = self.costs.chunks[action.chunk]
-        if not cost.host_bytes or action.kind == Pass.WEIGHT_GRADIENT:
-            return []
-        seconds = cost.host_bytes / self.costs.host_bytes_per_s
-        return [_Flow(3, cost.host_parts, 0.0, 0.0, kept_s=seconds, kept_bytes=cost.host_bytes)]
-
-    def _brought_back(self, action: Action, number: int, count: int, seconds: float, size: float) -> int:
-        """Copy a segment's activations back, a few segments before the backward pass needs them."""
-        away = self.away[action.microbatch, action.chunk]  # what left last comes back first
-        after = (self._before(COPY_AHEAD), away[-1 - number * len(away) // count])
-        tag = (action.microbatch, action.chunk, number, "back")
-        task = self.graph.add(COPY, seconds, self.from_host, after, tag=tag)
-        self.graph.hold(task, self.device, size)
-        return task
-
-    def _sent_away(self, action: Action, number: int, task: int, seconds: float, size: float) -> None:
-        """Copy what a segment of a forward pass leaves to the host; it is on the device until then."""
-        tag = (action.microbatch, action.chunk, number, "away")
-        self.graph.hold(task, self.device, size)
-        copy = self.graph.add(COPY, seconds, self.to_host, (task,), tag=tag)
-        self.graph.hold(copy, self.device, -size, at_end=True)
-        self.away.setdefault((action.microbatch, action.chunk), []).append(copy)
-        self.leaving.append(copy)
-
-    def _segments(self, action: Action, flows: list[_Flow]) -> list[int]:
+    def _segments(self, action: Action, flows: list[PassTraffic]) -> list[int]:
         """Add a pass in segments with the buckets that they wait for and give rise to."""
         kind, microbatch, chunk, _ = action
         graph, costs = self.graph, self.costs
@@ -243,16 +192,16 @@ class DeviceWriter:
         for number in range(count):
             after = []
             if kept and not forward:
-                after.append(self._brought_back(action, number, count, kept_s, kept))
-            elif kept and len(self.leaving) == COPY_AHEAD:
-                after.append(self.leaving[0])  # the device has room for a few layers only
-            if copied_s:
                 gate = self._before(COPY_AHEAD)
-                after.append(graph.add(COPY, copied_s, self.from_host, (gate,), tag=(*tag, number, "parameters")))
+                after.append(self.copies.bring_back(action, number, count, kept_s, kept, gate))
+            elif kept:
+                after += self.copies.space()
+            if copied_s:
+                after.append(self.copies.fetch(copied_s, self._before(COPY_AHEAD), (*tag, number)))
             for zero, seconds in gathers:
                 if seconds:
                     gate = self._before(PREFETCH) if zero == 3 else self.first
-                    key = (*tag, number, kind, *_among(zero, flows))
+                    key = (*tag, number, kind, *stage_tag(zero, flows))
                     after.append(self._replicas(GATHER, seconds, (gate,), key, beside=zero == 3 or number > 0))
             task = graph.add(
                 int(kind), one_s * self._factor(), self.compute, after, tag=tag if count == 1 else (*tag, number)
@@ -260,16 +209,16 @@ class DeviceWriter:
             tasks.append(task)
             self.recent.append(task)
             if kept and forward:
-                self._sent_away(action, number, task, kept_s, kept)
+                self.copies.send_away(action, number, task, kept_s, kept)
             elif kept and kind == Pass.BACKWARD:
                 graph.hold(task, self.device, -kept, at_end=True)
             for zero, seconds in reductions:
                 if seconds:
-                    key = (*tag, number, *_among(zero, flows))
+                    key = (*tag, number, *stage_tag(zero, flows))
                     beside = zero >= 2 or number < count - 1
                     self.behind.append(self._replicas(REDUCE, seconds, (task,), key, beside=beside))
         if not forward:
-            self.away.pop((microbatch, chunk), None)
+            self.copies.forget(action)
         return tasks
 
     def _replicas(

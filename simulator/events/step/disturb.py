@@ -19,7 +19,7 @@ _AT_ONCE = 256
 class Disturbance:
     """How much devices differ. ``jitter``: standard deviation over mean of the duration of every pass (log-normal, mean
     kept); ``slow``: factor on the passes of single devices (``replica * pp + stage``), such as 1.2 for a hot one.
-    ``apart``: every replica is simulated even where all are equal.
+    ``every_replica``: each is simulated even where all are equal.
 
     Raises:
         RequestError: the jitter is negative or above ``MOST_JITTER``, or a factor is not above zero and finite.
@@ -28,7 +28,7 @@ class Disturbance:
     seed: int = 0
     jitter: float = 0.0
     slow: Mapping[int, float] = field(default_factory=dict)
-    apart: bool = False
+    every_replica: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.jitter <= MOST_JITTER:
@@ -75,4 +75,4 @@ def replicas_needed(disturbance: Disturbance | None, most: int) -> int:
     """Return how many replicas must be simulated: one where all are equal, else all ``most`` of them."""
     if disturbance is None:
         return 1
-    return most if disturbance.apart or disturbance.jitter or disturbance.slow else 1
+    return most if disturbance.every_replica or disturbance.jitter or disturbance.slow else 1

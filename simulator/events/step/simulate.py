@@ -55,12 +55,12 @@ def simulate(
         )
     if not contention or strategy.devices == 1:
         return simulate_costs(costs, replicas=replicas, disturbance=disturbance)
-    shared = step_contention(assignment, costs, apart=replicas > 1)
+    shared = step_contention(assignment, costs, every_replica=replicas > 1)
     return simulate_costs(costs, replicas=shared.simulated, disturbance=disturbance, contention=shared)
 
 
-def step_contention(assignment: Assignment, costs: StepCosts, *, apart: bool = False) -> Contention:
-    """Return what the traffic of a step shares; with ``apart`` every replica is told apart.
+def step_contention(assignment: Assignment, costs: StepCosts, *, every_replica: bool = False) -> Contention:
+    """Return what the traffic of a step shares; with ``every_replica`` also what equal replicas do not share.
 
     Raises:
         RequestError: the cluster has no graph or groups that differ, a device cannot be reached, or layers share their
@@ -79,7 +79,7 @@ def step_contention(assignment: Assignment, costs: StepCosts, *, apart: bool = F
             )
     reduce_s = [stage.reduce_s for stage in costs.stages]
     traffic = step_traffic(assignment.context, every[0], reduce_s, reduction_latency_s(assignment))
-    return contention_of(traffic, apart=apart)
+    return contention_of(traffic, every_replica=every_replica)
 
 
 def simulate_costs(

@@ -30,7 +30,7 @@ def step_sizes(context: Context, strategy: Strategy) -> StepSizes:
     """Return the bytes of a step under a strategy of one tp, which must be legal."""
     width = activation_bytes(context.workload.precision)
     tokens = strategy.mbs * context.workload.seq_len / strategy.cp
-    parts = strategy.tp if strategy.sp or context.framework.scatters_hops else 1
+    parts = strategy.tp if strategy.sp or context.framework.scatters_p2p else 1
     assignment = assign(context, strategy)
     ((settings, held),) = by_replicas(assignment.blocks()).items()
     held_by_rank = parameters_with(context, settings, assignment.on_ranks(held))

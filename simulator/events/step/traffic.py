@@ -22,7 +22,7 @@ from forerun.simulator.costs.collectives.rule import paths_on_levels
 from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.simulator.events.engine.routes import Routes
 from forerun.simulator.pipeline.p2p import P2pEnd, p2p_parts_s
-from forerun.simulator.replicas.slices import reduces_apart, replica_stride
+from forerun.simulator.replicas.slices import reduces_in_two_levels, replica_stride
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.clusters.topology import build_graph
 from forerun.spaces.errors import RequestError
@@ -61,12 +61,8 @@ def step_traffic(context: Context, strategy: Strategy, reduce_s: Sequence[float]
     Raises:
         RequestError: the cluster has no graph, or a device cannot be reached.
     """
-    spec = context.cluster.spec
-    if spec is None:
-        raise RequestError(f"{context.cluster.name} has levels but no graph of links; contention needs one")
     links = TaskGraph(())
-    nodes = -(-strategy.devices // spec.devices_per_node)
-    crossed = _Crossed(context.cluster, Routes(build_graph(spec, nodes), links), links)
+    crossed = CrossedLinks(context.cluster, strategy.devices, links)
     layout = DeviceNumbers(strategy)
     known = {number: _p2p_over(context, strategy, number) for number in range(len(context.cluster.levels))}
     p2p = {
@@ -113,12 +109,20 @@ class DeviceNumbers:
         return range(place * self._tp, (place + 1) * self._tp)
 
 
-class _Crossed:
-    """Counts connections on links."""
+class CrossedLinks:
+    """Counts connections on the links of the nodes that hold some ``devices``, which are added to ``links``.
 
-    def __init__(self, cluster: Cluster, routes: Routes, links: TaskGraph) -> None:
-        assert cluster.spec is not None
-        self._spec, self._levels, self._routes, self._links = cluster.spec, cluster.levels, routes, links
+    Raises:
+        RequestError: the cluster has no graph.
+    """
+
+    def __init__(self, cluster: Cluster, devices: int, links: TaskGraph) -> None:
+        spec = cluster.spec
+        if spec is None:
+            raise RequestError(f"{cluster.name} has levels but no graph of links; contention needs one")
+        nodes = -(-devices // spec.devices_per_node)
+        self._spec, self._levels, self._links = spec, cluster.levels, links
+        self._routes = Routes(build_graph(spec, nodes), links)
         self._ports: dict[tuple[int, int], int] = {}
 
     def level(self, source: int, target: int) -> int:
@@ -151,7 +155,9 @@ class _Crossed:
         return self._ports[key]
 
 
-def _p2p(layout: DeviceNumbers, crossed: _Crossed, known: dict[int, Flow], replica: int, here: int, there: int) -> Flow:
+def _p2p(
+    layout: DeviceNumbers, crossed: CrossedLinks, known: dict[int, Flow], replica: int, here: int, there: int
+) -> Flow:
     """Return what the tensor ranks of a stage send; ``known``: a transfer over each level, without its links."""
     pairs = list(zip(layout.devices(replica, here), layout.devices(replica, there), strict=True))
     number = max(crossed.level(*pair) for pair in pairs)
@@ -174,7 +180,7 @@ def _p2p_over(context: Context, strategy: Strategy, number: int) -> Flow:
         assumed_bytes_per_s=port if mesh else min(port, level.bytes_per_s),
         lone_bytes_per_s=port,
         wire_s=float(whole_s[0] - still_s[0]),
-        latency_s=float(still_s[0] + gathered_s[0]) + context.framework.pipeline_hop_s,
+        latency_s=float(still_s[0] + gathered_s[0]) + context.framework.p2p_fixed_s,
         load={},
     )
 
@@ -183,21 +189,21 @@ def _ring(
     context: Context,
     strategy: Strategy,
     layout: DeviceNumbers,
-    crossed: _Crossed,
+    crossed: CrossedLinks,
     stage: int,
     whole_s: float,
     still_s: float,
 ) -> Flow:
     unit = context.cluster.spec.unit if context.cluster.spec else 1
     # Where slices are shared near by, what takes to the network are rings over the copies of each slice.
-    apart = strategy.sharing if reduces_apart(context, strategy) else 1
+    sharing = strategy.sharing if reduces_in_two_levels(context, strategy) else 1
     channels, connections = 1, []
-    for rank, first in itertools.product(range(strategy.tp), range(apart)):
-        members = [layout.devices(replica, stage)[rank] for replica in range(first, layout.replicas, apart)]
-        channels, edges = _ring_edges(members, unit)
+    for rank, first in itertools.product(range(strategy.tp), range(sharing)):
+        members = [layout.devices(replica, stage)[rank] for replica in range(first, layout.replicas, sharing)]
+        channels, edges = ring_edges(members, unit)
         connections += edges
-    ranks, stride = layout.replicas // apart, replica_stride(strategy) * apart
-    assumed, lone = (_ring_rate(context.cluster, ranks, stride, lone=lone) for lone in (False, True))
+    ranks, stride = layout.replicas // sharing, replica_stride(strategy) * sharing
+    assumed, lone = (ring_rate(context.cluster, ranks, stride, lone=lone) for lone in (False, True))
     still_s = min(still_s, whole_s)
     return Flow(
         assumed_bytes_per_s=assumed / channels,
@@ -208,7 +214,7 @@ def _ring(
     )
 
 
-def _ring_edges(members: list[int], unit: int) -> tuple[int, list[tuple[int, int, float]]]:
+def ring_edges(members: list[int], unit: int) -> tuple[int, list[tuple[int, int, float]]]:
     """Return the channels of the rings over some devices and (source, target, channels) of their edges.
 
     Channel j enters every node (``unit`` devices) and leaves it by the NIC of its j-th member, so that it stays on one
@@ -231,7 +237,7 @@ def _ring_edges(members: list[int], unit: int) -> tuple[int, list[tuple[int, int
     return channels, [(source, target, count) for (source, target), count in edges.items()]
 
 
-def _ring_rate(cluster: Cluster, ranks: int, stride: int, *, lone: bool) -> float:
+def ring_rate(cluster: Cluster, ranks: int, stride: float, *, lone: bool) -> float:
     """Return the line rate of one ring: that of the slowest level that it uses, all of its channels together."""
     rows = tuple(constants_of(level, cluster.device.architecture) for level in cluster.levels)
     members = np.asarray(float(ranks)), np.asarray(float(stride))

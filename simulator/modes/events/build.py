@@ -215,7 +215,7 @@ class _Builder:
             done = self._bucket(size, [passes[worker][bucket[-1]] for worker in count], (number, f"step {step}"))
             for worker in count:
                 ends[worker].append(done[worker])
-        update_s, tag = self.profile.update_s + self.network.meeting_s(len(count)), (f"step {step}",)
+        update_s, tag = self.profile.update_s + self.network.rendezvous_s(len(count)), (f"step {step}",)
         found: list[list[Sequence[int]]] = []
         for worker in count:
             update = self.graph.add(UPDATE, update_s, self.compute[worker], ends[worker], tag=tag)

@@ -31,10 +31,9 @@ def event_prediction(
     disturbance: Disturbance | None = None,
     *,
     steps: int = STEPS,
-    layers: int = LAYERS,
     draws: int = DRAWS,
 ) -> ModePrediction:
-    """Return the throughput of a mode, every transfer and pass being an event; neighbouring layers beyond ``layers``
+    """Return the throughput of a mode, every transfer and pass being an event; neighbouring layers beyond ``LAYERS``
     are joined (of an all-reduce, those of one bucket). Of asynchronous workers it is the mean of ``draws`` runs.
 
     Raises:
@@ -43,7 +42,7 @@ def event_prediction(
     if mode.exchange == "all-reduce":
         small = profile.merged_at([bucket[-1] for bucket in mode.buckets(profile)], mode.workers)
     else:
-        small = profile.merged(layers)
+        small = profile.merged(LAYERS)
     noise = disturbance or Disturbance()
     bound = analytic_prediction(profile, mode, network, disturbance).bound_samples_per_s
     found = []
@@ -87,7 +86,7 @@ def _synchronous(
         max(time_s for time_s, kept in zip(row, counted, strict=True) if kept)
         for row, counted in zip(made.compute_s[skip:], made.counted[skip:], strict=True)
     )
-    straggle_s = slowest_s / steps - profile.compute_s
+    straggler_wait_s = slowest_s / steps - profile.compute_s
     counted = sum(sum(row) for row in made.counted[skip:]) / steps
     return ModePrediction(
         model="events",
@@ -96,8 +95,8 @@ def _synchronous(
         samples_per_s=counted * profile.batch / step_s,
         parts_s={
             "compute": profile.compute_s,
-            "straggle": straggle_s,
-            "exchange and update": step_s - profile.compute_s - straggle_s,
+            "straggler wait": straggler_wait_s,
+            "exchange and update": step_s - profile.compute_s - straggler_wait_s,
         },
         bound_samples_per_s=bound,
     )

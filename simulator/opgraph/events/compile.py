@@ -5,7 +5,7 @@ in the order of the schedule's program; what activations need on their way is se
 need on the gradient stream, in buckets that start as soon as their last gradient is there. A recomputed run of
 operators is cloned where the backward pass reaches it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from forerun.simulator.events.engine.graph import TaskGraph
@@ -24,7 +24,7 @@ from forerun.simulator.events.engine.kinds import (
 from forerun.simulator.events.step.device_tasks import PREFETCH, add_streams
 from forerun.simulator.layouts import Need, Transfer, TransferPhase
 from forerun.simulator.opgraph.events.buckets import Bucket, Buckets
-from forerun.simulator.opgraph.events.plan import GraphPlan
+from forerun.simulator.opgraph.events.plan import GraphPlan, Move
 from forerun.simulator.opgraph.messages import Filling
 from forerun.simulator.opgraph.transfers import blocked_s
 from forerun.simulator.schedules import Action, Pass
@@ -33,7 +33,15 @@ from forerun.spaces.operators import CutOperator
 Key = tuple[object, ...]
 
 
-def compile_graph(plan: GraphPlan) -> TaskGraph:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledStep:
+    """The graph of one step, and the transfer that each of its communication tasks is."""
+
+    graph: TaskGraph
+    moves: Mapping[int, Move]
+
+
+def compile_graph(plan: GraphPlan) -> CompiledStep:
     """Return the graph of one step."""
     graph = TaskGraph(KINDS)
     programs, overlap = plan.programs(), plan.context.cluster.overlap
@@ -44,16 +52,18 @@ def compile_graph(plan: GraphPlan) -> TaskGraph:
         _Device(step, device, list(program)).run()
     for task, key in step.waiting:
         graph.need(task, step.done[key])
-    return graph
+    return CompiledStep(graph=graph, moves=step.moves)
 
 
 @dataclass(slots=True)
 class _Step:
-    """What the devices of a step share: tasks by what they make available (``done``), and who waits for it."""
+    """What the devices of a step share: tasks by what they make available (``done``), who waits for it, and the
+    transfer of every task that is one (``moves``)."""
 
     plan: GraphPlan
     graph: TaskGraph
     done: dict[Key, int] = field(default_factory=dict)
+    moves: dict[int, Move] = field(default_factory=dict)
     waiting: list[tuple[int, Key]] = field(default_factory=list)
 
 
@@ -97,11 +107,20 @@ class _Device:
         waiting_s = self.plan.waiting_s(self.device, busy_s, exchanged=bool(self.behind))
         waited = self.graph.add(HOST, waiting_s, self.compute, self.behind)
         update = self.graph.add(OPTIMIZER, self.plan.optimizer_s(self.device), self.compute, (waited,))
-        seconds = self.plan.update_s(self.device)
-        if seconds:
+        for move in self.plan.update_moves(self.device):
             # The next step waits for them: nothing else is left to run meanwhile.
-            streams = (self.compute, self.gradient)
-            self.graph.add_collective(GATHER, seconds, streams, (update,), tag=("updated weights",))
+            update = self._move(GATHER, (move,), self.gradient, (update,), ("updated weights",))
+            self.graph.join(update, (self.compute,))
+
+    def _move(self, kind: int, moves: Sequence[Move], stream: int, after: Sequence[int], tag: Key) -> int:
+        """Add transfers, one after the other, and return the last; of none a task that takes no time."""
+        if not moves:
+            return self.graph.add(kind, 0.0, stream, after, tag=tag)
+        for move in moves:
+            task = self.graph.add(kind, move.seconds, stream, after, tag=tag)
+            self.step.moves[task] = move
+            after = (task,)
+        return task
 
     def _forward(self, action: Action) -> None:
         for operator in self.plan.operators[action.chunk]:
@@ -141,7 +160,7 @@ class _Device:
 
     def _source(self, what: str, microbatch: int, tensor: str, producer: CutOperator) -> Key:
         """Return what a reader of a tensor waits for: the tensor here, or its arrival from another pipeline rank."""
-        if self.plan.home[producer.name] == self.device:
+        if self.plan.rank_of[producer.name] == self.device:
             return (what, microbatch, tensor, self.device)
         return ("sent", microbatch, tensor, self.device)
 
@@ -149,38 +168,39 @@ class _Device:
         """Send an output to every other pipeline rank that reads it."""
         tensor = operator.output.name
         readers = self.plan.graph.consumers.get(tensor, ())
-        for device in dict.fromkeys(self.plan.home[reader.name] for reader in readers):
+        for device in dict.fromkeys(self.plan.rank_of[reader.name] for reader in readers):
             if device == self.device:
                 continue
-            seconds = sum(
-                self.plan.seconds(need)
+            moves = self.plan.moves(
+                need
                 for reader in readers
-                if self.plan.home[reader.name] == device
+                if self.plan.rank_of[reader.name] == device
                 for need in self.plan.crossing(TransferPhase.FORWARD, reader)
                 if need.tensor == tensor
             )
-            task = self.graph.add(SEND, seconds, self.feature, (ready,), tag=(*tag, device))
+            task = self._move(SEND, moves, self.feature, (ready,), (*tag, device))
             self.step.done["sent", tag[0], tensor, device] = task
 
     def _exchange(self, need: Need, waits: Sequence[Key], tag: Key, after: Sequence[int] = ()) -> int:
         """Add the communication of an activation or of its gradient."""
         key = (need.phase, *tag)
-        task = self.joined.get(key) if need.joined else None
-        if task is None:
+        task = first = self.joined.get(key, -1) if need.joined else -1
+        if task < 0:
             # Frameworks exchange where their program has it: behind what was computed before it.
             after = (*after, *self.computed[-1:])
-            task = self.graph.add(EXCHANGE, self.plan.seconds(need), self.feature, after, tag=(*tag, need.tensor))
+            first = len(self.graph)
+            task = self._move(EXCHANGE, self.plan.moves((need,)), self.feature, after, (*tag, need.tensor))
             self.exchanged.append(task)
             if need.joined:
                 self.joined[key] = task
-        self.step.waiting += [(task, source) for source in waits]
+        self.step.waiting += [(first, source) for source in waits]
         return task
 
     def _fetch(self, operator: CutOperator, tag: Key) -> list[int]:
         """Gather weights that are kept in slices, at most ``PREFETCH`` operators ahead."""
         gate = self.computed[-PREFETCH:][0]
         return [
-            self.graph.add(GATHER, self.plan.weight_seconds(need), self.gradient, (gate,), tag=(*tag, "weights"))
+            self._move(GATHER, self.plan.weight_moves(need), self.gradient, (gate,), (*tag, "weights"))
             for need in self.plan.local(TransferPhase.FETCH, operator)
         ]
 
@@ -233,11 +253,11 @@ class _Device:
             for need in self.plan.local(TransferPhase.BACKWARD, operator):
                 if need.tensor == name:
                     ready = self._exchange(need, (), tag, (ready,))
-            target = self.plan.home[producer.name]
+            target = self.plan.rank_of[producer.name]
             if target != self.device:
                 crossing = self.plan.crossing(TransferPhase.BACKWARD, operator)
-                seconds = sum(self.plan.seconds(need) for need in crossing if need.tensor == name)
-                ready = self.graph.add(SEND, seconds, self.feature, (ready,), tag=(*tag, target))
+                moves = self.plan.moves(need for need in crossing if need.tensor == name)
+                ready = self._move(SEND, moves, self.feature, (ready,), (*tag, target))
             self.step.done["gradient", microbatch, operand.name, operator.name] = ready
 
     def _sent(self, action: Action, place: int) -> list[Transfer]:
@@ -273,9 +293,9 @@ class _Device:
         elif stands_s := blocked_s(self.plan.context, bucket.transfer):
             # Computation goes on behind it, and the gradients before it are there.
             after = (self.graph.add(HOST, stands_s, self.compute, bucket.members),)
-        seconds = self.plan.bucket_seconds(bucket.transfer)
         tag = (bucket.transfer.kind, f"{len(bucket.members)} gradients")
-        self.behind.append(self.graph.add(REDUCE, seconds, self.gradient, after, tag=tag))
+        moves = (self.plan.bucket_move(bucket.transfer),)
+        self.behind.append(self._move(REDUCE, moves, self.gradient, after, tag))
 
     def _hold_forward(self, operator: CutOperator, action: Action, task: int) -> None:
         """Note what an operator keeps; a recomputed one until the end of its run."""

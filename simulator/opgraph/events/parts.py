@@ -122,19 +122,15 @@ def _by_axis(cuts: Sequence[Cut]) -> dict[str, int]:
     return degrees
 
 
-def activation_seconds(context: GraphContext, transfers: Sequence[Transfer], element_bytes: float | None) -> float:
-    """Return the seconds of transfers of activations, one after the other; halos go through the host's memory where
-    the framework copies them there."""
-    width = context.width if element_bytes is None else element_bytes
-    staged, total = context.profile.staged_bytes_per_s, 0.0
-    for transfer in transfers:
-        if transfer.kind == "halo" and staged is not None:
-            sent: dict[int, float] = {}
-            for (source, _), elements in zip(transfer.groups, transfer.elements, strict=True):
-                sent[source] = sent.get(source, 0.0) + elements
-            total += max(sent.values()) * 2 * width / staged
-        elif transfer.kind == "all_reduce":
-            total += all_reduce_s(context, transfer, width, context.profile.all_reduce_share)
-        else:
-            total += transfer_time_s(context.cluster, transfer, width)
-    return total
+def activation_s(context: GraphContext, transfer: Transfer, element_bytes: float) -> float:
+    """Return the seconds of a transfer of activations; halos go through the host's memory where the framework copies
+    them there."""
+    staged = context.profile.staged_bytes_per_s
+    if transfer.kind == "halo" and staged is not None:
+        sent: dict[int, float] = {}
+        for (source, _), elements in zip(transfer.groups, transfer.elements, strict=True):
+            sent[source] = sent.get(source, 0.0) + elements
+        return max(sent.values()) * 2 * element_bytes / staged
+    if transfer.kind == "all_reduce":
+        return all_reduce_s(context, transfer, element_bytes, context.profile.all_reduce_share)
+    return transfer_time_s(context.cluster, transfer, element_bytes)

@@ -1,10 +1,11 @@
 """Everything that a step of an operator graph is compiled from: who runs where, what it costs, what must be sent."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from typing import NamedTuple
 
 from forerun.simulator.layouts import Need, Share, Transfer, TransferPhase, needs_of
 from forerun.simulator.opgraph import GraphContext
@@ -12,12 +13,12 @@ from forerun.simulator.opgraph.context import GRADIENT_BYTES
 from forerun.simulator.opgraph.dealing import dealt
 from forerun.simulator.opgraph.events.parts import (
     PartCost,
-    activation_seconds,
+    activation_s,
     at_host_speed,
     part_costs,
 )
 from forerun.simulator.opgraph.input import own_input_s, stored_input_s
-from forerun.simulator.opgraph.messages import meeting_s, straggle_s
+from forerun.simulator.opgraph.messages import rendezvous_s, straggler_wait_s
 from forerun.simulator.opgraph.transfers import sent_gradient, weight_transfer_s
 from forerun.simulator.schedules import PipelineShape, Programs, limited, programs_of
 from forerun.spaces.errors import RequestError
@@ -33,9 +34,17 @@ MOST_DEVICES = 4096
 """Layouts name every device of every tensor; twice as many take twice as long."""
 
 
+class Move(NamedTuple):
+    """A transfer with the bytes of each of its elements, and its seconds while nothing else is under way."""
+
+    transfer: Transfer
+    element_bytes: float
+    seconds: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class GraphPlan:
-    """``operators`` of every virtual stage in order; ``home``: the pipeline rank of every operator; ``shares``: its
+    """``operators`` of every virtual stage in order; ``rank_of``: the pipeline rank of every operator; ``shares``: its
     cuts and devices; ``costs`` of its parts on one microbatch; ``recomputed``: operators that are computed again, with
     the node that says so (neighbours of one node are one run). ``elsewhere``: operators that are dealt to other devices
     of their stage than the fullest one, which stands for all. ``needs``: all communication of a microbatch, and of the
@@ -45,7 +54,7 @@ class GraphPlan:
     tree: ResolvedTree
     graph: OperatorGraph
     operators: tuple[tuple[CutOperator, ...], ...]
-    home: Mapping[str, int]
+    rank_of: Mapping[str, int]
     shares: Mapping[str, Share]
     costs: Mapping[str, PartCost]
     recomputed: Mapping[str, KeyPath]
@@ -74,7 +83,7 @@ class GraphPlan:
         found: dict[tuple[TransferPhase, str], tuple[list[Need], list[Need]]] = {}
         groups = [set(group) for group in self.tree.groups]
         for need in self.needs:
-            own = groups[self.home[need.operator]]
+            own = groups[self.rank_of[need.operator]]
             members = {device for t in need.transfers for group in t.groups for device in group}
             found.setdefault((need.phase, need.operator), ([], []))[0 if members <= own else 1].append(need)
         return {key: (tuple(local), tuple(crossing)) for key, (local, crossing) in found.items()}
@@ -87,17 +96,38 @@ class GraphPlan:
         """What it needs from or gives to those of another."""
         return self._by_operator.get((phase, operator.name), ((), ()))[1]
 
-    def seconds(self, need: Need) -> float:
-        """Seconds of the transfers of an activation."""
-        return activation_seconds(self.context, need.transfers, need.element_bytes)
+    def moves(self, needs: Iterable[Need]) -> tuple[Move, ...]:
+        """Return the transfers of activations, one after the other."""
+        return tuple(move for need in needs for move in self._activations(need))
 
-    def weight_seconds(self, need: Need) -> float:
-        """Seconds to gather weights, which are kept in fp32 and computed with in the training precision."""
-        return sum(weight_transfer_s(self.context, transfer, self.context.width) for transfer in need.transfers)
+    def _activations(self, need: Need) -> tuple[Move, ...]:
+        if id(need) not in self._known:
+            width = self.context.width if need.element_bytes is None else need.element_bytes
+            self._known[id(need)] = tuple(
+                Move(transfer, width, activation_s(self.context, transfer, width)) for transfer in need.transfers
+            )
+        return self._known[id(need)]
 
-    def bucket_seconds(self, transfer: Transfer) -> float:
-        """Seconds of one bucket of gradients."""
-        return weight_transfer_s(self.context, transfer, self.gradient_bytes)
+    @cached_property
+    def _known(self) -> dict[int, tuple[Move, ...]]:
+        return {}
+
+    def weight_moves(self, need: Need) -> tuple[Move, ...]:
+        """Return the gathers of weights, which are kept in fp32 and computed with in the training precision."""
+        return tuple(self._weights(transfer, self.context.width) for transfer in need.transfers)
+
+    def bucket_move(self, transfer: Transfer) -> Move:
+        """Return one bucket of gradients."""
+        return self._weights(transfer, self.gradient_bytes)
+
+    def _weights(self, transfer: Transfer, element_bytes: float) -> Move:
+        return Move(transfer, element_bytes, weight_transfer_s(self.context, transfer, element_bytes))
+
+    def wired(self, moves: Mapping[int, Move]) -> dict[int, Move]:
+        """Return those of some transfers (by task) that cross the cluster's links: halos that are copied through the
+        host's memory do not."""
+        staged = self.context.profile.staged_bytes_per_s is not None
+        return {task: move for task, move in moves.items() if not (staged and move.transfer.kind == "halo")}
 
     def sent_gradient(self, operator: CutOperator, transfer: Transfer) -> Transfer:
         """Return what is sent of a gradient: of a table that is copied the rows that were looked up."""
@@ -110,8 +140,8 @@ class GraphPlan:
         they exchange, if they do; ``busy_s``: of the passes."""
         profile, group = self.context.profile, self.tree.groups[device]
         nodes = len({number // self.context.cluster.devices_per_node for number in group})
-        waiting = straggle_s(profile, busy_s, self.tree.device_count)
-        return float(waiting + (meeting_s(profile, nodes) if exchanged else 0.0))
+        waiting = straggler_wait_s(profile, busy_s, self.tree.device_count)
+        return float(waiting + (rendezvous_s(profile, nodes) if exchanged else 0.0))
 
     def loading_s(self) -> float:
         """Seconds to bring the samples of a step to the devices that read them first: no step is shorter."""
@@ -148,7 +178,7 @@ class GraphPlan:
         """
         total = 0.0
         for operator in self.graph.operators:
-            if self.home[operator.name] != device:
+            if self.rank_of[operator.name] != device:
                 continue
             share = self.shares[operator.name]
             if operator.name in self.elsewhere or (operator.kind == Kind.EMBEDDING.value and from_stage < 3):
@@ -179,7 +209,7 @@ class GraphPlan:
         return math.fsum(
             max(self.sent_gradient(table, transfer).elements)
             for table in tables
-            if self.home[table.name] == device
+            if self.rank_of[table.name] == device
             for need in self.local(TransferPhase.GRADIENT, table)
             for transfer in need.transfers
         )
@@ -188,18 +218,18 @@ class GraphPlan:
         """Seconds of the update of the parameters that one device keeps the states of."""
         return float(self.context.update_s(self.held_elements(device, 1)))
 
-    def update_s(self, device: int) -> float:
-        """Seconds to gather the weights that were updated in slices: one transfer for all of a group."""
+    def update_moves(self, device: int) -> tuple[Move, ...]:
+        """Return the gathers of weights that were updated in slices: one transfer for all of a group."""
         sizes: dict[tuple[str, tuple[tuple[int, ...], ...]], float] = {}
         for need in self.needs:
-            if need.phase == TransferPhase.UPDATE and self.home[need.operator] == device:
+            if need.phase == TransferPhase.UPDATE and self.rank_of[need.operator] == device:
                 for transfer in need.transfers:
                     key = (transfer.kind, transfer.groups)
                     sizes[key] = sizes.get(key, 0.0) + max(transfer.elements)
-        joined = (
-            Transfer(kind=kind, groups=groups, elements=(size,) * len(groups)) for (kind, groups), size in sizes.items()
+        return tuple(
+            self._weights(Transfer(kind=kind, groups=groups, elements=(size,) * len(groups)), self.context.width)
+            for (kind, groups), size in sizes.items()
         )
-        return sum(weight_transfer_s(self.context, transfer, self.context.width) for transfer in joined)
 
 
 def graph_plan(context: GraphContext, root: Node, global_batch: int) -> GraphPlan:
@@ -222,12 +252,12 @@ def graph_plan(context: GraphContext, root: Node, global_batch: int) -> GraphPla
     graph = operator_graph(context.model, global_batch // tree.microbatches)
     cuts = legal_cuts(graph, tree)
     by_name = {operator.name: operator for operator in graph.operators}
-    home, shares, stages, recomputed = dict[str, int](), dict[str, Share](), [], dict[str, KeyPath]()
+    rank_of, shares, stages, recomputed = dict[str, int](), dict[str, Share](), [], dict[str, KeyPath]()
     elsewhere: set[str] = set()
     for number, stage in enumerate(tree.stages):
         stages.append(tuple(by_name[leaf.layer] for leaf in stage.leaves))
         for leaf in stage.leaves:
-            home[leaf.layer] = tree.rank_of_stage[number]
+            rank_of[leaf.layer] = tree.rank_of_stage[number]
             if leaf.shard:
                 raise TreeError(
                     (*leaf.place, "memory", "shard"),
@@ -250,7 +280,7 @@ def graph_plan(context: GraphContext, root: Node, global_batch: int) -> GraphPla
         tree=tree,
         graph=graph,
         operators=tuple(stages),
-        home=home,
+        rank_of=rank_of,
         shares=shares,
         costs=costs,
         recomputed=recomputed,

@@ -4,26 +4,31 @@ import numpy as np
 
 from forerun.simulator.events.step.result import EventResult
 from forerun.simulator.opgraph.context import GraphContext
-from forerun.simulator.opgraph.events.plan import graph_plan
+from forerun.simulator.opgraph.events.plan import GraphPlan, graph_plan
 from forerun.simulator.opgraph.events.simulate import simulate_plan
 from forerun.simulator.opgraph.memory import RESERVE_BYTES
 from forerun.simulator.opgraph.split_tree import tree_of_split
 from forerun.simulator.opgraph.table import AnySplit, SplitTable, score_table
 from forerun.simulator.score_table import TIME_PARTS, ScoreTable, joined
-from forerun.spaces.errors import RequestError
-from forerun.spaces.opgraph.mixture import Mixture
 
 
-def simulate_split(context: GraphContext, split: AnySplit) -> EventResult:
-    """Simulate one step of a split event by event, as the tree that it is.
+def simulate_split(context: GraphContext, split: AnySplit, *, contention: bool = False) -> EventResult:
+    """Simulate one step of a split event by event, as the tree that it is; ``contention`` as for ``simulate_plan``.
 
     Raises:
         RequestError: it is a mixture, or its schedule has no order.
     """
-    if isinstance(split, Mixture):
-        raise RequestError(f"events know splits and trees, but got the mixture {split}; write it as a tree (--tree)")
+    return simulate_plan(plan_of_split(context, split), contention=contention)
+
+
+def plan_of_split(context: GraphContext, split: AnySplit) -> GraphPlan:
+    """Return the plan of a step of a split, as the tree that it is.
+
+    Raises:
+        RequestError: it is a mixture, or its schedule has no order.
+    """
     batch = context.batch(split.devices)
-    return simulate_plan(graph_plan(context, tree_of_split(context, split, batch), batch))
+    return graph_plan(context, tree_of_split(context, split, batch), batch)
 
 
 def result_row(context: GraphContext, result: EventResult, parts: dict[str, float]) -> ScoreTable:
@@ -49,8 +54,9 @@ def result_scores(context: GraphContext, table: SplitTable, result: EventResult)
     return result_row(context, result, {part: float(sizes[0]) for part, sizes in closed.items()})
 
 
-def event_scores(context: GraphContext, table: SplitTable) -> ScoreTable:
-    """Return what ``score_table`` returns, with times and memory as the event level has them.
+def event_scores(context: GraphContext, table: SplitTable, *, contention: bool = False) -> ScoreTable:
+    """Return what ``score_table`` returns, with times and memory as the event level has them; ``contention`` as for
+    ``simulate_plan``.
 
     Raises:
         RequestError: as for ``simulate_split``.
@@ -58,5 +64,5 @@ def event_scores(context: GraphContext, table: SplitTable) -> ScoreTable:
     rows = []
     for row in range(len(table)):
         one = table.take(slice(row, row + 1))
-        rows.append(result_scores(context, one, simulate_split(context, one.splits[0])))
+        rows.append(result_scores(context, one, simulate_split(context, one.splits[0], contention=contention)))
     return joined(rows, np.arange(len(rows)))

@@ -1,21 +1,29 @@
 """One step of an operator graph under a strategy tree, event by event."""
 
+from dataclasses import replace
+
 from forerun.simulator.assignment.costs import ChunkCost, StageCost, StepCosts
 from forerun.simulator.events.engine.engine import execute
 from forerun.simulator.events.step.result import EventResult, result_of_run
 from forerun.simulator.opgraph.events.compile import compile_graph
 from forerun.simulator.opgraph.events.plan import GraphPlan
+from forerun.simulator.opgraph.events.sharing import share_links
 from forerun.simulator.schedules import PipelineShape
 
 
-def simulate_plan(plan: GraphPlan) -> EventResult:
-    """Simulate one step.
+def simulate_plan(plan: GraphPlan, *, contention: bool = False) -> EventResult:
+    """Simulate one step; with ``contention`` its transfers share the links that they cross by max-min fairness.
 
     Raises:
-        RequestError: the schedule has no order for the shape, or tasks wait for each other in a circle.
+        RequestError: the schedule has no order for the shape, tasks wait for each other in a circle, or contention is
+            asked for on a cluster without one graph of links.
     """
-    graph = compile_graph(plan)
-    return result_of_run(_shape(plan), graph, execute(graph))
+    step = compile_graph(plan)
+    if not contention or plan.tree.device_count == 1:
+        return result_of_run(_shape(plan), step.graph, execute(step.graph))
+    shared, sent = share_links(plan.context.cluster, plan.tree.device_count, step.graph, plan.wired(step.moves))
+    result = result_of_run(_shape(plan), step.graph, execute(step.graph))
+    return replace(result, contention=shared, sent_bytes=sent)
 
 
 def _shape(plan: GraphPlan) -> StepCosts:

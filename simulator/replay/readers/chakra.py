@@ -113,7 +113,7 @@ def _trace(
     start, end = _times(nodes)
     names: dict[str, int] = {}
     lane, kind = _lanes_and_kinds(nodes)
-    lane, lanes, places = _apart(lane, start, end)
+    lane, lanes, places = _disjoint_lanes(lane, start, end)
     return RankTrace(
         rank=rank,
         host="",
@@ -159,11 +159,13 @@ def _lanes_and_kinds(nodes: list[dict[str, Any]]) -> tuple[Integers, Integers]:
 
 def _in_order(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return nodes in order of their lanes and starts."""
-    lane = _apart(_lanes_and_kinds(nodes)[0], *_times(nodes))[0]
+    lane = _disjoint_lanes(_lanes_and_kinds(nodes)[0], *_times(nodes))[0]
     return [nodes[place] for place in sorted(range(len(nodes)), key=lambda place: (lane[place], nodes[place]["start"]))]
 
 
-def _apart(lane: Integers, start_s: Floats, end_s: Floats) -> tuple[Integers, tuple[str, ...], tuple[Place, ...]]:
+def _disjoint_lanes(
+    lane: Integers, start_s: Floats, end_s: Floats
+) -> tuple[Integers, tuple[str, ...], tuple[Place, ...]]:
     """Return lanes on which nothing runs beside anything else: what was measured at the same time ran on several."""
     names, places = list(_LANES), list(_PLACES)
     free: dict[int, list[tuple[int, float]]] = {number: [(number, 0.0)] for number in range(len(_LANES))}

@@ -7,8 +7,9 @@ models. Source: the class attributes of transformers 5.23 (https://github.com/hu
 import json
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any
+
+from forerun.spaces.documents.package_data import package_text
 
 
 def class_defaults(model_type: str) -> Mapping[str, Any]:
@@ -18,5 +19,4 @@ def class_defaults(model_type: str) -> Mapping[str, Any]:
 
 @cache
 def _table() -> Mapping[str, Mapping[str, Any]]:
-    text = (files("forerun.spaces.models.huggingface") / "defaults.json").read_text(encoding="utf-8")
-    return dict(json.loads(text))
+    return dict(json.loads(package_text("forerun.spaces.models.huggingface", "defaults.json")))

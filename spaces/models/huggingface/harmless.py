@@ -11,9 +11,7 @@ HARMLESS = frozenset(
     architectures auto_map dtype model_type name_or_path quantization_config torch_dtype transformers_version
     compression_config transformers.js_config
 
-    attention_probs_dropout_prob attn_pdrop classifier_dropout classifier_dropout_prob embd_pdrop emb_pdrop
-    ffn_dropout_rate hidden_dropout_prob resid_pdrop summary_first_dropout summary_last_dropout dropout_p
-    local_attention_probs_dropout_prob lsh_attention_probs_dropout_prob layerdrop
+    attn_pdrop embd_pdrop emb_pdrop resid_pdrop dropout_p layerdrop
 
     activation hidden_act hidden_activation mlp_act afn gelu_activation ff_activation
 
@@ -80,13 +78,13 @@ HARMLESS = frozenset(
     vision_feature_layer vision_feature_layers vision_feature_select_strategy feature_layer image_seq_length
     image_grid_pinpoints image_aspect_ratio
     tokens_per_second use_thumbnail dynamic_image_size min_dynamic_patch max_dynamic_patch
-    downsample_mode vision_use_head max_pixels min_pixels video_temporal_patch_size
+    downsample_mode vision_use_head semantic_loss_ignore_index max_pixels min_pixels video_temporal_patch_size
     """.split()
 )
 
 # Endings of names that say what a field is, whatever it belongs to.
 _ENDINGS = re.compile(
-    r"((^|_)(ids?|token_ids?|token_index|dropout|dropout_rate)|_token|_index_token|_drop|_eps|_epsilon|^eps|_coef|_coeff|"
+    r"((^|_)(ids?|token_ids?|token_index|dropout|dropout_rate|dropout_prob)|_token|_index_token|_drop|_eps|_epsilon|^eps|_coef|_coeff|"
     r"_initializer_factor|_init_range|_init_std|_init_value|^init_std|initializer_range|initializer_cutoff_factor|"
     r"initializer_factor|_initializer_range|_rope_theta|rope_theta|_base_freq|_swiglu_limit|swiglu_limit|swiglu_alpha|"
     r"activation_function|_act_fn|_activation|_loss_weight|_jitter|_noise|_clip_threshold|_softcap|_layerdrop|"

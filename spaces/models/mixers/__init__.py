@@ -2,6 +2,7 @@
 
 from forerun.spaces.models.mixers.attention import Attention
 from forerun.spaces.models.mixers.compressed import CompressedAttention
+from forerun.spaces.models.mixers.convolution import Convolution, Convolutions
 from forerun.spaces.models.mixers.delta import GatedDelta
 from forerun.spaces.models.mixers.indexer import Indexer
 from forerun.spaces.models.mixers.latent import LatentAttention
@@ -17,6 +18,8 @@ from forerun.spaces.models.mixers.short_convolution import ShortConvolution
 __all__ = [
     "Attention",
     "CompressedAttention",
+    "Convolution",
+    "Convolutions",
     "GatedDelta",
     "GatedRecurrence",
     "Indexer",

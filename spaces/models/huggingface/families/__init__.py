@@ -4,13 +4,29 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from forerun.spaces.models.huggingface.decoder import Decoder
-from forerun.spaces.models.huggingface.families import encoder_decoders, encoders, multimodal, texts, vision
+from forerun.spaces.models.huggingface.families import (
+    convolutional,
+    encoder_decoders,
+    encoders,
+    multimodal,
+    staged,
+    texts,
+    vision,
+)
 from forerun.spaces.models.huggingface.families.texts import Reader
 
 MULTIMODAL: Mapping[str, Reader] = multimodal.TABLE
 """Families that read the parts of a configuration themselves, an image encoder beside the text."""
 FAMILIES: Mapping[str, Reader] = MappingProxyType(
-    {**texts.TEXTS, **encoders.TABLE, **encoder_decoders.TABLE, **vision.TABLE, **multimodal.TABLE}
+    {
+        **texts.TEXTS,
+        **encoders.TABLE,
+        **encoder_decoders.TABLE,
+        **vision.TABLE,
+        **convolutional.TABLE,
+        **staged.TABLE,
+        **multimodal.TABLE,
+    }
 )
 """All families by ``model_type``."""
 UNKNOWN = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias")
@@ -38,17 +54,6 @@ CLASSES: Mapping[str, str] = MappingProxyType(
     }
 )
 """Older configurations name only the class; its ``model_type``."""
-
-
-PART_TYPES = (
-    *texts.TOWERS,
-    "clip_text_model",
-    "siglip_text_model",
-    "siglip2_text_model",
-    "metaclip_2_text_model",
-    *texts.ALIKE,
-)
-"""Types of nested parts."""
 
 
 def model_types() -> tuple[str, ...]:

@@ -196,6 +196,9 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
         ),
         "internlm2": Decoder(query_key_value_bias="bias", output_bias="bias"),
         "internlm3": Decoder(query_key_value_bias="qkv_bias", output_bias="bias", mlp_bias="bias"),
+        "imagegpt": replace(
+            _GPT2, tied=False, norm_bias=False, head=False, extra_once=lambda f: 2 * f.size("hidden_size")
+        ),
         "iquestcoder": _LLAMA,
         "jais2": replace(_BIASED, gated=False, norm_bias=True, mlp_bias="mlp_bias"),
         "emu3_text_model": _LLAMA,

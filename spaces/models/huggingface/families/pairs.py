@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from forerun.spaces.models.huggingface.decoder import Decoder
 from forerun.spaces.models.huggingface.defaults import class_defaults
 from forerun.spaces.models.huggingface.families.texts import TOWERS, text_reader
+from forerun.spaces.models.huggingface.families.vision import Classifier
 from forerun.spaces.models.huggingface.fields import Fields
+from forerun.spaces.models.huggingface.towers import Tower
 from forerun.spaces.models.model import Model
 
 
@@ -19,7 +21,13 @@ class Pair:
     projections: bool = True
 
     def read(self, fields: Fields, name: str) -> Model:
-        """The model that the configuration describes, called ``name``: the image encoder's layers first."""
+        """The model that the configuration describes, called ``name``: the image encoder's layers first, or that alone
+        before a classifier where the configuration names one."""
+        if any("ImageClassification" in str(one) for one in fields.raw("architectures") or ()):
+            fields.read.update(fields.values)  # all else describes what is left out
+            part, tower = fields.part("vision_config", class_defaults, self.vision), TOWERS[self.vision]
+            assert isinstance(tower, Tower)
+            return Classifier(tower=tower).read(fields, name, part)
         part = fields.part("text_config", class_defaults, self.text)
         text = Decoder(
             tied=True,

@@ -6,11 +6,8 @@ _CONVOLUTIONS = "two-dimensional convolutions"
 _WINDOWS = "attention inside windows of an image, merged from stage to stage"
 _AUDIO = "convolutions over sound"
 _OPERATORS = {
-    _CONVOLUTIONS: """bit convnext convnextv2 efficientnet focalnet hgnet_v2 mobilenet_v1 mobilenet_v2 poolformer
-        pp_lcnet regnet resnet textnet align dinov3_convnext""",
-    f"{_CONVOLUTIONS} beside attention": "cvt levit mobilevit mobilevitv2 segformer swiftformer pvt pvt_v2",
-    _WINDOWS: "donut-swin hiera swin swinv2 swin2sr maxvit",
-    "neighbourhood attention": "dinat nat",
+    f"{_CONVOLUTIONS} beside a text encoder": "align",
+    _WINDOWS: "swin2sr maxvit",
     "cross attention to a fixed set of latents": """perceiver idefics2 blip-2 instructblip instructblipvideo idefics
         evolla""",
     "attention by hashing": "reformer",

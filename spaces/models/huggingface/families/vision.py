@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from forerun.spaces.models.huggingface.fields import Fields
+from forerun.spaces.models.huggingface.pyramid import labels
 from forerun.spaces.models.huggingface.towers import Tower
 from forerun.spaces.models.model import Model
 
@@ -17,10 +18,10 @@ def attention_pool(fields: Fields, width: int) -> int:
     return width + 4 * width * width + 4 * width + 2 * width + 2 * width * inner + inner + width
 
 
-def qwen_merger(fields: Fields, width: int, *, norm: int = 2, each: bool = True) -> int:
+def qwen_merger(fields: Fields, width: int, *, norm: int = 2) -> int:
     """Four neighbouring patches joined and brought to the language model's width by two products with biases."""
     joined = width * fields.size("spatial_merge_size", 2) ** 2
-    out = fields.size("out_hidden_size") if fields.given("out_hidden_size") or each else width
+    out = fields.size("out_hidden_size")
     return norm * width + joined * joined + joined + joined * out + out
 
 
@@ -249,20 +250,15 @@ _VIT = Tower(class_tokens=1, query_bias="qkv_bias", known=_KNOWN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classifier:
-    """An image encoder with a linear classifier. ``head``: columns of its input over the encoder's width. ``part``: the
-    nested configuration that it reads (None: the outer level)."""
+    """An image encoder with a linear classifier. ``head``: columns of its input over the encoder's width."""
 
     tower: Tower
     head: int = 1
-    part: str | None = None
-    part_type: str = ""
 
-    def read(self, fields: Fields, name: str) -> Model:
-        """The model that the configuration describes, called ``name``."""
-        image = self.tower.read(fields, beside=False)
-        labels = fields.raw("num_labels")
-        names = fields.raw("id2label")
-        classes = len(names) if isinstance(names, dict) else labels if isinstance(labels, int) else 2
+    def read(self, fields: Fields, name: str, part: Fields | None = None) -> Model:
+        """The model that the configuration describes, called ``name``; ``part``: the nested configuration of its
+        encoder, where that is not the outer level."""
+        image, classes = self.tower.read(part or fields, beside=False), labels(fields)
         return Model(
             name=name,
             source=fields.source,

@@ -1,0 +1,103 @@
+"""Which links of the cluster the transfers of an operator graph's step cross, so that they can share them.
+
+A flow is what one transfer keeps under way between the devices of all its groups at once. One device stands for all of
+its pipeline rank, so that a flow has the connections of all of them. Rates and the fair sharing are those of
+transformers (``events.step.traffic``, ``events.step.contention``)."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from forerun.simulator.costs import stride_of
+from forerun.simulator.costs.collectives.constants import constants_of
+from forerun.simulator.events.engine.graph import TaskGraph
+from forerun.simulator.events.step.contention import Contention, Key, SharedLinks, contention_of
+from forerun.simulator.events.step.traffic import CrossedLinks, Flow, Traffic, ring_edges, ring_rate
+from forerun.simulator.layouts import transfer_time_s
+from forerun.simulator.opgraph.events.plan import Move
+from forerun.spaces.clusters.cluster import Cluster
+
+Groups = tuple[str, tuple[tuple[int, ...], ...]]
+"""Kind and groups of a transfer: what decides the links that it crosses."""
+_RINGS = ("all_reduce", "reduce_scatter", "all_gather")
+_LEAST = 1.0
+"""Elements of a transfer that is all latency."""
+
+
+def share_links(
+    cluster: Cluster, devices: int, graph: TaskGraph, moves: Mapping[int, Move]
+) -> tuple[Contention, Mapping[Key, float]]:
+    """Put the transfers (by task) of a graph on the cluster's links; return what they share, and what every connection
+    of each flow sends. Time that does not depend on the rate is that of a transfer of next to nothing.
+
+    Raises:
+        RequestError: the cluster has no graph of links, or a device cannot be reached.
+    """
+    links = TaskGraph(())
+    crossed = CrossedLinks(cluster, devices, links)
+    numbers: dict[Groups, int] = {}
+    for move in moves.values():
+        numbers.setdefault((move.transfer.kind, move.transfer.groups), len(numbers))
+    traffic = Traffic(
+        replicas=1,
+        stages=len(numbers),
+        link_names=links.link_names,
+        capacity_bytes_per_s=links.capacity_bytes_per_s,
+        p2p={},
+        rings={number: _flow(cluster, crossed, *groups) for groups, number in numbers.items()},
+    )
+    shared = contention_of(traffic)
+    wires = SharedLinks(shared, graph)
+    for task, move in moves.items():
+        groups = (move.transfer.kind, move.transfer.groups)
+        least = replace(move.transfer, elements=(_LEAST,) * len(move.transfer.groups))
+        latency_s = min(transfer_time_s(cluster, least, 1.0), move.seconds)
+        wires.occupy(task, (numbers[groups],), wire_s=move.seconds - latency_s, latency_s=latency_s)
+    return shared, wires.sent_bytes
+
+
+def _flow(cluster: Cluster, crossed: CrossedLinks, kind: str, groups: tuple[tuple[int, ...], ...]) -> Flow:
+    """Return the connections of all groups, and the rate that the cost rules take each of them to have."""
+    if kind in _RINGS:
+        return _ring(cluster, crossed, groups)
+    pairs = list(pairs_of(kind, groups))
+    level = cluster.levels[max(crossed.level(source, target) for source, target, _ in pairs)]
+    mesh = constants_of(level, cluster.device.architecture).mesh
+    port = level.port_bytes_per_s
+    return Flow(
+        assumed_bytes_per_s=port if mesh else min(port, level.bytes_per_s),
+        lone_bytes_per_s=port,
+        wire_s=0.0,
+        latency_s=0.0,
+        load=crossed.load(pairs),
+    )
+
+
+def _ring(cluster: Cluster, crossed: CrossedLinks, groups: tuple[tuple[int, ...], ...]) -> Flow:
+    assert cluster.spec is not None
+    channels, connections = 1, []
+    for members in groups:
+        channels, edges = ring_edges(list(members), cluster.spec.unit)
+        connections += edges
+    first = groups[0]
+    assumed, lone = (
+        ring_rate(cluster, len(first), stride_of(cluster.levels, first), lone=lone) / channels for lone in (False, True)
+    )
+    load = crossed.load(connections)
+    return Flow(assumed_bytes_per_s=assumed, lone_bytes_per_s=lone, wire_s=0.0, latency_s=0.0, load=load)
+
+
+def pairs_of(kind: str, groups: tuple[tuple[int, ...], ...]) -> Iterator[tuple[int, int, float]]:
+    """Yield (sender, receiver, connections); what a port sends to several one after the other is a share for each."""
+    if kind in ("point_to_point", "halo"):
+        sent = Counter(source for source, _ in groups)
+        yield from ((source, target, 1.0 / sent[source]) for source, target in groups)
+        return
+    for members in groups:
+        senders = members if kind == "all_to_all" else members[:1]
+        share = 1.0 / (len(members) - 1)
+        for source, target in itertools.product(senders, members):
+            if source != target:
+                ends = (target, source) if kind == "gather" else (source, target)
+                yield (*ends, share)

@@ -1,0 +1,190 @@
+"""Image classifiers of stages: fewer positions and more channels from each to the next."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
+from forerun.spaces.models.huggingface.towers import square
+from forerun.spaces.models.layer_runs import joined
+from forerun.spaces.models.mixers import Attention, Convolution, Convolutions
+from forerun.spaces.models.model import FeedForward, Layer, Model
+
+IMAGE = 224
+"""Side of an image where the configuration does not say it: that of ImageNet training (arXiv 1409.4842, section 6)."""
+
+LARGEST = 65_536
+"""Most channels, positions of a kernel, or layers of a stage that are read."""
+
+
+class Pyramid:
+    """Layers as they are added from the image on. ``channels`` and ``sides`` are those of what the next one reads;
+    ``outside`` counts parameters of no layer. Convolutions between two calls of ``end`` with outputs of one resolution
+    are one layer."""
+
+    def __init__(self, channels: int, sides: tuple[int, int]) -> None:
+        self.channels = channels
+        self.sides = sides
+        self.outside = 0
+        self.layers: list[Layer] = []
+        self._members: list[Convolution] = []
+        self._extra = 0
+
+    @property
+    def positions(self) -> int:
+        """Positions of what the next operator reads."""
+        return self.sides[0] * self.sides[1]
+
+    def conv(
+        self,
+        outputs: int,
+        kernel: int | Sequence[int] = 1,
+        *,
+        stride: int = 1,
+        groups: int = 1,
+        bias: bool = False,
+        norm: int = 2,
+        inputs: int | None = None,
+    ) -> None:
+        """Add a convolution; ``inputs``: channels where it reads something else than what the last one made."""
+        sides = (kernel, kernel) if isinstance(kernel, int) else tuple(kernel)
+        if stride > 1:
+            self.end()
+            self.pool(stride)
+        self._members.append(
+            Convolution(
+                inputs=self.channels if inputs is None else inputs,
+                outputs=outputs,
+                taps=sides[0] * sides[1],
+                groups=groups,
+                bias=bias,
+                norm=norm,
+            )
+        )
+        self.channels = outputs
+
+    def depthwise(self, kernel: int, *, stride: int = 1, bias: bool = False, norm: int = 2) -> None:
+        """Add a convolution of every channel alone."""
+        self.conv(self.channels, kernel, stride=stride, groups=self.channels, bias=bias, norm=norm)
+
+    def pool(self, stride: int) -> None:
+        """Go on with every so manieth position of either side, rounded up."""
+        self.sides = (-(-self.sides[0] // stride), -(-self.sides[1] // stride))
+
+    def squeeze(self, inner: int) -> None:
+        """Add a gate of channels by their means, through ``inner`` channels (arXiv 1709.01507)."""
+        self.add((2 * inner + 1) * self.channels + inner)
+
+    def add(self, parameters: int) -> None:
+        """Add parameters of the layer that is being made which cost nothing else."""
+        self._extra += parameters
+
+    def end(self, name: str = "convolution") -> None:
+        """Make a layer of the convolutions since the last one."""
+        if self._members:
+            mixer = Convolutions(members=tuple(self._members), extra=self._extra)
+            self._layer(name, mixer, None, norms=0, extra=0)
+            self._members, self._extra = [], 0
+
+    def attend(
+        self,
+        heads: int,
+        inner: int,
+        *,
+        keys: int | None = None,
+        bias: bool = True,
+        norms: int = 2,
+        extra: int = 0,
+        head_dim: int | None = None,
+        value_head_dim: int | None = None,
+    ) -> None:
+        """Add a layer of attention and a feed-forward of width ``inner``; ``keys``: positions that each sees, those of
+        its window or of a shrunk image (whose keys and values are counted as made from every position)."""
+        self.end()
+        if self.channels % heads:
+            raise RequestError(f"{self.channels} channels must be divisible by {heads} heads")
+        width = head_dim or self.channels // heads
+        attention = Attention(
+            heads=heads,
+            kv_heads=heads,
+            head_dim=width,
+            value_head_dim=value_head_dim or width,
+            causal=False,
+            window=None if keys is None or keys >= self.positions else keys,
+            query_key_value_bias=bias,
+            output_bias=bias,
+        )
+        mlp = FeedForward(hidden=inner, gated=False, bias=bias) if inner else None
+        self._layer("image", attention, mlp, norms=norms, extra=extra + self._extra)
+        self._extra = 0
+
+    def _layer(
+        self, name: str, mixer: Convolutions | Attention, mlp: FeedForward | None, *, norms: int, extra: int
+    ) -> None:
+        one = Layer(
+            name=name,
+            count=1,
+            mixer=mixer,
+            mlp=mlp,
+            norms=norms,
+            norm_bias=True,
+            hidden=self.channels,
+            tokens=self.positions,
+            extra=extra,
+        )
+        if len(self.layers) == MOST_LAYERS:
+            raise RequestError(f"an image classifier may have {MOST_LAYERS} layers, but this has more")
+        self.layers.append(one)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PyramidClassifier:
+    """A classifier that ``build`` makes, layer by layer, of the fields of a configuration. ``heads``: classifiers of
+    the same input. ``norms``: vectors of the norm before it. ``known``: fields that change nothing modelled."""
+
+    build: Callable[[Fields, Pyramid], None]
+    heads: int = 1
+    norms: int = 0
+    known: tuple[str, ...] = ()
+
+    def read(self, fields: Fields, name: str) -> Model:
+        """The model that the configuration describes, called ``name``."""
+        sides = square(fields, "image_size", IMAGE)
+        pyramid = Pyramid(fields.size("num_channels", 3), sides)
+        try:
+            self.build(fields, pyramid)
+            pyramid.end()
+        except (IndexError, TypeError, ValueError) as error:
+            raise RequestError(f"{fields.source}: its lists of stages do not fit together ({error})") from error
+        for unused in (*self.known, "num_encoder_blocks", "num_stages", "num_hidden_layers", "hidden_size"):
+            fields.raw(unused)
+        width, classes = pyramid.channels, labels(fields)
+        return Model(
+            name=name,
+            source=fields.source,
+            hidden=width,
+            vocab=0,
+            layers=joined(pyramid.layers),
+            classes=classes,
+            extra_parameters=pyramid.outside + (self.heads - 1) * (width + 1) * classes + self.norms * width,
+            final_norm=False,
+        )
+
+
+def labels(fields: Fields) -> int:
+    """Classes of a classifier: names of labels, or their number; 2 where neither is given."""
+    names, number = fields.raw("id2label"), fields.raw("num_labels")
+    return len(names) if isinstance(names, dict) else number if isinstance(number, int) else 2
+
+
+def sizes(fields: Fields, name: str, kind: type = int) -> list[Any]:
+    """The list ``name`` of values of type ``kind``, which must be there; numbers are in 1..65536.
+
+    Raises:
+        RequestError: it is missing or holds something else.
+    """
+    found = fields.listed(name, kind)
+    if not found or (kind is int and not all(1 <= one <= LARGEST for one in found)):
+        raise fields.refusal(name, f"a list of sizes in 1..{LARGEST} is needed" if kind is int else "a list is needed")
+    return list(found)

@@ -1,0 +1,76 @@
+"""Two-dimensional convolutions over an image (LeCun et al. 1998), as products over the positions of what they make.
+
+A convolution with a kernel of k x k positions is the product of k*k*inputs columns by outputs columns at every position
+of its output (im2col); one of as many groups as channels passes over memory. Normalisation and activation follow.
+"""
+
+from dataclasses import dataclass
+
+from forerun.spaces.models.mixers.elementwise import elementwise
+from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Step, uncut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convolution:
+    """One convolution: channels before and after, positions of its kernel (``taps``), ``groups`` of channels that meet
+    each other only. ``norm``: vectors of the normalisation that follows with an activation (2: scale and bias, 0: there
+    is neither)."""
+
+    inputs: int
+    outputs: int
+    taps: int = 1
+    groups: int = 1
+    bias: bool = False
+    norm: int = 2
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether every channel is convolved alone."""
+        return self.groups == self.inputs == self.outputs > 1
+
+    def steps(self) -> tuple[Step, ...]:
+        """The product, or a pass that reads and writes every channel, and the normalisation."""
+        made = uncut(self.outputs)
+        one: Step = Product(inputs=uncut(self.taps * self.inputs), outputs=(made,), bias=self.bias, blocks=self.groups)
+        if self.depthwise:
+            one = elementwise(channels=self.outputs, state=0, tensors=2)
+        after = [ElementwisePass(form=form, widths=(made,)) for form in ("layernorm", "gelu") if self.norm]
+        return (one, *after)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convolutions:
+    """Convolutions of one block that make outputs of one resolution, in execution order; no tensor rank has a part of
+    one. ``extra``: further parameters (scales of layers, squeezed channels)."""
+
+    members: tuple[Convolution, ...]
+    extra: int = 0
+    name: str = "convolution"
+
+    @property
+    def heads(self) -> int:
+        """One: tensor parallelism does not cut it."""
+        return 1
+
+    @property
+    def kv_heads(self) -> int:
+        """One: tensor parallelism does not cut it."""
+        return 1
+
+    def steps(self, hidden: int) -> tuple[Step, ...]:
+        """The convolutions one after the other."""
+        return tuple(step for member in self.members for step in member.steps())
+
+    def vectors(self, hidden: int) -> tuple[int, int]:
+        """Norms, and the kernels of depthwise convolutions."""
+        whole = self.extra
+        for one in self.members:
+            kernel = one.taps + (1 if one.bias else 0) if one.depthwise else 0
+            whole += one.outputs * (one.norm + kernel)
+        return 0, whole
+
+    def kept(self, hidden: int) -> Kept:
+        """Input of the first, and the output of each before and after its norm."""
+        last = self.members[-1]
+        inner = [uncut(one.outputs) for one in self.members for _ in range(2 if one.norm else 1)]
+        return Kept(inner=(uncut(self.members[0].inputs), *inner), last=uncut(last.inputs))

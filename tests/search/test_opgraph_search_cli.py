@@ -1,0 +1,199 @@
+"""The command line and the documents of a search over an operator graph."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from graph_requests import RESNET, run
+from paradl_resnet50 import resnet50_net
+
+from forerun.search.cli import main
+from forerun.simulator import TIME_PARTS
+
+
+def test_nothing_fits_is_one_document_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*"search cosmoflow-512 --cluster abci-v100 --gpus 1 --global-batch 2/gpu --json".split()]) == 3
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert document["leaderboard"] == [] and document["space"]["feasible"] == 0
+    assert document["message"] in captured.err
+
+
+def test_search_prints_a_table_and_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run(f"search {RESNET} --gpus 4..16", capsys)
+    assert "best of every family" in text and "data+filter" not in text.split("held up by")[0]
+    assert max(map(len, text.splitlines())) <= 80
+    document = json.loads(run(f"search {RESNET} --gpus 4..16 --json", capsys))
+    first = document["leaderboard"][0]
+    assert first["rank"] == 1
+    assert sum(first["breakdown_s"].values()) == pytest.approx(first["step_time_s"])
+    assert document["request"]["global_batch"] == "64/gpu"
+    assert document["space"]["feasible"] > 10
+    assert any("precision fp32" in line for line in document["request"]["defaults"])
+
+
+def test_out_writes_the_leaderboard(
+    tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("out") / "board"
+    run(f"search {RESNET} --gpus 4 --out", capsys, words=(str(folder),))
+    rows = list(csv.DictReader(io.StringIO((folder / "leaderboard.csv").read_text())))
+    assert rows[0]["rank"] == "1"
+    assert (folder / "request.yaml").exists()
+
+
+def test_the_page_counts_samples_and_comes_back_from_the_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, again, folder = tmp_path / "a.html", tmp_path / "b.html", tmp_path / "run"
+    files = ("--out", str(folder), "--report", str(page), "--usd-per-gpu-hour", "2")
+    run("search alexnet --cluster dgx1-v100 --gpus 2..4 --global-batch 32/gpu", capsys, words=files)
+    run(f"report {folder} --out {again}", capsys)
+    text = page.read_text()
+    assert text == again.read_text()
+    body = text.split("</style>")[1].split("<script")[0]
+    for words in (
+        "images/s per GPU",
+        "USD/Mimg",
+        "Simulated event by event",
+        "--global-batch 32/gpu",
+        "exposed gradient",
+    ):
+        assert words in body
+    for words in ("tok/s", "tokens", ">None<", "nan"):
+        assert words not in body
+
+
+def test_refined_rows_are_simulated_and_keep_what_holds_them_up(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "search alexnet --cluster dgx1-v100 --gpus 4 --global-batch 32/gpu --json"
+    closed = {row["strategy"]: row for row in json.loads(run(command, capsys))["leaderboard"]}
+    board = json.loads(run(f"{command} --refine 3", capsys))
+    for row in board["leaderboard"]:
+        before = closed[row["strategy"]]
+        assert row["step_time_s"] == pytest.approx(before["step_time_s"], rel=0.05)
+        assert row["bottleneck"] == before["bottleneck"]
+        assert set(row["breakdown_s"]) == set(TIME_PARTS)
+    assert any("simulated event by event" in note for note in board["request"]["notes"])
+
+
+def test_two_splits_are_compared_part_by_part(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--strategy", "data16", "--strategy", "data4 filter4 segments4")
+    document = json.loads(run(f"compare {RESNET} --json", capsys, words=words))
+    one, other = document["rows"]
+    assert sum(document["difference_s"].values()) == pytest.approx(other["step_time_s"] - one["step_time_s"])
+    assert one["samples_per_s"] > other["samples_per_s"] and document["text"].startswith("B ")
+    text = run(f"compare {RESNET}", capsys, words=words)
+    assert "images/s/GPU" in text and "tokens" not in text
+    # A step on twice the GPUs has twice the samples: what it loses is what a sample takes more.
+    words = ("--strategy", "data1", "--strategy", "data2")
+    text = json.loads(run(f"compare {RESNET} --framework ideal --json", capsys, words=words))["text"]
+    assert text.startswith("B on 2 instead of 1 GPUs") and "1.00 times" in text and "0.2% more GPU time" in text
+
+
+def test_a_bound_on_the_risk_of_running_out_of_memory_leaves_less(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "search vgg16 --cluster abci-v100 --gpus 4 --global-batch 128/gpu --top 1000 --json"
+    free, bounded = (json.loads(run(f"{command}{more}", capsys)) for more in ("", " --oom-risk 1%"))
+    limit = {row["memory_limit_gib"] for row in bounded["leaderboard"]}
+    assert max(row["peak_memory_gib"] for row in bounded["leaderboard"]) <= min(limit)
+    assert min(limit) < min(row["memory_limit_gib"] for row in free["leaderboard"])
+    assert all(row["oom_risk"] <= 0.01 for row in bounded["leaderboard"])
+
+
+def test_explain_shows_phases_classes_and_what_would_help(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run(f"explain {RESNET} --strategy", capsys, words=("data4 filter4 segments4",))
+    for word in ("gradient exchange", "weight update", "redundant compute*", "all links twice as fast", "repeated on"):
+        assert word in text
+    assert "?" not in text
+    document = json.loads(run(f"explain {RESNET} --json --strategy", capsys, words=("data16",)))
+    assert sum(document["phases_s"].values()) == pytest.approx(document["row"]["step_time_s"])
+    assert set(document["doubling"]) == {"bandwidth", "compute", "batch", "bisection"}
+
+
+def test_simulate_predicts_one_split(capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(run(f"simulate {RESNET} --json --strategy", capsys, words=("data16",)))
+    assert document["row"]["strategy"] == "data16"
+    assert document["row"]["global_batch"] == 1024
+
+
+def test_mixtures_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = "explain vgg16 --cluster abci-v100 --global-batch 32/gpu"
+    text = run(f"{arguments} --strategy", capsys, words=("data16, linear*: filter16",))
+    assert "VGG-16: data16, linear*: filter16" in text and "layer-wise collectives*" in text
+    document = json.loads(run(f"{arguments} --json --strategy", capsys, words=("data16, linear*: filter16",)))
+    assert document["row"]["family"] == "mixture"
+    assert "unknown operator of VGG-16" in run(f"{arguments} --strategy", capsys, code=2, words=("data4, fc: filter4",))
+
+
+def test_paradl_is_asked_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "resnet.net").write_text(resnet50_net())
+    words = (str(tmp_path / "resnet.net"), "--seconds-per-sample", "3.119502e-3", "--strategy")
+    arguments = "explain --cluster abci-v100 --paradl --json --global-batch"
+    # Published seconds per epoch of 1.28 million images over 5,000 and 20,000 steps.
+    data = json.loads(run(f"{arguments} 256", capsys, words=(*words, "data4")))["paradl"]
+    assert data["compute_s"] * 5000 == pytest.approx(998.24064)
+    assert data["communication_s"] * 5000 == pytest.approx(13.9104096)
+    split = json.loads(run(f"{arguments} 64", capsys, words=(*words, "filter4")))["paradl"]
+    assert split["compute_s"] * 20000 == pytest.approx(1150.44474057)
+    assert split["communication_s"] * 20000 == pytest.approx(2175.1573824)
+    text = run(f"simulate {RESNET} --paradl --strategy", capsys, words=("data16",))
+    assert "ParaDL's formulas: step" in text
+    for other in ("pipeline4 segments4", "data16 mixed", "data4 filter2", "data8, linear*: filter8"):
+        assert "ParaDL has " in run(f"explain {RESNET} --paradl --strategy", capsys, code=2, words=(other,))
+
+
+def test_files_of_paradl_are_searched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "resnet.net").write_text(resnet50_net())
+    (tmp_path / "abci.plat").write_text(
+        "memory 16e9\nflops 15.7e12\nbandwidth 12.5e9\nlatency 30e-6\ngpus 64\ngpus_per_node 4\n"
+    )
+    files = [str(tmp_path / "resnet.net"), "--cluster", str(tmp_path / "abci.plat")]
+    document = json.loads(run("search --gpus 4..16 --global-batch 64/gpu --json", capsys, words=tuple(files)))
+    assert document["leaderboard"][0]["strategy"] == "data16"
+    assert any("in proportion to a V100" in line for line in document["request"]["defaults"])
+    (tmp_path / "abci.plat").write_text("16e9\n15.7e12\n12.5e9\n30e-6\n63\n4\n")
+    assert "multiple of gpus_per_node" in run("search --gpus 4 --global-batch 64", capsys, code=2, words=tuple(files))
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "message"),
+    [
+        (f"explain {RESNET} --strategy", ("data4 spatial4x4x4",), "has 3 axes, but the input of ResNet-50 has 2"),
+        (f"explain {RESNET} --strategy", ("spatial300",), "300 parts do not fit an extent of 224"),
+        (f"explain {RESNET} --strategy", ("filter65",), "filter65 needs 65 filters, but conv1 has 64"),
+        (f"explain {RESNET} --strategy", ("tp4",), "unknown word of a split 'tp'"),
+        (f"explain {RESNET} --gpus 8 --strategy", ("data4",), "occupies 4 GPUs, but --gpus asks for 8"),
+        (f"explain {RESNET} --strategy", ("data8192",), "occupies 8192 GPUs, but abci-v100 has 4352"),
+        (f"search {RESNET}", (), "add --gpus"),
+        (f"search {RESNET} --gpus 4 --seq-len 128", (), "--seq-len is for transformers"),
+        (f"search {RESNET} --gpus 4 --paradl", (), "--paradl is about one split"),
+        (f"search {RESNET} --gpus 4 --train-within 3d", (), "--train-within is for transformers"),
+        (f"search {RESNET} --gpus 4 --measure-next 3", (), "--measure-next is for transformers"),
+        (f"simulate {RESNET} --strategy data4 --profile p.yaml", (), "--profile is for transformers"),
+        (f"limits {RESNET} --gpus 4 --set mode=", (), "choices are written AXIS=CHOICE"),
+        (f"search {RESNET} --gpus 4 --set tp=1", (), "write mode=data,filter"),
+        (f"search {RESNET} --gpus 4 --set mode=fliter", (), "did you mean filter"),
+        (f"search {RESNET} --gpus 4 --precision bf16", (), "has no bf16"),
+        (f"search {RESNET} --gpus 4 --framework megatron-lm", (), "unknown framework for operator graphs"),
+        (f"search {RESNET} --gpus 4 --objective speed", (), "unknown objective"),
+        ("search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64", (), "required: --seq-len"),
+        (
+            "search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8/gpu --seq-len 64",
+            (),
+            "a batch per GPU is for",
+        ),
+        ("search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8/node --seq-len 64", (), "like 64/gpu"),
+        ("limits llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8", (), "limits are for operator graphs"),
+        ("search missing.onnx --cluster dgx-h100 --gpus 8 --global-batch 8", (), "missing.onnx: no such file"),
+        (
+            "compare resnet50 --cluster dgx-h100 --global-batch 8 --strategy a --strategy b",
+            (),
+            "unknown word of a split",
+        ),
+    ],
+)
+def test_wrong_requests_get_one_message(
+    text: str, words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert message in run(text, capsys, code=2, words=words)

@@ -1,0 +1,262 @@
+"""Launch files of many tools with what they say."""
+
+from launch_case import Case
+from launch_texts import (
+    AXOLOTL,
+    COLOSSAL,
+    DEEPSPEED,
+    FACTORY,
+    LEVANTER,
+    MAXTEXT,
+    NEOX,
+    OLMO,
+    OLMO_CORE,
+    SWIFT,
+    VERL,
+)
+from megatron_launch_cases import MEGATRON_CASES
+
+CASES = {
+    "neox": Case({"a.yml": NEOX}, "gpt-neox", "tp2 pp4 dp12 mbs4 zero1 recompute=full", 1536, 2048, "fp16", 96),
+    "neox, two files": Case(
+        {"local.yml": '{"num_gpus": 8, "num_nodes": 2, "gradient_accumulation_steps": 32}', "a.yml": NEOX},
+        "gpt-neox",
+        "tp2 pp4 dp2 mbs4 zero1 recompute=full",
+        256,
+        2048,
+        "fp16",
+    ),
+    "neox, no pipeline": Case(
+        {"a.yml": NEOX.replace('size": 4, "model', 'size": 0, "model')},
+        "gpt-neox",
+        "tp2 dp8 mbs4 zero1 recompute=full",
+        1024,
+        2048,
+        "fp16",
+        16,
+    ),
+    "axolotl, replicas": Case({"a.yml": AXOLOTL}, "axolotl", "dp8 mbs2", 64, 4096, "bf16", 8),
+    "axolotl, hybrid": Case(
+        {
+            "a.yml": AXOLOTL
+            + "dp_shard_size: 4\ntensor_parallel_size: 2\nfsdp_version: 2\nfsdp_config: {reshard_after_forward: "
+            "false}\ngradient_checkpointing: offload\n"
+        },
+        "axolotl",
+        "tp2 dp8 mbs2 zero2 shard=4 recompute=full",
+        64,
+        4096,
+        "bf16",
+        16,
+    ),
+    "axolotl, fsdp 1": Case(
+        {"a.yml": AXOLOTL + "fsdp: [full_shard, auto_wrap]\ncontext_parallel_size: 2\n"},
+        "axolotl",
+        "dp4 cp2 mbs2 zero3",
+        32,
+        4096,
+        "bf16",
+        8,
+    ),
+    "axolotl, experts": Case(
+        {"a.yml": AXOLOTL + "expert_parallel_size: 2\ndp_shard_size: 2\nfsdp_config: {reshard_after_forward: true}\n"},
+        "axolotl",
+        "dp4 ep2 mbs2 zero3",
+        32,
+        4096,
+        "bf16",
+        4,
+    ),
+    "llama-factory, named zero": Case(
+        {"a.yaml": FACTORY + "deepspeed: examples/deepspeed/ds_z3_config.json\n"},
+        "llama-factory",
+        "dp8 mbs1 zero3 recompute=full",
+        16,
+        2048,
+        "bf16",
+        8,
+    ),
+    "llama-factory, given zero": Case(
+        {"a.yaml": FACTORY + "deepspeed: my_z3.json\ndisable_gradient_checkpointing: true\n", "my_z3.json": DEEPSPEED},
+        "llama-factory",
+        "dp8 mbs1 zero2",
+        16,
+        2048,
+        "bf16",
+        8,
+    ),
+    "llama-factory, a node by command": Case(
+        {"a.yaml": FACTORY, "run.sh": "NNODES=2 NPROC_PER_NODE=8 llamafactory-cli train a.yaml\n"},
+        "llama-factory",
+        "dp16 mbs1 recompute=full",
+        32,
+        2048,
+        "bf16",
+    ),
+    "llama-factory, megatron": Case(
+        {
+            "a.yaml": FACTORY
+            + "pipeline_model_parallel_size: 4\nexpert_model_parallel_size: 2\nrecompute_granularity: full\n"
+            "use_distributed_optimizer: true\nsequence_parallel: false\n"
+        },
+        "llama-factory",
+        "pp4 dp2 ep2 mbs1 zero1 recompute=full",
+        4,
+        2048,
+        "bf16",
+        8,
+    ),
+    "llama-factory, v1": Case(
+        {
+            "a.yaml": "model: some\ntemplate: x\ncutoff_len: 2048\nmicro_batch_size: 1\n"
+            "dist_config: {name: fsdp2, cp_mode: ulysses, cp_size: 2}\ntrain_dataset: y\n"
+        },
+        "llama-factory",
+        "dp4 cp2 mbs1 zero3 recompute=full",
+        4,
+        2048,
+        "bf16",
+        8,
+    ),
+    "olmo": Case({"a.yaml": OLMO}, "olmo", "dp256 mbs2 zero3 recompute=full", 2048, 4096, "bf16", 256),
+    "olmo, replicas": Case(
+        {"a.yaml": OLMO.replace("whole_layer", "null") + "distributed_strategy: ddp\n"},
+        "olmo",
+        "dp64 mbs2",
+        2048,
+        4096,
+        "bf16",
+        64,
+    ),
+    "olmo-core": Case(
+        {"a.py": OLMO_CORE}, "olmo-core", "tp2 dp64 mbs2 zero3 shard=32 sp recompute=selective", 512, 8192, "bf16", 128
+    ),
+    "olmo-core, overrides": Case(
+        {
+            "a.py": OLMO_CORE,
+            "run.sh": "torchrun --nproc-per-node=8 --nnodes=16 a.py train x --train_module.rank_microbatch_size="
+            "8192 --train_module.tp_config.degree=1\n",
+        },
+        "olmo-core",
+        "dp128 mbs1 zero3 shard=32 recompute=selective",
+        512,
+        8192,
+        "bf16",
+    ),
+    "levanter": Case({"a.yaml": LEVANTER}, "levanter", "tp2 dp32 mbs4 zero3", 1024, 4096, "bf16", 64),
+    "levanter, all at once": Case(
+        {"a.yaml": LEVANTER.replace("parallelism: 4", "parallelism: -1")},
+        "levanter",
+        "tp2 dp32 mbs32 zero3",
+        1024,
+        4096,
+        "bf16",
+        64,
+    ),
+    "verl, megatron": Case(
+        {
+            "a.sh": VERL + "  actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 "
+            "actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=2\n"
+        },
+        "verl",
+        "tp2 pp2 dp4 mbs2 zero1",
+        512,
+        4096,
+        "bf16",
+    ),
+    "verl, fsdp": Case(
+        {
+            "a.sh": VERL + "  actor_rollout_ref.actor.ulysses_sequence_parallel_size=2 "
+            "actor_rollout_ref.actor.fsdp_config.fsdp_size=-1\n"
+        },
+        "verl",
+        "dp8 cp2 mbs2 zero3 recompute=full",
+        512,
+        4096,
+        "bf16",
+    ),
+    "maxtext, one slice": Case(
+        {"a.sh": MAXTEXT + "per_device_batch_size=4 remat_policy=minimal compile_topology=v5p-512\n"},
+        "maxtext",
+        "dp256 mbs4 zero3 recompute=selective",
+        1024,
+        4096,
+        "bf16",
+    ),
+    "maxtext, arguments": Case(
+        {
+            "a.sh": "TENSOR=${1:-4}\n" + MAXTEXT + "ici_tensor_parallelism=$TENSOR dcn_data_parallelism=2 "
+            "ici_fsdp_parallelism=-1 per_device_batch_size=0.5 remat_policy=full\n"
+        },
+        "maxtext",
+        "tp8 dp16 mbs4 zero3 shard=8 recompute=full",
+        64,
+        4096,
+        "bf16",
+        128,
+        None,
+        ("8",),
+    ),
+    "maxtext, yaml": Case(
+        {
+            "a.yml": "base_config: base.yml\nper_device_batch_size: 2\nmax_target_length: 8192\n"
+            "ici_fsdp_parallelism: 16\nici_expert_parallelism: 4\nremat_policy: none\n"
+        },
+        "maxtext",
+        "dp64 ep4 mbs2 zero3",
+        128,
+        8192,
+        "bf16",
+        64,
+    ),
+    "colossalai": Case(
+        {"a.sh": COLOSSAL + "--plugin 3d --tp 4 --pp 2 --zero 1 --mbs 2 --mixed_precision bf16\n"},
+        "colossalai",
+        "tp4 pp2 dp4 mbs2 zero1 recompute=full",
+        64,
+        4096,
+        "bf16",
+        32,
+    ),
+    "colossalai, gemini": Case(
+        {"a.sh": COLOSSAL.replace("--hostfile hosts ", "") + "-p gemini\n"},
+        "colossalai",
+        "dp8 mbs16 zero3 recompute=full",
+        128,
+        4096,
+        "bf16",
+    ),
+    "ms-swift": Case(
+        {
+            "a.sh": SWIFT
+            + "--deepspeed zero2 --per_device_train_batch_size 1 --gradient_accumulation_steps $(expr 32 / 8) "
+            "--max_length 8192\n"
+        },
+        "ms-swift",
+        "dp8 mbs1 zero2 recompute=full",
+        32,
+        8192,
+        "bf16",
+    ),
+    "ms-swift, megatron": Case(
+        {
+            "a.sh": "NNODES=2 NPROC_PER_NODE=4 megatron sft --tensor_model_parallel_size 4 --sequence_parallel true "
+            "--max_length 8192\n"
+        },
+        "ms-swift-megatron",
+        "tp4 dp2 mbs1 zero1 sp recompute=selective",
+        16,
+        8192,
+        "bf16",
+    ),
+    "axolotl, checkpointing by FSDP": Case(
+        {"a.yml": AXOLOTL + "fsdp: [full_shard]\nfsdp_config: {fsdp_activation_checkpointing: true}\n"},
+        "axolotl",
+        "dp8 mbs2 zero3 recompute=full",
+        64,
+        4096,
+        "bf16",
+        8,
+    ),
+    **MEGATRON_CASES,
+}

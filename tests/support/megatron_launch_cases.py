@@ -1,0 +1,91 @@
+"""Launch files of tools built on Megatron, with what they say."""
+
+from launch_case import Case
+from launch_texts import (
+    ASCEND,
+    PRESETS,
+    RECIPES,
+)
+
+MEGATRON_CASES = {
+    "bridge, recipe": Case(
+        {"a.py": RECIPES},
+        "megatron-bridge-recipe",
+        "tp2 dp4 mbs2 zero1 sp",
+        512,
+        8192,
+        "bf16",
+        8,
+        "some_8b_pretrain_config",
+    ),
+    "bridge, arguments of a local function": Case(
+        {"a.py": RECIPES},
+        "megatron-bridge-recipe",
+        "tp4 pp4 dp2 mbs2",
+        64,
+        None,
+        "bf16",
+        32,
+        "some_70b_pretrain_config",
+    ),
+    "bridge, preset": Case(
+        {"a.py": PRESETS},
+        "megatron-bridge-recipe",
+        "tp4 pp2 dp8 mbs1 zero1 sp recompute=selective",
+        128,
+        None,
+        "fp8",
+        None,
+        "SOME_CONFIG_H100_FP8_CS",
+    ),
+    "bridge, preset of a preset": Case(
+        {"a.py": PRESETS},
+        "megatron-bridge-recipe",
+        "tp4 pp2 dp16 mbs1 zero1 sp",
+        128,
+        None,
+        "nvfp4",
+        None,
+        "SOME_CONFIG_B200_NVFP4",
+    ),
+    "mindspeed": Case({"a.sh": ASCEND}, "mindspeed", "tp8 dp2 mbs1 zero1 sp", 64, 8192, "bf16"),
+    "megatron-lm's functional tests": Case(
+        {
+            "a.yaml": "ENV_VARS: {X: 1}\nMODEL_ARGS:\n  --tensor-model-parallel-size: 4\n  --micro-batch-size: 4\n"
+            "  --bf16: true\n  --global-batch-size: 32\n  --num-layers: 12\n"
+        },
+        "megatron-lm-test",
+        "tp4 dp2 mbs4",
+        32,
+        None,
+        "bf16",
+        8,
+    ),
+    "primus": Case(
+        {
+            "a.yaml": "modules:\n  pre_trainer:\n    framework: megatron\n    overrides:\n"
+            "      micro_batch_size: 4\n      bf16: true\n"
+            "      global_batch_size: 256\n      expert_model_parallel_size: 8\n      use_distributed_optimizer: true\n"
+        },
+        "primus",
+        "dp8 ep8 mbs4 zero1",
+        256,
+        None,
+        "bf16",
+        8,
+    ),
+    "pai-megatron-patch": Case(
+        {
+            "a.sh": "TP=$1\ntorchrun --nproc_per_node 8 pretrain.py --patch-tokenizer-type X "
+            "--tensor-model-parallel-size $TP --micro-batch-size 1 --global-batch-size 8 --num-layers 8 --bf16\n"
+        },
+        "pai-megatron-patch",
+        "tp4 dp2 mbs1",
+        8,
+        None,
+        "bf16",
+        None,
+        None,
+        ("4",),
+    ),
+}
