@@ -128,9 +128,15 @@ def _operators(plan: GraphPlan) -> list[dict[str, Any]]:
     needed: dict[str, list[dict[str, Any]]] = {}
     for need in plan.needs:
         for transfer in need.transfers:
-            line = {"phase": need.phase.value, "kind": transfer.kind, "groups": len(transfer.groups)}
-            line |= {"members": len(transfer.groups[0]), "elements": max(transfer.elements)}
-            needed.setdefault(need.operator, []).append(line)
+            needed.setdefault(need.operator, []).append(
+                {
+                    "phase": need.phase.value,
+                    "kind": transfer.kind,
+                    "groups": len(transfer.groups),
+                    "members": len(transfer.groups[0]),
+                    "elements": max(transfer.elements),
+                }
+            )
     return [
         {
             "name": operator.name,
