@@ -27,7 +27,7 @@ from forerun.spaces.opgraph import graph_model_names
 from forerun.spaces.opgraph.batch import PerDevice
 
 CLUSTERS = ("abci-v100", "dgx1-v100", "dgx-a100-80", "dgx-h100", "aws-p3")
-GPUS = (1, 2, 4, 8, 16, 32, 64)
+GPUS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 BATCHES = (PerDevice(8), PerDevice(32), PerDevice(64), 256)
 CLOSE = 0.05
 

@@ -3,6 +3,17 @@ of it."""
 
 from forerun.search.baseline.compare import adopt, context_of, stand_beside
 from forerun.search.baseline.present import Present, read_present
+from forerun.search.baseline.splits import read_split, stand_split_beside
 from forerun.search.board.baseline import Baseline, MeasuredStep
 
-__all__ = ["Baseline", "MeasuredStep", "Present", "adopt", "context_of", "read_present", "stand_beside"]
+__all__ = [
+    "Baseline",
+    "MeasuredStep",
+    "Present",
+    "adopt",
+    "context_of",
+    "read_present",
+    "read_split",
+    "stand_beside",
+    "stand_split_beside",
+]

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 from forerun.search.baseline.present import Present
 from forerun.search.board.baseline import Baseline, MeasuredStep
@@ -161,7 +162,9 @@ def stand_beside(
     price = setting.usd_per_gpu_hour
     row = certain(context, rows_of(context, [strategy], usd_per_gpu_hour=price, score=score))[0]
     best = board.rows[0]
-    measured, remarks = _measured(present, row, best, context, score)
+    predicted_s, remarks = _predicted_as_measured(present, row, context, score)
+    measured, more = measured_step(present, row, best, predicted_s)
+    remarks = (*remarks, *more)
     switched_notes = _switch_notes(context, setting.context, best.strategy.software, strategy, row, score)
     baseline = Baseline(
         source=present.source,
@@ -169,7 +172,7 @@ def stand_beside(
         framework=context.framework.name,
         row=row,
         faster_rows=sum(other.throughput_per_gpu > row.throughput_per_gpu for other in board.rows),
-        text=_text(row, best, measured),
+        text=compared_in_words(row, best, measured),
         changes=_changes(context, strategy, price),
         notes=(*present.notes, *notes, *switched_notes, *remarks),
         switches=dict(running(context, strategy.software).framework.switches) if present.switches else {},
@@ -178,27 +181,26 @@ def stand_beside(
         unknown=present.unknown,
         measured=measured,
     )
-    asked = {"baseline": list(present.named), "measured": present.measured_as}
-    request = {**board.request, **{name: value for name, value in asked.items() if value}}
-    return dataclasses.replace(board, baseline=baseline, request=request, defaults=(*taken, *board.defaults))
+    board = board.beside(baseline, present.named, present.measured_as)
+    return dataclasses.replace(board, defaults=(*taken, *board.defaults))
 
 
 def _changes(context: Context, strategy: Strategy, price: float | None) -> tuple[ScoredChange, ...]:
     return explain_strategy(context, strategy, usd_per_gpu_hour=price).helping()
 
 
-def _measured(
-    present: Present, row: Row, best: Row, context: Context, score: Scorer
+def measured_step(
+    present: Present, row: Row[Any], best: Row[Any], predicted_s: float | None
 ) -> tuple[MeasuredStep | None, tuple[str, ...]]:
-    """Return the measured step against the one predicted for the workload that it was measured with, and a note where
-    that is another than the one searched, or where the two are far apart."""
+    """Return the measured step against the one predicted for the workload that it was measured with (None: there is
+    none), and a note where the two are far apart."""
     steps = present.steps
     if steps is None or present.measured_from is None:
         return None, ()
-    predicted_s, remarks = _predicted_as_measured(present, row, context, score)
+    remarks: tuple[str, ...] = ()
     ratio = None if predicted_s is None else steps.step_time_s / predicted_s
     if ratio is not None and max(ratio, 1 / ratio) > IMPLAUSIBLE:
-        remarks = (*remarks, "the measured step differs so much from the prediction that it may be of another training")
+        remarks = ("the measured step differs so much from the prediction that it may be of another training",)
     logged = steps.counted > 0
     measured = MeasuredStep(
         source=present.measured_from,
@@ -217,6 +219,8 @@ def _predicted_as_measured(
 ) -> tuple[float | None, tuple[str, ...]]:
     """Return the predicted step of the run for the batch and sequence of its measurement, None where it was measured on
     other devices or breaks a law there; and a note where these are not those that are searched."""
+    if present.steps is None or present.measured_from is None:
+        return None, ()
     searched = {"global_batch": context.workload.global_batch, "seq_len": context.workload.seq_len, "gpus": row.gpus}
     stated = {name: value for name, value in present.measured_workload.items() if name in searched and value}
     other = {name: value for name, value in stated.items() if value != searched[name]}
@@ -232,7 +236,7 @@ def _predicted_as_measured(
     return predicted_s, (f"{told}: compared with the {format_seconds(predicted_s)} predicted for that",)
 
 
-def _text(row: Row, best: Row, measured: MeasuredStep | None) -> str:
+def compared_in_words(row: Row[Any], best: Row[Any], measured: MeasuredStep | None) -> str:
     """Return in words why a run is slower than the best, and how its prediction compares with its measured step."""
     if row.strategy == best.strategy:
         text = f"{CALLED} is the best already."

@@ -11,7 +11,7 @@ from forerun.search.formats.contract import Steps
 from forerun.search.formats.megatron_log import NO_ARGUMENTS
 from forerun.search.formats.table import format_named
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Strategy, parse_strategy
+from forerun.spaces.strategies import parse_strategy
 from forerun.spaces.units import parse_seconds
 
 _WORD = re.compile(r"(dp|tp|pp|cp|ep|etp|mbs|vpp|zero)\d+|sp|(recompute|schedule|split|placement|layers)=\S+")
@@ -31,7 +31,7 @@ class Present:
     """
 
     source: str
-    strategy: Strategy
+    strategy: Any
     named: tuple[str, ...] = ()
     measured_as: str | None = None
     format: str | None = None
@@ -130,16 +130,27 @@ def _text(text: str) -> Present:
 
 def _measured(text: str) -> tuple[Steps, Imported | None]:
     """Return the steps of a log with what the log says, or a time as the user wrote it."""
-    path = Path(text)
-    if not _exists(path) and re.match(r"\s*\d", text):
-        seconds = parse_seconds(text if re.search(r"[a-z]\s*$", text) else f"{text}s")
-        if not seconds > 0:
-            raise RequestError(f"--measured takes a time above 0, but got {text}")
-        return Steps(step_time_s=seconds, low_s=seconds, high_s=seconds, counted=0, skipped=0), None
-    found = import_files([path], format="megatron-log")
+    steps = seconds_of(text)
+    if steps is not None:
+        return steps, None
+    found = import_files([Path(text)], format="megatron-log")
     if found.measured is None:
         raise RequestError(f"{text} has no step times")
     return found.measured, found
+
+
+def seconds_of(text: str) -> Steps | None:
+    """Return the time of a step as the user wrote it; None where the text is a file or no time.
+
+    Raises:
+        RequestError: the time is not above 0.
+    """
+    if _exists(Path(text)) or not re.match(r"\s*\d", text):
+        return None
+    seconds = parse_seconds(text if re.search(r"[a-z]\s*$", text) else f"{text}s")
+    if not seconds > 0:
+        raise RequestError(f"--measured takes a time above 0, but got {text}")
+    return Steps(step_time_s=seconds, low_s=seconds, high_s=seconds, counted=0, skipped=0)
 
 
 def _exists(path: Path) -> bool:

@@ -55,9 +55,12 @@ class Baseline:
     def difference_s(self, best: Row) -> dict[str, float]:
         """Return the seconds that each part of a step takes longer than in ``best`` (negative: shorter).
 
-        Times on another number of GPUs are scaled to that of ``best``, so that parts compare as GPU time.
+        Times on another number of GPUs are scaled to that of ``best``, so that parts compare as GPU time; of operator
+        graphs, whose batch may grow with the GPUs, to its samples.
         """
         scale = self.row.gpus / best.gpus
+        if self.row.facts is not None and best.facts is not None:
+            scale *= best.facts.global_batch / self.row.facts.global_batch
         return {part: scale * self.row.breakdown_s[part] - seconds for part, seconds in best.breakdown_s.items()}
 
     def difference_gib(self, best: Row) -> dict[str, float]:

@@ -12,7 +12,7 @@ class ScoredChange:
 
     axis: str
     words: str
-    row: Row
+    row: Row[Any]
     added_s: float
 
     def to_json(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from typing import Any
+from typing import Any, Self
 
 from forerun.search.board.baseline import Baseline
 from forerun.search.board.next_runs import NextRuns
@@ -72,6 +72,12 @@ class Leaderboard:
     def notes(self) -> tuple[str, ...]:
         """Everything that is to be noted."""
         return (*self.remarks, *self.advice)
+
+    def beside(self, baseline: Baseline, named: Sequence[str], measured: str | None) -> Self:
+        """Return the board with the user's run beside its first row; the request says how the user named it."""
+        asked = {"baseline": list(named), "measured": measured}
+        request = {**self.request, **{name: value for name, value in asked.items() if value}}
+        return dataclasses.replace(self, baseline=baseline, request=request)
 
     @property
     def candidates_per_s(self) -> float:

@@ -20,6 +20,8 @@ SEARCH_OF_GRAPH = (
     "workers",
     "worker_count",
     "address",
+    "baseline",
+    "measured",
 )
 COMPARED_SPLITS = (*OPERATOR_GRAPH, "strategy")
 STRATEGY_OF_GRAPH = (*OPERATOR_GRAPH, "paradl", "strategy", "fidelity", "write_tree", "force")

@@ -7,7 +7,9 @@ from forerun.spaces.strategies import Schedule, Split, Strategy, layers_per_virt
 from forerun.spaces.strategies.stages import split_is_legal
 
 NAMED_SPLITS = (Split.EVEN, Split.BALANCED, Split.LIGHT_LAST, Split.LIGHT_ENDS)
-"""Splits that follow from the number of layers alone; ``BY_COST`` also needs the model."""
+"""Splits that follow from the number of layers alone, of any model; ``BY_COST`` also needs its work."""
+BY_NUMBER = (*NAMED_SPLITS, Split.LIGHT_MTP)
+"""Those that follow from the number of layers, the last one of models that predict tokens ahead."""
 
 
 def virtual_stages(strategy: Strategy) -> int:
@@ -26,8 +28,11 @@ def counts_of(strategy: Strategy, layers: int) -> tuple[int, ...]:
     return layers_per_virtual_stage(layers, virtual_stages(strategy), strategy.split)
 
 
-def split_of(counts: Sequence[int], *, pp: int, vpp: int) -> tuple[Split, tuple[int, ...] | None] | None:
-    """Return the split, and ``layers_per_stage`` where only that names it, of the layers of every virtual stage.
+def split_of(
+    counts: Sequence[int], *, pp: int, vpp: int, predicts: bool = False
+) -> tuple[Split, tuple[int, ...] | None] | None:
+    """Return the split, and ``layers_per_stage`` where only that names it, of the layers of every virtual stage;
+    ``predicts``: the last one has a multi-token-prediction block.
 
     None: no strategy has these stages (they are uneven in a way of their own, and there are virtual stages).
 
@@ -35,7 +40,7 @@ def split_of(counts: Sequence[int], *, pp: int, vpp: int) -> tuple[Split, tuple[
     ((<Split.LIGHT_ENDS: 3>, None), (<Split.EVEN: 0>, (5, 8, 8, 9)))
     """
     layers = sum(counts)
-    for split in NAMED_SPLITS:
+    for split in BY_NUMBER if predicts else NAMED_SPLITS:
         if split_is_legal(layers, pp * vpp, split) and layers_per_virtual_stage(layers, pp * vpp, split) == tuple(
             counts
         ):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from forerun.search.formats.contract import Launch, Limit
-from forerun.search.formats.layers import NAMED_SPLITS, nearest_split, split_of, virtual_stages
+from forerun.search.formats.layers import BY_NUMBER, nearest_split, split_of, virtual_stages
 from forerun.search.formats.stages import NO_MODULES, ONE_RECOMPUTE, ONE_TP, WHOLE_STAGES
 from forerun.spaces.divisors import divisors
 from forerun.spaces.models.model import MixtureOfExperts, Model
@@ -264,7 +264,7 @@ COMMON = (*MEGATRON_COMMON, WHOLE_STAGES, NO_MODULES)
 def splits_by_rule(framework: str) -> Limit:
     """Return the limit "layers are dealt by number, not by cost"."""
     return Limit(
-        broken=lambda launch: launch.strategy.split not in NAMED_SPLITS,
+        broken=lambda launch: launch.strategy.split not in BY_NUMBER,
         reason=lambda launch: f"split=by-cost: {framework} deals layers by number",
         fix=lambda launch: change(launch, split=Split.EVEN),
     )

@@ -235,11 +235,13 @@ def _layout(layout: Any, pp: int, source: str, notes: list[str]) -> tuple[Split,
     if isinstance(layout, list):
         stages = [stage if isinstance(stage, list) else [stage] for stage in layout]
         counts = tuple(sum(str(kind) in ("decoder", "t") for kind in stage) for stage in stages)
+        predicts = any(str(kind) in ("mtp", "m") for kind in stages[-1])
     else:
         counts = parse_layout(str(layout), source)
+        predicts = "m" in str(layout).rpartition("|")[2]
     if len(counts) % pp:
         raise RequestError(f"{source}: the layout has {len(counts)} stages, which pp={pp} does not divide")
-    return _of_counts(counts, pp, len(counts) // pp, f"the layout {str(layout)[:60]}", notes)
+    return _of_counts(counts, pp, len(counts) // pp, f"the layout {str(layout)[:60]}", notes, predicts=predicts)
 
 
 def _edges(
@@ -262,9 +264,9 @@ def _edges(
 
 
 def _of_counts(
-    counts: tuple[int, ...], pp: int, vpp: int, what: str, notes: list[str]
+    counts: tuple[int, ...], pp: int, vpp: int, what: str, notes: list[str], *, predicts: bool = False
 ) -> tuple[Split, int, tuple[int, ...] | None]:
-    named = split_of(counts, pp=pp, vpp=vpp)
+    named = split_of(counts, pp=pp, vpp=vpp, predicts=predicts)
     if named is None:
         notes.append(
             f"{what} deals {in_runs(counts)} layers to {pp}*{vpp} virtual stages, which no strategy names; "

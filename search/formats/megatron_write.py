@@ -52,7 +52,7 @@ def parallel_arguments(launch: Launch) -> dict[str, Value]:
 
 def _pipeline_arguments(launch: Launch) -> dict[str, Value]:
     s = launch.strategy
-    if s.layers_per_stage is not None or s.split == Split.BALANCED:
+    if s.layers_per_stage is not None or s.split in (Split.BALANCED, Split.LIGHT_MTP):
         layout = layout_text(counts_of(s, launch.model.layer_count), launch.model.mtp_layers)
         return {"pipeline_model_parallel_layout": layout}
     found: dict[str, Value] = {}

@@ -1,5 +1,6 @@
 """A plan as a document: the configuration that carries what a search found."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ def plan_document(found: Improvement) -> dict[str, Any]:
     ``bucket_cap_mib`` is for the framework's own buckets; ``buckets`` are explicit groups of gradients in the order of
     sending (Horovod: ``DistributedOptimizer(groups=…)``; PyTorch: an order of parameters and a communication hook);
     ``fused`` lists runs of operators to compile into one kernel (``torch.compile`` of the modules that hold them).
+    ``apply`` is the same as the settings of each framework.
     """
     step, plan = found.step, found.plan
     return {
@@ -26,11 +28,32 @@ def plan_document(found: Improvement) -> dict[str, Any]:
         "recomputed": [step.ops[op].name for op in sorted(plan.recomputed)],
         "passes_per_exchange": plan.accumulate,
         "overlap": plan.overlap,
+        "apply": _settings(found),
         "predicted_step_time_s": {
             "default": found.default.step_s,
             "capped": found.capped.step_s,
             "plan": found.best.step_s,
         },
+    }
+
+
+def _settings(found: Improvement) -> dict[str, dict[str, Any]]:
+    """Return the plan as what frameworks are told.
+
+    ``ddp``: arguments of DistributedDataParallel, the list (since PyTorch 2.13) with a limit per bucket in MiB, with
+    which it is sent. ``horovod``, ``byteps``: variables of the environment; a part of BytePS is at most as long as the
+    longest piece.
+    """
+    step, plan = found.step, found.plan
+    sizes = [sum(step.ops[op].gradient_bytes for op in bucket) for bucket in plan.buckets]
+    pieces = [size / plan.cut(number) for number, size in enumerate(sizes)]
+    return {
+        "ddp": {
+            "bucket_cap_mb": found.rule.cap_bytes / 2**20,
+            "bucket_cap_mb_list": [size / 2**20 for size in sizes],
+        },
+        "horovod": {"HOROVOD_FUSION_THRESHOLD": round(found.rule.cap_bytes)},
+        "byteps": {"BYTEPS_PARTITION_BYTES": math.ceil(max(pieces, default=0.0))},
     }
 
 

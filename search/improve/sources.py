@@ -160,9 +160,30 @@ def _graph(
     # A framework that exchanges afterwards does so by default, whatever the buckets.
     plan = None if setting.context.profile.overlap else replace(rule_plan(step, rule), overlap=False)
     note = "savings of fused operators are estimated: the tensor between them is neither written nor read"
-    return ImproveSource(
-        step=step, rule=rule, plan=plan, alternatives=_other_splits(setting), notes=(note, *setting.remarks())
-    )
+    alternatives = (*_other_precisions(request, step, rule, gpus, batch), *_other_splits(setting))
+    return ImproveSource(step=step, rule=rule, plan=plan, alternatives=alternatives, notes=(note, *setting.remarks()))
+
+
+def _other_precisions(
+    request: "Request", step: RankStep, rule: BucketRule, gpus: int, batch: int
+) -> tuple[Alternative, ...]:
+    """Return what mixed precision of 16 bits takes off the step, where the device has it: gradients stay in fp32."""
+    from forerun.search.request.resolve import resolve
+    from forerun.simulator.improve import simulate
+    from forerun.simulator.improve.from_graph import graph_step
+
+    before_s = simulate(step, rule_plan(step, rule)).step_s
+    found = []
+    for precision in ("bf16", "fp16"):
+        try:
+            setting = resolve(replace(request, precision=precision))
+        except RequestError:
+            continue  # the device has not got it
+        other = graph_step(setting.context, ranks=gpus, batch=batch)
+        saves_s = before_s - simulate(other, rule_plan(other, rule)).step_s
+        if saves_s > _WORTH * before_s:
+            found.append(Alternative(name="mixed precision", what=precision, saves_s=saves_s))
+    return tuple(found)
 
 
 def _other_splits(setting: "Setting[GraphContext]") -> tuple[Alternative, ...]:

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
+import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from forerun.simulator.modes import GradientLayer, GradientProfile
 from forerun.spaces.documents import read_document, validate
 from forerun.spaces.errors import RequestError
+from forerun.spaces.files import write_text
 from forerun.spaces.units import parse_bytes, parse_seconds
 
 
@@ -77,3 +79,29 @@ def read_profile(path: Path) -> GradientProfile:
         update_s=document.update,
         step_factors=tuple(document.step_factors),
     )
+
+
+def write_gradient_profile(profile: GradientProfile, path: Path) -> None:
+    """Write a profile as ``read_profile`` reads it.
+
+    Raises:
+        RequestError: the file cannot be written.
+    """
+    layers = [
+        {
+            "name": layer.name,
+            "parameters": f"{layer.parameter_bytes:.0f}B",
+            "forward": f"{layer.forward_s * 1e3:.6g}ms",
+            "backward": f"{layer.backward_s * 1e3:.6g}ms",
+        }
+        for layer in profile.layers
+    ]
+    document = {
+        "name": profile.name,
+        "batch": profile.batch,
+        "host": f"{profile.host_s * 1e3:.6g}ms",
+        "update": f"{profile.update_s * 1e3:.6g}ms",
+        "step_factors": [round(factor, 6) for factor in profile.step_factors],
+        "layers": layers,
+    }
+    write_text(path, yaml.safe_dump(document, sort_keys=False))

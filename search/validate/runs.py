@@ -31,7 +31,7 @@ RULES: Mapping[str, str] = {
     "recompute": "blank recompute: none",
     "recompute_layers": "layers that are recomputed not stated: as few as fit the device",
     "framework": "framework unknown or not stated: Megatron-LM's overlaps, PyTorch's kernels one by one",
-    "split": "layers that stages do not divide: embedding and head count as layers where that divides, else balanced",
+    "split": "layers that stages do not divide: head, MTP, embedding count as layers where that divides, else balanced",
     "graph_framework": "framework of an operator graph unknown or not stated: pytorch-ddp",
     "graph_precision": "blank precision of an operator graph: tf32 where the device has it, else fp32",
     "memory_kind": "kind of peak memory not stated: allocated",

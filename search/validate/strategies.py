@@ -9,6 +9,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.models.model import MixtureOfExperts, Model
 from forerun.spaces.strategies import ALL_REPLICAS, Recompute, Schedule, Split, Strategy, parse_named, parse_strategy
+from forerun.spaces.strategies.stages import split_is_legal
 
 SCHEDULES = {
     "": None,
@@ -47,7 +48,7 @@ def strategy_of(
     if dp * mbs > required(row, "global_batch", "strategy"):
         raise Skip("dp*micro_batch is more than global_batch")
     schedule, vpp = _schedule(row, pp, filled)
-    split, stages = _split(facts, framework, model.layer_count, pp, vpp, filled)
+    split, stages = _split(facts, framework, model, pp, vpp, filled)
     zero = _zero(row, defaults, filled)
     try:
         return Strategy(
@@ -115,9 +116,10 @@ def _schedule(row: TableRow, pp: int, filled: Filled) -> tuple[Schedule, int]:
 
 
 def _split(
-    facts: Facts, framework: FrameworkProfile, layers: int, pp: int, vpp: int, filled: Filled
+    facts: Facts, framework: FrameworkProfile, model: Model, pp: int, vpp: int, filled: Filled
 ) -> tuple[Split, tuple[int, ...] | None]:
     """Return how layers are dealt to stages: as stated, evenly, or by the rule for uneven counts."""
+    layers = model.layer_count
     if pp == 1:
         return Split.EVEN, None
     if facts.layers_per_stage is not None and vpp == 1:
@@ -134,6 +136,9 @@ def _split(
         return Split.EVEN, None
     if not facts.light_ends:
         filled.of("split", None)
+    predicts = model.mtp_layers > 0 and "light-mtp" in framework.legality.splits
+    if predicts and split_is_legal(layers, stages, Split.LIGHT_MTP):
+        return Split.LIGHT_MTP, None
     if stages > 2 and (layers + 2) % stages == 0:
         return Split.LIGHT_ENDS, None
     return (Split.LIGHT_LAST if (layers + 1) % stages == 0 else Split.BALANCED), None

@@ -48,23 +48,23 @@ def replayed_step(analysis: Analysis) -> ReplayedStep:
     place = max(range(len(graph.traces)), key=lambda one: (analysis.uses[one].compute_s, -one))
     trace = graph.traces[place]
     steps = len(analysis.replay.measured_s)
-    passes = [_passes(graph, place, number) for number in range(steps)]
-    step_number = _typical(analysis, [len(pieces) for _, pieces in passes])
+    passes = [timed_passes(graph, place, number) for number in range(steps)]
+    step_number = typical(analysis, [len(pieces) for _, pieces in passes])
     reductions, ranks = _reductions(graph, place, step_number)
     sizes = [trace.messages[span].size_bytes for span in reductions]
-    typical = passes[step_number][1]
-    alike = [one for one in passes if [piece[2] for piece in one[1]] == [piece[2] for piece in typical]]
+    usual = passes[step_number][1]
+    alike = [one for one in passes if [piece[2] for piece in one[1]] == [piece[2] for piece in usual]]
     moments, gradients, split = _gradients(trace, graph, place, step_number, reductions, sizes)
     took = np.mean([[piece[1] for piece in pieces] for _, pieces in alike], axis=0).tolist()
-    owned = _holders(typical, moments)
-    ops, owners = _ops(typical, took, owned, gradients, float(np.mean([forward_s for forward_s, _ in alike])))
+    owned = holders(usual, moments)
+    ops, owners = _ops(usual, took, owned, gradients, float(np.mean([forward_s for forward_s, _ in alike])))
     buckets = _buckets(owners, gradients, sizes)
     wire, latency_known = _wire(analysis, ranks)
     step = RankStep(
         name=f"rank {trace.rank} of the run",
         ops=ops,
         wire=wire,
-        update_s=float(np.mean([_tail_s(graph, place, number) for number in range(steps)])),
+        update_s=float(np.mean([optimizer_s(graph, place, number) for number in range(steps)])),
         message_s=_MESSAGE_S,
     )
     plan, measured_s = StepPlan(buckets=buckets), analysis.replay.step_s
@@ -107,7 +107,7 @@ def _reductions(graph: ReplayGraph, place: int, step: int) -> tuple[list[int], t
     sizes = {ranks: sum(trace.messages[span].size_bytes for span in spans) for ranks, spans in groups.items()}
     if any(math.isnan(size) for size in sizes.values()):
         raise RequestError("the traces do not say the sizes of reductions; profile with record_shapes=True")
-    gradients = float(_own_gradients(trace, graph, place, step)[1].sum())
+    gradients = float(own_gradients(trace, graph, place, step)[1].sum())
     if not gradients or trace.has_device:
         best = max(sizes, key=lambda ranks: (sizes[ranks], ranks))
         return groups[best], best
@@ -120,7 +120,7 @@ def _reductions(graph: ReplayGraph, place: int, step: int) -> tuple[list[int], t
     return groups[best], best
 
 
-def _typical(analysis: Analysis, pieces: list[int]) -> int:
+def typical(analysis: Analysis, pieces: list[int]) -> int:
     """Return the step whose time is nearest the median, of those with as many operators as most have."""
     measured = analysis.replay.measured_s
     usual = max(set(pieces), key=lambda count: (pieces.count(count), count))
@@ -128,7 +128,7 @@ def _typical(analysis: Analysis, pieces: list[int]) -> int:
     return int(np.argmin(far))
 
 
-def _passes(graph: ReplayGraph, place: int, step: int) -> tuple[float, list[tuple[float, float, str]]]:
+def timed_passes(graph: ReplayGraph, place: int, step: int) -> tuple[float, list[tuple[float, float, str]]]:
     """Return seconds of the forward pass, and (start, seconds, name) of backward operators with the gap before each."""
     trace, start_s, end_s = graph.traces[place], graph.start_s[place], graph.end_s[place]
     own = np.flatnonzero((trace.kind == SpanKind.COMPUTE) & (trace.step == step))
@@ -150,7 +150,7 @@ def _gradients(
 ) -> tuple[Floats, Floats, bool]:
     """Return when each gradient was ready and its bytes: of every tensor, or of whole buckets where those are
     unknown."""
-    ready, found = _own_gradients(trace, graph, place, step)
+    ready, found = own_gradients(trace, graph, place, step)
     if len(found) and not trace.has_device:
         return ready, found, True
     asked = []
@@ -164,14 +164,14 @@ def _gradients(
     return np.array(asked), np.array(sizes), False
 
 
-def _holders(pieces: list[tuple[float, float, str]], moments: Floats) -> list[int]:
+def holders(pieces: list[tuple[float, float, str]], moments: Floats) -> list[int]:
     """Return the operator, by its turn in the backward pass, during which each gradient was ready."""
     ends = np.maximum.accumulate(np.array([start + seconds for start, seconds, _ in pieces]))
     found: list[int] = np.minimum(np.searchsorted(ends, moments - 1e-9), len(pieces) - 1).tolist()
     return found
 
 
-def _own_gradients(trace: RankTrace, graph: ReplayGraph, place: int, step: int) -> tuple[Floats, Floats]:
+def own_gradients(trace: RankTrace, graph: ReplayGraph, place: int, step: int) -> tuple[Floats, Floats]:
     """Return when the gradients of a step were ready, and their bytes, as the trace says."""
     begin = float(graph.start_s[place][trace.step == step].min())
     last = float(graph.end_s[place][trace.step == step].max())
@@ -192,7 +192,7 @@ def _ops(
     np.add.at(size, np.array(holder, dtype=np.int64), gradients)
     ops = [
         Op(
-            name=f"{_short(pieces[turn][2])}.{turn}",
+            name=f"{kernel_name(pieces[turn][2])}.{turn}",
             forward_s=forward_s if turn == count - 1 else 0.0,
             backward_s=max(took[turn], 0.0),
             gradient_bytes=float(size[turn]),
@@ -202,7 +202,8 @@ def _ops(
     return tuple(ops), [count - 1 - turn for turn in holder]
 
 
-def _short(name: str) -> str:
+def kernel_name(name: str) -> str:
+    """Return an operator's name without the autograd engine's words."""
     return name.split("evaluate_function: ")[-1][:80]
 
 
@@ -237,7 +238,7 @@ def _wire(analysis: Analysis, ranks: tuple[int, ...]) -> tuple[LineWire, bool]:
     return LineWire(latency_s=latency_s, bytes_per_s=rate), True
 
 
-def _tail_s(graph: ReplayGraph, place: int, step: int) -> float:
+def optimizer_s(graph: ReplayGraph, place: int, step: int) -> float:
     """Return seconds of the optimizer: from its first operator to the step's end."""
     trace = graph.traces[place]
     own = np.flatnonzero((trace.phase == SpanPhase.OPTIMIZER) & (trace.step == step) & (trace.kind == SpanKind.COMPUTE))

@@ -2,10 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from forerun.simulator.improve.buckets import best_buckets
-from forerun.simulator.improve.search import Improvement, kept, with_recompute
-from forerun.simulator.improve.step import Op, RankStep, simulate
+from forerun.simulator.improve.search import LEAST_GAIN, Improvement, kept, with_recompute
+from forerun.simulator.improve.step import Op, RankStep, StepPlan, simulate
+
+MOST_GROUPS = 64
+"""Groups that are tried: more are too small to pay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +55,24 @@ def what_ifs(step: RankStep, found: Improvement, *, fuse: bool = True) -> tuple[
             for plan in (found.fitted_plan, found.plan)
         )
         answers.append(WhatIf(name=name, what=what, default_s=default_s, best_s=best_s))
+    if len(found.step.senders) > 1:
+        count, group_s = best_groups(with_recompute(found.step, found.fitted_plan), found.fitted_plan)
+        what = f"{count} of equally many gradients (Horovod: num_groups)"
+        answers.append(WhatIf(name="groups", what=what, default_s=group_s * parts, best_s=group_s * parts))
     return tuple(answers)
+
+
+def best_groups(step: RankStep, base: StepPlan) -> tuple[int, float]:
+    """Return into how many groups of equally many gradients a step is best cut, the fewest of those alike, and seconds
+    per pass; ``base``: what the memory needs."""
+    senders = step.senders
+    tried = []
+    for count in range(1, min(len(senders), MOST_GROUPS) + 1):
+        cuts = [round(place * len(senders) / count) for place in range(count + 1)]
+        plan = StepPlan(buckets=tuple(senders[low:high] for low, high in pairwise(cuts)))
+        tried.append((simulate(step, kept(plan, base)).pass_s, count))
+    best_s = min(tried)[0]
+    return next((count, seconds) for seconds, count in tried if seconds <= best_s * (1 + LEAST_GAIN))
 
 
 def scaled(step: RankStep, factor: float, *, kind: str | None = None) -> RankStep:

@@ -5,16 +5,17 @@ from functools import lru_cache
 
 import numpy as np
 
-from forerun.simulator.costs import Collective, collective_time_s, point_to_point_time_s
+from forerun.simulator.costs import Collective, collective_time_s
 from forerun.simulator.layouts.price import sent_s
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.dealing import fullest_tables
+from forerun.simulator.opgraph.groups import halo_ways, part_strides
 from forerun.simulator.opgraph.layers import AXES, Floats
 from forerun.simulator.opgraph.messages import reduce_s
 from forerun.spaces.opgraph import WEIGHTED, GraphModel, Kind
 from forerun.spaces.opgraph.limits import tail_start
-from forerun.spaces.opgraph.split import Mode
+from forerun.spaces.opgraph.split import Mode, Split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,48 +94,57 @@ def exchanges(context: GraphContext, candidates: Candidates, tail_N: Floats) -> 
 
 def _halo_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarray) -> tuple[Floats, Floats, Floats]:
     """Rows of pixels to and from both neighbours, of the input before and of its gradient behind: of the device with
-    most to send, one message after the other. The devices at the border of a node share its links."""
-    layers, cluster, profile = context.layers, context.cluster, context.profile
-    batch, grid, node = c.local_N[rows], c.grid_NA[rows], float(cluster.devices_per_node)
+    most to send, one message after the other. Seconds, those of the backward pass by operator, and calls."""
+    layers = context.layers
     before_tail = np.arange(len(layers.kind_of_L)) < tail_N[rows, None]
-    seconds, calls = np.zeros(len(rows)), np.zeros(len(rows))
-    back = np.zeros((len(rows), len(layers.kind_of_L)))
-    # Neighbours along the last axis are numbered one apart, along the axes before by what lies inside.
-    strides = np.ones_like(grid)
-    for axis in range(AXES - 2, -1, -1):
-        strides[:, axis] = strides[:, axis + 1] * grid[:, axis + 1]
-    for number, operator in enumerate(layers.distinct):
-        halo = layers.halo_UA[number]
-        if not halo.any():
-            continue
-        here = before_tail & (layers.kind_of_L == number)
-        times = here.sum(axis=1)
-        own_in = np.ceil(layers.input_UA[number] / grid)
-        near, far, distance = (np.zeros(len(rows)) for _ in range(3))
-        senders = np.ones(len(rows))
-        for axis in range(AXES):
-            others = [other for other in range(AXES) if other != axis]
-            parts, stride = grid[:, axis], strides[:, axis]
-            size = batch * operator.input[0] * halo[axis] * own_in[:, others].prod(axis=1) * context.width
-            size, both = np.where(parts > 1, size, 0.0), np.where(parts > 2, 2.0, 1.0)
-            # One at the border of a node has a neighbour beyond it; beyond whole nodes lie all neighbours.
-            beyond = np.where(parts * stride <= node, 0.0, np.where(stride < node, 1.0, both))
-            near, far = near + (both - beyond) * size, far + beyond * size
-            distance = np.maximum(distance, np.where((both > beyond) & (size > 0), stride, 0.0))
-            border = np.minimum(stride * np.where(parts * stride > 2.0 * node, 2.0, 1.0), node)
-            senders = np.where((beyond > 0) & (size > 0), np.maximum(senders, border), senders)
-        if profile.staged_bytes_per_s is not None:
-            one = 2 * (near + far) / profile.staged_bytes_per_s  # sent, then received
-        else:
-            within = np.clip(distance, 1.0, max(node - 1.0, 1.0))
-            one = np.where(near > 0, point_to_point_time_s(cluster, near, within), 0.0)
-            one = one + np.where(far > 0, sent_s(cluster, far, node, senders / node), 0.0)
-        # Inputs before the pass; behind it the neighbours' part of their gradients, which nobody asks for of data.
-        directions = 2.0 if operator.inputs else 1.0
-        seconds += directions * times * one
-        back += here * one[:, None] * (directions - 1.0)
-        calls += np.where(near + far > 0, directions * times, 0.0)
-    return seconds, back, calls
+    kinds = np.arange(len(layers.distinct))
+    times_RU = (before_tail[:, :, None] & (layers.kind_of_L[:, None] == kinds)).sum(axis=1)
+    one_RU = _neighbours_s(context, c, rows)
+    # Inputs before the pass; behind it the neighbours' part of their gradients, which nobody asks for of data.
+    directions_U = np.array([2.0 if operator.inputs else 1.0 for operator in layers.distinct])
+    seconds = (directions_U * times_RU * one_RU).sum(axis=1)
+    back = before_tail * (one_RU * (directions_U - 1.0))[:, layers.kind_of_L]
+    return seconds, back, np.where(one_RU > 0, directions_U * times_RU, 0.0).sum(axis=1)
+
+
+def _neighbours_s(context: GraphContext, c: Candidates, rows: np.ndarray) -> Floats:
+    """Seconds of what the busiest device sends to its neighbours for each distinct operator, of shape [rows, U]."""
+    layers, cluster, staged = context.layers, context.cluster, context.profile.staged_bytes_per_s
+    sizes_RAU = _border_bytes(context, c, rows)
+    found = [halo_ways(cluster.levels, c.splits[row].replicas, _grid(c.splits[row])) for row in rows]
+    sent = [
+        (place, number, *way, *messages)
+        for number, (place, pattern) in enumerate((place, one) for place, own in enumerate(found) for one in own)
+        for way, messages in pattern
+    ]
+    table = np.array(sent, dtype=np.float64).reshape(-1, 4 + AXES)
+    row_M, pattern_M = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
+    size_MU = np.einsum("ma,mau->mu", table[:, 4:], sizes_RAU[row_M])
+    if staged is not None:
+        took_MU = 2 * size_MU / staged  # sent, then received
+    else:
+        took_MU = np.where(size_MU > 0, sent_s(cluster, size_MU, table[:, 2:3], table[:, 3:4]), 0.0)
+    patterns = np.zeros((sum(map(len, found)), len(layers.distinct)))
+    np.add.at(patterns, pattern_M, took_MU)
+    slowest = np.zeros((len(rows), len(layers.distinct)))
+    np.maximum.at(slowest, np.repeat(np.arange(len(rows)), [len(own) for own in found]), patterns)
+    return slowest
+
+
+def _grid(split: Split) -> tuple[int, ...]:
+    return (*split.grid, *(1,) * AXES)[:AXES]
+
+
+def _border_bytes(context: GraphContext, c: Candidates, rows: np.ndarray) -> Floats:
+    """Bytes of the rows of pixels behind one border along every axis, of shape [rows, AXES, U]."""
+    layers, grid = context.layers, c.grid_NA[rows]
+    own_RUA = np.ceil(layers.input_UA / grid[:, None, :])
+    channels = np.array([float(operator.input[0]) for operator in layers.distinct])
+    sizes = []
+    for axis in range(AXES):
+        others = [other for other in range(AXES) if other != axis]
+        sizes.append(channels * layers.halo_UA[:, axis] * own_RUA[:, :, others].prod(axis=2))
+    return np.asarray(np.stack(sizes, axis=1) * (c.local_N[rows] * context.width)[:, None, None], dtype=np.float64)
 
 
 def _tail_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarray) -> Floats:
@@ -144,10 +154,11 @@ def _tail_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarr
     found = {int(start): _tail_reads(context.model, int(start)) for start in set(starts)}
     forward, again = np.array([found[int(start)] for start in starts]).T
     size, parts = c.local_N[rows] * context.width, c.parts_N[rows]
+    stride = part_strides(context.cluster.levels, c)[rows]
     if context.profile.staged_bytes_per_s is not None:
         # Forward the parts of the others come, backward their gradients go, through the host's memory.
         return np.asarray(2 * size * forward * (parts - 1) / parts / context.profile.staged_bytes_per_s)
-    each = [collective_time_s(context.cluster, "all_gather", size * one, parts, 1.0) for one in (forward, again)]
+    each = [collective_time_s(context.cluster, "all_gather", size * one, parts, stride) for one in (forward, again)]
     return np.where(forward > 0, each[0], 0.0) + np.where(again > 0, each[1], 0.0)
 
 
@@ -170,7 +181,7 @@ def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarra
     counts = np.bincount(layers.kind_of_L, minlength=len(layers.distinct))
     weighted = [number for number, operator in enumerate(layers.distinct) if operator.kind in WEIGHTED]
     operators = [layers.distinct[number] for number in weighted]
-    each, batch, ones = counts[weighted], c.local_N[rows, None], np.ones((len(rows), 1))
+    each, batch, stride = counts[weighted], c.local_N[rows, None], part_strides(context.cluster.levels, c)[rows, None]
     output, inputs = (
         batch * context.width * np.array([float(getattr(operator, name)) for operator in operators])
         for name in ("output_elements", "input_elements")
@@ -185,8 +196,8 @@ def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarra
     places = list(readers.values())
     behind = np.bincount(layers.kind_of_L[places], minlength=len(layers.distinct))[weighted]
     if mode is Mode.FILTER:
-        forward = collective_time_s(context.cluster, "all_gather", output, parts, 1.0)
-        backward = reduce_s(context.cluster, inputs, parts, ones, share)
+        forward = collective_time_s(context.cluster, "all_gather", output, parts, stride)
+        backward = reduce_s(context.cluster, inputs, parts, stride, share)
         # A layer with fewer filters than parts stays whole, and what nobody reads stays apart.
         cut = np.array([float(operator.filters) for operator in operators]) >= parts
         wanted = {name for operator in context.model.operators for name in operator.inputs}
@@ -195,11 +206,11 @@ def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarra
         ]
         before, behind = cut * np.bincount(asked, minlength=len(layers.distinct))[weighted], cut * behind
     else:
-        forward = reduce_s(context.cluster, output, parts, ones, share)
+        forward = reduce_s(context.cluster, output, parts, stride, share)
         backward = (
-            collective_time_s(context.cluster, "all_gather", inputs, parts, 1.0)
+            collective_time_s(context.cluster, "all_gather", inputs, parts, stride)
             if context.profile.gathers_channel_gradient
-            else reduce_s(context.cluster, inputs, parts, ones, share)
+            else reduce_s(context.cluster, inputs, parts, stride, share)
         )
         before = np.where([bool(operator.inputs) for operator in operators], each, 0)  # the first layer stays whole
     calls = np.broadcast_to(before + behind, output.shape).sum(axis=1)

@@ -7,6 +7,7 @@ import numpy as np
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.dealing import fullest_tables
+from forerun.simulator.opgraph.groups import replica_strides
 from forerun.simulator.opgraph.layers import Floats
 from forerun.simulator.opgraph.messages import Filling, exposed_s, fill, reduce_s, rendezvous_s, straggler_wait_s
 from forerun.spaces.opgraph import WEIGHTED, Kind
@@ -73,7 +74,8 @@ def gradients(context: GraphContext, c: Candidates, held: Held, backward_NL: Flo
     profile = context.profile
     spatial = c.is_mode(Mode.SPATIAL)
     ranks = c.replicas_N * np.where(spatial, c.parts_N, 1.0)
-    stride = np.where(spatial, 1.0, c.parts_N)
+    spacing = np.where(spatial, 1.0, c.parts_N)
+    stride = np.where(spatial, 1.0, replica_strides(context.cluster.levels, c))
     sizes = exchanged_bytes(context, c)
     whole, shown = exchange_s(context, sizes, backward_NL, ranks, stride)
     if profile.staged_bytes_per_s is not None:
@@ -83,7 +85,7 @@ def gradients(context: GraphContext, c: Candidates, held: Held, backward_NL: Flo
         whole, shown = whole + local, shown + local
     # The groups of a hybrid take turns at the ports that their devices share.
     groups = np.where(c.is_mode(Mode.DATA), 1.0, np.minimum(c.parts_N, context.cluster.devices_per_node))
-    rendezvous = np.where(ranks > 1, rendezvous_s(profile, context.nodes(ranks * stride), groups), 0.0)
+    rendezvous = np.where(ranks > 1, rendezvous_s(profile, context.nodes(ranks * spacing), groups), 0.0)
     return Gradients(
         whole_s=np.where(ranks > 1, whole, 0.0) + rendezvous,
         exposed_s=np.where(ranks > 1, shown, 0.0) + rendezvous,

@@ -17,6 +17,7 @@ from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.gradients import exchange_s, exchanged_bytes
+from forerun.simulator.opgraph.groups import replica_stride
 from forerun.simulator.opgraph.layers import Floats
 from forerun.simulator.opgraph.memory import kept_elements
 from forerun.simulator.opgraph.messages import rendezvous_s, straggler_wait_s
@@ -98,9 +99,11 @@ def _row(
     segment_s = (forward_L * slower[stage_of_L], backward_L)
     there, back = (_sends(context, starts, *segment_s, segment, split, way) for way in ("there", "back"))
     own = stage_of_L == np.arange(len(starts))[:, None]
-    ranks, stride = np.full(len(starts), c.replicas_N[row]), np.full(len(starts), c.parts_N[row])
+    ranks, spacing = np.full(len(starts), c.replicas_N[row]), np.full(len(starts), c.parts_N[row])
+    levels = context.cluster.levels
+    stride = np.array([replica_stride(levels, split.replicas, split.parts, stage) for stage in range(len(starts))])
     whole, shown = exchange_s(context, own * sizes_L, own * backward_L, ranks, stride)
-    rendezvous = np.where(ranks > 1, rendezvous_s(profile, context.nodes(ranks * stride)), 0.0)
+    rendezvous = np.where(ranks > 1, rendezvous_s(profile, context.nodes(ranks * spacing)), 0.0)
     whole, shown = np.where(ranks > 1, whole, 0.0) + rendezvous, np.where(ranks > 1, shown, 0.0) + rendezvous
     everything, table = layers.per_operator("parameters"), layers.is_kind(Kind.EMBEDDING)
     dense, tables = per_stage(np.where(table, 0.0, everything)), per_stage(np.where(table, everything, 0.0))

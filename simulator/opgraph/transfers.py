@@ -27,11 +27,15 @@ def weight_transfer_s(context: GraphContext, transfer: Transfer, element_bytes: 
 
 
 def all_reduce_s(context: GraphContext, transfer: Transfer, element_bytes: float, share: float) -> float:
-    """Return the seconds of an all-reduce of which the framework reaches ``share`` of the rate between nodes."""
-    group = transfer.groups[0]
-    size = np.array(max(transfer.elements) * element_bytes)
-    ranks, stride = np.array(float(len(group))), np.array(stride_of(context.cluster.levels, group))
-    return float(reduce_s(context.cluster, size, ranks, stride, share))
+    """Return the seconds of an all-reduce of which the framework reaches ``share`` of the rate between nodes: those of
+    the slowest group."""
+    levels = context.cluster.levels
+    distinct = {
+        (elements, len(group), stride_of(levels, group))
+        for group, elements in zip(transfer.groups, transfer.elements, strict=True)
+    }
+    elements, ranks, stride = np.array(sorted(distinct), dtype=np.float64).T
+    return float(reduce_s(context.cluster, elements * element_bytes, ranks, stride, share).max())
 
 
 def blocked_s(context: GraphContext, transfer: Transfer) -> float:

@@ -40,10 +40,16 @@ def stragglers(graph: ReplayGraph) -> tuple[Straggler, ...]:
     noise_s = 1.4826 * float(np.median(np.abs(excess - np.median(excess, axis=1, keepdims=True))))
     begun = np.concatenate([[0.0], graph.finish_s[:-1]])
     found = []
+
+    def least_s(steps: int) -> float:
+        return max(_LEAST_SHARE * step_s, _LEAST_NOISE * noise_s / float(np.sqrt(max(steps, 1))))
+
     for place, trace in enumerate(graph.traces):
         since = _since(excess[place])
+        if float(np.median(excess[place][:since] if since else 0.0)) > least_s(since):
+            since = 0  # it was one before, too
         level_s = float(np.median(excess[place][since:]))
-        if level_s > max(_LEAST_SHARE * step_s, _LEAST_NOISE * noise_s / np.sqrt(max(work.shape[1] - since, 1))):
+        if level_s > least_s(work.shape[1] - since):
             found.append(
                 Straggler(
                     rank=trace.rank,

@@ -73,6 +73,8 @@ class Split(IntEnum):
     """Embedding and head count as one layer of the first and of the last stage."""
     BY_COST = 4
     """A stage is closed by the layer that takes it past its share of the matrix work, head included (nanotron)."""
+    LIGHT_MTP = 5
+    """Head, multi-token-prediction block and the head of that count as a layer each, all of the last stage."""
 
 
 class Software(IntFlag):
@@ -145,7 +147,7 @@ NAMED: dict[str, type[IntEnum] | type[IntFlag]] = {
 SPELLING: dict[str, dict[int, str]] = {
     "schedule": {0: "1f1b", 1: "interleaved", 2: "gpipe", 3: "zb-h1", 4: "zb-v", 5: "dualpipe"},
     "recompute": _recomputes(),
-    "split": {0: "even", 1: "balanced", 2: "light-last", 3: "light-ends", 4: "by-cost"},
+    "split": {0: "even", 1: "balanced", 2: "light-last", 3: "light-ends", 4: "by-cost", 5: "light-mtp"},
     "placement": {0: "tp-cp-ep-dp-pp", 1: "tp-cp-ep-pp-dp"},
 }
 """How named choices are written by users and in every output."""

@@ -7,6 +7,7 @@ from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.strategies.axes import ALL_REPLICAS, AXES, MODULES, NAMED, SPELLING, Recompute
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.framework_laws import modules_of
+from forerun.spaces.strategies.stages import PREDICTING
 from forerun.spaces.strategies.strategy import parse_named
 
 LARGEST_TP = 64
@@ -32,6 +33,9 @@ def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[in
     layers, devices = context.model.layer_count, sorted({d for n in gpus for d in divisors(n)})
     batch = context.workload.global_batch
     experts = divisors(context.experts)
+    predicts = context.model.mtp_layers > 0
+    splits = [split for split in legality.splits if predicts or split != "light-mtp"]
+    extra = (0, 1, 2, PREDICTING) if predicts else (0, 1, 2)
     return {
         "gpus": tuple(sorted(set(gpus))),
         "pp": tuple(d for d in devices if d <= layers) if legality.pipeline_parallel else (1,),
@@ -41,9 +45,11 @@ def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[in
         "etp": tuple(d for d in devices if d <= 8 and d & (d - 1) == 0)
         if context.moe and legality.expert_tensor
         else (1,),
-        "vpp": _virtual_stages(layers) if "interleaved" in legality.schedules or "zb-v" in legality.schedules else (1,),
+        "vpp": _virtual_stages(layers, extra)
+        if "interleaved" in legality.schedules or "zb-v" in legality.schedules
+        else (1,),
         "schedule": _named("schedule", legality.schedules),
-        "split": _named("split", ("even", *legality.splits)),
+        "split": _named("split", ("even", *splits)),
         "mbs": tuple(m for m in (1, 2, 4, 8, 16, 32) if m <= min(batch, LARGEST_MBS)),
         "zero": tuple(sorted(legality.zero_stages)),
         "shard": _sharing(context, gpus),
@@ -74,10 +80,10 @@ def _sharing(context: Context, gpus: Sequence[int]) -> tuple[int, ...]:
     return (ALL_REPLICAS, *sorted(sets - {1}))
 
 
-def _virtual_stages(layers: int) -> tuple[int, ...]:
-    """Virtual stages that some pipeline depth can use: divisors of the layers, or of one or two more (for embedding
-    and head)."""
-    counts = {d for n in (layers, layers + 1, layers + 2) for d in divisors(n) if d <= LARGEST_VPP}
+def _virtual_stages(layers: int, extra: Sequence[int]) -> tuple[int, ...]:
+    """Virtual stages that some pipeline depth can use: divisors of the layers with so many ``extra`` ones (embedding,
+    head and prediction block, which may count as layers)."""
+    counts = {d for more in extra for d in divisors(layers + more) if d <= LARGEST_VPP}
     return tuple(sorted(counts | {1, 2}))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from forerun.spaces.divisors import divisors
-from forerun.spaces.strategies.axes import Schedule
+from forerun.spaces.strategies.axes import Schedule, Split
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.stages import split_is_legal
 from forerun.spaces.strategies.table import Columns, IntArray, Mask
@@ -29,7 +29,8 @@ def split_broken(c: Columns, x: Context) -> Mask:
     distinct, inverse = np.unique(key, return_inverse=True)
     layers = x.model.layer_count
     legal = [
-        split == 7 or split_is_legal(layers, stages, split) for stages, split in (divmod(int(k), 8) for k in distinct)
+        split == 7 or (split_is_legal(layers, stages, split) and (split != Split.LIGHT_MTP or x.model.mtp_layers > 0))
+        for stages, split in (divmod(int(k), 8) for k in distinct)
     ]
     return ~np.array(legal, dtype=bool)[inverse.reshape(-1)]
 

@@ -183,7 +183,7 @@ RULES: tuple[Rule, ...] = (
         message=lambda v, x: (
             f"{x.model.layer_count} layers cannot be dealt to {v['pp'] * v['vpp']} (virtual) stages by split="
             f"{SPELLING['split'].get(v['split'], 'layers')}; use a pp*vpp that divides {x.model.layer_count}, "
-            "or split=balanced, light-last or light-ends"
+            "or split=balanced, light-last or light-ends (light-mtp where tokens are predicted ahead)"
         ),
     ),
     Rule(

@@ -11,6 +11,9 @@ from forerun.spaces.strategies.axes import Placement, Schedule, Split
 from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import CUSTOM_SPLIT
 
+PREDICTING = 3
+"""Layers that a last stage with a multi-token-prediction block gives up for it and two heads."""
+
 
 def split_is_legal(layers: int, virtual_stages: int, split: int) -> bool:
     """Whether ``split`` can deal ``layers`` to ``virtual_stages``, none of them empty of everything.
@@ -30,6 +33,9 @@ def split_is_legal(layers: int, virtual_stages: int, split: int) -> bool:
         return (layers + 1) % virtual_stages == 0
     if split == Split.BY_COST:
         return layers >= virtual_stages
+    if split == Split.LIGHT_MTP:
+        each, left = divmod(layers + PREDICTING, virtual_stages)
+        return left == 0 and each >= (PREDICTING if virtual_stages == 2 else PREDICTING - 1)
     return split == Split.LIGHT_ENDS and virtual_stages > 2 and (layers + 2) % virtual_stages == 0
 
 
@@ -46,6 +52,8 @@ def layers_per_virtual_stage(layers: int, virtual_stages: int, split: int, head_
         return _balanced(layers, virtual_stages)
     if split == Split.BY_COST:
         return _by_cost(layers, virtual_stages, head_layers)
+    if split == Split.LIGHT_MTP:
+        return _predicting(layers, virtual_stages)
     extra = 1 if split == Split.LIGHT_LAST else 2
     each = (layers + extra) // virtual_stages
     counts = [each] * virtual_stages
@@ -61,6 +69,20 @@ def _balanced(layers: int, stages: int) -> tuple[int, ...]:
     order = [*range(1, stages - 1), 0, stages - 1]
     for stage in order[:larger]:
         counts[stage] += 1
+    return tuple(counts)
+
+
+def _predicting(layers: int, stages: int) -> tuple[int, ...]:
+    """Take ``PREDICTING`` layers from the last stage; where it has one fewer, the first stage gives one for the
+    embedding. Both are layouts of Megatron-Bridge's recipe of DeepSeek-V3: Et*4|(t*4|)*14tmL and Et|(tt|)*30mL.
+
+    >>> _predicting(61, 16)[::5], _predicting(61, 32)[::31]
+    ((4, 4, 4, 1), (1, 0))
+    """
+    counts = [(layers + PREDICTING) // stages] * stages
+    short = max(PREDICTING - counts[-1], 0)
+    counts[-1] -= PREDICTING - short
+    counts[0] -= short
     return tuple(counts)
 
 

@@ -122,6 +122,6 @@ def flat_of(context: Context, strategies: TreeStrategies) -> Strategy | None:
 
 def _deals(split: Split, layers: int, counts: tuple[int, ...], context: Context) -> bool:
     """Whether a rule deals layers like that."""
-    if split == Split.EVEN and layers % len(counts):
+    if (split == Split.EVEN and layers % len(counts)) or (split == Split.LIGHT_MTP and not context.model.mtp_layers):
         return False
     return layers_per_virtual_stage(layers, len(counts), split, context.head_layers) == counts

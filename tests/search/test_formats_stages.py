@@ -1,11 +1,14 @@
 """What formats say of stages that differ: forerun's own all, Megatron's block method one case, others a reason."""
 
+from dataclasses import replace
+
 import pytest
+from forerun_examples import dense_model
 from forerun_launches import DENSE
 
 from forerun.search.formats import Launch, import_texts, writable
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import parse_strategy
+from forerun.spaces.strategies import Split, parse_strategy
 from forerun.spaces.workload import Workload
 
 MEGATRON = ("megatron-lm", "megatron-bridge")
@@ -51,6 +54,23 @@ def test_others_are_refused_with_a_reason(text: str, reason: str, nearest: str) 
             item.express(launch)
         if item.name == "megatron-lm":
             assert nearest in str(caught.value).split("nearest")[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "layout"),
+    [
+        ("tp1 pp4 dp2 mbs1 vpp2 schedule=interleaved split=light-mtp", "(tttt|)*6tmL"),
+        ("tp1 pp8 dp2 mbs1 vpp2 schedule=interleaved split=light-mtp", "Et|(tt|)*14mL"),
+    ],
+)
+def test_layouts_of_a_prediction_block(text: str, layout: str) -> None:
+    launch = launch_of(text)
+    launch = replace(launch, model=replace(dense_model(layers=29), mtp_layers=1))
+    for item in writable():
+        if item.name in MEGATRON:
+            files = item.express(launch)
+            assert layout in "".join(files.values())
+            assert import_texts(files).strategy.split == Split.LIGHT_MTP
 
 
 def test_more_layers_than_a_stage_holds_are_all() -> None:

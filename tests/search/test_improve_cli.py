@@ -27,6 +27,21 @@ def test_a_model_by_its_operators(tmp_path, capsys):
     assert len(names) == len(set(names)) and "conv1" in names
     assert all(len(run) > 1 for run in plan["fused"]) and ["batch_norm1", "relu1"] in plan["fused"]
     assert plan["predicted_step_time_s"]["plan"] <= plan["predicted_step_time_s"]["default"]
+    ddp = plan["apply"]["ddp"]
+    assert sum(ddp["bucket_cap_mb_list"]) * 2**20 == found["gradient_bytes"]  # exactly: DDP ends a bucket that is full
+    assert len(ddp["bucket_cap_mb_list"]) == len(plan["buckets"])
+    assert plan["apply"]["horovod"]["HOROVOD_FUSION_THRESHOLD"] == pytest.approx(plan["bucket_cap_mib"] * 2**20, abs=1)
+    (groups,) = [one for one in found["what_if"] if one["name"] == "groups"]
+    assert found["best_step_time_s"] <= groups["default_s"] and groups["what"].startswith(("2 ", "3 ", "4 ", "5 "))
+
+
+def test_mixed_precision_where_the_device_has_it(capsys):
+    found = document(capsys, *RESNET, "--precision", "fp32")
+    (mixed,) = [one for one in found["strategies"] if one["name"] == "mixed precision"]
+    other = document(capsys, *RESNET, "--precision", "fp16")
+    assert mixed["what"] == "fp16"  # V100 has no bf16
+    assert mixed["saves_s"] == pytest.approx(found["default_step_time_s"] - other["default_step_time_s"])
+    assert not [one for one in other["strategies"] if one["name"] == "mixed precision"]
 
 
 @pytest.mark.parametrize("model", ["vgg16", pytest.param("inception-v3", marks=pytest.mark.slow)])

@@ -168,7 +168,6 @@ def test_files_of_paradl_are_searched(tmp_path: Path, capsys: pytest.CaptureFixt
         (f"search {RESNET}", (), "add --gpus"),
         (f"search {RESNET} --gpus 4 --seq-len 128", (), "--seq-len is for transformers"),
         (f"search {RESNET} --gpus 4 --paradl", (), "--paradl is about one split"),
-        (f"search {RESNET} --gpus 4 --baseline data4", (), "--baseline is for transformers"),
         (f"search {RESNET} --gpus 4 --train-within 3d", (), "--train-within is for transformers"),
         (f"search {RESNET} --gpus 4 --measure-next 3", (), "--measure-next is for transformers"),
         (f"simulate {RESNET} --strategy data4 --profile p.yaml", (), "--profile is for transformers"),

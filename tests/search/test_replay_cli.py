@@ -1,12 +1,16 @@
 """``forerun replay`` as users meet it."""
 
 import json
+from pathlib import Path
 
 import pytest
 from synthetic_runs import data_parallel
 
 from forerun.search.cli import main
 from forerun.search.profiling import read_profile
+from forerun.search.scale.profile import read_profile as read_gradient_profile
+
+TRACES = Path(__file__).parents[1] / "simulator" / "traces" / "dp-transformer"
 
 
 def test_one_json_document(tmp_path, capsys):
@@ -28,6 +32,24 @@ def test_tables_and_timeline(tmp_path, capsys):
     for word in ("3 ranks, 6 steps", "Critical path", "Stragglers", "step 3", "all_reduce"):
         assert word in out
     assert "wrote" in err and json.loads(timeline.read_text())["traceEvents"]
+
+
+def test_a_gradient_profile_is_what_scale_reads(tmp_path, capsys):
+    """Of two ranks or of one alone: what a worker computes, with the bytes of its gradients."""
+    for number, paths in enumerate(([TRACES], [TRACES / "rank0.json.gz"])):
+        out = tmp_path / f"worker{number}.yaml"
+        arguments = ["replay", *map(str, paths), "--gradient-profile", str(out), "--batch", "4", "--json"]
+        assert main(arguments) == 0
+        run = json.loads(capsys.readouterr().out)
+        profile = read_gradient_profile(out)
+        layer = 4 * 192 * 193 + 193 * 768 + 769 * 192 + 2 * 2 * 192  # of width 192, hidden width 768
+        assert profile.total_bytes == 4 * 4 * layer and profile.batch == 4
+        assert 0.5 * run["step_time_s"] < profile.step_s <= 1.05 * run["step_time_s"]
+        assert profile.backward_s > profile.forward_s
+        assert main(["scale", str(out), "--workers", "1,4", "--bandwidth", "1Gb/s", "--mode", "sync-ps", "--json"]) == 0
+        assert len(json.loads(capsys.readouterr().out)["points"]) == 2
+    assert main(["replay", str(TRACES), "--gradient-profile", str(tmp_path / "x.yaml")]) == 2
+    assert "--batch" in capsys.readouterr().err
 
 
 def test_ranks_of_two_runs_are_asked_about(tmp_path, capsys):

@@ -10,7 +10,7 @@ from forerun.search.validate import RULES, load_runs
 from forerun.simulator import score
 from forerun.simulator.costs import device_efficiency
 from forerun.spaces.models.model import MixtureOfExperts
-from forerun.spaces.strategies import Schedule, Split, table_of
+from forerun.spaces.strategies import Schedule, Split, layers_per_virtual_stage, table_of
 
 
 def test_a_row_that_states_everything_needs_only_the_family(tmp_path: Path) -> None:
@@ -131,6 +131,20 @@ def test_uneven_layers_are_dealt_by_the_stated_rule(tmp_path: Path) -> None:
     assert mapped(tmp_path, layers="15", pp="4", dp="1").strategy.split == Split.LIGHT_LAST
     assert mapped(tmp_path, layers="17", pp="4", dp="1").strategy.split == Split.BALANCED
     assert mapped(tmp_path, layers="16", pp="4", dp="1").strategy.split == Split.EVEN
+
+
+@pytest.mark.parametrize(("pp", "vpp", "first", "last"), [("4", "4", 4, 1), ("8", "4", 1, 0), ("16", "1", 4, 1)])
+def test_a_prediction_block_and_its_head_are_layers_of_the_last_stage(
+    tmp_path: Path, pp: str, vpp: str, first: int, last: int
+) -> None:
+    row = {"model": "DeepSeekV3", "layers": "61", "framework": "Megatron-Bridge/NeMo", "moe_experts": "256"}
+    row |= {"moe_topk": "8", "heads": "128", "kv_heads": "128", "hidden": "7168", "ffn_hidden": "18432"}
+    row |= {"vocab": "129280", "gated_mlp": "1", "gpus": "64", "tp": "1", "dp": str(64 // int(pp)), "pp": pp}
+    run = mapped(tmp_path, **row, virtual_pp=vpp, schedule="interleaved" if vpp != "1" else "1f1b")
+    assert run.strategy.split == Split.LIGHT_MTP
+    counts = layers_per_virtual_stage(61, int(pp) * int(vpp), run.strategy.split)
+    assert (counts[0], counts[-1], sum(counts)) == (first, last, 61)
+    assert len(set(counts[1:-1])) == 1
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,7 @@ def test_a_step_that_is_one_graph_waits_for_no_host(tmp_path: Path, change: dict
     assert (profile.overlap_expert == 0.0) == waits
     same = load_framework("nemo" if waits else "nemo-blackwell")
     assert (profile.host_expert_s, profile.overlap_expert) == (same.host_expert_s, same.overlap_expert)
+    assert profile.expert_wait_s == same.expert_wait_s
 
 
 def test_notes_name_how_tokens_are_dispatched(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from forerun.spaces.opgraph.split import Split, parse_split
 CASES = (
     ("alexnet", "dgx1-v100", 16),
     ("vgg19", "abci-v100", 16),
+    ("vgg16", "abci-v100", 12),
     ("unet", "dgx-a100-80", 4),
     ("dlrm-516m", "dgx1-v100", 32),
     ("dlrm-516m", "dgx-a100-80", 8),

@@ -80,6 +80,15 @@ def test_a_straggler_is_named_and_dated(tmp_path):
     assert analyse_files([tmp_path / "even"]).stragglers == ()
 
 
+def test_a_straggler_that_becomes_slower_still_was_one_before(tmp_path):
+    paces = np.ones((10, 6))
+    paces[:, 4] = [1.25] * 6 + [1.6] * 4
+    data_parallel(tmp_path, ranks=6, steps=10, paces=paces)
+    (one,) = analyse_files([tmp_path]).stragglers
+    assert one.rank == 4 and one.since_step == 0
+    assert one.excess_s == pytest.approx(0.25 * (4e-3 + 6 * 1e-3), rel=0.15)
+
+
 def test_bandwidth_is_counted_from_the_last_arrival(tmp_path):
     data_parallel(tmp_path, ranks=4, steps=3, jitter=0.3, slow=(2, 0, 1.5), noise_s=1e-7, reduce_s=2e-3)
     (use,) = analyse_files([tmp_path]).links

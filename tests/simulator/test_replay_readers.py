@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from synthetic_runs import data_parallel
 
+from forerun.simulator.improve.run_questions import run_questions
 from forerun.simulator.replay import analyse_files, match, read_traces
 from forerun.simulator.replay.readers.json_stream import JsonStream
 from forerun.simulator.replay.trace import SpanKind
@@ -58,6 +59,25 @@ def test_a_message_waits_for_what_came_before_it_in_the_operator_that_asked(tmp_
     cause = trace.cause[span]
     assert (trace.end_s[cause] - trace.start_s[cause]) == pytest.approx(20e-6)
     assert int((trace.kind == SpanKind.COMPUTE).sum()) == 2
+
+
+def test_a_receive_that_waits_in_its_call_came_with_the_call(tmp_path):
+    """gloo records a receive at its end, where the call has waited: that wait is no computation."""
+    shape = {"Input Dims": [[8]], "Input type": ["float"]}
+    for rank, (call, record, begin, took, recorded) in enumerate(
+        [("c10d::send", "gloo:send", 300.0, 12.0, 305.0), ("c10d::recv_", "gloo:recv", 110.0, 200.0, 308.0)]
+    ):
+        events = [
+            operator("aten::mm", 100.0, begin - 100.0),
+            operator(call, begin, took, **{"Input Dims": [[[8]], [1 - rank]]}),
+            operator(record, recorded, 4.0, cat="user_annotation", **shape),
+            operator("aten::relu", begin + took + 2.0, 50.0),
+        ]
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(kineto(events, rank=rank)))
+    analysis = analyse_files([tmp_path])
+    assert analysis.uses[1].waiting_s == pytest.approx(195e-6, abs=10e-6)
+    assert analysis.uses[1].compute_s < 70e-6
+    assert analysis.replay.error == pytest.approx(0, abs=1e-6)
 
 
 def test_kernels_know_their_launch_and_collectives_their_arguments(tmp_path):
@@ -156,6 +176,15 @@ def test_mixed_versions_double_and_unknown_ranks(tmp_path):
     with pytest.raises(RequestError, match="does not exist"):
         read_traces([tmp_path / "missing"])
     assert read_traces(nameless[:1])[0].rank == 0
+    for host, gpu in ((0, 0), (0, 1), (1, 0), (10, 0)):
+        folder = tmp_path / "trial" / f"host{host}" / str(gpu)
+        folder.mkdir(parents=True)
+        (folder / "trace.json").write_text(json.dumps({"traceEvents": one}))
+    found = read_traces([tmp_path / "trial"])
+    assert [trace.source.split("/")[-3:-1] for trace in found] == [
+        ["host0", "0"], ["host0", "1"], ["host1", "0"], ["host10", "0"],
+    ]  # fmt: skip
+    assert [trace.rank for trace in found] == [0, 1, 2, 3]
 
 
 @pytest.mark.slow  # a large file
@@ -217,6 +246,73 @@ def test_events_of_dpro(tmp_path):
     )
     with pytest.raises(RequestError, match="a pid as host0"):
         read_traces([bad])
+
+
+def dpro_event(what, rank, ts, dur, step, tid=0, **args):
+    pid = rank if isinstance(rank, str) else f"host{rank}.rank{rank}"
+    return {"name": what, "ts": ts, "dur": dur, "ph": "X", "pid": pid, "tid": tid, "args": {"step": step, **args}}
+
+
+def test_sends_and_receives_on_one_thread_overlap(tmp_path):
+    events = []
+    for rank in range(2):
+        for step in range(2):
+            at = 1000 * step
+            events += [dpro_event("FW.a", rank, at, 100, step), dpro_event("BW.a", rank, at + 100, 200, step)]
+            for word, begin in (("SEND", 300), ("RECV", 310)):
+                name = f"Comm.a.{word}"
+                events.append(dpro_event(name, rank, at + begin, 200, step, "0", name=f"{name}~>0_0_0_0", size=64))
+            events.append(dpro_event("UPDATE_0", rank, at + 510, 50, step))
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    analysis = analyse_files([tmp_path])
+    assert analysis.replay.graph.traces[0].lanes[1:] == ("communication 0", "communication 0 #2")
+    assert analysis.replay.replayed_step_s == pytest.approx(analysis.replay.step_s, rel=1e-9)
+    assert len(analysis.replay.graph.matching.exchanges) == 4 * 2 // 2 and not analysis.replay.graph.matching.unmatched
+
+
+def test_stages_of_horovod(tmp_path):
+    """Rank 1 is 80 us late: rank 0 waits for it in the negotiation, and in a reduction that begins with it."""
+    events = []
+    for rank in range(2):
+        for step in range(2):
+            at = 2000 * step
+            events += [
+                dpro_event("FW.a", rank, at, 100, step),
+                dpro_event("BW.a", rank, at + 100, 200 + 80 * rank, step),
+            ]
+            stages = (("NEGOTIATE_ALLREDUCE", 300 + 80 * rank, 400), ("QUEUE", 400, 450))
+            stages += (("MEMCPY_IN_FUSION_BUFFER", 450, 460), ("NCCL_ALLREDUCE", 460, 700))
+            for word, begin, end in (*stages, ("MEMCPY_OUT_FUSION_BUFFER", 700, 720)):
+                events.append(dpro_event(f"Comm.a.{word}", rank, at + begin, end - begin, step, "horovod", size=4096))
+            events.append(dpro_event("UPDATE_0", rank, at + 720, 30, step))
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    analysis = analyse_files([tmp_path])
+    exchanges = analysis.replay.graph.matching.exchanges
+    assert [one.operation for one in exchanges] == ["barrier", "all_reduce"] * 2
+    assert analysis.replay.replayed_step_s == pytest.approx(analysis.replay.step_s, rel=1e-9)
+    assert analysis.uses[0].waiting_s == pytest.approx(80e-6) and analysis.uses[1].waiting_s == pytest.approx(0)
+    # Without its delay the step is as much shorter: all stages follow the negotiation.
+    (change,) = [what for what in run_questions(analysis) if what.name == "no straggler"]
+    assert change.gain_s == pytest.approx(80e-6, rel=0.3)
+
+
+def test_pushes_and_pulls_of_byteps(tmp_path):
+    """A worker's pull ends when all have pushed; what the server does is part of it."""
+    events = [dpro_event("Comm.a.SUM", "server_0", 500, 100, 0)]
+    for rank in range(2):
+        late = 120 * rank
+        for step in range(2):
+            at = 2000 * step
+            events += [dpro_event("FW.a", rank, at, 100, step), dpro_event("BW.a", rank, at + 100, 100 + late, step)]
+            stages = (("PUSH_REQ", 200 + late, 300 + late), ("PUSH_RES", 300 + late, 310 + late))
+            for word, begin, end in (*stages, ("PULL_REQ", 310 + late, 320 + late), ("PULL_RES", 450, 600)):
+                events.append(dpro_event(f"Comm.a.{word}", rank, at + begin, end - begin, step, "0", size=4096))
+            events.append(dpro_event("UPDATE_0", rank, at + 600, 30, step))
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    analysis = analyse_files([tmp_path])
+    assert [one.operation for one in analysis.replay.graph.matching.exchanges] == ["push_pull"] * 2
+    assert analysis.replay.replayed_step_s == pytest.approx(analysis.replay.step_s, rel=1e-9)
+    assert analysis.uses[0].waiting_s == pytest.approx(120e-6) and analysis.uses[1].waiting_s == pytest.approx(0)
 
 
 def field(number, value):

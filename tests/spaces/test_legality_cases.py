@@ -1,5 +1,7 @@
 """Cases that users met in practice (issue threads of the frameworks), one by one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from forerun_examples import dense_model, request
@@ -8,6 +10,7 @@ from forerun.spaces.models import load_model
 from forerun.spaces.strategies import (
     COLUMNS,
     Context,
+    Split,
     StrategySpace,
     default_choices,
     explicit_layers_broken,
@@ -16,11 +19,23 @@ from forerun.spaces.strategies import (
     table_of,
     violations,
 )
+from forerun.spaces.strategies.stages import split_is_legal
 
 
 def broken(context: Context, text: str) -> dict[str, str]:
     table = table_of([parse_strategy(text)])
     return dict(violations({axis: int(table.column(axis)[0]) for axis in COLUMNS}, context))
+
+
+def test_layers_for_a_prediction_block_are_left_out_where_there_is_one() -> None:
+    plain = request(dense_model(layers=29))
+    ahead = request(replace(dense_model(layers=29), mtp_layers=1))
+
+    assert "layers / stages" in broken(plain, "tp1 pp8 dp4 zero1 split=light-mtp")
+    assert not broken(ahead, "tp1 pp8 dp4 zero1 split=light-mtp")
+    assert Split.LIGHT_MTP not in default_choices(plain, [32])["split"]
+    assert Split.LIGHT_MTP in default_choices(ahead, [32])["split"]
+    assert not split_is_legal(29, 32, Split.LIGHT_MTP)  # a layer each, of which the last stage cannot give three
 
 
 def test_thirty_layers_on_four_stages_need_an_uneven_split_and_lose_no_layer() -> None:

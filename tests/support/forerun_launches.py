@@ -32,7 +32,7 @@ def launches(draw: st.DrawFn) -> Launch:
         mbs=draw(st.sampled_from((1, 2, 4))),
         vpp=draw(st.sampled_from((1, 2, 3, 5))),
         schedule=draw(st.sampled_from(Schedule)),
-        split=draw(st.sampled_from(Split)),
+        split=draw(st.sampled_from([split for split in Split if split != Split.LIGHT_MTP])),
         zero=draw(st.integers(0, 3)),
         shard=draw(st.sampled_from((0, 0, 2, 4, 8))),
         sp=draw(st.booleans()),

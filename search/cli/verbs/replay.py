@@ -19,6 +19,8 @@ examples:
   forerun replay traces/ --what-if "aten::mm=0.5" --what-if "all_reduce@3=+2ms" --what-if communication=0
   forerun replay traces/ --cluster dgx-h100 --profile-out links.yaml
   forerun search llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 --profile links.yaml
+  forerun replay traces/ --gradient-profile worker.yaml --batch 32
+  forerun scale worker.yaml --mode async-ps --bandwidth 10Gb/s --workers 1..64
 
 Reads traces of the PyTorch profiler (.json, .json.gz; one file per rank, profiled over the same steps with
 record_shapes=True), Chakra execution traces (NAME.RANK.et) and event files of dPRO. Clocks of different hosts are
@@ -38,6 +40,13 @@ def add_arguments(parser: Parser) -> None:
         help="write measured message times as a profile of the machine; needs --cluster",
     )
     parser.add_argument("--cluster", metavar="CLUSTER", help="cluster of the run, for --profile-out")
+    parser.add_argument(
+        "--gradient-profile",
+        action=OutputFile,
+        metavar="FILE.yaml",
+        help="write what one worker does, for forerun scale; needs --batch",
+    )
+    parser.add_argument("--batch", type=whole, metavar="B", help="samples per rank and step, for --gradient-profile")
     parser.add_argument(
         "--statistics",
         action=OutputFile,
@@ -88,6 +97,8 @@ def run(args: argparse.Namespace) -> int:
         raise RequestError(f"the rate of a link must be more than 0, but got {args.link}")
     if args.profile_out is not None and (args.cluster is None or args.profile_out.suffix not in (".yaml", ".yml")):
         raise RequestError("--profile-out writes a .yaml file and needs the --cluster that the run was on")
+    if (args.gradient_profile is None) != (args.batch is None):
+        raise RequestError("--gradient-profile FILE.yaml and --batch B (samples per rank and step) go together")
     files = find_traces(args.traces)
     others = find_traces(args.against) if args.against else []
     bar = ReadingBar([*files, *others])
@@ -101,6 +112,12 @@ def run(args: argparse.Namespace) -> int:
         if args.timeline is not None:
             write_timeline(analysis.replay, args.timeline)
             print(f"forerun: wrote {args.timeline}", file=sys.stderr)
+        if args.gradient_profile is not None:
+            from forerun.search.scale.profile import write_gradient_profile
+            from forerun.simulator.improve.worker_profile import worker_profile
+
+            write_gradient_profile(worker_profile(analysis, batch=args.batch), args.gradient_profile)
+            print(f"forerun: wrote {args.gradient_profile}", file=sys.stderr)
         if args.profile_out is not None:
             _write_profile(args, analysis)
     finally:  # the answer is printed even where a file cannot be written

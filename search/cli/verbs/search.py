@@ -4,14 +4,14 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.answers import SEARCH_OF_GRAPH
 from forerun.search.cli.arguments import add_json, add_training, add_workers, check_kind, request_of, workers_of
 from forerun.search.cli.grouped import search_on_groups
 from forerun.search.cli.measuring import add_measuring, check_measuring, with_proposals, write_proposals
 from forerun.search.cli.parser import OutputFile, Parser, positive, whole
-from forerun.search.cli.sampling import add_sampler, exploring_of, suited
+from forerun.search.cli.sampling import add_sampler, exploring_of, samples_stages, suited
 from forerun.search.cli.trees import add_varying, check_varying, varied, write_trees
 from forerun.search.request.interrupts import EndedEarly
 from forerun.spaces.errors import RequestError
@@ -140,9 +140,10 @@ def run(args: argparse.Namespace) -> int:
     if args.global_batch is None and not (args.baseline or args.measured):
         raise RequestError("--global-batch is required, unless --baseline names files that state it")
     kind = kind_named(args.model)
-    if kind is OPERATOR_GRAPHS:  # before a present run is read, which they do not have
+    graph = kind is OPERATOR_GRAPHS
+    if graph:  # before a present run is read: theirs needs the model
         check_kind(args, SEARCH_OF_GRAPH)
-    present, taken = _present_run(args)
+    present, taken = (None, ()) if graph else _present_run(args)
     check_measuring(args)
     check_varying(args)
     request = request_of(
@@ -166,6 +167,10 @@ def run(args: argparse.Namespace) -> int:
 
         request, adopted = adopt(request, present)
     setting = resolve(request, groups=True)
+    if graph and (args.baseline or args.measured is not None):
+        from forerun.search.baseline import read_split
+
+        present = read_split(setting, args.baseline, args.measured)
     stop: EndedEarly | None = None
     try:
         board = _board(args, setting) if present is None else _beside(args, setting, present, (*taken, *adopted))
@@ -259,21 +264,24 @@ def _present_run(args: argparse.Namespace) -> "tuple[Present | None, tuple[str, 
     return present, tuple(taken)
 
 
-def _beside(args: argparse.Namespace, setting: "Setting", present: "Present", taken: tuple[str, ...]) -> "Leaderboard":
+def _beside(
+    args: argparse.Namespace, setting: "Setting[Any]", present: "Present", taken: tuple[str, ...]
+) -> "Leaderboard":
     """Search, and put the user's run beside the best row at the same level of fidelity."""
-    from forerun.search.baseline import context_of, stand_beside
+    from forerun.search.baseline import context_of, stand_beside, stand_split_beside
+    from forerun.search.request.kinds import OPERATOR_GRAPHS, kind_of
+    from forerun.simulator import score as simulator_score
     from forerun.spaces.strategies.stage_laws import broken_laws
 
+    kind = kind_of(setting.context)
+    score = simulator_score if args.refine is None else kind.event_scores
+    if kind is OPERATOR_GRAPHS:
+        return stand_split_beside(_board(args, setting), setting, present, score=score)
     context_of(setting, present)  # refuses a run that cannot be before anything is searched
-    if (args.per_stage or args.uneven_stages) and not broken_laws(present.strategy, setting.context):
+    if samples_stages(args) and not broken_laws(present.strategy, setting.context):
         if present.strategy.devices in (setting.gpus or ()):
             args.start = [*args.start, str(present.strategy)]
-    board = _board(args, setting)
-    if args.refine is None:
-        return stand_beside(board, setting, present, taken=taken)
-    from forerun.simulator.events import event_scores
-
-    return stand_beside(board, setting, present, taken=taken, score=event_scores)
+    return stand_beside(_board(args, setting), setting, present, taken=taken, score=score)
 
 
 def _searched(args: argparse.Namespace) -> int | None:

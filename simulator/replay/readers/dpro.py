@@ -4,23 +4,48 @@
 ``dur`` in microseconds; ``args``: ``step``, ``cnt`` (which occurrence), ``name`` with a suffix
 ``~>loop_channel_chunk_slice`` that tells the pieces of a message apart. A SEND goes to the next rank of the ring,
 unless ``args.peer`` says otherwise.
+
+Stages of one tensor (``_STAGES``) follow each other. Of Horovod's, the negotiation is an exchange of all ranks, and so
+is the reduction where no SEND and RECV tell more of it. Of BytePS's, a pull begins where its push has ended and ends
+when all workers have pushed: an exchange of all ranks too. What servers do (``pid``: ``server_0``) is part of it.
 """
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from forerun.simulator.replay.readers.json_stream import JsonStream, Progress
-from forerun.simulator.replay.trace import Integers, Place, RankTrace, SpanKind, SpanMessage, SpanPhase
+from forerun.simulator.replay.trace import Floats, Integers, Place, RankTrace, SpanKind, SpanMessage, SpanPhase
 from forerun.spaces.errors import RequestError
 
 _PID = re.compile(r"(?P<host>[^.\s]{1,60})\.rank(?P<rank>\d{1,6})")
+_SERVER = re.compile(r"(?:[^.\s]{1,60}\.)?server[._]?\d{1,6}")
 _NAME = re.compile(r"(?P<category>FW|BW|Comm|UPDATE_|I/O_)\.?(?P<rest>.{0,180})", re.DOTALL)
 _PHASES = {"FW": SpanPhase.FORWARD, "BW": SpanPhase.BACKWARD, "UPDATE_": SpanPhase.OPTIMIZER, "I/O_": SpanPhase.OTHER}
 _LANES = ("computation", "input", "communication")
 _MOST_EVENTS = 50_000_000
+_ROUNDED_US = 1e-3
+"""What the end of one event may lie behind the start of the next."""
+_WAITS = frozenset({"QUEUE", "PULL_REQ", "PULL"})
+"""Stages in which a tensor only waits for others; a PULL that has no PULL_RES is the pull itself."""
+_STAGES = {
+    "SEND": (SpanKind.SEND, "send"),
+    "RECV": (SpanKind.RECEIVE, "receive"),
+    "REC": (SpanKind.RECEIVE, "receive"),
+    "Sync": (SpanKind.COLLECTIVE, "barrier"),
+    "NEGOTIATE_ALLREDUCE": (SpanKind.COLLECTIVE, "barrier"),
+    "ALLREDUCE": (SpanKind.COLLECTIVE, "all_reduce"),
+    "NCCL_ALLREDUCE": (SpanKind.COLLECTIVE, "all_reduce"),
+    "MPI_ALLREDUCE": (SpanKind.COLLECTIVE, "all_reduce"),
+    "GLOO_ALLREDUCE": (SpanKind.COLLECTIVE, "all_reduce"),
+    "PULL": (SpanKind.COLLECTIVE, "push_pull"),
+    "PULL_RES": (SpanKind.COLLECTIVE, "push_pull"),
+}
+"""What the stages of a tensor are that more than one rank takes part in; others are copies of the rank's own."""
 
 
 def is_dpro(event: Any) -> bool:
@@ -42,6 +67,8 @@ def read_dpro(path: Path, progress: Progress | None = None) -> list[tuple[RankTr
         count += 1
         if count > _MOST_EVENTS:
             raise RequestError(f"{path} has more than {_MOST_EVENTS:,} events; trace fewer steps")
+        if _SERVER.fullmatch(str(event.get("pid"))):
+            continue
         place = _PID.fullmatch(str(event.get("pid")))
         name = _NAME.match(str(event.get("name")))
         if place is None or name is None:
@@ -59,7 +86,8 @@ def read_dpro(path: Path, progress: Progress | None = None) -> list[tuple[RankTr
 
 
 class _Rank:
-    """Growing spans of one rank."""
+    """Growing spans of one rank. ``rows``: (lane, start, end, name, kind, phase, step); ``stages``: of each row that is
+    a stage of a tensor (its label with the step), and which."""
 
     def __init__(self, rank: int, host: str, source: str) -> None:
         self.rank, self.host, self.source, self.world = rank, host, source, 0
@@ -67,6 +95,7 @@ class _Rank:
         self.names: dict[str, int] = {}
         self.lanes: dict[str, int] = {}
         self.messages: list[SpanMessage | None] = []
+        self.stages: list[tuple[str, str] | None] = []
 
     def take(self, event: dict[str, Any], name: re.Match[str]) -> None:
         """Add one event."""
@@ -79,11 +108,14 @@ class _Rank:
         arguments = event.get("args") if isinstance(event.get("args"), dict) else {}
         assert isinstance(arguments, dict) and isinstance(start, int | float)
         step = arguments.get("step", arguments.get("cnt", 0))
-        kind, message = SpanKind.COMPUTE, None
+        step = step if isinstance(step, int) and 0 <= step < 10**9 else 0
+        kind, message, stage = SpanKind.COMPUTE, None, None
         lane = _LANES[name["category"] == "I/O_"]
         if name["category"] == "Comm":
             lane = f"{_LANES[2]} {event.get('tid', '')}"[:60]
             kind, message = self._message(name["rest"], arguments)
+            tensor, _, operation = name["rest"].rpartition(".")
+            stage = (f"{step} {tensor}"[:120], operation)
         self.rows.append(
             (
                 self.lanes.setdefault(lane, len(self.lanes)),
@@ -92,49 +124,84 @@ class _Rank:
                 self.names.setdefault(str(event.get("name"))[:200], len(self.names)),
                 kind,
                 _PHASES.get(name["category"], SpanPhase.BACKWARD),
-                step if isinstance(step, int) and 0 <= step < 10**9 else 0,
+                step,
             )
         )
         self.messages.append(message)
+        self.stages.append(stage)
 
     def _message(self, rest: str, arguments: dict[str, Any]) -> tuple[SpanKind, SpanMessage | None]:
-        """Return what a communication event is: only SEND and RECV have a partner."""
+        """Return what a stage is, and what it exchanges: with one other rank, or with all."""
         tensor, _, operation = rest.rpartition(".")
         _, _, suffix = str(arguments.get("name", "")).rpartition("~>")
-        label = f"{tensor} {suffix or arguments.get('chunkId', '')}"[:120]
+        kind, word = _STAGES.get(operation, (SpanKind.COPY, ""))
         size = arguments.get("size", float("nan"))
         size = float(size) if isinstance(size, int | float) and size >= 0 else float("nan")
+        if kind == SpanKind.COPY:
+            return kind, None
+        if kind == SpanKind.COLLECTIVE:
+            return kind, SpanMessage(operation=word, size_bytes=size, ranks=None, label=tensor[:120])
+        label = f"{tensor} {suffix or arguments.get('chunkId', '')}"[:120]
         peer = arguments.get("peer")
-        peer = peer if isinstance(peer, int) and peer >= 0 else None
-        if operation == "SEND":
-            return SpanKind.SEND, SpanMessage(
-                operation="send", size_bytes=size, ranks=(self.rank, _known(peer)), label=label
-            )
-        if operation in ("RECV", "REC"):
-            return SpanKind.RECEIVE, SpanMessage(
-                operation="receive", size_bytes=size, ranks=(_known(peer), self.rank), label=label
-            )
-        return SpanKind.COPY, None
+        peer = peer if isinstance(peer, int) and peer >= 0 else -1
+        ranks = (self.rank, peer) if kind == SpanKind.SEND else (peer, self.rank)
+        return kind, SpanMessage(operation=word, size_bytes=size, ranks=ranks, label=label)
+
+    def _settled(self) -> list[int]:
+        """Return the rows that count, in order of their start; pulls begin where their pushes have ended."""
+        finer, pushed = set[str](), dict[str, float]()
+        pulled = {stage[0] for stage in self.stages if stage is not None and stage[1] == "PULL_RES"}
+        for row, stage in zip(self.rows, self.stages, strict=True):
+            if stage is not None and stage[1] in ("SEND", "RECV", "REC"):
+                finer.add(stage[0])
+            elif stage is not None and stage[1].startswith("PUSH"):
+                pushed[stage[0]] = max(pushed.get(stage[0], row[2]), row[2])
+        kept = []
+        for place, stage in enumerate(self.stages):
+            if stage is not None:
+                key, operation = stage
+                if operation in _WAITS and (operation != "PULL" or key in pulled):
+                    continue
+                if key in finer and _STAGES.get(operation, (None, ""))[1] == "all_reduce":
+                    continue  # its SEND and RECV are there
+                if operation in ("PULL", "PULL_RES") and key in pushed:
+                    lane, _, end, name, kind, phase, step = self.rows[place]
+                    self.rows[place] = (lane, min(pushed[key], end), end, name, kind, phase, step)
+            kept.append(place)
+        return sorted(kept, key=lambda place: (self.rows[place][1], self.rows[place][2]))
+
+    def _own_lanes(self, order: list[int]) -> None:
+        """Move what overlaps on a thread (a SEND and a RECV) to lanes of their own: a lane does one thing at a time."""
+        names = list(self.lanes)
+        reached: dict[int, list[tuple[int, float]]] = {}
+        for place in order:
+            lane, start, end, name, kind, phase, step = self.rows[place]
+            own = reached.setdefault(lane, [(lane, -float("inf"))])
+            free = next((number for number, (_, until) in enumerate(own) if until <= start + _ROUNDED_US), len(own))
+            if free == len(own):
+                title = f"{names[lane]} #{free + 1}"
+                own.append((self.lanes.setdefault(title, len(self.lanes)), 0.0))
+            own[free] = (own[free][0], end)
+            self.rows[place] = (own[free][0], start, end, name, kind, phase, step)
 
     def trace(self) -> tuple[RankTrace, int]:
         """Return the trace and its origin in microseconds."""
-        origin = int(min(row[1] for row in self.rows))
-        order = sorted(range(len(self.rows)), key=lambda place: self.rows[place][:3])
+        settled = self._settled()
+        self._own_lanes(settled)
+        origin = int(min(self.rows[place][1] for place in settled))
+        order = sorted(settled, key=lambda place: self.rows[place][:3])
         columns = [np.array([self.rows[place][part] for place in order]) for part in range(7)]
         numbers = np.unique(columns[6])
         messages = {}
         for place, row in enumerate(order):
             message = self.messages[row]
-            if message is not None:
-                source, target = message.ranks or (-1, -1)
+            if message is not None and message.ranks is not None:
+                source, target = message.ranks
                 source = (self.rank - 1) % self.world if source < 0 else source
                 target = (self.rank + 1) % self.world if target < 0 else target
-                messages[place] = SpanMessage(
-                    operation=message.operation,
-                    size_bytes=message.size_bytes,
-                    ranks=(source, target),
-                    label=message.label,
-                )
+                message = replace(message, ranks=(source, target))
+            if message is not None:
+                messages[place] = message
         places = tuple(Place.NETWORK if lane.startswith(_LANES[2]) else Place.HOST for lane in self.lanes)
         start, end = (columns[1] - origin) * 1e-6, (columns[2] - origin) * 1e-6
         lane, kind, phase = (columns[part].astype(np.int64) for part in (0, 4, 5))
@@ -153,7 +220,7 @@ class _Rank:
             kind=kind,
             phase=phase,
             step=np.searchsorted(numbers, columns[6]).astype(np.int64),
-            cause=_causes(start, end, kind),
+            cause=_causes(start, end, kind, [self.stages[row] for row in order]),
             synced=np.zeros(len(order), dtype=bool),
             variant=np.zeros(len(order), dtype=np.int64),
             variants=("",),
@@ -162,18 +229,22 @@ class _Rank:
         ), origin
 
 
-def _known(peer: int | None) -> int:
-    return -1 if peer is None else peer
-
-
-def _causes(start: "np.ndarray[Any, Any]", end: "np.ndarray[Any, Any]", kind: Integers) -> Integers:
-    """Return for every communication event the last operator that ended before it: the file names no producer."""
+def _causes(start: Floats, end: Floats, kind: Integers, stages: Sequence[tuple[str, str] | None]) -> Integers:
+    """Return what lets every communication event start, for the file names no producer: the last operator that ended
+    before it, or the stage of its tensor before it, whichever ended later."""
     cause = np.full(len(start), -1, dtype=np.int64)
     computing = np.flatnonzero(kind == SpanKind.COMPUTE)
-    if not len(computing):
-        return cause
     computing = computing[np.argsort(end[computing], kind="stable")]
     others = np.flatnonzero(kind != SpanKind.COMPUTE)
-    place = np.searchsorted(end[computing], start[others] + 1e-9, side="right") - 1
+    place = np.searchsorted(end[computing], start[others] + _ROUNDED_US * 1e-6, side="right") - 1
     cause[others[place >= 0]] = computing[place[place >= 0]]
+    latest: dict[str, int] = {}
+    for span in others[np.argsort(end[others], kind="stable")].tolist():
+        stage = stages[span]
+        if stage is None or kind[span] in (SpanKind.SEND, SpanKind.RECEIVE):
+            continue
+        before = latest.get(stage[0], -1)
+        if before >= 0 and end[before] <= start[span] + _ROUNDED_US * 1e-6:
+            cause[span] = before if cause[span] < 0 or end[before] >= end[cause[span]] else cause[span]
+        latest[stage[0]] = span
     return cause

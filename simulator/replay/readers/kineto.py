@@ -80,6 +80,7 @@ class _Reduction:
             lane=self.lane,  # type: ignore[arg-type]  # small whole numbers
             kind=SpanKind.HOST if device else SpanKind.COMPUTE,
             optimizer=self._intervals(Sort.OPTIMIZER),
+            begins=self._begins(),
             ends=sorted(self.end[self.sort == Sort.MESSAGE].tolist()),
         )
         known, first = np.unique(self.lane[host], return_index=True)
@@ -93,6 +94,13 @@ class _Reduction:
         del hosts, host, self.start, self.end, self.sort, self.lane
         self.columns.forget()
         return self._trace(places, ready, marks), self.base
+
+    def _begins(self) -> dict[int, list[float]]:
+        """Return when messages begin, by the lane of the thread that records them."""
+        found: dict[int, list[float]] = {}
+        for event in self._by_start(Sort.MESSAGE):
+            found.setdefault(int(self.lane[event]), []).append(float(self.start[event]))
+        return found
 
     def _intervals(self, sort: Sort) -> Floats:
         """Return starts and ends [n, 2] of marks, in order."""
@@ -182,6 +190,8 @@ class _Reduction:
             phase = self.spans.phase[piece] if piece >= 0 else SpanPhase.OTHER
             kind = _KINDS.get(operation, SpanKind.COLLECTIVE)
             low, high = float(self.start[event]), float(self.end[event])
+            if issue >= 0 and self.lane[issue] == self.lane[event] and hosts.blocked(issue):
+                low = float(self.start[issue])
             variant, name = columns.variant[event], columns.name[event]
             span = self.spans.add(low, high, lane, name, kind, phase, variant, cause=piece)
             own, asking = columns.arguments.get(event, {}), columns.arguments.get(issue, {})

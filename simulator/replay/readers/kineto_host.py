@@ -20,8 +20,8 @@ class HostLanes:
     """Adds threads to ``spans``. Event numbers refer to ``columns``.
 
     ``start``, ``end``, ``sort``, ``lane``: of all events. ``optimizer``: intervals of optimizer steps, ``ends`` of
-    messages, ascending. Fills ``piece_of`` (event that launches -> span before it), ``of_correlation`` (number of a
-    launch -> its event) and ``ready`` (gradients: moment, bytes).
+    messages and ``begins`` of those by the thread that records them, ascending. Fills ``piece_of`` (event that launches
+    -> span before it), ``of_correlation`` (number of a launch -> its event) and ``ready`` (gradients: moment, bytes).
     """
 
     columns: Columns
@@ -32,6 +32,7 @@ class HostLanes:
     lane: Integers
     kind: SpanKind
     optimizer: Floats
+    begins: dict[int, list[float]]
     ends: list[float]
     piece_of: dict[int, int] = field(default_factory=dict)
     of_correlation: dict[int, int] = field(default_factory=dict)
@@ -76,13 +77,22 @@ class HostLanes:
                 self.of_correlation[self.columns.correlation[cut]] = cut
             synced = bool(self.sort[cut] == Sort.SYNC)
             low = max(min(end, high) if synced else begin, low)
-            if self.sort[cut] == Sort.ISSUE:
+            if self.blocked(cut):
+                low = max(end, low)
+            elif self.sort[cut] == Sort.ISSUE:
                 following = int(np.searchsorted(starts, end, side="right"))
                 waited = self._waited(end, min(float(starts[following]), high) if following < len(starts) else high)
                 if waited > end:
                     self.spans.add(low, end, *arguments)
                     low = waited
         self.spans.add(low, high, *arguments, synced=synced)
+
+    def blocked(self, event: int) -> bool:
+        """Whether an event is a call that asks for a message and waits before it records its begin: the message came
+        with the call (gloo's sends and receives, while the other side is not there)."""
+        begins = self.begins.get(int(self.lane[event]), ()) if self.sort[event] == Sort.ISSUE else ()
+        late = bisect_right(begins, float(self.start[event]) + LEAST_S * 1e6)
+        return late < len(begins) and begins[late] <= self.end[event]
 
     def _waited(self, low: float, high: float) -> float:
         """Return when a thread that does nothing from ``low`` to ``high`` was let go on by a message; ``low`` if by

@@ -3,6 +3,7 @@
 Formats must not be mixed, nor versions of one: times and arguments of different profilers do not compare.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -96,13 +97,20 @@ def _check_versions(traces: Sequence[RankTrace]) -> None:
 
 
 def _numbered(traces: Sequence[RankTrace]) -> list[RankTrace]:
-    """Give ranks to traces that do not know theirs: a single one is rank 0.
+    """Give ranks to traces that do not know theirs: a single one is rank 0, and those that lie in numbered folders of
+    their own (trial/host1/gpu0) count in the order of these numbers.
 
     Raises:
         RequestError: a rank is unknown or there twice.
     """
     if len(traces) == 1 and traces[0].rank < 0:
         return [replace(traces[0], rank=0)]
+    folders = [Path(trace.source).parts[:-1] for trace in traces]
+    if all(trace.rank < 0 for trace in traces) and len(set(folders)) == len(folders):
+        numbers = [tuple(map(int, re.findall(r"\d+", "/".join(folder[-2:])))) for folder in folders]
+        if all(numbers) and len(set(numbers)) == len(numbers):
+            order = sorted(range(len(traces)), key=numbers.__getitem__)
+            return [replace(traces[place], rank=rank) for rank, place in enumerate(order)]
     seen: dict[int, str] = {}
     for trace in traces:
         if trace.rank < 0:
