@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 from forerun.spaces.models.huggingface.decoder import Decoder
 from forerun.spaces.models.huggingface.defaults import class_defaults
+from forerun.spaces.models.huggingface.families.classifiers import Classifier
 from forerun.spaces.models.huggingface.families.texts import TOWERS, text_defaults, text_reader
-from forerun.spaces.models.huggingface.families.vision import Classifier
 from forerun.spaces.models.huggingface.fields import Fields
 from forerun.spaces.models.huggingface.towers import Tower
 from forerun.spaces.models.model import Model
