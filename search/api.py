@@ -144,7 +144,7 @@ def leaderboard_of(
     if isinstance(problem.space, SplitSpace):
         raise no_split_fits(setting, problem, piece, board.to_json())
     if not piece.legal and setting.request.overrides:
-        raise empty_space(setting, problem, piece)
+        raise empty_space(setting, piece)
     raise NothingFeasible(diagnose(setting, problem, piece, score), board.to_json())
 
 

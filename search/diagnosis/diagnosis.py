@@ -98,7 +98,7 @@ class BeyondLimits(NoAnswer):
     """What fits takes too long or costs too much."""
 
 
-def empty_space(setting: Setting, problem: Problem, piece: SliceResult) -> RequestError:
+def empty_space(setting: Setting, piece: SliceResult) -> RequestError:
     """Return the error for restrictions that leave no legal candidate: the laws they meet and which one to lift."""
     blockers = _blockers(piece)
     laws = _laws(setting.space(), [reason for reason, _ in blockers[:TOP_BLOCKERS]])

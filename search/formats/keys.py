@@ -13,41 +13,65 @@ from forerun.search.formats.settings import LaunchSettings
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import SPELLING, Recompute
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What keys of launch files can decide."""
+
+    title: str
+    """What it is called on the page of keys."""
+    meaning: str = ""
+    """What a key means that decides it and does not say otherwise (empty: the title)."""
+    unit: str = ""
+    """What its numbers count; empty where keys have words."""
+
+
 DEGREES = {
-    "tp": "tensor-parallel degree",
-    "pp": "pipeline stages",
-    "cp": "context-parallel degree",
-    "ep": "expert-parallel degree",
-    "etp": "tensor-parallel degree of experts",
-    "vpp": "virtual stages of a rank",
-    "dp": "replicas",
-    "replicate": "sets of replicas with copies of the same states",
-    "shard": "replicas that share one set of states",
+    "tp": Decision(title="tensor-parallel degree", meaning="ranks that share each matrix", unit="devices"),
+    "pp": Decision(title="pipeline stages", unit="devices"),
+    "cp": Decision(title="context-parallel degree", meaning="ranks that share each sequence", unit="devices"),
+    "ep": Decision(title="expert-parallel degree", meaning="ranks that share the experts", unit="devices"),
+    "etp": Decision(title="tensor-parallel degree of experts", meaning="ranks that share an expert", unit="devices"),
+    "vpp": Decision(title="virtual stages of a rank", unit="stages"),
+    "dp": Decision(title="replicas", unit="devices"),
+    "replicate": Decision(
+        title="sets of replicas with copies of the same states", meaning="copies of FSDP groups", unit="copies"
+    ),
+    "shard": Decision(
+        title="replicas that share one set of states", meaning="replicas of one FSDP group", unit="replicas"
+    ),
 }
 SIZES = {
-    "nodes": "nodes",
-    "devices_per_node": "devices of a node",
-    "devices": "devices",
-    "mbs": "micro-batch",
-    "accumulation": "microbatches of a step",
-    "local_batch": "batch of a replica",
-    "global_batch": "global batch",
-    "mbs_tokens": "micro-batch in tokens",
-    "global_tokens": "global batch in tokens",
-    "seq_len": "sequence length",
+    "nodes": Decision(title="nodes", unit="nodes"),
+    "devices_per_node": Decision(title="devices of a node", unit="devices"),
+    "devices": Decision(title="devices", unit="devices"),
+    "mbs": Decision(title="micro-batch", meaning="sequences of a device and microbatch", unit="sequences"),
+    "accumulation": Decision(title="microbatches of a step", unit="microbatches"),
+    "local_batch": Decision(title="batch of a replica", meaning="sequences of a replica", unit="sequences"),
+    "global_batch": Decision(title="global batch", meaning="sequences of a step", unit="sequences"),
+    "mbs_tokens": Decision(title="micro-batch in tokens", meaning="tokens of a device and microbatch", unit="tokens"),
+    "global_tokens": Decision(title="global batch in tokens", meaning="tokens of a step", unit="tokens"),
+    "seq_len": Decision(title="sequence length", unit="tokens"),
 }
 CHOICES = {
-    "zero": "what is sharded",
-    "sp": "sequence parallel",
-    "recompute": "recompute",
-    "recompute_layers": "layers that are recomputed",
-    "precision": "precision",
-    "schedule": "pipeline schedule",
-    "split": "layers of stages",
-    "adapter": "what is trained",
+    "zero": Decision(title="what is sharded", meaning="stage of ZeRO"),
+    "sp": Decision(title="sequence parallel", meaning="norms cut by sequence"),
+    "recompute": Decision(title="recompute", meaning="layers are recomputed in the backward pass"),
+    "recompute_layers": Decision(title="layers that are recomputed", unit="layers"),
+    "precision": Decision(title="precision", meaning="type of matrix products"),
+    "schedule": Decision(title="pipeline schedule", meaning="order of microbatches"),
+    "split": Decision(title="layers of stages"),
+    "adapter": Decision(title="what is trained", meaning="what is trained in place of all parameters"),
 }
-DECISIONS = {**DEGREES, **SIZES, **CHOICES}
-"""What a key can decide (``model.NAME``: a fact of the model)."""
+FACTS = {
+    "model.layers": Decision(title="model: layers", meaning="layers", unit="layers"),
+    "model.hidden": Decision(title="model: hidden", meaning="width of the residual stream", unit="elements"),
+    "model.heads": Decision(title="model: heads", meaning="attention heads", unit="heads"),
+    "model.kv_heads": Decision(title="model: kv_heads", meaning="key and value heads", unit="heads"),
+    "model.experts": Decision(title="model: experts", meaning="experts", unit="experts"),
+    "model.vocab": Decision(title="model: vocab", meaning="tokens of the vocabulary", unit="tokens"),
+}
+DECISIONS = {**DEGREES, **SIZES, **CHOICES, **FACTS}
 
 REST = -1
 """A degree that takes what the other degrees leave."""
@@ -63,21 +87,34 @@ def switched_on(value: str) -> dict[str, str | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchKey:
-    """One setting.
-
-    ``names``: its dotted name, older spellings after it. ``decides``: one of ``DECISIONS`` or ``model.NAME``;
-    degrees of several keys multiply, of everything else the first key of the table that is stated counts. ``words``:
-    what the words of a setting mean (None: it is a number); a word that means None decides nothing. ``least``: the
-    smallest number that it takes; 0 then means 1, -1 what other degrees leave. ``says``: a note for whoever sets it.
-    """
+    """One setting. Degrees of several keys multiply; of everything else the first key of the table that is stated
+    counts."""
 
     names: tuple[str, ...]
+    """Its dotted name, older spellings after it."""
     decides: str
-    meaning: str
+    """One of ``DECISIONS``."""
+    meaning: str = ""
+    """What it means (empty: as its decision says)."""
     unit: str = ""
+    """What its numbers count (empty: as its decision says)."""
     words: Mapping[str, Any] | None = None
+    """What its words mean (None: it is a number); a word that means None decides nothing."""
     least: int = 1
+    """The smallest number that it takes; 0 then means 1, -1 what other degrees leave."""
     says: str = ""
+    """A note for whoever sets it."""
+
+    @property
+    def told(self) -> str:
+        """What it means, in words."""
+        decision = DECISIONS[self.decides]
+        return self.meaning or decision.meaning or decision.title
+
+    @property
+    def counts(self) -> str:
+        """What its numbers count; empty where it has words."""
+        return "" if self.words is not None else self.unit or DECISIONS[self.decides].unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

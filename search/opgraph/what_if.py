@@ -23,22 +23,20 @@ class Doubling:
     words: str
 
 
-def wider(cluster: Cluster, factor: float = 2.0) -> Cluster:
-    """Return ``cluster`` with every link ``factor`` times as fast."""
+def wider(cluster: Cluster) -> Cluster:
+    """Return ``cluster`` with every link twice as fast."""
     levels = tuple(
-        dataclasses.replace(
-            level, bytes_per_s=level.bytes_per_s * factor, port_bytes_per_s=level.port_bytes_per_s * factor
-        )
+        dataclasses.replace(level, bytes_per_s=2 * level.bytes_per_s, port_bytes_per_s=2 * level.port_bytes_per_s)
         for level in cluster.levels
     )
     return dataclasses.replace(cluster, levels=levels)
 
 
-def stronger(cluster: Cluster, factor: float = 2.0) -> Cluster:
-    """Return ``cluster`` with devices ``factor`` times as fast, memory bandwidth included."""
+def stronger(cluster: Cluster) -> Cluster:
+    """Return ``cluster`` with devices twice as fast, memory bandwidth included."""
     device = cluster.device
-    peaks = {name: peak * factor for name, peak in device.peak_flops_per_s.items()}
-    faster = dataclasses.replace(device, peak_flops_per_s=peaks, memory_bytes_per_s=device.memory_bytes_per_s * factor)
+    peaks = {name: 2 * peak for name, peak in device.peak_flops_per_s.items()}
+    faster = dataclasses.replace(device, peak_flops_per_s=peaks, memory_bytes_per_s=2 * device.memory_bytes_per_s)
     return dataclasses.replace(cluster, device=faster)
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forerun.search.board.leaderboard import SCHEMA, flat_line, lines_to_csv, versions
+from forerun.search.files.records import Record
 from forerun.search.files.version import cost_model_version
 from forerun.search.request.objectives import objective_named
-from forerun.search.sweep.journal import Record
 from forerun.search.sweep.plan import SweepPlan, SweepSearch
 
 Entry = dict[str, Any]

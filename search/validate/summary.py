@@ -1,7 +1,7 @@
 """The result of a validation: figures per table of results and over all, what was skipped and what was filled in."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -47,23 +47,18 @@ class Summary:
         }
 
 
-def summarise(
-    runs: RunSet, predictions: Predictions, *, by: str | None = None, noise: float = NOISE, files: Sequence[str] = ()
-) -> Summary:
+def summarise(runs: RunSet, predictions: Predictions, *, by: str | None = None, noise: float = NOISE) -> Summary:
     """Return the figures of some predictions. ``by``: column whose values split the runs (default: by table of results,
-    which is the run_id without its number). ``files``: only these tables.
+    which is the run_id without its number).
 
     Raises:
         RequestError: no such column.
     """
     intervals = intervals_of(predictions)
-    rows = [row for row, run in enumerate(predictions.runs) if not files or run.file in files]
+    rows = list(range(len(predictions.runs)))
     parts: dict[str, list[int]] = {}
     for row in rows:
         parts.setdefault(_part(predictions, row, by), []).append(row)
-    kept = [skipped for skipped in runs.skipped if not files or skipped.file in files]
-    measured = {name: count for name, count in runs.measured.items() if not files or name in files}
-    chosen = [predictions.runs[row] for row in rows]
     return Summary(
         by=by or "table",
         noise=noise,
@@ -72,14 +67,14 @@ def summarise(
                 predictions,
                 members,
                 noise=noise,
-                measured=None if by else measured.get(name),
+                measured=None if by else runs.measured.get(name),
                 intervals=intervals,
             )
             for name, members in sorted(parts.items())
         },
-        overall=metrics_of(predictions, rows, noise=noise, measured=sum(measured.values()), intervals=intervals),
-        skipped=_counted(skipped.reason for skipped in kept),
-        filled=_counted(RULES[code] for run in chosen for code in run.filled),
+        overall=metrics_of(predictions, rows, noise=noise, measured=sum(runs.measured.values()), intervals=intervals),
+        skipped=_counted(skipped.reason for skipped in runs.skipped),
+        filled=_counted(RULES[code] for run in predictions.runs for code in run.filled),
         laws=_counted(code for row in rows for code in predictions.laws[row]),
         errors=predictions.errors,
     )

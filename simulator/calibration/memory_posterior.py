@@ -23,7 +23,7 @@ from forerun.simulator.calibration.memory_factors import (
     memory_features,
     memory_slopes,
 )
-from forerun.simulator.calibration.residual import USUAL, ErrorPriors, Features, residual_covariance, row_products
+from forerun.simulator.calibration.residual import USUAL, ErrorPriors, residual_covariance, row_products
 from forerun.simulator.core.score import score
 from forerun.simulator.memory.risk import CalibratedPeaks
 from forerun.simulator.score_table import MEMORY_PARTS, Floats
@@ -62,7 +62,7 @@ class MemoryPosterior:
             features = memory_features(context, table.take(rows), held[rows])
             residual = residual_covariance(features, self.evidence.features, self.settings)
             own[rows] = np.exp(row_products(residual, explained))
-            left[rows], prior[rows] = self._variances(held[rows], features, residual, precision)
+            left[rows], prior[rows] = self._variances(held[rows], residual, precision)
         parts = {
             part: memory_bytes[part] * own * factors[place]
             for place, factor in enumerate(FACTORS)
@@ -91,12 +91,10 @@ class MemoryPosterior:
         held = held_bytes(bare, score(bare, table).memory_bytes)
         features = memory_features(bare, table, held)
         residual = residual_covariance(features, self.evidence.features, self.settings)
-        left, _ = self._variances(held, features, residual, self._precision())
+        left, _ = self._variances(held, residual, self._precision())
         return np.asarray(np.exp(quantile(level) * np.sqrt(self.scale * left)))
 
-    def _variances(
-        self, held: Floats, features: Features, residual: Floats, precision: Floats
-    ) -> tuple[Floats, Floats]:
+    def _variances(self, held: Floats, residual: Floats, precision: Floats) -> tuple[Floats, Floats]:
         """Return the variance of the logarithm of one more measured peak of every row, and what it was before the runs;
         the errors' scale is not in them. ``residual``: the rows' covariance with the runs, ``precision``: the
         inverse of the runs' own."""

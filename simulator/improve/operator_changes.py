@@ -6,8 +6,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from forerun.simulator.improve.partial import GraphTimes
-from forerun.simulator.improve.run_questions import Question
+from forerun.simulator.improve.run_questions import Question, answered
 from forerun.simulator.replay.analysis import Analysis
 from forerun.simulator.replay.graph import ReplayGraph
 from forerun.simulator.replay.trace import MESSAGES, RankTrace, SpanKind
@@ -38,28 +37,17 @@ def changed_steps(analysis: Analysis, changes: Sequence[OperatorChange]) -> tupl
             it ran.
     """
     graph = analysis.replay.graph
-    timing, steps = GraphTimes(graph.graph), len(analysis.replay.measured_s)
     together: dict[int, float] = {}
-    asked = []
+    asked: list[tuple[str, dict[int, float]]] = []
     for change in changes:
         tasks = _tasks(graph, change)
-        asked.append((change.operators, tasks, _durations(graph, change, tasks, {})))
+        asked.append((change.operators, _durations(graph, change, tasks, {})))
         together |= _durations(graph, change, tasks, together)
     if len(changes) > 1:
-        asked.append(("all of these", list(together), together))
-    found = []
-    for name, tasks, durations in asked:
-        makespan_s = timing.what_if(durations)
-        found.append(
-            Question(
-                name=name,
-                what=f"{len(tasks) / steps:g} operators per step",
-                step_s=makespan_s / steps,
-                gain_s=(timing.makespan_s - makespan_s) / steps,
-                visited=timing.visited,
-            )
-        )
-    return tuple(found)
+        asked.append(("all of these", together))
+    steps = len(analysis.replay.measured_s)
+    named = ((name, f"{len(durations) / steps:g} operators per step", durations) for name, durations in asked)
+    return tuple(answered(analysis, named))
 
 
 def _durations(

@@ -1,5 +1,6 @@
 """What would help a replayed run: a faster link or kernel, no straggler, no waits for the host, free messages."""
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,14 +32,20 @@ def run_questions(analysis: Analysis) -> tuple[Question, ...]:
     Raises:
         RequestError: the traces say what waits for what but in which order it ran.
     """
-    timing = GraphTimes(analysis.replay.graph.graph)
-    steps = len(analysis.replay.measured_s)
-    found = []
-    for name, what, durations in _changes(analysis):
+    return tuple(sorted(answered(analysis, _changes(analysis)), key=lambda one: (-one.gain_s, one.name, one.what)))
+
+
+def answered(analysis: Analysis, changes: Iterable[tuple[str, str, Mapping[int, float]]]) -> Iterator[Question]:
+    """Yield the answer to each change: its name, what it is in words, and the seconds of every task that it changes.
+
+    Raises:
+        RequestError: the traces say what waits for what but in which order it ran.
+    """
+    timing, steps = GraphTimes(analysis.replay.graph.graph), len(analysis.replay.measured_s)
+    for name, what, durations in changes:
         makespan_s = timing.what_if(durations)
         gain_s = (timing.makespan_s - makespan_s) / steps
-        found.append(Question(name=name, what=what, step_s=makespan_s / steps, gain_s=gain_s, visited=timing.visited))
-    return tuple(sorted(found, key=lambda one: (-one.gain_s, one.name, one.what)))
+        yield Question(name=name, what=what, step_s=makespan_s / steps, gain_s=gain_s, visited=timing.visited)
 
 
 def _changes(analysis: Analysis) -> list[tuple[str, str, dict[int, float]]]:

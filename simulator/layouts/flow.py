@@ -113,19 +113,17 @@ def needs_of(
     graph: OperatorGraph,
     shares: Mapping[str, Share],
     *,
-    inputs: Mapping[str, Layout] | None = None,
     input_gradients: bool = True,
 ) -> tuple[Need, ...]:
     """Return all communication of one training step of a graph, in the order in which its operators run.
 
-    ``inputs``: where tensors that no operator makes lie (default: where their first consumer needs them).
-    ``input_gradients``: those have gradients too.
+    Tensors that no operator makes are placed where their first consumer needs them. ``input_gradients``: those have
+    gradients too.
 
     Raises:
         RequestError: an operator cannot be cut like that, or its cuts are not as many as its devices.
     """
     flow = _Flow(graph, shares)
-    flow.kept.update(inputs or {})
     for operator in graph.ordered:
         check_cuts(operator, shares[operator.name].cuts)
         _forward(flow, operator)

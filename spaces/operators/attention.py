@@ -13,8 +13,6 @@ def attention_core(
     group: int,
     head_dim: int,
     value_head_dim: int | None = None,
-    sources: tuple[str, str, str] = ("queries", "keys", "values"),
-    result: str | None = None,
 ) -> CutOperator:
     """Return attention of ``kv_heads * group`` query heads over ``kv_heads`` key and value heads.
 
@@ -38,12 +36,12 @@ def attention_core(
         form="attention",
         axes=axes,
         inputs=(
-            Operand(name=sources[0], dimensions=follow(("batch", "sequence", "kv_heads", "group", "head_dim"))),
-            Operand(name=sources[1], dimensions=follow(("batch", "keys", "kv_heads", "head_dim"))),
-            Operand(name=sources[2], dimensions=follow(("batch", "keys", "kv_heads", "value_dim"))),
+            Operand(name="queries", dimensions=follow(("batch", "sequence", "kv_heads", "group", "head_dim"))),
+            Operand(name="keys", dimensions=follow(("batch", "keys", "kv_heads", "head_dim"))),
+            Operand(name="values", dimensions=follow(("batch", "keys", "kv_heads", "value_dim"))),
         ),
         output=Operand(
-            name=result or name,
+            name=name,
             dimensions=(*follow(("batch", "sequence", "kv_heads", "group")), Dimension(axis="value_dim")),
         ),
     )

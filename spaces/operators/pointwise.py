@@ -15,7 +15,6 @@ def pointwise(
     sources: tuple[str, ...] = ("x",),
     result: str | None = None,
     weight_axes: tuple[str, ...] = (),
-    differentiable: bool = True,
 ) -> CutOperator:
     """Return an operator whose output has the shape of each of its inputs.
 
@@ -36,5 +35,4 @@ def pointwise(
         inputs=tuple(Operand(name=source, dimensions=dimensions) for source in sources),
         weights=weights,
         output=Operand(name=result or name, dimensions=dimensions),
-        differentiable=differentiable,
     )

@@ -8,10 +8,8 @@ from forerun.spaces.divisors import divisors
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph.axes import same_space
 from forerun.spaces.opgraph.model import GraphModel
-from forerun.spaces.opgraph.operator import NORMS, WEIGHTED, Kind, Operator
+from forerun.spaces.opgraph.operator import WEIGHTED, Kind, Operator
 from forerun.spaces.opgraph.split import Mode, Split
-
-FUSED_KINDS = frozenset({Kind.ACTIVATION, Kind.DROPOUT, Kind.VIEW, *NORMS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,35 +49,21 @@ LAUNCHER = Launcher(
     version="0.19",
     title="axolotl",
     keys=(
-        LaunchKey(
-            names=("micro_batch_size",), decides="mbs", meaning="sequences of a device and microbatch", unit="sequences"
-        ),
+        LaunchKey(names=("micro_batch_size",), decides="mbs"),
         ACCUMULATION,
-        LaunchKey(
-            names=("batch_size",), decides="local_batch", meaning="sequences of a device and step", unit="sequences"
-        ),
-        LaunchKey(names=("sequence_len",), decides="seq_len", meaning="longest sequence", unit="tokens"),
-        LaunchKey(
-            names=("tensor_parallel_size",), decides="tp", meaning="ranks that share each matrix", unit="devices"
-        ),
-        LaunchKey(
-            names=("context_parallel_size", "sequence_parallel_degree"),
-            decides="cp",
-            meaning="ranks that share each sequence",
-            unit="devices",
-        ),
-        LaunchKey(
-            names=("expert_parallel_size",), decides="ep", meaning="ranks that share the experts", unit="devices"
-        ),
-        LaunchKey(names=("dp_shard_size",), decides="shard", meaning="replicas of one FSDP group", unit="replicas"),
-        LaunchKey(names=("dp_replicate_size",), decides="replicate", meaning="copies of FSDP groups", unit="copies"),
+        LaunchKey(names=("batch_size",), decides="local_batch", meaning="sequences of a device and step"),
+        LaunchKey(names=("sequence_len",), decides="seq_len", meaning="longest sequence"),
+        LaunchKey(names=("tensor_parallel_size",), decides="tp"),
+        LaunchKey(names=("context_parallel_size", "sequence_parallel_degree"), decides="cp"),
+        LaunchKey(names=("expert_parallel_size",), decides="ep"),
+        LaunchKey(names=("dp_shard_size",), decides="shard"),
+        LaunchKey(names=("dp_replicate_size",), decides="replicate"),
         FSDP_CHECKPOINTING,
         GRADIENT_CHECKPOINTING,
         *PRECISIONS,
         LaunchKey(
             names=("adapter",),
             decides="adapter",
-            meaning="what is trained in place of all parameters",
             words={"lora": "LoRA", "qlora": "LoRA of a quantised model", "none": None, "": None, "*": "an adapter"},
         ),
     ),

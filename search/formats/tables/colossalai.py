@@ -73,25 +73,14 @@ LAUNCHER = Launcher(
     version="0.5",
     title="Colossal-AI",
     keys=(
-        LaunchKey(names=("tp", "tp_size"), decides="tp", meaning="ranks that share each matrix", unit="devices"),
-        LaunchKey(names=("pp", "pp_size"), decides="pp", meaning="pipeline stages", unit="devices"),
-        LaunchKey(names=("ep", "ep_size"), decides="ep", meaning="ranks that share the experts", unit="devices"),
+        LaunchKey(names=("tp", "tp_size"), decides="tp"),
+        LaunchKey(names=("pp", "pp_size"), decides="pp"),
+        LaunchKey(names=("ep", "ep_size"), decides="ep"),
+        LaunchKey(names=("sp", "sp_size"), decides="cp", says="sequence parallelism over {value} ranks is read as cp"),
+        LaunchKey(names=("zero_stage", "zero"), decides="zero", words={str(n): n for n in range(4)}),
+        LaunchKey(names=("batch_size",), decides="local_batch"),
         LaunchKey(
-            names=("sp", "sp_size"),
-            decides="cp",
-            meaning="ranks that share each sequence",
-            unit="devices",
-            says="sequence parallelism over {value} ranks is read as cp",
-        ),
-        LaunchKey(
-            names=("zero_stage", "zero"), decides="zero", meaning="stage of ZeRO", words={str(n): n for n in range(4)}
-        ),
-        LaunchKey(names=("batch_size",), decides="local_batch", meaning="sequences of a replica", unit="sequences"),
-        LaunchKey(
-            names=("mbs", "microbatch_size", "micro_batch_size"),
-            decides="mbs",
-            meaning="sequences of a microbatch",
-            unit="sequences",
+            names=("mbs", "microbatch_size", "micro_batch_size"), decides="mbs", meaning="sequences of a microbatch"
         ),
         LaunchKey(
             names=("accumulation_steps", "gradient_accumulation_steps", "grad_accum"),
@@ -99,25 +88,19 @@ LAUNCHER = Launcher(
             meaning="batches of a step",
             unit="batches",
         ),
-        LaunchKey(
-            names=("max_length", "max_len", "seq_length"), decides="seq_len", meaning="sequence length", unit="tokens"
-        ),
+        LaunchKey(names=("max_length", "max_len", "seq_length"), decides="seq_len"),
         LaunchKey(
             names=("grad_checkpoint", "use_grad_checkpoint", "gradient_checkpointing"),
             decides="recompute",
-            meaning="layers are recomputed in the backward pass",
             words=RECOMPUTED,
         ),
         LaunchKey(
-            names=("mixed_precision",),
-            decides="precision",
-            meaning="type of matrix products",
-            words={"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"},
+            names=("mixed_precision",), decides="precision", words={"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
         ),
         LaunchKey(
             names=("use_fp8",), decides="precision", meaning="8-bit products", words={**YES, "true": "fp8", "1": "fp8"}
         ),
-        LaunchKey(names=("num_layers",), decides="model.layers", meaning="layers", unit="layers"),
+        LaunchKey(names=("num_layers",), decides="model.layers"),
     ),
     syntax=read,
     marks=lambda source: is_script(source) and re.search(r"\bcolossalai\s+run\b", source.text) is not None,

@@ -49,46 +49,24 @@ LAUNCHER = Launcher(
     version="1",
     title="Levanter",
     keys=(
-        LaunchKey(
-            names=("trainer.train_batch_size",), decides="global_batch", meaning="sequences of a step", unit="sequences"
-        ),
+        LaunchKey(names=("trainer.train_batch_size",), decides="global_batch"),
         LaunchKey(
             names=("trainer.per_device_parallelism",),
             decides="mbs",
             meaning="sequences of a replica at a time; -1: all",
-            unit="sequences",
             least=-1,
         ),
-        LaunchKey(
-            names=("trainer.model_axis_size", "trainer.mesh.axes.model"),
-            decides="tp",
-            meaning="ranks that share each matrix",
-            unit="devices",
-        ),
-        LaunchKey(
-            names=("trainer.replica_ici_axis_size",),
-            decides="replicate",
-            meaning="copies within a slice",
-            unit="copies",
-        ),
-        LaunchKey(
-            names=("trainer.replica_dcn_axis_size",), decides="replicate", meaning="copies over slices", unit="copies"
-        ),
-        LaunchKey(
-            names=("train_seq_len", "model.seq_len", "model.max_seq_len"),
-            decides="seq_len",
-            meaning="sequence length",
-            unit="tokens",
-        ),
+        LaunchKey(names=("trainer.model_axis_size", "trainer.mesh.axes.model"), decides="tp"),
+        LaunchKey(names=("trainer.replica_ici_axis_size",), decides="replicate", meaning="copies within a slice"),
+        LaunchKey(names=("trainer.replica_dcn_axis_size",), decides="replicate", meaning="copies over slices"),
+        LaunchKey(names=("train_seq_len", "model.seq_len", "model.max_seq_len"), decides="seq_len"),
         LaunchKey(
             names=("model.gradient_checkpointing",), decides="recompute", meaning="layers recomputed", words=RECOMPUTED
         ),
-        LaunchKey(names=("model.num_layers",), decides="model.layers", meaning="layers", unit="layers"),
-        LaunchKey(
-            names=("model.hidden_dim",), decides="model.hidden", meaning="width of the residual stream", unit="elements"
-        ),
-        LaunchKey(names=("model.num_heads",), decides="model.heads", meaning="attention heads", unit="heads"),
-        LaunchKey(names=("model.num_kv_heads",), decides="model.kv_heads", meaning="key and value heads", unit="heads"),
+        LaunchKey(names=("model.num_layers",), decides="model.layers"),
+        LaunchKey(names=("model.hidden_dim",), decides="model.hidden"),
+        LaunchKey(names=("model.num_heads",), decides="model.heads"),
+        LaunchKey(names=("model.num_kv_heads",), decides="model.kv_heads"),
     ),
     syntax=read,
     marks=lambda source: is_yaml(source) and _marked(source),

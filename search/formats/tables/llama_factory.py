@@ -62,41 +62,22 @@ LAUNCHER = Launcher(
     title="LLaMA-Factory",
     keys=(
         MICRO_BATCH,
-        LaunchKey(
-            names=("micro_batch_size",), decides="mbs", meaning="sequences of a device and microbatch", unit="sequences"
-        ),
-        LaunchKey(
-            names=("global_batch_size",), decides="global_batch", meaning="sequences of a step", unit="sequences"
-        ),
+        LaunchKey(names=("micro_batch_size",), decides="mbs"),
+        LaunchKey(names=("global_batch_size",), decides="global_batch"),
         ACCUMULATION,
-        LaunchKey(names=("cutoff_len",), decides="seq_len", meaning="longest sequence", unit="tokens"),
-        LaunchKey(
-            names=("tensor_model_parallel_size",), decides="tp", meaning="ranks that share each matrix", unit="devices"
-        ),
-        LaunchKey(names=("pipeline_model_parallel_size",), decides="pp", meaning="pipeline stages", unit="devices"),
-        LaunchKey(
-            names=("context_parallel_size",), decides="cp", meaning="ranks that share each sequence", unit="devices"
-        ),
+        LaunchKey(names=("cutoff_len",), decides="seq_len", meaning="longest sequence"),
+        LaunchKey(names=("tensor_model_parallel_size",), decides="tp"),
+        LaunchKey(names=("pipeline_model_parallel_size",), decides="pp"),
+        LaunchKey(names=("context_parallel_size",), decides="cp"),
         LaunchKey(
             names=("dist_config.cp_size", "sequence_parallel_size"),
             decides="cp",
-            meaning="ranks that share each sequence",
-            unit="devices",
             says="Ulysses over {value} ranks exchanges heads; read as cp",
         ),
-        LaunchKey(
-            names=("expert_model_parallel_size",), decides="ep", meaning="ranks that share the experts", unit="devices"
-        ),
-        LaunchKey(
-            names=("expert_tensor_parallel_size",), decides="etp", meaning="ranks that share an expert", unit="devices"
-        ),
-        LaunchKey(
-            names=("virtual_pipeline_model_parallel_size",),
-            decides="vpp",
-            meaning="virtual stages of a rank",
-            unit="stages",
-        ),
-        LaunchKey(names=("sequence_parallel",), decides="sp", meaning="norms cut by sequence", words=YES),
+        LaunchKey(names=("expert_model_parallel_size",), decides="ep"),
+        LaunchKey(names=("expert_tensor_parallel_size",), decides="etp"),
+        LaunchKey(names=("virtual_pipeline_model_parallel_size",), decides="vpp"),
+        LaunchKey(names=("sequence_parallel",), decides="sp", words=YES),
         LaunchKey(
             names=("recompute_granularity",),
             decides="recompute",
@@ -108,7 +89,6 @@ LAUNCHER = Launcher(
         LaunchKey(
             names=("finetuning_type",),
             decides="adapter",
-            meaning="what is trained in place of all parameters",
             words={"full": None, "lora": "LoRA", "oft": "OFT", "freeze": "a part of the layers"},
         ),
     ),

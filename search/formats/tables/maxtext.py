@@ -156,7 +156,7 @@ LAUNCHER = Launcher(
     title="MaxText",
     keys=(
         *_axis_keys(),
-        LaunchKey(names=("max_target_length",), decides="seq_len", meaning="sequence length", unit="tokens"),
+        LaunchKey(names=("max_target_length",), decides="seq_len"),
         LaunchKey(names=("remat_policy",), decides="recompute", meaning="what is recomputed", words=POLICIES),
         LaunchKey(
             names=("quantization",),
@@ -178,12 +178,9 @@ LAUNCHER = Launcher(
             },
         ),
         LaunchKey(
-            names=("dtype",),
-            decides="precision",
-            meaning="type of matrix products",
-            words={"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"},
+            names=("dtype",), decides="precision", words={"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
         ),
-        LaunchKey(names=("num_pipeline_repeats",), decides="vpp", meaning="virtual stages of a rank", unit="stages"),
+        LaunchKey(names=("num_pipeline_repeats",), decides="vpp"),
     ),
     syntax=read,
     marks=lambda source: (is_yaml(source) or is_script(source)) and _marked(source),

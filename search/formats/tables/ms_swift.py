@@ -48,12 +48,10 @@ LAUNCHER = Launcher(
     keys=(
         MICRO_BATCH,
         ACCUMULATION,
-        LaunchKey(names=("max_length",), decides="seq_len", meaning="longest sequence", unit="tokens"),
+        LaunchKey(names=("max_length",), decides="seq_len", meaning="longest sequence"),
         LaunchKey(
             names=("sequence_parallel_size",),
             decides="cp",
-            meaning="ranks that share each sequence",
-            unit="devices",
             says="Ulysses over {value} ranks exchanges heads; read as cp",
         ),
         GRADIENT_CHECKPOINTING,
@@ -61,13 +59,11 @@ LAUNCHER = Launcher(
         LaunchKey(
             names=("torch_dtype",),
             decides="precision",
-            meaning="type of matrix products",
             words={"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "auto": "bf16"},
         ),
         LaunchKey(
             names=("tuner_type", "train_type", "sft_type"),
             decides="adapter",
-            meaning="what is trained in place of all parameters",
             words={"full": None, "lora": "LoRA", "*": "an adapter"},
         ),
     ),

@@ -39,51 +39,26 @@ LAUNCHER = Launcher(
     version="2",
     title="GPT-NeoX",
     keys=(
-        LaunchKey(names=("pipe_parallel_size",), decides="pp", meaning="pipeline stages", unit="devices", least=0),
+        LaunchKey(names=("pipe_parallel_size",), decides="pp", least=0),
+        LaunchKey(names=("model_parallel_size",), decides="tp", least=0),
+        LaunchKey(names=("context_parallel_size",), decides="cp"),
+        LaunchKey(names=("moe_expert_parallel_size",), decides="ep"),
+        LaunchKey(names=("sequence_parallel",), decides="sp", words=YES),
         LaunchKey(
-            names=("model_parallel_size",),
-            decides="tp",
-            meaning="ranks that share each matrix",
-            unit="devices",
-            least=0,
+            names=("train_micro_batch_size_per_gpu",), decides="mbs", meaning="sequences of a replica and microbatch"
         ),
-        LaunchKey(
-            names=("context_parallel_size",), decides="cp", meaning="ranks that share each sequence", unit="devices"
-        ),
-        LaunchKey(
-            names=("moe_expert_parallel_size",), decides="ep", meaning="ranks that share the experts", unit="devices"
-        ),
-        LaunchKey(names=("sequence_parallel",), decides="sp", meaning="norms cut by sequence", words=YES),
-        LaunchKey(
-            names=("train_micro_batch_size_per_gpu",),
-            decides="mbs",
-            meaning="sequences of a replica and microbatch",
-            unit="sequences",
-        ),
-        LaunchKey(
-            names=("gradient_accumulation_steps", "gas"),
-            decides="accumulation",
-            meaning="microbatches of a step",
-            unit="microbatches",
-        ),
-        LaunchKey(names=("train_batch_size",), decides="global_batch", meaning="sequences of a step", unit="sequences"),
-        LaunchKey(names=("seq_length",), decides="seq_len", meaning="sequence length", unit="tokens"),
+        LaunchKey(names=("gradient_accumulation_steps", "gas"), decides="accumulation"),
+        LaunchKey(names=("train_batch_size",), decides="global_batch"),
+        LaunchKey(names=("seq_length",), decides="seq_len"),
         LaunchKey(
             names=("zero_optimization.stage", "zero_stage"),
             decides="zero",
-            meaning="stage of ZeRO",
             words={str(stage): stage for stage in range(4)},
         ),
-        LaunchKey(
-            names=("checkpoint_activations",),
-            decides="recompute",
-            meaning="layers are recomputed in the backward pass",
-            words=RECOMPUTED,
-        ),
+        LaunchKey(names=("checkpoint_activations",), decides="recompute", words=RECOMPUTED),
         LaunchKey(
             names=("precision",),
             decides="precision",
-            meaning="type of matrix products",
             words={"bfloat16": "bf16", "bf16": "bf16", "fp16": "fp16", "float16": "fp16", "fp32": "fp32", "none": None},
         ),
         LaunchKey(
@@ -92,15 +67,13 @@ LAUNCHER = Launcher(
         LaunchKey(
             names=("fp16.enabled",), decides="precision", meaning="training in float16", words=switched_on("fp16")
         ),
-        LaunchKey(names=("num_nodes",), decides="nodes", meaning="nodes that are started", unit="nodes", least=-1),
-        LaunchKey(names=("num_gpus",), decides="devices_per_node", meaning="devices of a node", unit="devices"),
-        LaunchKey(names=("num_layers",), decides="model.layers", meaning="layers", unit="layers"),
-        LaunchKey(
-            names=("hidden_size",), decides="model.hidden", meaning="width of the residual stream", unit="elements"
-        ),
-        LaunchKey(names=("num_attention_heads",), decides="model.heads", meaning="attention heads", unit="heads"),
-        LaunchKey(names=("num_kv_heads",), decides="model.kv_heads", meaning="key and value heads", unit="heads"),
-        LaunchKey(names=("num_experts", "moe_num_experts"), decides="model.experts", meaning="experts", unit="experts"),
+        LaunchKey(names=("num_nodes",), decides="nodes", meaning="nodes that are started", least=-1),
+        LaunchKey(names=("num_gpus",), decides="devices_per_node"),
+        LaunchKey(names=("num_layers",), decides="model.layers"),
+        LaunchKey(names=("hidden_size",), decides="model.hidden"),
+        LaunchKey(names=("num_attention_heads",), decides="model.heads"),
+        LaunchKey(names=("num_kv_heads",), decides="model.kv_heads"),
+        LaunchKey(names=("num_experts", "moe_num_experts"), decides="model.experts"),
     ),
     syntax=documents,
     marks=lambda source: (

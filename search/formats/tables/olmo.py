@@ -48,40 +48,21 @@ LAUNCHER = Launcher(
     version="0.6",
     title="OLMo",
     keys=(
-        LaunchKey(
-            names=("global_train_batch_size",), decides="global_batch", meaning="sequences of a step", unit="sequences"
-        ),
-        LaunchKey(
-            names=("device_train_microbatch_size",),
-            decides="mbs",
-            meaning="sequences of a device and microbatch",
-            unit="sequences",
-        ),
-        LaunchKey(names=("model.max_sequence_length",), decides="seq_len", meaning="sequence length", unit="tokens"),
-        LaunchKey(
-            names=("fsdp.hybrid_sharding_num_model_replicas",),
-            decides="replicate",
-            meaning="copies of FSDP groups",
-            unit="copies",
-        ),
+        LaunchKey(names=("global_train_batch_size",), decides="global_batch"),
+        LaunchKey(names=("device_train_microbatch_size",), decides="mbs"),
+        LaunchKey(names=("model.max_sequence_length",), decides="seq_len"),
+        LaunchKey(names=("fsdp.hybrid_sharding_num_model_replicas",), decides="replicate"),
         LaunchKey(
             names=("activation_checkpointing",), decides="recompute", meaning="layers that are recomputed", words=LAYERS
         ),
         LaunchKey(
-            names=("precision",),
-            decides="precision",
-            meaning="type of matrix products",
-            words={"amp_bf16": "bf16", "amp_fp16": "fp16", "fp32": "fp32"},
+            names=("precision",), decides="precision", words={"amp_bf16": "bf16", "amp_fp16": "fp16", "fp32": "fp32"}
         ),
-        LaunchKey(names=("model.n_layers",), decides="model.layers", meaning="layers", unit="layers"),
-        LaunchKey(
-            names=("model.d_model",), decides="model.hidden", meaning="width of the residual stream", unit="elements"
-        ),
-        LaunchKey(names=("model.n_heads",), decides="model.heads", meaning="attention heads", unit="heads"),
-        LaunchKey(names=("model.n_kv_heads",), decides="model.kv_heads", meaning="key and value heads", unit="heads"),
-        LaunchKey(
-            names=("model.vocab_size",), decides="model.vocab", meaning="tokens of the vocabulary", unit="tokens"
-        ),
+        LaunchKey(names=("model.n_layers",), decides="model.layers"),
+        LaunchKey(names=("model.d_model",), decides="model.hidden"),
+        LaunchKey(names=("model.n_heads",), decides="model.heads"),
+        LaunchKey(names=("model.n_kv_heads",), decides="model.kv_heads"),
+        LaunchKey(names=("model.vocab_size",), decides="model.vocab"),
     ),
     syntax=document,
     marks=lambda source: is_yaml(source) and _marked(source),

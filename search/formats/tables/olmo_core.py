@@ -88,40 +88,16 @@ LAUNCHER = Launcher(
     version="3",
     title="OLMo-core",
     keys=(
-        LaunchKey(names=("global_batch_size",), decides="global_tokens", meaning="tokens of a step", unit="tokens"),
-        LaunchKey(
-            names=("rank_microbatch_size",),
-            decides="mbs_tokens",
-            meaning="tokens of a device and microbatch",
-            unit="tokens",
-        ),
-        LaunchKey(
-            names=("max_sequence_length", "sequence_length"),
-            decides="seq_len",
-            meaning="sequence length",
-            unit="tokens",
-        ),
-        LaunchKey(
-            names=("dp_config.num_replicas",), decides="replicate", meaning="copies of FSDP groups", unit="copies"
-        ),
-        LaunchKey(
-            names=("dp_config.shard_degree",), decides="shard", meaning="replicas of one FSDP group", unit="replicas"
-        ),
-        LaunchKey(names=("tp_config.degree",), decides="tp", meaning="ranks that share each matrix", unit="devices"),
-        LaunchKey(
-            names=("cp_config.degree", "cp_config.0"),
-            decides="cp",
-            meaning="ranks that share each sequence",
-            unit="devices",
-        ),
-        LaunchKey(names=("pp_config.degree",), decides="pp", meaning="pipeline stages", unit="devices"),
-        LaunchKey(
-            names=("pp_config.schedule",),
-            decides="schedule",
-            meaning="order of microbatches",
-            words=SCHEDULES,
-        ),
-        LaunchKey(names=("ep_config.degree",), decides="ep", meaning="ranks that share the experts", unit="devices"),
+        LaunchKey(names=("global_batch_size",), decides="global_tokens"),
+        LaunchKey(names=("rank_microbatch_size",), decides="mbs_tokens"),
+        LaunchKey(names=("max_sequence_length", "sequence_length"), decides="seq_len"),
+        LaunchKey(names=("dp_config.num_replicas",), decides="replicate"),
+        LaunchKey(names=("dp_config.shard_degree",), decides="shard"),
+        LaunchKey(names=("tp_config.degree",), decides="tp"),
+        LaunchKey(names=("cp_config.degree", "cp_config.0"), decides="cp"),
+        LaunchKey(names=("pp_config.degree",), decides="pp"),
+        LaunchKey(names=("pp_config.schedule",), decides="schedule", words=SCHEDULES),
+        LaunchKey(names=("ep_config.degree",), decides="ep"),
         LaunchKey(
             names=("ac_config.mode", "ac_config.0"), decides="recompute", meaning="what is recomputed", words=MODES
         ),
@@ -131,11 +107,10 @@ LAUNCHER = Launcher(
         LaunchKey(
             names=("dp_config.param_dtype", "autocast_precision"),
             decides="precision",
-            meaning="type of matrix products",
             words={"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "none": None},
         ),
-        LaunchKey(names=("num_nodes",), decides="nodes", meaning="nodes", unit="nodes"),
-        LaunchKey(names=("num_gpus",), decides="devices_per_node", meaning="devices of a node", unit="devices"),
+        LaunchKey(names=("num_nodes",), decides="nodes"),
+        LaunchKey(names=("num_gpus",), decides="devices_per_node"),
     ),
     syntax=read,
     marks=lambda source: "olmo_core" in source.text or "OLMo-core" in source.text,

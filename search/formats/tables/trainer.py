@@ -12,22 +12,11 @@ from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.keys import RECOMPUTED, YES, LaunchFacts, LaunchKey, switched_on
 from forerun.search.formats.settings import flatten
 
-MICRO_BATCH = LaunchKey(
-    names=("per_device_train_batch_size",),
-    decides="mbs",
-    meaning="sequences of a device and microbatch",
-    unit="sequences",
-)
-ACCUMULATION = LaunchKey(
-    names=("gradient_accumulation_steps",),
-    decides="accumulation",
-    meaning="microbatches of a step",
-    unit="microbatches",
-)
+MICRO_BATCH = LaunchKey(names=("per_device_train_batch_size",), decides="mbs")
+ACCUMULATION = LaunchKey(names=("gradient_accumulation_steps",), decides="accumulation")
 GRADIENT_CHECKPOINTING = LaunchKey(
     names=("gradient_checkpointing",),
     decides="recompute",
-    meaning="layers are recomputed in the backward pass",
     words={
         **RECOMPUTED,
         "offload": RECOMPUTED["true"],

@@ -31,10 +31,9 @@ def event_prediction(
     disturbance: Disturbance | None = None,
     *,
     steps: int = STEPS,
-    layers: int = LAYERS,
     draws: int = DRAWS,
 ) -> ModePrediction:
-    """Return the throughput of a mode, every transfer and pass being an event; neighbouring layers beyond ``layers``
+    """Return the throughput of a mode, every transfer and pass being an event; neighbouring layers beyond ``LAYERS``
     are joined (of an all-reduce, those of one bucket). Of asynchronous workers it is the mean of ``draws`` runs.
 
     Raises:
@@ -43,7 +42,7 @@ def event_prediction(
     if mode.exchange == "all-reduce":
         small = profile.merged_at([bucket[-1] for bucket in mode.buckets(profile)], mode.workers)
     else:
-        small = profile.merged(layers)
+        small = profile.merged(LAYERS)
     noise = disturbance or Disturbance()
     bound = analytic_prediction(profile, mode, network, disturbance).bound_samples_per_s
     found = []

@@ -56,17 +56,6 @@ CLASSES: Mapping[str, str] = MappingProxyType(
 """Older configurations name only the class; its ``model_type``."""
 
 
-PART_TYPES = (
-    *texts.TOWERS,
-    "clip_text_model",
-    "siglip_text_model",
-    "siglip2_text_model",
-    "metaclip_2_text_model",
-    *texts.ALIKE,
-)
-"""Types of nested parts."""
-
-
 def model_types() -> tuple[str, ...]:
     """The values of ``model_type`` that are understood, sorted."""
     return tuple(sorted(FAMILIES))

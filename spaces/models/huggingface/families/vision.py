@@ -18,10 +18,10 @@ def attention_pool(fields: Fields, width: int) -> int:
     return width + 4 * width * width + 4 * width + 2 * width + 2 * width * inner + inner + width
 
 
-def qwen_merger(fields: Fields, width: int, *, norm: int = 2, each: bool = True) -> int:
+def qwen_merger(fields: Fields, width: int, *, norm: int = 2) -> int:
     """Four neighbouring patches joined and brought to the language model's width by two products with biases."""
     joined = width * fields.size("spatial_merge_size", 2) ** 2
-    out = fields.size("out_hidden_size") if fields.given("out_hidden_size") or each else width
+    out = fields.size("out_hidden_size")
     return norm * width + joined * joined + joined + joined * out + out
 
 
