@@ -70,8 +70,8 @@ def convolution_time_s(
     if direction not in DIRECTIONS:
         raise unknown("direction", direction, DIRECTIONS)
     # Numbers of a measured shape are at least 1.
-    values = (batch, channels, filters, window, input_pixels, output_pixels, groups)
-    values = (*values, np.asarray(axes) + 1, np.asarray(winograd) + 1)
+    extents = (batch, channels, filters, window, input_pixels, output_pixels, groups)
+    values = (*extents, np.asarray(axes) + 1, np.asarray(winograd) + 1)
     shape = tuple(np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in values)))
     surface = partial(_surface_s, device, precision, direction)
     if device.measured is None:
