@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from forerun.search.request.kinds import kind_of
-from forerun.search.request.model_kind import AnyStrategy
 from forerun.simulator import score
 from forerun.simulator.costs.measured import MeasuredCosts, QueryRecorder
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.space import SplitSpace
+from forerun.simulator.opgraph.table import AnySplit, table_of_splits
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Context, StrategySpace
+from forerun.spaces.strategies import Context, Strategy, StrategySpace, table_of
 
 MOST_STRATEGIES = 200_000
 """Legal strategies of a space whose operators are looked up; more hardly bring new shapes."""
@@ -34,7 +33,7 @@ class ProfiledOperator:
 
 
 def operators_of(
-    context: Context | GraphContext, strategies: Sequence[AnyStrategy] | StrategySpace | SplitSpace
+    context: Context | GraphContext, strategies: Sequence[Strategy | AnySplit] | StrategySpace | SplitSpace
 ) -> list[ProfiledOperator]:
     """Return every distinct operator of some strategies, or of all legal ones of a space, slowest first.
 
@@ -47,14 +46,14 @@ def operators_of(
     bare = replace(context, correction=None) if isinstance(context, Context) else context
     device = replace(context.cluster.device, measured=recorder)
     recorded: Any = replace(bare, cluster=replace(context.cluster, measured=None, device=device))
-    kind, tables = kind_of(context), list[Any]()
+    tables: list[Any]
     if isinstance(strategies, StrategySpace | SplitSpace):
         table, _ = strategies.table(0, strategies.size)
         tables = [table.take(slice(0, MOST_STRATEGIES))]
     elif isinstance(context, GraphContext):  # a mixture stands in a table of its own
-        tables = [kind.table(recorded, [one]) for one in strategies]
+        tables = [table_of_splits(recorded, [one]) for one in strategies if not isinstance(one, Strategy)]
     else:
-        tables = [kind.table(recorded, strategies)]
+        tables = [table_of([one for one in strategies if isinstance(one, Strategy)])]
     if not any(map(len, tables)):
         raise RequestError("no strategy of the space is legal, so that there is no operator to measure")
     for table in tables:
@@ -69,7 +68,7 @@ def operators_of(
     return sorted(found, key=lambda one: (-one.fitted_s, one.key))
 
 
-def share_measured(context: Context | GraphContext, strategy: AnyStrategy) -> tuple[float, int, int]:
+def share_measured(context: Context | GraphContext, strategy: Strategy | AnySplit) -> tuple[float, int, int]:
     """Return the share of a strategy's operator time (each distinct operator once) whose shapes were measured, how
     many of its operators were, and how many it has."""
     measured = context.cluster.device.measured
