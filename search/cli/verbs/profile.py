@@ -12,7 +12,6 @@ from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.profiling.document import Line
-    from forerun.search.profiling.journal import ProfilingJournal
     from forerun.search.profiling.messages import MeasuredCollective
     from forerun.search.profiling.operators import ProfiledOperator
     from forerun.search.profiling.run import ProfilingSettings
@@ -67,6 +66,7 @@ def add_arguments(parser: Parser) -> None:
     how.add_argument("--plan", action="store_true", help="print what would be measured, with its time, and stop")
     how.add_argument("--out", type=Path, metavar="FILE.yaml", help="profile to write")
     how.add_argument("--force", action="store_true", help="overwrite an existing profile")
+    how.add_argument("--extend", action="store_true", help="keep what --out has and measure only what it lacks")
     add_json(parser)
 
 
@@ -77,11 +77,14 @@ def run(args: argparse.Namespace) -> int:
         RequestError: the request is wrong, torch is missing, or a file cannot be read or written.
     """
     from forerun.search.profiling.document import Profile, write_profile
+    from forerun.search.profiling.extending import joined, left_to_measure, profile_to_extend
     from forerun.search.request.resolve import resolve
 
     setting: Setting[Any] = resolve(request_of(args, graphs=PROFILE_OF_GRAPH, overrides=_overrides(args)))
     _check(args)
-    operators = [] if args.only == "collectives" else _operators(args, setting)
+    device = setting.context.cluster.device.name
+    known = profile_to_extend(args.out, device) if args.extend else None
+    operators = [] if args.only == "collectives" else left_to_measure(_operators(args, setting), known)
     imported = _imported(args, setting)
     if args.plan or operators or not imported:
         settings, rank, messages, between = _machine(args, setting)
@@ -96,12 +99,13 @@ def run(args: argparse.Namespace) -> int:
         lines, skipped, made = ([], []), {}, {}
     profile = Profile(
         source=args.out.name,
-        device=setting.context.cluster.device.name,
+        device=device,
         made={**_provenance(setting), **made, "nccl_tests": [path.name for path in args.nccl_tests]},
         operators=tuple(lines[0]),
         collectives=(*lines[1], *imported),
         skipped=skipped,
     )
+    profile = joined(known, profile)
     write_profile(args.out, profile)
     args.out.with_name(args.out.name + ".partial").unlink(missing_ok=True)
     return _report(args, profile)
@@ -119,8 +123,10 @@ def _check(args: argparse.Namespace) -> None:
         raise RequestError("name the file to write with --out h100.yaml, or ask for the --plan")
     if args.out is not None and args.out.suffix.lower() not in (".yaml", ".yml"):
         raise RequestError(f"{args.out}: a profile is written to a .yaml file")
-    if args.out is not None and args.out.exists() and not args.force and not args.plan:
-        raise RequestError(f"{args.out} exists; name another file or add --force")
+    if args.extend and (args.out is None or args.force):
+        raise RequestError("--extend adds to the profile of --out FILE.yaml, which --force would overwrite")
+    if args.out is not None and args.out.exists() and not (args.force or args.extend or args.plan):
+        raise RequestError(f"{args.out} exists; name another file, or add --extend or --force")
 
 
 def _operators(args: argparse.Namespace, setting: "Setting[Any]") -> "list[ProfiledOperator]":
@@ -246,7 +252,7 @@ def _measure(
     import torch
 
     from forerun.search.cli.measuring_bar import MeasuringBar
-    from forerun.search.profiling.journal import ProfilingJournal
+    from forerun.search.profiling.journal import ProfilingJournal, measured_lines
     from forerun.search.profiling.run import measure_messages, measure_operators
 
     if rank:
@@ -275,7 +281,7 @@ def _measure(
                         bar.told(len(operators) + messages.index(message) + 1, message.key)
 
                 measure_messages(messages, done, between, settings.repeat, keep)
-        lines, skipped = _lines(operators, journal)
+        lines, skipped = measured_lines(operators, journal)
         if not complete:
             left = sum(one.key not in journal.records for one in operators)
             skipped["time was up"] = left
@@ -285,29 +291,6 @@ def _measure(
             if (record := journal.records.get(m.key)) is not None
         ]
     return (lines, between_lines), skipped, header
-
-
-def _lines(operators: "list[ProfiledOperator]", journal: "ProfilingJournal") -> "tuple[list[Line], dict[str, int]]":
-    from forerun.search.profiling.document import Line
-
-    lines, skipped = [], dict[str, int]()
-    for one in operators:
-        record = journal.records.get(one.key)
-        if record is None:
-            continue
-        if "skipped" in record:
-            skipped[record["skipped"]] = skipped.get(record["skipped"], 0) + 1
-            continue
-        lines.append(
-            Line(
-                name=one.name,
-                shape=one.shape,
-                seconds=record["seconds"],
-                spread=record["spread"],
-                fitted_s=one.fitted_s,
-            )
-        )
-    return lines, skipped
 
 
 def _shared(between: Any, done: set[str] | None) -> set[str]:
