@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.search.board.leaderboard import dump_json
+from forerun.search.files.documents import dump_json
 from forerun.search.sweep.chunks import Begun, ChunkTimes, Search, SearchPart, do, search_piece
 from forerun.search.sweep.journal import Record
 from forerun.search.sweep.plan import SweepPlan, SweepSearch

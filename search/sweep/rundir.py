@@ -13,8 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from forerun.search.board.leaderboard import dump_json, flat_line
+from forerun.search.board.leaderboard import flat_line
 from forerun.search.board.row_reading import finite, row_from_json
+from forerun.search.files.documents import dump_json
 from forerun.search.files.version import cost_model_version
 from forerun.search.sweep.journal import Journal, Record, storage
 from forerun.search.sweep.piece_json import piece_from_json
