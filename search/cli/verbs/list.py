@@ -33,7 +33,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List and print."""
-    from forerun.search.catalogue import LISTS
+    from forerun.search.catalogue.lists import LISTS
     from forerun.search.files.documents import SCHEMA, dump_json
 
     entries: list[dict[str, Any]] = LISTS[args.kind]()
