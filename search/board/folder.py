@@ -49,7 +49,7 @@ def read_leaderboard(folder: Path) -> Mapping[str, Any]:
         raise RequestError(f"{folder} has no {BOARD}; name a folder that `forerun search --out` wrote")
     data = read_document(path, max_bytes=LARGEST_BOARD, own=True).data
     if isinstance(data, dict) and "searches" in data:
-        raise RequestError(f"{folder} is a sweep of many searches; run the one you want with `forerun search --out`")
+        raise RequestError(f"{folder} is a sweep whose sweep.json is gone; copy the whole folder of the sweep")
     parts = {"schema": int, "request": dict, "space": dict, "leaderboard": list}
     if not isinstance(data, dict):
         raise RequestError(f"{path} is not a leaderboard that forerun wrote: it is no mapping")

@@ -1,9 +1,9 @@
 """The interval of a prediction: weighted quantiles of what was left over of published runs, those most alike first.
 
 A run counts the less the less alike it is: by device, framework, kind of model, precision, number of devices and what
-the step waits for. Where few were alike, runs of other kinds decide, which lie further apart, and the interval is
-widened besides. Its middle is where measured runs lay, so that kinds known to be too fast have an interval above their
-prediction; the prediction itself stays as it is.
+the step waits for. Where few were alike, runs of other kinds decide, and the interval is widened besides. Its middle is
+where measured runs lay, so that kinds known to be too fast have an interval above their prediction; less so where one
+publication alone says it. The prediction itself stays as it is.
 """
 
 from collections.abc import Mapping
@@ -26,15 +26,19 @@ LIKENESS: Mapping[str, float] = {
     "experts": 0.1,
     "narrow": 0.25,
 }
-"""What a run counts that differs in this, over one that does not. Chosen, with the three below, for the narrowest
+"""What a run counts that differs in this, over one that does not. Chosen, with those below, for the narrowest
 intervals that hold when the runs of a whole table, or of a group of one, are left out in turn
 (``benchmarks/accuracy/residuals.py``)."""
 BUSY_REACH = 0.1
 """A run counts e times less for every so much that the computing share of its step differs."""
 DOUBLINGS = 2.0
 """A run counts e times less for every so many doublings of devices that it differs by."""
-UNLIKE_WIDTH = 0.04
-"""By how much (as a logarithm) either end moves out where no run had the same device, framework and kind of model."""
+UNLIKE_WIDTH = 0.2
+"""By how much (as a logarithm) either end moves out where no run is alike."""
+SUPPORT = 0.2
+"""Weight of like runs that halves this; a run of a table of N counts 1 / sqrt(N), so that all of it count sqrt(N)."""
+ONE_TABLE = 0.5
+"""Share by which the interval moves back to the prediction where one table decides: its bias may be its own."""
 _STEP = 0.05
 """Computing shares are rounded to this, so that strategies share their intervals."""
 
@@ -72,18 +76,20 @@ def intervals(known: Residuals, kind: RunClass, gpus: Floats, busy: Floats) -> C
     rounded = np.round(np.nan_to_num(busy, nan=1.0) / _STEP) * _STEP
     keys, inverse = np.unique(np.stack([gpus, rounded]), axis=1, return_inverse=True)
     order = np.argsort(known.log_ratio, kind="stable")
+    ratios, ends = known.log_ratio[order], np.array([(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2])
     base = known.weight * _likeness(known, kind)
     same = np.array([_same(one, kind) for one in known.kinds])
     found = np.empty((4, keys.shape[1]))
     for place, (devices, share) in enumerate(keys.T):
         distance = np.abs(np.log2(known.gpus / devices)) / DOUBLINGS + np.abs(known.busy - share) / BUSY_REACH
         weight = base * np.exp(-distance)
-        alike = float((weight * same).sum() / weight.sum())
         total = np.cumsum(weight[order])
-        ends = np.array([(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2]) * total[-1]
-        low, middle, high = known.log_ratio[order][np.searchsorted(total, ends).clip(max=len(order) - 1)]
-        wider = UNLIKE_WIDTH * (1 - alike)
-        found[:, place] = np.exp(low - wider), np.exp(middle), np.exp(high + wider), alike
+        quantiles = ratios[np.searchsorted(total, ends * total[-1]).clip(max=len(order) - 1)]
+        of_table = np.bincount(known.tables, weights=weight)
+        tables = total[-1] ** 2 / (of_table**2).sum()
+        wider = UNLIKE_WIDTH / (1 + total[-1] / SUPPORT)
+        found[:3, place] = np.exp(quantiles - quantiles[1] * ONE_TABLE / tables + np.array([-wider, 0.0, wider]))
+        found[3, place] = (weight * same).sum() / total[-1]
     low, middle, high, alike = found[:, inverse.reshape(-1)]
     return Certainty(low=low, middle=middle, high=high, alike=alike)
 

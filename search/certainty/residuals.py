@@ -55,7 +55,8 @@ class Residuals:
     """Quantiles of measured over predicted, P of them, each with the cell it is of.
 
     ``log_ratio`` (P), ``weight`` (P): how many runs each stands for, less the more their table has; ``kinds``: one for
-    each of P; ``gpus`` (P); ``busy`` (P): share of the predicted step that computes.
+    each of P; ``gpus`` (P); ``busy`` (P): share of the predicted step that computes;
+    ``tables`` (P): the number of their table.
     """
 
     log_ratio: Floats
@@ -63,6 +64,7 @@ class Residuals:
     kinds: tuple[RunClass, ...]
     gpus: Floats
     busy: Floats
+    tables: NDArray[np.int64]
 
 
 @cache
@@ -87,4 +89,5 @@ def joined(cells: Sequence[Mapping[str, Any]], quantity: str) -> Residuals:
         kinds=tuple(kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)),
         gpus=np.repeat([float(cell["gpus"]) for cell, _ in kept], counts),
         busy=np.repeat([float(cell["busy"]) for cell, _ in kept], counts),
+        tables=np.repeat([int(cell["table"]) for cell, _ in kept], counts),
     )

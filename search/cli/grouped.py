@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 from forerun.search.cli.answers import SEARCH_ON_GROUPS, only
 from forerun.search.cli.progress import told
+from forerun.search.cli.sampling import plans_unlike
+from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.board.leaderboard import Leaderboard
@@ -26,6 +28,11 @@ def search_on_groups(args: argparse.Namespace, setting: "Setting") -> "Leaderboa
         f"is for equal nodes, and the groups of {args.cluster} differ: layers go to stages by the pace of every "
         "group and simulated event by event in this process",
     )
+    if plans_unlike(args):
+        raise RequestError(
+            f"stages of unlike numbers of devices are planned on equal nodes, and the groups of {args.cluster} differ; "
+            "leave devices out of --per-stage"
+        )
     named = [word.strip() for word in (args.per_stage or "layers").split(",") if word.strip()]
     evaluations = EVALUATIONS if args.evaluations is None else args.evaluations
     return search_groups(

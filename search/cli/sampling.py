@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from forerun.search.request.setting import Setting
     from forerun.search.samplers import Exploring
 
+DEVICES = "devices"
+"""What stages may differ in that is planned, not sampled."""
+
 
 def add_sampler(parser: Parser) -> None:
     """Add the flags of samplers."""
@@ -17,7 +20,8 @@ def add_sampler(parser: Parser) -> None:
     group.add_argument(
         "--per-stage",
         metavar="WHAT",
-        help="what may differ between pipeline stages: layers, recompute, tp (of the second half), like layers,tp",
+        help="what may differ between pipeline stages: layers, recompute, tp (of the second half), like layers,tp; "
+        "devices: plans stages with unlike numbers of GPUs, degrees, recompute and offload; implies --refine",
     )
     group.add_argument("--uneven-stages", action="store_true", help="the same as --per-stage layers")
     group.add_argument(
@@ -39,11 +43,26 @@ def add_sampler(parser: Parser) -> None:
     group.add_argument("--storage", metavar="S", help="keep Optuna's trials: a journal file or an RDB URL")
 
 
+def plans_unlike(args: argparse.Namespace) -> bool:
+    """Whether stages with unlike numbers of devices are to be planned."""
+    return DEVICES in _named(args)
+
+
+def samples_stages(args: argparse.Namespace) -> bool:
+    """Whether a sampler looks for stages that differ."""
+    return bool(args.uneven_stages or set(_named(args)) - {DEVICES})
+
+
+def _named(args: argparse.Namespace) -> list[str]:
+    return [word.strip() for word in (args.per_stage or "").split(",") if word.strip()]
+
+
 def exploring_of(args: argparse.Namespace) -> "Exploring | None":
     """Return how to explore; None where every candidate is looked at."""
-    named = [word.strip() for word in (args.per_stage or "").split(",") if word.strip()]
+    named = _named(args)
     if args.per_stage is not None and not named:
-        raise RequestError("--per-stage needs one of layers, recompute, tp")
+        raise RequestError("--per-stage needs one of layers, recompute, tp, devices")
+    named = [name for name in named if name != DEVICES]
     per_stage = tuple(dict.fromkeys([*named, *(["layers"] if args.uneven_stages else [])]))
     if args.sampler in (None, "auto", "exhaustive") and not per_stage:
         given = {"--evaluations": args.evaluations, "--time-limit": args.time_limit, "--stagnation": args.stagnation}

@@ -8,15 +8,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from forerun.search.board.sweeps import STATUSES
 from forerun.search.cli.console import open_console, open_progress, say
 from forerun.search.request.objectives import rate_of
 from forerun.search.sweep.plan import SweepPlan, SweepSearch
 from forerun.search.sweep.run import FINISHED, SweepResult, Watch
-from forerun.search.sweep.rundir import STATUSES
 from forerun.spaces.units import format_seconds
 
 if TYPE_CHECKING:
-    from forerun.search.sweep.journal import Record
+    from forerun.search.files.records import Record
 
 MOST_LINES = 24
 

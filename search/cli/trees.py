@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forerun.search.cli.parser import whole
+from forerun.search.cli.sampling import plans_unlike
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_seconds
 
@@ -43,22 +44,28 @@ def check_varying(args: argparse.Namespace) -> None:
     Raises:
         RequestError: several objectives at once, or one that a shorter step does not serve.
     """
-    if args.trees is None:
+    if args.trees is None and not plans_unlike(args):
         return
     from forerun.search.trees import check_objective
 
     check_objective(args.objective or "throughput")
     if args.measure_next is not None:
-        raise RequestError("--measure-next proposes runs of the flat rows; leave it away beside --trees")
+        flag = "--per-stage devices" if args.trees is None else "--trees"
+        raise RequestError(f"--measure-next proposes runs of the flat rows; leave it away beside {flag}")
     if args.refine is None:
         args.refine = REFINED
 
 
 def varied(args: argparse.Namespace, setting: "Setting", board: "Leaderboard", workers: "Choice") -> "Leaderboard":
-    """Return a board with the trees that were found, where they were asked for."""
+    """Return a board with the trees and plans that were found, where they were asked for."""
+    from forerun.search.cli.progress import told
+
+    if plans_unlike(args):
+        from forerun.search.unequal import with_plans
+
+        board = with_plans(board, setting, told)
     if args.trees is None:
         return board
-    from forerun.search.cli.progress import told
     from forerun.search.trees import with_trees
 
     return with_trees(board, setting, args.trees, workers, told)
@@ -79,7 +86,10 @@ def tree_lines(found: "TreeRows") -> "list[Text]":
     """Return the trees that were found, one paragraph each."""
     from rich.text import Text
 
-    looked = f"{found.judged:,} evaluated near {found.starts} strategies, {found.simulated:,} simulated"
+    from forerun.search.board.rows import NO_LAUNCH_MARK
+
+    near = f" near {found.starts} strategies" if found.starts else ""
+    looked = f"{found.judged:,} evaluated{near}, {found.simulated:,} simulated"
     if not found.rows:
         return [Text(f"strategy trees: none is faster than its flat strategy and the last row ({looked})")]
     best = f"the best is {found.gain:.1%} faster than #1" if found.gain > 0 else "none is faster than #1"
@@ -97,5 +107,8 @@ def tree_lines(found: "TreeRows") -> "list[Text]":
         )
         lines.append(Text(f"     {each.start}"))
         lines.append(Text(f"     {'; '.join(each.changes)}"))
+        marks = [mark for mark in row.marks if mark.startswith(NO_LAUNCH_MARK)]
+        if marks or row.risk_text:
+            lines.append(Text(f"     ! {', '.join(filter(None, (*marks, row.risk_text)))}", style="yellow"))
     hint = "--out DIR writes them as DIR/trees/N.yaml for simulate --tree; --json contains them"
     return [*lines, Text(hint, style="dim")]

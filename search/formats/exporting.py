@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.search.board.folder import BOARD, read_leaderboard
+from forerun.search.board.folder import BOARD
+from forerun.search.board.sweeps import read_search
 from forerun.search.formats.contract import Files, Format, Launch
 from forerun.search.formats.software import carried
 from forerun.search.formats.table import format_named, writable
@@ -30,17 +31,28 @@ class Export:
     refused: Mapping[str, str]
 
 
-def load_launch(run: Path, rank: int) -> tuple[Launch, Context]:
+def load_launch(run: Path, rank: int, search: int | None = None) -> tuple[Launch, Context]:
     """Return row ``rank`` of the leaderboard in a folder that ``forerun search --out`` wrote, and its context.
+    ``search``: that search of a sweep's folder.
 
     Raises:
         RequestError: the folder is no such one, has no such row, or names a model or cluster that is not there.
     """
-    data = read_leaderboard(run)
+    of = "" if search is None else f"search {search} of "
+    return launch_in(read_search(run, search), rank, name=f"{of}{run.resolve().name}", source=run / BOARD)
+
+
+def launch_in(data: Mapping[str, Any], rank: int, *, name: str, source: Path) -> tuple[Launch, Context]:
+    """Return row ``rank`` of a leaderboard as a document, and its context; ``name``: what to call the search,
+    ``source``: where it stands.
+
+    Raises:
+        RequestError: as ``load_launch``.
+    """
     try:
         request, rows = data["request"], data["leaderboard"]
         if not 1 <= rank <= len(rows):
-            raise RequestError(f"{run} has ranks 1 to {len(rows)}, but got --rank {rank}")
+            raise RequestError(f"{source.parent} has ranks 1 to {len(rows)}, but got --rank {rank}")
         if "modes" in request:
             raise RequestError(f"launch files are for transformers, and {request['model']} is an operator graph")
         strategy = parse_strategy(str(rows[rank - 1]["strategy"]))
@@ -52,21 +64,25 @@ def load_launch(run: Path, rank: int) -> tuple[Launch, Context]:
         )
         if part := next((name for name in ("lora", "freeze") if request.get(name)), None):
             raise RequestError(
-                f"launch files do not say what is trained, but {run} was searched with --{part} {request[part]}; write "
-                "its strategy into a recipe for fine-tuning by hand (NeMo, Megatron-Bridge: peft; torchtune)"
+                f"launch files do not say what is trained, but {source.parent} was searched with --{part} "
+                f"{request[part]}; write its strategy into a recipe for fine-tuning by hand (NeMo, Megatron-Bridge: "
+                "peft; torchtune)"
             )
         named = {part: str(request[part]) for part in ("model", "cluster", "framework")}
         switches = {str(name): str(setting) for name, setting in request.get("switches", {}).items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         told = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise RequestError(f"{run / BOARD} is not a leaderboard that forerun wrote: {told}") from None
+        raise RequestError(f"{source} is not a leaderboard that forerun wrote: {told}") from None
     model, cluster = resolve_model(named["model"]).model, resolve_cluster(named["cluster"])
     cluster = grown(cluster, strategy.devices)
     framework = switched(resolve_framework(named["framework"]), switches)
     context = Context(model=model, cluster=cluster, workload=workload, framework=framework)
-    name = f"{model.name} rank {rank} of {run.resolve().name}"
     launch = Launch(
-        strategy=strategy, model=model, workload=workload, devices_per_node=cluster.devices_per_node, name=name
+        strategy=strategy,
+        model=model,
+        workload=workload,
+        devices_per_node=cluster.devices_per_node,
+        name=f"{model.name} rank {rank} of {name}",
     )
     return launch, context
 

@@ -6,9 +6,10 @@ from typing import Any, TypeVar
 
 from forerun.search.baseline import Baseline, MeasuredStep
 from forerun.search.board.changes import ScoredChange
-from forerun.search.board.folder import BOARD, read_leaderboard
+from forerun.search.board.folder import BOARD
 from forerun.search.board.leaderboard import Leaderboard, SpaceCounts
 from forerun.search.board.row_reading import above_zero, finite, optional, row_from_json
+from forerun.search.board.sweeps import read_search
 from forerun.search.explain.explain import why
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request
@@ -17,14 +18,15 @@ from forerun.spaces.errors import RequestError
 Value = TypeVar("Value")
 
 
-def read_run(folder: Path) -> Leaderboard:
+def read_run(folder: Path, search: int | None = None) -> Leaderboard:
     """Return the leaderboard in a folder that ``forerun search --out`` wrote, by this version or an earlier one of its
-    schema: fields it does not know are passed over, those that came later are filled in (docs/formats.md).
+    schema: fields it does not know are passed over, those that came later are filled in (docs/formats.md). ``search``:
+    that search of a sweep's folder.
 
     Raises:
         RequestError: the folder is no such one, or its leaderboard is damaged or of another schema.
     """
-    data = read_leaderboard(folder)
+    data = read_search(folder, search)
     try:
         return _board(data)
     except (RequestError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

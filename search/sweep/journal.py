@@ -1,22 +1,15 @@
-"""A file that only grows, by one JSON line at a time, each on disk before ``append`` returns.
+"""A file of records that only grows, each on disk before ``append`` returns.
 
-A last line that a crash cut short is dropped when the file is opened again. Every line ends with a sum of what stands
-before it, so that a record that was changed is not taken for one that was found.
+A last line that a crash cut short is dropped when the file is opened again.
 """
 
-import hashlib
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-from forerun.spaces.documents import read_json
-from forerun.spaces.errors import ForerunError, RequestError
-
-Record = dict[str, Any]
-_SUM, _END = b',"sum":"', b'"}\n'
+from forerun.search.files.records import Record, line_of, read_records
+from forerun.spaces.errors import ForerunError
 
 
 class StorageError(ForerunError):
@@ -58,19 +51,11 @@ class Journal:
     def _read(self, descriptor: int) -> list[Record]:
         """Return the records, and cut off a last line that is torn."""
         good, records = 0, []
-        with open(self.path, "rb") as stream:
-            for number, line in enumerate(stream, start=1):
-                record = self._record(line)
-                if record is not None:
-                    good += len(line)
-                    records.append(record)
-                elif stream.read(1):
-                    raise RequestError(
-                        f"{self.path}, line {number}: not a record, though others follow; the file was changed or "
-                        "damaged. Remove the line to have its search done again"
-                    )
-                else:
-                    os.ftruncate(descriptor, good)
+        for record, length in read_records(self.path, self.needed):
+            good += length
+            records.append(record)
+        if good < os.fstat(descriptor).st_size:
+            os.ftruncate(descriptor, good)
         return records
 
     def append(self, record: Record) -> None:
@@ -79,8 +64,7 @@ class Journal:
         Raises:
             OSError: the disk is full or refuses; the record is not there then.
         """
-        body = json.dumps(record, allow_nan=False, separators=(",", ":")).encode()[:-1]
-        line = body + _SUM + _sum(body) + _END
+        line = line_of(record)
         if self._stream is None:
             raise OSError(0, "the directory is closed")
         before = os.fstat(self._stream).st_size
@@ -99,18 +83,3 @@ class Journal:
         if self._stream is not None:
             os.close(self._stream)
         self._stream = None
-
-    def _record(self, line: bytes) -> Record | None:
-        """Return the record that a line holds, None where it is torn."""
-        body, mark, rest = line.rpartition(_SUM)
-        if not mark or rest != _sum(body) + _END:
-            return None
-        try:
-            record = read_json((body + b"}").decode(), str(self.path), own=True)
-        except (RequestError, UnicodeDecodeError):
-            return None
-        return record if isinstance(record, dict) and self.needed <= set(record) else None
-
-
-def _sum(body: bytes) -> bytes:
-    return hashlib.sha256(body).hexdigest()[:16].encode()

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from forerun.search.api import problem_of
+from forerun.search.files.records import Record
 from forerun.search.flat.exhaustive import Problem, SliceResult, bounded, sampled
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting
 from forerun.search.sweep.chunks import Begun, ChunkTimes, CompleteSearch, Item, SearchPart
-from forerun.search.sweep.journal import Record
 from forerun.search.sweep.piece_json import piece_from_json, piece_to_json
 from forerun.search.sweep.plan import SweepSearch
 from forerun.search.workers.slicing import Cuts

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forerun.search.board.sweeps import STATUSES
 from forerun.search.files.documents import dump_json
+from forerun.search.files.records import Record
 from forerun.search.sweep.chunks import Begun, ChunkTimes, Search, SearchPart, do, search_piece
-from forerun.search.sweep.journal import Record
 from forerun.search.sweep.plan import SweepPlan, SweepSearch
 from forerun.search.sweep.progress import Agenda, by_key
-from forerun.search.sweep.rundir import STATUSES, RunDirectory
+from forerun.search.sweep.rundir import RunDirectory
 from forerun.search.sweep.summary import entries_csv, pieces_csv, summary_document
 from forerun.search.workers import IN_THIS_PROCESS, Choice, Failure, Workers, open_workers
 from forerun.search.workers.contract import WorkersLostError

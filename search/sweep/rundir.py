@@ -8,32 +8,24 @@ again. The results at the end are written anew and whole.
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from forerun.search.board.leaderboard import flat_line
 from forerun.search.board.row_reading import finite, row_from_json
-from forerun.search.files.documents import dump_json
+from forerun.search.board.sweeps import MANIFEST, RECORD_FIELDS, RECORDS, STATUSES, read_manifest
+from forerun.search.files.records import Record
 from forerun.search.files.version import cost_model_version
-from forerun.search.sweep.journal import Journal, Record, storage
+from forerun.search.sweep.journal import Journal, storage
 from forerun.search.sweep.piece_json import piece_from_json
 from forerun.search.sweep.plan import SweepPlan
-from forerun.spaces.documents import read_json
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import replacing
-from forerun.spaces.reading import read_text
 
 SCHEMA = 1
-MANIFEST, RECORDS, PARTS, LOCK = "sweep.json", "pieces.jsonl", "parts.jsonl", ".lock"
-RECORD_FIELDS = frozenset({"key", "status"})
-STATUSES = ("done", "infeasible", "refused", "failed")
-"""How a search of a sweep ends: with rows; nothing fits; the request makes no sense; it raised."""
+PARTS, LOCK = "parts.jsonl", ".lock"
 PART_FIELDS = frozenset({"key", "low", "high", "size", "seconds", "found"})
-
-LARGEST_MANIFEST = 1 << 28
-"""Bytes; the requests of 100,000 searches have half of it."""
 
 
 class RunDirectory:
@@ -69,7 +61,7 @@ class RunDirectory:
                 raise RequestError(
                     f"{self.folder} holds a sweep already; continue it with --resume or name another folder"
                 )
-            _check(self.folder, _read_manifest(manifest), plan)
+            _check(self.folder, read_manifest(self.folder), plan)
         else:
             others = sorted(entry.name for entry in self.folder.iterdir() if not entry.name.startswith("."))
             if others:
@@ -207,14 +199,6 @@ def _manifest(plan: SweepPlan) -> dict[str, Any]:
         "objective": plan.objective,
         "pieces": [{"key": piece.key, "request": piece.request.to_json()} for piece in plan.pieces],
     }
-
-
-def _read_manifest(path: Path) -> Mapping[str, Any]:
-    with suppress(RequestError):
-        manifest = read_json(read_text(path, most=LARGEST_MANIFEST, kind="a manifest"), str(path), own=True)
-        if isinstance(manifest, dict) and {"inputs", "cost_model", "schema"} <= set(manifest):
-            return manifest
-    raise RequestError(f"{path} is not a sweep's; name another folder")
 
 
 def _check(folder: Path, manifest: Mapping[str, Any], plan: SweepPlan) -> None:

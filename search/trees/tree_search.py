@@ -91,14 +91,23 @@ def with_trees(
 
 def _with(board: Leaderboard, judge: Judge, rows: Sequence[TreeRow], starts: int) -> Leaderboard:
     """Return a board with the trees that were found around some starts."""
-    varied = TreeRows(
+    return trees_beside(
+        board, TreeRows(rows=tuple(rows), starts=starts, judged=judge.judged, simulated=judge.simulated, gain=0.0)
+    )
+
+
+def trees_beside(board: Leaderboard, found: TreeRows) -> Leaderboard:
+    """Return a board with trees that were found, ranked among its rows, beside those that it has already."""
+    known = TreeRows(rows=(), starts=0, judged=0, simulated=0, gain=0.0) if board.trees is None else board.trees
+    rows = sorted((*known.rows, *found.rows), key=lambda row: row.row.step_time_s * row.row.gpus)
+    joined = TreeRows(
         rows=tuple(_ranked(board, row) for row in rows),
-        starts=starts,
-        judged=judge.judged,
-        simulated=judge.simulated,
+        starts=known.starts + found.starts,
+        judged=known.judged + found.judged,
+        simulated=known.simulated + found.simulated,
         gain=max((_gain(board, row) for row in rows), default=0.0),
     )
-    return dataclasses.replace(board, trees=varied)
+    return dataclasses.replace(board, trees=joined)
 
 
 def check_objective(objective: str) -> None:

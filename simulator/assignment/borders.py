@@ -186,18 +186,27 @@ def p2p_times(assignment: Assignment) -> tuple[tuple[float, float], ...]:
         context = assignment.contexts[here]
         key = (here, there, sender, receiver)
         if sender.cp != receiver.cp or len(before) != len(behind):
-            ahead, back = moved(context, sender, receiver, before, behind)
-            fixed_s = context.framework.p2p_fixed_s
-            found.append((seconds_of(context, ahead) + fixed_s, seconds_of(context, back) + fixed_s))
+            found.append(transfers_between_s(context, sender, receiver, before, behind, assignment.shape.pp))
             continue
         if key not in known and here == there:
-            pp = assignment.shape.pp
-            known[key] = _p2p_s(context, sender, receiver, pp), _p2p_s(context, receiver, sender, pp)
+            known[key] = transfers_between_s(context, sender, receiver, before, behind, assignment.shape.pp)
         elif key not in known:
             slower = max(_network_p2p_s(assignment.contexts[group], sender) for group in (here, there))
             known[key] = (slower, slower)
         found.append(known[key])
     return tuple(found)
+
+
+def transfers_between_s(
+    context: Context, sender: Strategy, receiver: Strategy, before: Sequence[int], behind: Sequence[int], pp: int
+) -> tuple[float, float]:
+    """Return the seconds from one of ``pp`` stages to the next, and back, on one group of devices: by the rule of flat
+    strategies where both have as many devices, else the parts that meet point to point."""
+    if sender.cp == receiver.cp and len(before) == len(behind):
+        return _p2p_s(context, sender, receiver, pp), _p2p_s(context, receiver, sender, pp)
+    ahead, back = moved(context, sender, receiver, before, behind)
+    fixed_s = context.framework.p2p_fixed_s
+    return seconds_of(context, ahead) + fixed_s, seconds_of(context, back) + fixed_s
 
 
 def _p2p_s(context: Context, sender: Strategy, receiver: Strategy, pp: int) -> float:

@@ -1,5 +1,6 @@
 """What one stage would cost on its own, for many ways to fill it: what dynamic programming over stages chooses from."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,9 @@ from forerun.simulator.stages.rows import Ints, rows_of_stages
 from forerun.spaces.strategies import Context, Strategy, StrategyTable, in_second_half
 from forerun.spaces.strategies.software import running
 
+STAGE_AXES = ("tp", "dp", "pp", "cp", "ep", "etp", "mbs", "zero", "shard", "schedule", "placement", "sp")
+"""Axes of a strategy that a stage's costs depend on, besides its layers and what it recomputes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageOptions:
@@ -35,6 +39,19 @@ class StageOptions:
         return len(self.number)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionCosts:
+    """What K ways to fill a stage cost, shape K: ``time_s`` of one microbatch, forward and backward; once a step the
+    seconds of replicas (``reduce_s``, ``gather_s``, ``optimizer_s``); the peak, and the optimizer states in it."""
+
+    time_s: Floats
+    reduce_s: Floats
+    gather_s: Floats
+    optimizer_s: Floats
+    peak_bytes: Floats
+    optimizer_bytes: Floats
+
+
 def option_costs(context: Context, strategy: Strategy, options: StageOptions) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the seconds of one microbatch, forward and backward, and whether the stage fits into memory; shape K.
 
@@ -43,11 +60,18 @@ def option_costs(context: Context, strategy: Strategy, options: StageOptions) ->
     context = running(context, strategy.software)
     second = np.array([in_second_half(stage, strategy.pp) for stage in range(strategy.pp)])[options.number]
     halves = [strategy.half(False), strategy.half(True)]
-    axes = ("tp", "dp", "pp", "cp", "ep", "etp", "mbs", "zero", "shard", "schedule", "placement", "sp")
     degrees = {
-        axis: np.where(second, float(getattr(halves[1], axis)), float(getattr(halves[0], axis)))[None, :]
-        for axis in axes
+        axis: np.where(second, float(getattr(halves[1], axis)), float(getattr(halves[0], axis))) for axis in STAGE_AXES
     }
+    costs = stage_costs(context, options, degrees, second)
+    return costs.time_s, costs.peak_bytes <= context.memory_limit_bytes
+
+
+def stage_costs(
+    context: Context, options: StageOptions, degrees: Mapping[str, Floats], second: NDArray[np.bool_] | None = None
+) -> OptionCosts:
+    """Return what ways to fill a stage cost, each with its own ``degrees`` (``STAGE_AXES``, shape K each); ``second``:
+    whether it stands in a half of the pipeline with another tp."""
     rows = rows_of_stages(
         context,
         start=options.start[None, :],
@@ -56,16 +80,22 @@ def option_costs(context: Context, strategy: Strategy, options: StageOptions) ->
         kind=options.kind[None, :],
         number=options.number[None, :],
         exists=np.ones((1, len(options))),
-        second=second[None, :],
-        degrees=degrees,
+        second=np.zeros((1, len(options)), dtype=bool) if second is None else second[None, :],
+        degrees={axis: degrees[axis][None, :] for axis in STAGE_AXES},
     )
     passes = stage_passes(context, rows)
-    alone = {axis: degrees[axis][0] for axis in REPLICA_DEGREES}
+    alone = {axis: degrees[axis] for axis in REPLICA_DEGREES}
     parameters = stage_parameters(context, rows.blocks, rows.tp, rows.ep, rows.etp)
     costs = replica_costs(context, Replicas(parameters=parameters, **alone))
     columns = np.arange(len(options))
-    memory = total_memory(context, passes.memory, columns, costs, columns)
-    return (passes.forward_s + passes.backward_s)[0], memory.peak_bytes <= context.memory_limit_bytes
+    return OptionCosts(
+        time_s=(passes.forward_s + passes.backward_s)[0],
+        reduce_s=costs.reduce_s,
+        gather_s=costs.gather_s,
+        optimizer_s=costs.optimizer_s,
+        peak_bytes=total_memory(context, passes.memory, columns, costs, columns).peak_bytes,
+        optimizer_bytes=costs.optimizer_bytes[0],
+    )
 
 
 def least_pace_s(context: Context, table: StrategyTable) -> Floats:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from forerun.search.certainty import busy_share, certainty_of
-from forerun.search.certainty.intervals import UNLIKE_WIDTH, intervals
+from forerun.search.certainty.intervals import ONE_TABLE, UNLIKE_WIDTH, intervals
 from forerun.search.certainty.residuals import Residuals, RunClass, kind_of, residuals
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
@@ -22,7 +22,7 @@ KIND = RunClass(
 
 
 def known(*parts: tuple[RunClass, list[float]]) -> Residuals:
-    """Residuals of runs of 8 devices that compute four fifths of the time."""
+    """Residuals of runs of 8 devices that compute four fifths of the time, each of a table of its own."""
     values = [value for _, ratios in parts for value in ratios]
     return Residuals(
         log_ratio=np.log(values),
@@ -30,6 +30,7 @@ def known(*parts: tuple[RunClass, list[float]]) -> Residuals:
         kinds=tuple(kind for kind, ratios in parts for _ in ratios),
         gpus=np.full(len(values), 8.0),
         busy=np.full(len(values), 0.8),
+        tables=np.arange(len(values)),
     )
 
 
@@ -44,9 +45,16 @@ def test_the_interval_holds_four_of_five_runs_that_are_alike() -> None:
 
 
 def test_kinds_known_to_be_too_fast_have_their_interval_above_the_prediction() -> None:
-    low, middle, high = at(known((KIND, [1.3, 1.32, 1.35, 1.38, 1.4])))
-    assert middle == pytest.approx(1.35)
+    low, middle, high = at(known((KIND, [1.3, 1.32, 1.35, 1.38, 1.4] * 20)))
+    assert middle == pytest.approx(1.35, abs=0.01)
     assert 1.25 < low < middle < high < 1.45
+
+
+def test_what_one_table_alone_says_moves_the_interval_by_half() -> None:
+    several = known((KIND, [1.3] * 50))
+    low, middle, high = at(replace(several, tables=np.zeros(50, dtype=int)))
+    assert np.log(middle) == pytest.approx(np.log(1.3) * (1 - ONE_TABLE))
+    assert high / middle == pytest.approx(middle / low)
 
 
 def test_what_is_alike_decides_over_what_is_not() -> None:
@@ -55,9 +63,12 @@ def test_what_is_alike_decides_over_what_is_not() -> None:
 
 
 def test_where_nothing_is_alike_the_interval_is_wider() -> None:
-    other = replace(KIND, framework="nemo")
-    low, middle, high = at(known((KIND, [1.0] * 20)), other)
-    assert (low, middle, high) == pytest.approx((np.exp(-UNLIKE_WIDTH), 1.0, np.exp(UNLIKE_WIDTH)))
+    other = replace(KIND, device="h100-sxm", generation="Hopper", framework="nemo", experts=True, narrow=True)
+    runs = known((KIND, [1.0] * 20))
+    low, middle, high = at(runs, other, gpus=8192.0)
+    assert (low, middle, high) == pytest.approx((np.exp(-UNLIKE_WIDTH), 1.0, np.exp(UNLIKE_WIDTH)), rel=0.02)
+    assert at(runs)[2] == pytest.approx(1.0, abs=0.005)
+    assert at(runs)[2] < at(runs, replace(KIND, experts=True))[2] < high
 
 
 def test_runs_of_as_many_devices_count_more() -> None:
@@ -69,9 +80,10 @@ def test_runs_of_as_many_devices_count_more() -> None:
         kinds=few.kinds * 2,
         gpus=np.append(few.gpus, np.full(10, 2048.0)),
         busy=np.full(20, 0.8),
+        tables=np.arange(20),
     )
-    assert at(both, gpus=8.0)[1] == pytest.approx(1.0)
-    assert at(both, gpus=2048.0)[1] == pytest.approx(1.3)
+    assert at(both, gpus=8.0)[1] == pytest.approx(1.0, abs=0.01)
+    assert at(both, gpus=2048.0)[1] == pytest.approx(1.3, abs=0.02)
 
 
 def test_strategies_are_looked_up_one_by_one_as_together() -> None:

@@ -1,27 +1,55 @@
-"""``forerun export``: launch files of a row of the leaderboard."""
+"""``forerun export``: launch files of a row of the leaderboard, or of the best of every search of a sweep."""
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from forerun.search.cli.arguments import add_json
 from forerun.search.cli.parser import Parser, whole
+from forerun.spaces.errors import RequestError
 
+if TYPE_CHECKING:
+    from forerun.search.formats.contract import Launch
+    from forerun.search.formats.exporting import Export
+
+EVERY = "all"
 EPILOG = """\
 examples:
   forerun search llama3-70b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 --out run
   forerun export run --rank 1 --format megatron-lm --out launch
   forerun export run --format all --out launch
+  forerun export sweep --search 12 --format all --out launch
+  forerun export sweep --search all --format megatron-lm --out launch
 
 Formats: megatron-lm, megatron-bridge, torchtitan (main), torchtitan-0.3, torchtitan-toml (up to 0.2.2), deepspeed,
 accelerate-fsdp, accelerate-megatron, nanotron, forerun. `all` writes a folder for every format that can express the
-strategy, and says why the others cannot. Files: the configuration, launch.sh (torchrun) and slurm.sbatch."""
+strategy, and says why the others cannot. Files: the configuration, launch.sh (torchrun) and slurm.sbatch. `--search
+all` writes a folder for every search of a sweep that found something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """One launch and what was made of it; of all searches of a sweep with the ``search``'s number."""
+
+    launch: "Launch"
+    result: "Export"
+    search: int | None = None
+
+    @property
+    def folder(self) -> str:
+        """Where below ``--out`` its files go."""
+        return "" if self.search is None else f"search-{self.search}"
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of the verb."""
-    parser.add_argument("run", type=Path, metavar="RUN", help="folder that `forerun search --out` wrote")
+    parser.add_argument(
+        "run", type=Path, metavar="RUN", help="folder that `forerun search --out` or `forerun sweep` wrote"
+    )
     parser.add_argument("--rank", type=whole, default=1, metavar="K", help="row of the leaderboard (default 1)")
+    parser.add_argument("--search", type=_search, metavar="N", help="of a sweep: number of the search, or all of them")
     parser.add_argument("--format", required=True, metavar="F", help="name of a format, or all")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder to write to")
     parser.add_argument("--force", action="store_true", help="let --out overwrite existing files")
@@ -32,29 +60,75 @@ def run(args: argparse.Namespace) -> int:
     """Write the files and name them."""
     from forerun.search.board.folder import check_folder
     from forerun.search.files.documents import SCHEMA, dump_json, versions
-    from forerun.search.formats.exporting import ALL, describe, export, load_launch
-    from forerun.spaces.errors import RequestError
+    from forerun.search.formats.exporting import describe, export, load_launch
+
+    if args.search == EVERY:
+        found, refused = _every(args)
+    else:
+        launch, context = load_launch(args.run, args.rank, args.search)
+        result = export(launch, context, args.format)
+        found, refused = [Exported(launch=launch, result=result)], list(result.refused.values())
+    if not any(one.result.files for one in found):
+        raise RequestError("\n".join(refused) or f"no search of {args.run} found anything")
+    check_folder(args.out, force=args.force)
+    told = []
+    for one in found:
+        written = _write(args.out / one.folder, one.result, folders=args.format == EVERY)
+        facts = {"rank": args.rank, "launch": describe(one.launch), "files": written, "refused": one.result.refused}
+        told.append(facts if one.search is None else {"search": one.search, **facts})
+        if not args.json:
+            _say(one, written)
+    if args.json:
+        document = {"searches": told, "refused": refused} if args.search == EVERY else told[0]
+        print(dump_json({"schema": SCHEMA, **document, "versions": versions()}))
+        return 0
+    for reason in refused:
+        print(f"forerun: {reason}", file=sys.stderr)
+    return 0
+
+
+def _search(text: str) -> int | str:
+    return EVERY if text == EVERY else whole(text)
+
+
+def _every(args: argparse.Namespace) -> tuple[list[Exported], list[str]]:
+    """Return the launches of all searches of a sweep that have rows, and why others have none."""
+    from forerun.search.board.sweeps import MANIFEST, read_sweep
+    from forerun.search.cli.progress import told
+    from forerun.search.formats.exporting import export, launch_in
+
+    sweep = read_sweep(args.run)
+    ended = {search.number: search for search in sweep.searches() if search.record.get("rows")}
+    found, refused = [], []
+    for place, (number, search) in enumerate(sorted(ended.items())):
+        told("exporting", place, len(ended))
+        try:
+            name, source = f"search {number} of {args.run.resolve().name}", args.run / MANIFEST
+            launch, context = launch_in(sweep.board(search), args.rank, name=name, source=source)
+            result = export(launch, context, args.format)
+        except RequestError as error:
+            refused.append(f"search {number}: {error}")
+            continue
+        found.append(Exported(launch=launch, result=result, search=number))
+    return found, refused
+
+
+def _write(out: Path, result: "Export", *, folders: bool) -> dict[str, list[str]]:
+    """Write the files of a launch, with ``folders`` each format in one of its own; return their paths."""
     from forerun.spaces.files import write_text
 
-    launch, context = load_launch(args.run, args.rank)
-    result = export(launch, context, args.format)
-    if not result.files:
-        raise RequestError("\n".join(result.refused.values()))
-    check_folder(args.out, force=args.force)
     written: dict[str, list[str]] = {}
     for name, files in result.files.items():
-        folder = args.out / name if args.format == ALL else args.out
-        folder.mkdir(exist_ok=True)
+        folder = out / name if folders else out
+        folder.mkdir(exist_ok=True, parents=True)
         for file, text in files.items():
             write_text(folder / file, text)
         written[name] = [str(folder / file) for file in files]
-    if args.json:
-        facts = {"rank": args.rank, "launch": describe(launch), "files": written, "refused": result.refused}
-        print(dump_json({"schema": SCHEMA, **facts, "versions": versions()}))
-        return 0
-    print(f"{launch.strategy}  ({launch.strategy.devices} GPUs on {launch.nodes} nodes)")
+    return written
+
+
+def _say(one: Exported, written: dict[str, list[str]]) -> None:
+    where = f"{one.folder}: " if one.folder else ""
+    print(f"{where}{one.launch.strategy}  ({one.launch.strategy.devices} GPUs on {one.launch.nodes} nodes)")
     for name, paths in written.items():
         print(f"{name}: {' '.join(paths)}")
-    for reason in result.refused.values():
-        print(f"forerun: {reason}", file=sys.stderr)
-    return 0

@@ -1,25 +1,32 @@
-"""``forerun report``: a finished search as one page that opens without a network."""
+"""``forerun report``: a finished search, or a sweep, as one page that opens without a network."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from forerun.search.cli.parser import OutputFile, Parser, add_force
+from forerun.search.cli.parser import OutputFile, Parser, add_force, whole
 
 EPILOG = """\
 examples:
   forerun report run
   forerun report run -o report.html
+  forerun report sweep
+  forerun report sweep --search 12 -o search-12.html
 
 with a folder written by, for example:
   forerun search llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq-len 8192 --top 1000 --out run
+  forerun sweep plan.yaml --out sweep
 
-The page shows the rows that the search kept (--top sets how many). It loads nothing from the network."""
+The page shows the rows that the search kept (--top sets how many); that of a sweep has all searches on one page, also
+while it is running, and --search makes the whole page of one of them. Nothing is loaded from the network."""
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of the verb."""
-    parser.add_argument("folder", type=Path, metavar="RUN", help="folder that `forerun search --out` wrote")
+    parser.add_argument(
+        "folder", type=Path, metavar="RUN", help="folder that `forerun search --out` or `forerun sweep` wrote"
+    )
+    parser.add_argument("--search", type=whole, metavar="N", help="of a sweep: only this search, with all its details")
     parser.add_argument(
         "-o", "--out", action=OutputFile, metavar="FILE", help="page to write (default: report.html in the folder)"
     )
@@ -28,9 +35,19 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, write the page and name it."""
-    from forerun.search.report import read_run, write_report
+    from forerun.search.board.sweeps import is_sweep, read_sweep
+    from forerun.search.report import read_run, report_html
+    from forerun.spaces.files import write_text
 
-    path = args.folder / "report.html" if args.out is None else args.out
-    write_report(path, read_run(args.folder))
+    if args.search is None and is_sweep(args.folder):
+        from forerun.search.cli.progress import told
+        from forerun.search.report.sweep import sweep_html
+
+        text = sweep_html(read_sweep(args.folder), told)
+    else:
+        text = report_html(read_run(args.folder, args.search))
+    name = "report.html" if args.search is None else f"search-{args.search}.html"
+    path = args.folder / name if args.out is None else args.out
+    write_text(path, text)
     print(f"forerun: wrote {path}", file=sys.stderr)
     return 0

@@ -11,7 +11,7 @@ from forerun.search.cli.arguments import add_json, add_training, add_workers, ch
 from forerun.search.cli.grouped import search_on_groups
 from forerun.search.cli.measuring import add_measuring, check_measuring, with_proposals, write_proposals
 from forerun.search.cli.parser import OutputFile, Parser, positive, whole
-from forerun.search.cli.sampling import add_sampler, exploring_of, suited
+from forerun.search.cli.sampling import add_sampler, exploring_of, samples_stages, suited
 from forerun.search.cli.trees import add_varying, check_varying, varied, write_trees
 from forerun.search.request.interrupts import EndedEarly
 from forerun.spaces.errors import RequestError
@@ -278,7 +278,7 @@ def _beside(
     if kind is OPERATOR_GRAPHS:
         return stand_split_beside(_board(args, setting), setting, present, score=score)
     context_of(setting, present)  # refuses a run that cannot be before anything is searched
-    if (args.per_stage or args.uneven_stages) and not broken_laws(present.strategy, setting.context):
+    if samples_stages(args) and not broken_laws(present.strategy, setting.context):
         if present.strategy.devices in (setting.gpus or ()):
             args.start = [*args.start, str(present.strategy)]
     return stand_beside(_board(args, setting), setting, present, taken=taken, score=score)

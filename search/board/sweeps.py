@@ -1,0 +1,144 @@
+"""The folder that a sweep leaves behind, read back: which searches it consists of, and what each of them found.
+
+It can be read while the sweep is running: searches that have not ended have no record yet.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forerun.search.board.folder import read_leaderboard
+from forerun.search.files.documents import SCHEMA, versions
+from forerun.search.files.records import Record, read_records
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.spaces.documents import read_json
+from forerun.spaces.errors import RequestError
+from forerun.spaces.reading import read_text
+
+MANIFEST, RECORDS = "sweep.json", "pieces.jsonl"
+RECORD_FIELDS = frozenset({"key", "status"})
+STATUSES = ("done", "infeasible", "refused", "failed")
+"""How a search of a sweep ends: with rows; nothing fits; the request makes no sense; it raised."""
+LARGEST_MANIFEST = 1 << 28
+"""Bytes; the requests of 100,000 searches have half of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweptSearch:
+    """One search of a sweep, numbered from 1: what was asked, and the ``record`` of its end."""
+
+    number: int
+    request: Mapping[str, Any]
+    record: Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepFolder:
+    """A sweep on disk; ``pieces``: key and request of every search, in the order of the plan."""
+
+    folder: Path
+    objective: str
+    pieces: tuple[Mapping[str, Any], ...]
+
+    def searches(self) -> Iterator[SweptSearch]:
+        """Yield the searches that have ended, in the order in which they did; later records of one replace earlier.
+
+        Raises:
+            RequestError: the records are damaged or not of this sweep.
+        """
+        numbers = {piece["key"]: number for number, piece in enumerate(self.pieces, start=1)}
+        for record in self._records():
+            number = numbers.get(record["key"])
+            if number is None:
+                raise RequestError(f"{self.folder / RECORDS} has a record of a search that is not in the plan")
+            yield SweptSearch(number=number, request=self.pieces[number - 1]["request"], record=record)
+
+    def board_of(self, number: int) -> dict[str, Any]:
+        """Return what ``search --out`` would have left of one search (``read_leaderboard``).
+
+        Raises:
+            RequestError: there is no such search, it found nothing, or its model or cluster is not at hand any more.
+        """
+        if not 1 <= number <= len(self.pieces):
+            raise RequestError(f"{self.folder} has searches 1 to {len(self.pieces)}, but got --search {number}")
+        ended = [search for search in self.searches() if search.number == number]
+        if not ended:
+            raise RequestError(f"search {number} of {self.folder} has not ended; continue it with --resume")
+        return self.board(ended[-1])
+
+    def board(self, search: SweptSearch) -> dict[str, Any]:
+        """Return ``board_of`` a search that was read."""
+        record = search.record
+        if not record.get("rows"):
+            told = f"{record['status']}: {record.get('message', '')}"
+            raise RequestError(f"search {search.number} of {self.folder} has no rows; {told}")
+        setting = resolve(Request.from_json(search.request), groups=True)
+        return {
+            "schema": SCHEMA,
+            "request": {**setting.to_json(), "defaults": record["defaults"], "notes": record["notes"]},
+            "space": record["space"],
+            "leaderboard": record["rows"],
+            "elapsed_s": record.get("seconds", 0.0),
+            "versions": versions(),
+        }
+
+    def _records(self) -> Iterator[Record]:
+        path = self.folder / RECORDS
+        try:
+            for record, _ in read_records(path, RECORD_FIELDS):
+                yield record
+        except OSError as error:
+            raise RequestError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def read_search(folder: Path, search: int | None = None) -> Mapping[str, Any]:
+    """Return what a folder holds of one search: that of ``search --out`` (``read_leaderboard``), or search number
+    ``search`` of a sweep.
+
+    Raises:
+        RequestError: the folder has no such search, or what it has is damaged.
+    """
+    if not is_sweep(folder):
+        if search is not None:
+            raise RequestError(f"{folder} holds no sweep; leave --search away")
+        return read_leaderboard(folder)
+    sweep = read_sweep(folder)
+    if search is None:
+        raise RequestError(f"{folder} is a sweep of {len(sweep.pieces)} searches; name one of them with --search")
+    return sweep.board_of(search)
+
+
+def is_sweep(folder: Path) -> bool:
+    """Return whether a folder holds a sweep."""
+    return (folder / MANIFEST).exists()
+
+
+def read_sweep(folder: Path) -> SweepFolder:
+    """Return the sweep in a folder.
+
+    Raises:
+        RequestError: the folder holds none, or what says so is damaged.
+    """
+    manifest = read_manifest(folder)
+    try:
+        pieces = [{"key": str(piece["key"]), "request": dict(piece["request"])} for piece in manifest["pieces"]]
+        return SweepFolder(folder=folder, objective=str(manifest["objective"]), pieces=tuple(pieces))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RequestError(f"{folder / MANIFEST} is damaged ({error}); run the sweep again") from None
+
+
+def read_manifest(folder: Path) -> Mapping[str, Any]:
+    """Return what a sweep's folder was made for.
+
+    Raises:
+        RequestError: it is no such folder.
+    """
+    path = folder / MANIFEST
+    with suppress(RequestError):
+        manifest = read_json(read_text(path, most=LARGEST_MANIFEST, kind="a manifest"), str(path), own=True)
+        if isinstance(manifest, dict) and {"inputs", "cost_model", "schema"} <= set(manifest):
+            return manifest
+    raise RequestError(f"{path} is not a sweep's; name another folder")

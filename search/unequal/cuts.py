@@ -1,0 +1,88 @@
+"""How one stage of a pipeline may use some of the devices: its degrees, micro-batch and sharding."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from forerun.spaces.divisors import divisors
+from forerun.spaces.strategies import (
+    COLUMNS,
+    CUSTOM_SPLIT,
+    RULES,
+    Recompute,
+    Schedule,
+    Strategy,
+    StrategySpace,
+    table_of,
+)
+
+SPREAD = 4
+"""A stage has no fewer devices than its even share over this, and no more than this times it."""
+
+
+def cuts_of(space: StrategySpace, gpus: int, pp: int, microbatches: int) -> list[Strategy]:
+    """Return the legal ways to use some of ``gpus`` devices for one of ``pp`` stages, fewest devices first: flat
+    strategies that have the degrees and the micro-batch of the stage, and recompute nothing.
+
+    ``microbatches``: of a step, the same on all stages; replicas of a stage share each of them.
+    """
+    found = list(_candidates(space, gpus, pp, space.context.workload.global_batch // microbatches))
+    if not found:
+        return []
+    table = table_of(found)
+    columns = {axis: table.column(axis) for axis in COLUMNS} | {"split": np.full(len(table), CUSTOM_SPLIT)}
+    legal = ~np.any([rule.illegal(columns, space.context) for rule in RULES], axis=0)
+    return sorted(
+        (one for one, keeps in zip(found, legal, strict=True) if keeps), key=lambda one: (devices_of(one), str(one))
+    )
+
+
+def devices_of(cut: Strategy) -> int:
+    """Return the devices of a stage."""
+    return cut.dp * cut.tp * cut.cp
+
+
+def layout_of(cut: Strategy) -> tuple[int, ...]:
+    """Return what the transfers to and from a stage depend on."""
+    return (cut.dp, cut.cp, cut.tp, int(cut.sp))
+
+
+def recompute_kinds(space: StrategySpace) -> tuple[int, ...]:
+    """Return what a stage may recompute: nothing, the attention core or all, as far as the framework has it."""
+    return tuple(kind for kind in space.choices["recompute"] if kind <= Recompute.FULL) or (int(Recompute.NONE),)
+
+
+def _candidates(space: StrategySpace, gpus: int, pp: int, sequences: int) -> Iterator[Strategy]:
+    """Yield cuts that share ``sequences`` of a microbatch, some of them illegal."""
+    choices = space.choices
+    widest = max(space.context.cluster.scale_up_size, min(choices["tp"]))
+    even = gpus / pp
+    for tp in (tp for tp in choices["tp"] if tp <= widest):
+        for dp in divisors(sequences):
+            if (
+                not even / SPREAD <= tp * dp <= min(even * SPREAD, gpus - pp + 1)
+                or sequences // dp not in choices["mbs"]
+            ):
+                continue
+            for ep in (ep for ep in choices["ep"] if ep <= tp * dp):
+                for zero in _zero_stages(choices["zero"], dp):
+                    yield Strategy(
+                        dp=dp,
+                        tp=tp,
+                        pp=pp,
+                        cp=1,
+                        ep=ep,
+                        etp=1,
+                        mbs=sequences // dp,
+                        zero=zero,
+                        sp=tp > 1 and bool(max(choices["sp"])),
+                        schedule=Schedule.ONE_F_ONE_B,
+                    )
+
+
+def _zero_stages(choices: tuple[int, ...], dp: int) -> tuple[int, ...]:
+    """Return the stages of sharding worth a look: optimizer states cost nothing to shard, parameters free the most."""
+    if dp == 1:
+        return (0,)
+    light = [zero for zero in choices if zero <= 1]
+    return (*light[-1:], *(zero for zero in choices if zero == 3 or (zero == 2 and not light)))
