@@ -50,6 +50,13 @@ def defaults_of(row: TableRow) -> dict[str, Any]:
     return dict((entry_of(row) or {}).get("defaults", {}))
 
 
+SOFTWARE_COLUMNS = (
+    "framework", "source", "notes", "attention", "switches", "software_date", "software_version",
+    "device", "model", "precision",
+)  # fmt: skip
+"""What the profile of a row depends on, facts that are read from its notes included."""
+
+
 def profile_of(row: TableRow, facts: Facts, filled: Filled) -> FrameworkProfile:
     """Return the framework profile of a row with what the row states about its kernels.
 

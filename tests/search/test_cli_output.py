@@ -59,6 +59,14 @@ def test_plain_text_fits_without_a_terminal(
         assert max(map(len, out.splitlines())) <= columns
 
 
+def test_a_terminal_is_shown_so_many_rows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("forerun.search.cli.board.MOST_ROWS", 2)
+    out, _ = run([*EXAMPLES["search"], "--top", "5", "--all-variants"], capsys)
+
+    assert "and 3 more rows: --json and --out have all of them" in out
+    assert not [line for line in out.splitlines() if line.strip().startswith("3 ")]
+
+
 def test_the_name_of_an_option_is_never_broken() -> None:
     name = "tp2 pp2 dp4 mbs1 zero1 sp recompute=layernorm+moe_act with=tp-comm-overlap+moe-overlap (+12)\n! ep crosses"
     console = Console(width=25, file=io.StringIO())
