@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.search import NothingFeasible, search
+from forerun.search import search
+from forerun.search.diagnosis.diagnosis import NothingFeasible
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import convert_config, parameter_count
 

@@ -8,6 +8,7 @@ Source: ``megatron/bridge/recipes`` and ``scripts/performance`` of NVIDIA-NeMo/M
 import ast
 import dataclasses
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.formats.contract import Format, Imported, LaunchFile
@@ -26,7 +27,7 @@ RENAMED = {
 }
 """Fields of a preset that are no fields of the model; ``sequence_parallel`` follows from tp."""
 SHARDED = {"optimizer.use_distributed_optimizer": True}
-COMMON = {
+COMMON: Mapping[str, Mapping[str, Any]] = {
     "_pretrain_common": {"train.micro_batch_size": 2, "train.global_batch_size": 32, **SHARDED},
     "_sft_common": {"train.micro_batch_size": 1, "train.global_batch_size": 128, **SHARDED},
     "_peft_common": {"train.micro_batch_size": 1, "train.global_batch_size": 128, **SHARDED},
