@@ -38,6 +38,8 @@ WIDTHS = {
 """Columns of the terminal that each column of a leaderboard needs."""
 FIGURES = ("rate", "MFU", "step", "range", "memory", "USD/M")
 LEAST_BAR, MOST_BAR = 8, 40
+MOST_ROWS = 1000
+"""Rows that a terminal is shown: each takes a millisecond to lay out, and nobody reads more."""
 GOES_FIRST = ("range", "time", "USD/M", "MFU")
 """What a narrow terminal does without, in this order."""
 VARIANTS_LEGEND = "(+N) variants with the same degrees within 1% of the row; --all-variants lists them"
@@ -51,8 +53,11 @@ def print_board(board: Leaderboard) -> None:
     own = None if board.baseline is None else board.baseline.row
     several = len({*board.request["gpu_counts"], *([] if own is None else [own.gpus])}) > 1
     bounded = board.request.get("oom_risk") is not None
-    say(console, title(board), board_table(board.rows, console, brush, several=several, bounded=bounded, own=own))
-    breakdowns = (row.breakdown_s for row in (*board.rows, *([] if own is None else [own])))
+    rows = board.rows[:MOST_ROWS]
+    say(console, title(board), board_table(rows, console, brush, several=several, bounded=bounded, own=own))
+    if len(rows) < len(board.rows):
+        say(console, Text(f"and {len(board.rows) - len(rows):,} more rows: --json and --out have all of them"))
+    breakdowns = (row.breakdown_s for row in (*rows, *([] if own is None else [own])))
     say(console, brush.legend(breakdowns, width=console.width))
     tight = f": OOM risk above {RISKY:.0%}, from measured runs at this predicted peak (--oom-risk limits it)"
     likely = f": OOM risk above {RISKY:.0%} by the calibration (--oom-risk limits it)"

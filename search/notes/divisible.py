@@ -10,8 +10,7 @@ from forerun.search.flat.exhaustive import DEGREES
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.spaces.errors import ForerunError
-from forerun.spaces.strategies import ALL_REPLICAS, AXES, SPELLING
-from forerun.spaces.strategies.candidates import axis_values
+from forerun.spaces.strategies import ALL_REPLICAS, AXES, SPELLING, table_of
 
 NEARBY = 0.15
 """Share of the batch, or of the GPUs, by which another may differ."""
@@ -83,12 +82,12 @@ def _most_common(numbers: Iterable[int], own: int, rank: Callable[[int], int]) -
 def _narrowed(setting: Setting, rows: Sequence[Row]) -> dict[str, Sequence[object]]:
     """Return the user's restrictions with the axes that are no degrees at what the rows have: a space that is searched
     in no time, whatever the size of the whole."""
-    seen = [axis_values(row.strategy) for row in rows]
+    seen = table_of([row.strategy for row in rows])
     choices, own = setting.space().choices, dict(setting.request.overrides)
     for axis in AXES[len(DEGREES) :]:
         if axis in FREE:
             continue
-        values = {each[axis] for each in seen} | ({PLAIN[axis]} if axis in PLAIN else set())
+        values = {*seen.column(axis).tolist()} | ({PLAIN[axis]} if axis in PLAIN else set())
         own[axis] = [_word(axis, value) for value in sorted(values & set(choices[axis]))]
     return own
 

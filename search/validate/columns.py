@@ -6,7 +6,7 @@ says something that cannot be expressed is judged where the row is mapped, and c
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,8 +111,30 @@ use; blank is told from the source, else it is the first."""
 
 OUTCOMES = ("ok", "oom", "failed")
 
+MOST_WORDS = 10_000
+"""Texts of a table that its rows share: devices, models and degrees repeat, names and times do not."""
 LARGEST_FILE_BYTES = 256 * 2**20
 """A table of measured runs is a few megabytes; anything far beyond is not one."""
+
+
+class Cells(Mapping[str, str]):
+    """The cells of one row by column, "" where blank or missing. ``places`` (column -> position in ``texts``, None
+    where the file lacks it) is the same object for all rows of a file: a table may have hundreds of thousands."""
+
+    __slots__ = ("_places", "_texts")
+
+    def __init__(self, places: Mapping[str, int | None], texts: tuple[str, ...]) -> None:
+        self._places, self._texts = places, texts
+
+    def __getitem__(self, column: str) -> str:
+        place = self._places[column]
+        return "" if place is None else self._texts[place]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +180,8 @@ def _read_file(path: Path) -> list[TableRow]:
     with opened_text(path, most=LARGEST_FILE_BYTES, kind="a table of runs") as text:
         reader = csv.reader(text, strict=True)
         try:
-            header = _header(path, next(reader, None))
-            return [_row(path, reader.line_num, header, cells) for cells in reader if cells]
+            table = _Table(path, _header(path, next(reader, None)))
+            return [table.row(reader.line_num, cells) for cells in reader if cells]
         except csv.Error as error:
             raise RequestError(f"{path}, line {reader.line_num}: not a CSV table ({shown(error)})") from None
 
@@ -181,27 +203,47 @@ def _header(path: Path, header: list[str] | None) -> list[str]:
     return names
 
 
-def _row(path: Path, line: int, header: Sequence[str], cells: Sequence[str]) -> TableRow:
-    """Check one line against the header and return it as a row."""
-    if len(cells) != len(header):
-        raise RequestError(f"{path}, line {line}: {len(header)} columns are named, but this line has {len(cells)}")
-    values = dict.fromkeys((*REQUIRED, *OPTIONAL), "")
-    values |= {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
-    row = TableRow(path, line, values)
+class _Table:
+    """One file: its columns, and the words that its rows share."""
+
+    def __init__(self, path: Path, header: Sequence[str]) -> None:
+        self._path, self._columns = path, len(header)
+        self._places = dict.fromkeys((*REQUIRED, *OPTIONAL)) | {name: place for place, name in enumerate(header)}
+        self._words: dict[str, str] = {}
+
+    def row(self, line: int, cells: Sequence[str]) -> TableRow:
+        """Check one line against the header and return it as a row."""
+        if len(cells) != self._columns:
+            raise RequestError(
+                f"{self._path}, line {line}: {self._columns} columns are named, but this line has {len(cells)}"
+            )
+        row = TableRow(self._path, line, Cells(self._places, tuple(self._once(cell.strip()) for cell in cells)))
+        _check(row)
+        return row
+
+    def _once(self, text: str) -> str:
+        """Return a text as the object that earlier rows have of it."""
+        if len(self._words) < MOST_WORDS:
+            return self._words.setdefault(text, text)
+        return self._words.get(text, text)
+
+
+def _check(row: TableRow) -> None:
+    """Raise RequestError where a cell of a row says what no run can."""
     if not row["run_id"]:
         raise RequestError(f"{row.where('run_id')}: every run needs a name, but this cell is blank")
     if row["outcome"] not in OUTCOMES:
         error = unknown("outcome", row["outcome"], OUTCOMES)
         raise RequestError(f"{row.where('outcome')}: {error}")
     for column in NUMERIC:
-        if values[column].startswith("-"):
-            raise RequestError(f"{row.where(column)}: must not be negative, but is {shown(values[column])}")
-        long = len(values[column]) > 15 or "e" in values[column].lower()
-        if long and not _number_below(values[column], LARGEST_NUMBER):
-            raise RequestError(f"{row.where(column)}: must be below {LARGEST_NUMBER:g}, but is {shown(values[column])}")
+        text = row.cells[column]
+        if text.startswith("-"):
+            raise RequestError(f"{row.where(column)}: must not be negative, but is {shown(text)}")
+        long = len(text) > 15 or "e" in text.lower()
+        if long and not _number_below(text, LARGEST_NUMBER):
+            raise RequestError(f"{row.where(column)}: must be below {LARGEST_NUMBER:g}, but is {shown(text)}")
     for column in ("step_time_s", "peak_mem_gib"):
         measured(row, column)
-    return row
 
 
 def _number_below(text: str, most: float) -> bool:

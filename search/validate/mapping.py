@@ -16,12 +16,13 @@ from forerun.search.validate.graphs import graph_context_of, graph_named, split_
 from forerun.search.validate.machines import cluster_of
 from forerun.search.validate.runs import MeasuredRun, RunSet, Skipped
 from forerun.search.validate.shapes import model_of
-from forerun.search.validate.software import defaults_of, profile_of
+from forerun.search.validate.software import SOFTWARE_COLUMNS, defaults_of, profile_of
 from forerun.search.validate.strategies import strategy_of
 from forerun.search.validate.vocabulary import first, table
 from forerun.simulator import score
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.models import train_flops_per_sequence
 from forerun.spaces.models.model import MixtureOfExperts, Model
 from forerun.spaces.strategies import Context, Recompute, Strategy, table_of
@@ -93,15 +94,21 @@ def _run(row: TableRow, table_name: str, pool: _Pool, *, graphs: bool) -> Measur
     strategy = strategy_of(row, facts, context.framework, model, filled, defaults_of(row))
     if facts.checkpoints_some and strategy.recompute == Recompute.FULL and not strategy.recompute_layers:
         strategy = filled.of("recompute_layers", _fewest_recomputed(context, strategy))
-    _possible(context, strategy, step_time_s)
+    _possible(context, strategy, step_time_s, pool)
     if peak_gib is not None and kind is None and facts.memory_kind is None:
         filled.of("memory_kind", None)
-    made = _made(row, table_name, context, strategy, filled, kind or facts.memory_kind)
-    return replace(made, memory_of_first=facts.memory_of_first)
+    strategy = pool.one(strategy, lambda: strategy)
+    return _made(row, table_name, context, strategy, filled, kind or facts.memory_kind, facts.memory_of_first)
 
 
 def _made(
-    row: TableRow, table_name: str, context: Any, strategy: Any, filled: Filled, memory_kind: str | None
+    row: TableRow,
+    table_name: str,
+    context: Any,
+    strategy: Any,
+    filled: Filled,
+    memory_kind: str | None,
+    of_first: bool = False,
 ) -> MeasuredRun:
     """Return a row with the context and the strategy that it maps to."""
     peak_gib = measured(row, "peak_mem_gib")
@@ -118,6 +125,7 @@ def _made(
         outcome=row["outcome"],
         filled=tuple(filled.codes),
         cells=row.cells,
+        memory_of_first=of_first,
     )
 
 
@@ -155,7 +163,7 @@ def _expressible(row: TableRow, step_time_s: float | None, peak_gib: float | Non
         raise Skip("step time of zero")
 
 
-def _possible(context: Context, strategy: Strategy, step_time_s: float | None) -> None:
+def _possible(context: Context, strategy: Strategy, step_time_s: float | None, pool: _Pool) -> None:
     """Raise Skip for a step that would need more than the devices' peak: shape, batch or time is wrong there."""
     if not step_time_s:
         return
@@ -163,15 +171,17 @@ def _possible(context: Context, strategy: Strategy, step_time_s: float | None) -
         peak = context.cluster.device.peak(context.workload.precision)
     except RequestError:
         raise Skip(f"{context.cluster.device.name} has no {context.workload.precision}") from None
-    sequence = train_flops_per_sequence(context.model, context.workload.seq_len, causal_half=True)
+    model, seq_len = context.model, context.workload.seq_len
+    sequence = pool.one(
+        ("flops", id(model), seq_len), lambda: train_flops_per_sequence(model, seq_len, causal_half=True)
+    )
     if sequence * context.workload.global_batch > peak * step_time_s * strategy.devices:
         raise Skip("faster than the devices' peak")
 
 
 def _context(row: TableRow, facts: Facts, model: Model, cluster: Cluster, pool: _Pool, filled: Filled) -> Context:
     """Return model, cluster, workload and framework of a row; equal ones are one object."""
-    made = profile_of(row, facts, filled)
-    profile = pool.one(("profile", made), lambda: made)
+    profile = _profile(row, facts, pool, filled)
     precision = "tf32" if facts.tf32 and row["precision"].lower() == "fp32" else row["precision"].lower()
     precision = precision or filled.of("precision", _usual_precision(row, model, cluster))
     if precision not in PRECISIONS:
@@ -181,6 +191,20 @@ def _context(row: TableRow, facts: Facts, model: Model, cluster: Cluster, pool: 
     key = ("context", id(model), id(cluster), id(profile), precision, batch, seq_len)
     workload = Workload(global_batch=batch, seq_len=seq_len, precision=precision)
     return pool.one(key, lambda: Context(model=model, cluster=cluster, workload=workload, framework=profile))
+
+
+def _profile(row: TableRow, facts: Facts, pool: _Pool, filled: Filled) -> FrameworkProfile:
+    """Return the framework of a row, made once for rows that say the same of it."""
+
+    def make() -> tuple[FrameworkProfile, Filled]:
+        needed = Filled()
+        made = profile_of(row, facts, needed)
+        return pool.one(("profile", made), lambda: made), needed
+
+    profile, needed = pool.one(("software", *(row[column] for column in SOFTWARE_COLUMNS)), make)
+    for code in needed.codes:
+        filled.of(code, None)
+    return profile
 
 
 def _usual_precision(row: TableRow, model: Model, cluster: Cluster) -> str:

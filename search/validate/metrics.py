@@ -135,12 +135,11 @@ def metrics_of(
 
 def timed_rows(predictions: Predictions, rows: Sequence[int] | Rows) -> Rows:
     """Return those rows that have both a measured and a predicted step time."""
+    known = predictions.predicted
     keep = [
         row
         for row in rows
-        if predictions.runs[row].outcome == "ok"
-        and predictions.runs[row].step_time_s is not None
-        and predictions.predicted[row]
+        if predictions.runs[row].outcome == "ok" and predictions.runs[row].step_time_s is not None and known[row]
     ]
     return np.array(keep, dtype=np.intp)
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from forerun.search import simulate
-from forerun.search.catalogue import LISTS
+from forerun.search.catalogue.lists import LISTS
 from forerun.search.cli import main, program
 from forerun.search.cli.bars import GLYPHS, Brush, share_cells
 from forerun.search.cli.registry import VERBS
@@ -57,6 +57,14 @@ def test_plain_text_fits_without_a_terminal(
     assert err == ""
     if verb != "show":  # YAML, which has no width
         assert max(map(len, out.splitlines())) <= columns
+
+
+def test_a_terminal_is_shown_so_many_rows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("forerun.search.cli.board.MOST_ROWS", 2)
+    out, _ = run([*EXAMPLES["search"], "--top", "5", "--all-variants"], capsys)
+
+    assert "and 3 more rows: --json and --out have all of them" in out
+    assert not [line for line in out.splitlines() if line.strip().startswith("3 ")]
 
 
 def test_the_name_of_an_option_is_never_broken() -> None:

@@ -175,10 +175,10 @@ CASES = (
     Case(
         "bridge_deepseek_v3.yaml",
         "megatron-bridge",
-        "tp2 pp8 dp64 ep64 mbs1 vpp4 zero1 sp recompute=mla_up_proj+mlp schedule=interleaved split=balanced",
+        "tp2 pp8 dp64 ep64 mbs1 vpp4 zero1 sp recompute=mla_up_proj+mlp schedule=interleaved split=light-mtp",
         {"global_batch": 8192, "seq_len": 4096, "precision": "fp8", "gpus": 1024},
         gpus=1024,
-        notes=2,
+        notes=1,
     ),
     Case(
         "calculon_175b_seqsel.json",

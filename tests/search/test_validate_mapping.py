@@ -37,6 +37,19 @@ def test_runs_that_differ_in_strategy_only_share_a_context(tmp_path: Path) -> No
     assert runs[0].context is not runs[2].context
 
 
+def test_rows_that_repeat_words_share_them_and_record_the_same_rules(tmp_path: Path) -> None:
+    """Tables of hundreds of thousands of rows are held in memory."""
+    unknown = {"framework": "ours", "tp": "4", "pp": "1"}
+    first, second, third = load_runs([write_runs(tmp_path / "runs.csv", unknown, unknown, {})]).runs
+
+    assert first.context.framework is second.context.framework
+    assert first.strategy is second.strategy
+    assert first.filled == second.filled
+    assert "framework" in second.filled and "framework" not in third.filled
+    assert all(first.cells[name] is third.cells[name] for name in ("device", "gpus", "model"))
+    assert first.cells["switches"] == "" and "switches" in first.cells and "unheard" not in first.cells
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [
