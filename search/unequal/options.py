@@ -137,8 +137,8 @@ def transfers_of(pipeline: Pipeline, known: Known) -> Floats:
             stages = tuple(range(middle)), tuple(range(middle, end))
             known[key] = sum(transfers_between_s(pipeline.context, sender, receiver, *stages, pipeline.pp))
         found[row, column] = known[key]
-    pairs = [[cuts[pair[end]] for pair in alike] for end in (0, 1)]
-    there, back = transfers_alike_s(pipeline.context, *pairs, pipeline.pp)
+    senders, receivers = ([cuts[pair[end]] for pair in alike] for end in (0, 1))
+    there, back = transfers_alike_s(pipeline.context, senders, receivers, pipeline.pp)
     found[tuple(np.array(alike).T)] = there + back
     return found
 
@@ -185,7 +185,7 @@ def _stage_costs(pipelines: Sequence[Pipeline], rows: Sequence[NDArray[np.int64]
 
 
 def _degrees(pipeline: Pipeline, rows: NDArray[np.int64], axis: str) -> Floats:
-    return np.array([float(getattr(cut, axis)) for cut in pipeline.cuts])[rows[0]]
+    return np.asarray(np.array([float(getattr(cut, axis)) for cut in pipeline.cuts])[rows[0]])
 
 
 def _in_a_step(

@@ -203,8 +203,8 @@ def transfers_between_s(
     """Return the seconds from one of ``pp`` stages to the next, and back, on one group of devices: by the rule of flat
     strategies where both have as many devices, else the parts that meet point to point."""
     if sender.cp == receiver.cp and len(before) == len(behind):
-        there, back = transfers_alike_s(context, [sender], [receiver], pp)
-        return float(there[0]), float(back[0])
+        forward_s, backward_s = transfers_alike_s(context, [sender], [receiver], pp)
+        return float(forward_s[0]), float(backward_s[0])
     ahead, back = moved(context, sender, receiver, before, behind)
     fixed_s = context.framework.p2p_fixed_s
     return seconds_of(context, ahead) + fixed_s, seconds_of(context, back) + fixed_s
