@@ -232,7 +232,7 @@ def _plan(
     print(f"{len(operators)} distinct operators ({shown}), {len(messages)} messages between ranks", file=stream)
     print(f"about {format_seconds(seconds)} for the operators on {settings.device}", file=stream)
     if args.plan and args.json:
-        from forerun.search.board.leaderboard import SCHEMA, dump_json
+        from forerun.search.files.documents import SCHEMA, dump_json
 
         plan = {"operators": dict(kinds), "messages": len(messages), "expected_s": seconds, "device": settings.device}
         print(dump_json({"schema": SCHEMA, **plan}))
@@ -317,7 +317,7 @@ def _provenance(setting: "Setting[Any]") -> dict[str, Any]:
 
 def _report(args: argparse.Namespace, profile: Any) -> int:
     if args.json:
-        from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
+        from forerun.search.files.documents import SCHEMA, dump_json, versions
 
         facts = {
             "file": str(args.out),
