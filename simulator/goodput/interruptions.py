@@ -1,14 +1,15 @@
 """How much of a long training is progress: failures, checkpoints, lost work, restarts and spare nodes.
 
 A job of many devices stops when any of them fails. It restarts from its last checkpoint, so a checkpoint interval
-trades the time of writing against the work that a failure loses. Failures are independent and memoryless; for those
-the expected time of a training is exact (J. T. Daly, A higher order estimate of the optimum checkpoint interval for
-restart dumps, Future Generation Computer Systems 22, 2006, equation 20):
+trades the time of writing against the work that a failure loses. Failures are independent and memoryless while the
+job runs; for those the expected time of a training is exact (as J. T. Daly, A higher order estimate of the optimum
+checkpoint interval for restart dumps, Future Generation Computer Systems 22, 2006, equation 20, which lets restarts
+fail as well; published logs count interruptions of a job that runs, and a restart that fails as one that takes long):
 
-    time = useful * M / interval * exp(recovery / M) * (exp((interval + write) / M) - 1)
+    time = useful * (M + recovery) / interval * (exp((interval + write) / M) - 1)
 
-with M the mean time between failures of the whole job. Its minimum over the interval is M * (1 + W(-exp(-1 - write/M)))
-with W the Lambert function; for write << M that is Young's sqrt(2 * write * M).
+with M the mean running time between failures of the whole job. Its minimum over the interval is
+M * (1 + W(-exp(-1 - write/M))) with W the Lambert function; for write << M that is Young's sqrt(2 * write * M).
 """
 
 import math
@@ -37,8 +38,8 @@ class Reliability:
     """How often devices fail and how long a job takes to go on. Defaults are those of large published runs."""
 
     failures_per_device_hour: float = 2.0e-5
-    """Interruptions of the job per device and hour. Llama 3 405B: 419 unexpected ones on 16,384 H100 in 54 days,
-    1.97e-5 (The Llama 3 Herd of Models, section 3.3.4)."""
+    """Interruptions of the job per device and hour in which it runs. Llama 3 405B: 419 unexpected ones on 16,384 H100
+    in 54 days, 2e-5 (The Llama 3 Herd of Models, section 3.3.4)."""
 
     planned_per_device_hour: float = 0.0
     """Planned interruptions per device and hour, which lose no work but restart. Llama 3: 47 in 54 days, 2.2e-6."""
@@ -86,7 +87,7 @@ class Goodput:
     """Seconds for which one checkpoint stops the training."""
 
     between_failures_s: float
-    """Mean seconds between two unplanned interruptions of the whole job; infinite without failures."""
+    """Mean seconds that the whole job runs between two unplanned interruptions; infinite without failures."""
 
     shares: dict[str, float]
     """Shares of the total time: ``checkpoints``, ``lost_work``, ``recovery``, ``waiting_for_nodes``."""
@@ -117,14 +118,13 @@ def goodput_of(
     mean_s = 1 / rate_per_s
     interval_s = reliability.interval_s or max(best_interval_s(write_s=write_s, mean_s=mean_s), step_s)
     recovery = reliability.recovery_s / mean_s
-    if (interval_s + write_s) / mean_s + recovery > _HOPELESS:
+    if (interval_s + write_s) / mean_s > _HOPELESS:
         raise RequestError(
             f"{devices} devices fail every {mean_s:.0f} s, but a checkpoint interval with its write takes "
-            f"{interval_s + write_s:.0f} s and a recovery {reliability.recovery_s:.0f} s; "
-            "the training does not progress"
+            f"{interval_s + write_s:.0f} s; the training does not progress"
         )
     running = mean_s / interval_s * math.expm1((interval_s + write_s) / mean_s)
-    total = running * math.exp(recovery) + planned_share
+    total = running * (1 + recovery) + planned_share
     # Time without a node to continue on comes on top: the share of time in which more nodes are away than spares exist.
     down = _short_of_nodes(reliability, failures_per_s=rate_per_s)
     if down > 1 - 1e-9:
@@ -142,7 +142,7 @@ def goodput_of(
         shares={
             "checkpoints": writes / total,
             "lost_work": (running - 1 - writes) / total,
-            "recovery": (running * math.expm1(recovery) + planned_share) / total,
+            "recovery": (running * recovery + planned_share) / total,
             "waiting_for_nodes": down,
         },
     )

@@ -168,17 +168,17 @@ CASES = (
     Case(
         "bridge_llama3_8b.yaml",
         "megatron-bridge",
-        "tp2 pp2 dp2 mbs4",
+        "tp2 pp2 dp2 mbs4 zero1",
         {"global_batch": 256, "precision": "bf16", "gpus": 8},
         gpus=8,
     ),
     Case(
         "bridge_deepseek_v3.yaml",
         "megatron-bridge",
-        "tp2 pp8 dp64 ep64 mbs1 vpp4 zero1 sp recompute=mla_up_proj+mlp schedule=interleaved split=balanced",
+        "tp2 pp8 dp64 ep64 mbs1 vpp4 zero1 sp recompute=mla_up_proj+mlp schedule=interleaved split=light-mtp",
         {"global_batch": 8192, "seq_len": 4096, "precision": "fp8", "gpus": 1024},
         gpus=1024,
-        notes=2,
+        notes=1,
     ),
     Case(
         "calculon_175b_seqsel.json",

@@ -49,7 +49,7 @@ def test_on_one_number_of_gpus_the_order_stays() -> None:
 
 def test_frequent_failures_make_fewer_gpus_faster() -> None:
     ideal = search(**SMALL, gpus="64..512").rows[0]
-    failing = search(**SMALL, gpus="64..512", goodput="failures=0.02,recovery=30min").rows[0]
+    failing = search(**SMALL, gpus="64..512", goodput="failures=0.01,recovery=5min,interval=30min").rows[0]
 
     assert ideal.gpus == 512
     assert failing.gpus < 512

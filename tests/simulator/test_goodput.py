@@ -1,7 +1,9 @@
 """What failures leave of a training: against a simulation of the failures, known limits, and a published run."""
 
+import importlib.util
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from forerun.simulator.goodput.interruptions import best_interval_s
 from forerun.spaces.errors import RequestError
 
 DEVICES = 1024
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "goodput.py"
 RATE_PER_HOUR = 1 / 1024 / 2
 """One failure of the whole job every two hours."""
 
@@ -33,8 +36,7 @@ def played(*, interval_s: float, write_s: float, mean_s: float, recovery_s: floa
     for _ in range(intervals):
         needed_s = interval_s + write_s
         while (failure_s := draw.exponential(mean_s)) < needed_s:
-            total_s += failure_s
-            needed_s = recovery_s + interval_s + write_s
+            total_s += failure_s + recovery_s
         total_s += needed_s
     return intervals * interval_s / total_s
 
@@ -83,15 +85,27 @@ def test_fewer_spare_nodes_wait_longer() -> None:
     assert waits[-1] < 1e-9 < waits[0]
 
 
-def test_llama_3_trained_over_ninety_percent_of_its_time() -> None:
-    # 466 interruptions in 54 days on 16,384 H100, "higher than 90 %"; 405.9e9 parameters with weights in bf16 and
-    # optimizer states in fp32 (The Llama 3 Herd of Models, section 3.3.4).
-    hours = 54 * 24 * 16384
-    reliability = Reliability(failures_per_device_hour=419 / hours, planned_per_device_hour=47 / hours)
-    found = goodput(reliability, devices=16384, checkpoint_bytes=405.9e9 * 14, step_s=5.0)
+def test_published_trainings_are_within_three_points() -> None:
+    spec = importlib.util.spec_from_file_location("goodput_benchmark", BENCHMARK)
+    assert spec is not None and spec.loader is not None
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    runs = {run["name"]: run for run in benchmark.trainings()}
+    met = {name: benchmark.met(run, benchmark.predicted(run)) for name, run in runs.items() if "fitted" not in run}
 
-    assert found.between_failures_s == pytest.approx(54 * 86400 / 419)
-    assert 0.90 < found.effective < 0.95
+    assert sum(met.values()) >= 3
+    assert [name for name, well in met.items() if not well] == ["BLOOM"]  # its downtimes are not in its failures
+
+
+def test_restarts_of_hours_leave_what_the_log_of_opt_says() -> None:
+    """40 restarts in 16 days that take 5.5 h and lose half of a checkpoint interval of 1.3 h: 6.2 of every 9.6 h."""
+    running_h = 16 * 24 - 40 * 5.5
+    found = goodput(
+        Reliability(failures_per_device_hour=40 / running_h / DEVICES, recovery_s=5.5 * 3600, interval_s=1.3 * 3600),
+        checkpoint_bytes=1.0,
+    )
+
+    assert found.effective == pytest.approx(1 - 6.2 / 9.6, abs=0.015)
 
 
 @pytest.mark.parametrize(
