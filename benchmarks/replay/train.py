@@ -83,8 +83,9 @@ def cnn() -> nn.Sequential:
     return nn.Sequential(*parts, nn.Flatten(), nn.Linear(128 * 4 * 4, 512), nn.ReLU(), nn.Linear(512, 10))
 
 
-def data_parallel(kind: str, bucket_mb: float) -> Any:
-    model = nn.parallel.DistributedDataParallel(cnn() if kind == "dp-cnn" else layers(LAYERS), bucket_cap_mb=bucket_mb)
+def data_parallel(kind: str, bucket_mb: float, limits_mb: list[float]) -> Any:
+    buckets: dict[str, Any] = {"bucket_cap_mb_list": limits_mb} if limits_mb else {"bucket_cap_mb": bucket_mb}
+    model = nn.parallel.DistributedDataParallel(cnn() if kind == "dp-cnn" else layers(LAYERS), **buckets)
     inputs = torch.randn(16, 3, 64, 64) if kind == "dp-cnn" else torch.randn(BATCH, LENGTH, WIDTH)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
 
@@ -149,7 +150,7 @@ def work(rank: int, kind: str, ranks: int, steps: int, bucket_mb: float, rendezv
     elif kind == "pp-transformer":
         step = pipeline_parallel(rank, ranks)
     else:
-        step = data_parallel(kind, bucket_mb)
+        step = data_parallel(kind, bucket_mb, limits_mb)
     path = f"{out}/rank{rank}.json.gz"
     schedule = torch.profiler.schedule(wait=2, warmup=2, active=steps)
     with torch.profiler.profile(
@@ -171,6 +172,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--bucket-mb", type=float, default=2.0)
+    parser.add_argument("--limits-mb", type=float, nargs="+", default=[], help="of each bucket (PyTorch 2.13)")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rank", type=int, help="be this rank only, and meet the others at --rendezvous")
     parser.add_argument("--rendezvous", help="as tcp://10.77.0.1:29500")
