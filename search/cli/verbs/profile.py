@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forerun.search.cli.answers import PROFILE_OF_GRAPH
 from forerun.search.cli.arguments import add_json, add_training, request_of
 from forerun.search.cli.parser import Parser, positive, whole
 from forerun.spaces.errors import RequestError
@@ -25,6 +26,7 @@ examples:
   forerun profile llama3-8b --cluster dgx-h100 --strategy "tp2 dp32 mbs1" --global-batch 256 --seq-len 8192 \\
       --nccl-tests all_reduce.txt --nccl-tests all_gather.json --out h100.yaml
   forerun search llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 --profile h100.yaml
+  forerun profile resnet50 --cluster dgx-h100 --gpus 8..64 --global-batch 64/gpu --out h100-cnn.yaml
 
 Every distinct operator of the strategies is timed once (forward, data gradient, weight gradient), slowest first; under
 torchrun also collectives between its ranks. A killed run continues where it stopped. Needs torch (pip install
@@ -78,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.profiling.extending import joined, left_to_measure, profile_to_extend
     from forerun.search.request.resolve import resolve
 
-    setting = resolve(request_of(args, overrides=_overrides(args)))
+    setting: Setting[Any] = resolve(request_of(args, graphs=PROFILE_OF_GRAPH, overrides=_overrides(args)))
     _check(args)
     device = setting.context.cluster.device.name
     known = profile_to_extend(args.out, device) if args.extend else None
@@ -111,9 +113,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _overrides(args: argparse.Namespace) -> dict[str, list[object]]:
     from forerun.search.request.choices import choices_of
-    from forerun.search.request.kinds import TRANSFORMERS
+    from forerun.search.request.kinds import kind_named
 
-    return choices_of(None, args.set, TRANSFORMERS.check)
+    return choices_of(None, args.set, kind_named(args.model).check)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -127,7 +129,7 @@ def _check(args: argparse.Namespace) -> None:
         raise RequestError(f"{args.out} exists; name another file, or add --extend or --force")
 
 
-def _operators(args: argparse.Namespace, setting: "Setting") -> "list[ProfiledOperator]":
+def _operators(args: argparse.Namespace, setting: "Setting[Any]") -> "list[ProfiledOperator]":
     from forerun.search.profiling.operators import operators_of
     from forerun.search.request.setting import legal_strategy
 
@@ -140,7 +142,7 @@ def _operators(args: argparse.Namespace, setting: "Setting") -> "list[ProfiledOp
     return operators_of(setting.context, setting.space())
 
 
-def _imported(args: argparse.Namespace, setting: "Setting") -> "list[Line]":
+def _imported(args: argparse.Namespace, setting: "Setting[Any]") -> "list[Line]":
     """Return the measurements that nccl-tests made."""
     from forerun.search.profiling.nccl_tests import read_nccl_tests
 
@@ -152,7 +154,7 @@ def _imported(args: argparse.Namespace, setting: "Setting") -> "list[Line]":
 
 
 def _message(
-    setting: "Setting", kind: str, size: float, ranks: int, stride: int, seconds: float, spread: float
+    setting: "Setting[Any]", kind: str, size: float, ranks: int, stride: int, seconds: float, spread: float
 ) -> "Line":
     """Return a measured collective with what the catalogue says of it."""
     from typing import cast
@@ -168,7 +170,7 @@ def _message(
 
 
 def _machine(
-    args: argparse.Namespace, setting: "Setting"
+    args: argparse.Namespace, setting: "Setting[Any]"
 ) -> "tuple[ProfilingSettings, int, list[MeasuredCollective], Any]":
     """Return how to measure, this rank, the messages between ranks, and the way to them (None: one rank)."""
     try:
@@ -180,6 +182,7 @@ def _machine(
     from forerun.search.profiling import collectives
     from forerun.search.profiling.messages import messages as planned
     from forerun.search.profiling.run import ProfilingSettings
+    from forerun.search.request.kinds import kind_of
     from forerun.spaces.units import parse_bytes
 
     device = args.device if args.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
@@ -193,7 +196,7 @@ def _machine(
         raise RequestError(f"--collective-bytes is LO..HI with 4 <= LO <= HI, but got {args.collective_bytes}")
     settings = ProfilingSettings(
         device=device,
-        precision=setting.context.workload.precision,
+        precision=kind_of(setting.context).work(setting.context, 1).precision,
         repeat=args.repeat,
         largest_bytes=args.largest_operator * 2**30,
         seconds=args.seconds,
@@ -229,7 +232,7 @@ def _plan(
     print(f"{len(operators)} distinct operators ({shown}), {len(messages)} messages between ranks", file=stream)
     print(f"about {format_seconds(seconds)} for the operators on {settings.device}", file=stream)
     if args.plan and args.json:
-        from forerun.search.board.leaderboard import SCHEMA, dump_json
+        from forerun.search.files.documents import SCHEMA, dump_json
 
         plan = {"operators": dict(kinds), "messages": len(messages), "expected_s": seconds, "device": settings.device}
         print(dump_json({"schema": SCHEMA, **plan}))
@@ -238,7 +241,7 @@ def _plan(
 
 def _measure(
     args: argparse.Namespace,
-    setting: "Setting",
+    setting: "Setting[Any]",
     operators: "list[ProfiledOperator]",
     messages: "list[MeasuredCollective]",
     between: Any,
@@ -299,7 +302,7 @@ def _shared(between: Any, done: set[str] | None) -> set[str]:
     return set(box[0] or ())
 
 
-def _provenance(setting: "Setting") -> dict[str, Any]:
+def _provenance(setting: "Setting[Any]") -> dict[str, Any]:
     from datetime import date
     from importlib.metadata import version
 
@@ -314,7 +317,7 @@ def _provenance(setting: "Setting") -> dict[str, Any]:
 
 def _report(args: argparse.Namespace, profile: Any) -> int:
     if args.json:
-        from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
+        from forerun.search.files.documents import SCHEMA, dump_json, versions
 
         facts = {
             "file": str(args.out),
