@@ -105,8 +105,8 @@ def main() -> None:
             "",
             f"Best buckets of chosen gradients: {statistics.median(best) * 1e3:.0f} ms predicted, "
             f"{1 - statistics.median(best) / base_s:.1%} less than with 2 MiB; applied (bucket_cap_mb_list): "
-            f"{statistics.median(with_plan) * 1e3:.0f} ms measured, {1 - statistics.median(with_plan) / known_s:.1%} less. "
-            f"Replay error of all runs: at most {max(errors):.2%}.",
+            f"{statistics.median(with_plan) * 1e3:.0f} ms measured, "
+            f"{1 - statistics.median(with_plan) / known_s:.1%} less. Replay error of all runs: at most {max(errors):.2%}.",
             "",
         ]
     )

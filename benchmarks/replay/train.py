@@ -141,7 +141,9 @@ def pipeline_parallel(rank: int, ranks: int) -> Any:
     return step
 
 
-def work(rank: int, kind: str, ranks: int, steps: int, bucket_mb: float, rendezvous: str, out: str) -> None:
+def work(
+    rank: int, kind: str, ranks: int, steps: int, bucket_mb: float, limits_mb: list[float], meeting: str, out: str
+) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=ranks)
