@@ -39,6 +39,7 @@ def train(rate_mbit: float, size_mib: float, out: Path, limits_mib: Sequence[flo
             command = [sys.executable, "-W", "ignore", str(HERE / "train.py"), "dp-transformer", "--ranks", "2"]
             command += ["--bucket-mb", str(size_mib), "--out", str(out), "--rank", str(rank), "--steps", "6"]
             command += ["--rendezvous", f"tcp://{hosts.address(0)}:29511"]
+            command += ["--limits-mb", *map(str, limits_mib)] if limits_mib else []
             environment = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
             processes.append(hosts.start(rank, command, environment=environment, stdout=subprocess.DEVNULL))
         if any(process.wait(timeout=300) for process in processes):
@@ -105,8 +106,9 @@ def main() -> None:
             "",
             f"Best buckets of chosen gradients: {statistics.median(best) * 1e3:.0f} ms predicted, "
             f"{1 - statistics.median(best) / base_s:.1%} less than with 2 MiB; applied (bucket_cap_mb_list): "
-            f"{statistics.median(with_plan) * 1e3:.0f} ms measured, {1 - statistics.median(with_plan) / known_s:.1%} less. "
-            f"Replay error of all runs: at most {max(errors):.2%}.",
+            f"{statistics.median(with_plan) * 1e3:.0f} ms measured, "
+            f"{1 - statistics.median(with_plan) / known_s:.1%} less. Replay error of all runs: at most "
+            f"{max(errors):.2%}.",
             "",
         ]
     )

@@ -141,7 +141,9 @@ def pipeline_parallel(rank: int, ranks: int) -> Any:
     return step
 
 
-def work(rank: int, kind: str, ranks: int, steps: int, bucket_mb: float, rendezvous: str, out: str) -> None:
+def work(
+    rank: int, kind: str, ranks: int, steps: int, bucket_mb: float, limits_mb: list[float], rendezvous: str, out: str
+) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=ranks)
@@ -178,12 +180,13 @@ def main() -> None:
     parser.add_argument("--rendezvous", help="as tcp://10.77.0.1:29500")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
+    buckets = args.bucket_mb, args.limits_mb
     if args.rank is not None:
-        work(args.rank, args.kind, args.ranks, args.steps, args.bucket_mb, args.rendezvous, str(args.out))
+        work(args.rank, args.kind, args.ranks, args.steps, *buckets, args.rendezvous, str(args.out))
         return
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with tempfile.TemporaryDirectory() as folder:
-        options = (args.kind, args.ranks, args.steps, args.bucket_mb, f"file://{folder}/rendezvous", str(args.out))
+        options = (args.kind, args.ranks, args.steps, *buckets, f"file://{folder}/rendezvous", str(args.out))
         mp.spawn(work, options, nprocs=args.ranks)
 
 

@@ -18,8 +18,8 @@ GROUPS = {"computation": (SpanKind.COMPUTE, SpanKind.COPY), "communication": MES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorChange:
-    """``operators``: a word of ``GROUPS``, what messages do (``all_reduce``), a name, or a pattern with ``*``; ``rank``:
-    only there (None: on all).
+    """``operators``: a word of ``GROUPS``, what messages do (``all_reduce``), a name, or a pattern with ``*``;
+    ``rank``: only there (None: on all).
 
     Each takes ``factor`` times as long and ``delay_s`` seconds more, never less than nothing.
     """
