@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from forerun.search.board.leaderboard import Leaderboard, SpaceCounts, ranked, versions
+from forerun.search.board.leaderboard import Leaderboard, SpaceCounts, ranked
 from forerun.search.board.rows import Row
 from forerun.search.explain.explain import why
+from forerun.search.files.documents import versions
 from forerun.search.formats.launchable import marked
 from forerun.search.notes.all_notes import Beside, notes_for
 from forerun.search.notes.goodput import with_goodput

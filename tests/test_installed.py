@@ -15,7 +15,7 @@ from forerun_machines import write_runs
 import forerun.search
 import forerun.simulator
 import forerun.spaces
-from forerun.search.catalogue import LISTS
+from forerun.search.catalogue.lists import LISTS
 from forerun.search.cli import main
 from forerun.search.cli.registry import VERBS
 

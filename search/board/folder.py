@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from forerun.search.board.leaderboard import SCHEMA, dump_json
+from forerun.search.files.documents import SCHEMA, dump_json
 from forerun.spaces.documents import read_document
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text

@@ -1,12 +1,8 @@
 """The result of a search as a value, and its JSON and CSV forms."""
 
 import dataclasses
-import json
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import metadata
 from typing import Any, Self
 
 from forerun.search.board.baseline import Baseline
@@ -14,12 +10,10 @@ from forerun.search.board.next_runs import NextRuns
 from forerun.search.board.notebook import rows_html
 from forerun.search.board.rows import Row
 from forerun.search.board.trees import TreeRows
-from forerun.spaces.escaping import visible_json
+from forerun.search.files.documents import SCHEMA
 from forerun.spaces.files import csv_text
 from forerun.spaces.frames import frame_of
 
-SCHEMA = 1
-"""Version of every JSON document that forerun prints; it grows when a field changes its meaning or goes."""
 NEAR_MARK = "within 1% of the best"
 NEAR = 0.01
 """Rows whose step time or cost lies this close to the best are marked: below what any model can tell apart."""
@@ -143,11 +137,6 @@ def lines_to_csv(lines: Sequence[Mapping[str, Any]]) -> str:
     return csv_text(list(dict.fromkeys(name for line in lines for name in line)), lines)
 
 
-def dump_json(document: Mapping[str, Any]) -> str:
-    """Return JSON text that every reader accepts (no NaN, no infinity)."""
-    return visible_json(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
-
-
 def ranked(rows: tuple[Row[Any], ...], objective: str) -> tuple[Row[Any], ...]:
     """Number rows by their place and mark those that are as good as the first."""
     result = []
@@ -159,16 +148,6 @@ def ranked(rows: tuple[Row[Any], ...], objective: str) -> tuple[Row[Any], ...]:
         marks = (*row.marks, NEAR_MARK) if near else row.marks
         result.append(dataclasses.replace(row, rank=place, marks=marks))
     return tuple(result)
-
-
-@cache
-def versions() -> dict[str, str]:
-    """Return the versions that a result depends on."""
-    return {
-        "forerun": metadata.version("forerun"),
-        "python": platform.python_version(),
-        "numpy": metadata.version("numpy"),
-    }
 
 
 def flat_line(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.board.folder import read_leaderboard
-from forerun.search.board.leaderboard import SCHEMA, versions
+from forerun.search.files.documents import SCHEMA, versions
 from forerun.search.files.records import Record, read_records
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve

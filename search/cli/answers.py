@@ -7,7 +7,7 @@ from forerun.spaces.errors import RequestError
 TRAINING = ("debug", "json", "model", "cluster", "global_batch", "gpus", "precision", "framework")
 FILES = ("out", "force", "report")
 
-OPERATOR_GRAPH = (*TRAINING, "seconds_per_sample", "allow_generic", "optimizer", "usd_per_gpu_hour")
+OPERATOR_GRAPH = (*TRAINING, "seconds_per_sample", "allow_generic", "optimizer", "usd_per_gpu_hour", "profile")
 SEARCH_OF_GRAPH = (
     *OPERATOR_GRAPH,
     *FILES,
@@ -26,6 +26,21 @@ SEARCH_OF_GRAPH = (
 COMPARED_SPLITS = (*OPERATOR_GRAPH, "strategy")
 STRATEGY_OF_GRAPH = (*OPERATOR_GRAPH, "paradl", "strategy", "fidelity", "write_tree", "force")
 SIMULATE_OF_GRAPH = (*STRATEGY_OF_GRAPH, "tree", "trace", "timeline", "contention", "chakra")
+PROFILE_OF_GRAPH = (
+    *OPERATOR_GRAPH,
+    "set",
+    "strategy",
+    "only",
+    "collective_bytes",
+    "nccl_tests",
+    "device",
+    "repeat",
+    "seconds",
+    "largest_operator",
+    "plan",
+    "out",
+    "force",
+)
 LIMITS_OF_GRAPH = (*OPERATOR_GRAPH, "set", "report", "force")
 
 SEARCH_ON_GROUPS = (

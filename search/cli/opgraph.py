@@ -25,7 +25,7 @@ def is_graph_model(args: argparse.Namespace) -> bool:
 def explain_split(args: argparse.Namespace, setting: "Setting[GraphContext]") -> int:
     """Predict one split and print it with what holds it up and what would help."""
     from forerun.search.api import simulate_setting
-    from forerun.search.board.leaderboard import dump_json
+    from forerun.search.files.documents import dump_json
     from forerun.search.opgraph.what_if import congestion, doublings, phases
     from forerun.spaces.opgraph.split import Split
 
@@ -53,14 +53,14 @@ def explain_split(args: argparse.Namespace, setting: "Setting[GraphContext]") ->
 
 def row_document(setting: "Setting[Any]", row: "Row[Any]") -> dict[str, Any]:
     """Return what the document of one split has besides its row: since schema 1 began, the row in its own place too."""
-    from forerun.search.board.leaderboard import SCHEMA, versions
+    from forerun.search.files.documents import SCHEMA, versions
 
     return {"schema": SCHEMA, "request": setting.document(), "row": row.to_json(), "versions": versions()}
 
 
 def run_limits(args: argparse.Namespace) -> int:
     """Find how far every family goes and print it."""
-    from forerun.search.board.leaderboard import dump_json
+    from forerun.search.files.documents import dump_json
     from forerun.search.opgraph.limits import limits_of
     from forerun.search.request.choices import choices_of
     from forerun.search.request.kinds import OPERATOR_GRAPHS

@@ -120,7 +120,6 @@ def _mixture_arguments(model: Model, mlp: FeedForward | MixtureOfExperts) -> dic
         "num_experts": mlp.experts,
         "moe_router_topk": mlp.top_k,
         "moe_ffn_hidden_size": mlp.expert_hidden,
-        "moe_grouped_gemm": True,
         "moe_router_force_load_balancing": True,
     }
     if len({isinstance(x.mlp, MixtureOfExperts) for x in model.layers}) > 1:

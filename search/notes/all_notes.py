@@ -34,7 +34,7 @@ def notes_for(
     if not rows:
         return ()
     if kind_of(setting.context) is not TRANSFORMERS:  # what the others say was measured of transformers
-        return fast_kernels_note(rows[0])
+        return (*measured_note(setting, rows[0]), *fast_kernels_note(rows[0]))
     beside = beside or Beside()
     return (
         *measured_note(setting, rows[0]),
@@ -53,7 +53,7 @@ def fast_kernels_note(row: Row[Any]) -> tuple[str, ...]:
     return (told,) if row.mfu > 1 else ()
 
 
-def measured_note(setting: Setting, row: Row) -> tuple[str, ...]:
+def measured_note(setting: Setting[Any], row: Row[Any]) -> tuple[str, ...]:
     """Return as one note how much of a row's operators a profile has measured; none without a profile."""
     if setting.context.cluster.device.measured is None:
         return ()

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from forerun.search.board.leaderboard import SCHEMA, versions
 from forerun.search.board.rows import Row, rows_of
+from forerun.search.files.documents import SCHEMA, versions
 from forerun.search.opgraph.what_if import Doubling, doublings
 from forerun.search.request.kinds import modes_of
 from forerun.search.request.setting import Setting

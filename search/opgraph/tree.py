@@ -1,6 +1,7 @@
 """Strategy trees for operator graphs: simulated event by event, and shown as plain data; splits as trees."""
 
 import dataclasses
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -66,31 +67,29 @@ def _plan(setting: Setting[GraphContext], root: Node, document: Document) -> Gra
         raise at_line(error, document) from None
 
 
-def _devices(node: Node) -> int:
-    """Return how many devices the nodes of a tree name; what one without stages is cut into."""
+def _devices(root: Node) -> int:
+    """Return how many devices the nodes of a tree name; what one without stages is cut into, as its root says, or the
+    first node that does."""
     named: set[int] = set()
-    stack = [node]
+    count, stack = 0, [root]
     while stack:
-        one = stack.pop()
+        one = stack.pop(0)
         named |= set(one.devices)
+        count = count or math.prod((one.compute.cut or {}).values()) * bool(one.compute.cut)
         stack += one.children
-    if named:
-        return len(named)
-    count = 1
-    for degree in (node.compute.cut or {}).values():
-        count *= degree
-    return count
+    return len(named) or max(count, 1)
 
 
 def tree_facts(plan: GraphPlan, name: str) -> dict[str, Any]:
-    """Return the tree of a file, or of a split, as plain data: stages, and the inferred communication by phase and
-    kind, how many transfers and their elements."""
+    """Return the tree of a file, or of a split, as plain data: stages, the inferred communication by phase and kind,
+    how many transfers and their elements, and both for every operator: its cut, and what it needs of others.
+
+    ``elements`` of a transfer are of one of its groups, as ``Transfer`` counts them."""
     stages = []
     for number, stage in enumerate(plan.tree.stages):
         cuts: dict[str, list[str]] = {}
         for leaf in stage.leaves:
-            cut = " ".join(f"{axis}={degree}" for axis, degree in (leaf.compute.cut or {}).items())
-            cuts.setdefault(cut, []).append(leaf.layer)
+            cuts.setdefault(_cut_text(plan, leaf.layer), []).append(leaf.layer)
         stages.append(
             {
                 "name": stage.name,
@@ -114,4 +113,37 @@ def tree_facts(plan: GraphPlan, name: str) -> dict[str, Any]:
             {"phase": phase, "kind": kind, "transfers": count, "elements": elements[phase, kind]}
             for (phase, kind), count in counts.items()
         ],
+        "operators": _operators(plan),
     }
+
+
+def _cut_text(plan: GraphPlan, operator: str) -> str:
+    """Return how an operator is cut in words, like ``batch=4 channels=2``; "" where it stands whole on one device."""
+    own = plan.shares[operator].cuts
+    return " ".join(f"{cut.axis or ('average' if cut.averaged else 'replicate')}={cut.degree}" for cut in own)
+
+
+def _operators(plan: GraphPlan) -> list[dict[str, Any]]:
+    """Return every operator with its pipeline rank, its cut and the transfers that it makes necessary."""
+    needed: dict[str, list[dict[str, Any]]] = {}
+    for need in plan.needs:
+        for transfer in need.transfers:
+            needed.setdefault(need.operator, []).append(
+                {
+                    "phase": need.phase.value,
+                    "kind": transfer.kind,
+                    "groups": len(transfer.groups),
+                    "members": len(transfer.groups[0]),
+                    "elements": max(transfer.elements),
+                }
+            )
+    return [
+        {
+            "name": operator.name,
+            "kind": operator.kind,
+            "device_stage": plan.rank_of[operator.name],
+            "cut": _cut_text(plan, operator.name),
+            "transfers": needed.get(operator.name, []),
+        }
+        for operator in plan.graph.operators
+    ]

@@ -8,7 +8,7 @@ that it scales the surface where nothing was measured.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import yaml
@@ -17,11 +17,14 @@ from forerun.search.files.row_yaml import RowDumper
 from forerun.search.profiling.links import Short, with_measured_steps
 from forerun.simulator.costs import Collective, collective_time_s
 from forerun.simulator.costs.measured import MeasuredCosts, Samples
+from forerun.simulator.opgraph import GraphContext
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.documents import Document, read_document, validate
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text
 from forerun.spaces.strategies import Context
+
+C = TypeVar("C", Context, GraphContext)
 
 SCHEMA = 1
 LARGEST = 16 << 20
@@ -52,7 +55,7 @@ class Profile:
     collectives: tuple[Line, ...]
     skipped: Mapping[str, int]
 
-    def applied(self, context: Context) -> tuple[Context, tuple[str, ...]]:
+    def applied(self, context: C) -> tuple[C, tuple[str, ...]]:
         """Return the context with what was measured in the place of the catalogue, and what is to be noted.
 
         Raises:

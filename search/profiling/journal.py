@@ -6,10 +6,13 @@ that a crash cut short is dropped.
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from forerun.search.profiling.document import Line
+from forerun.search.profiling.operators import ProfiledOperator
 from forerun.spaces.documents import read_json
 from forerun.spaces.errors import RequestError
 from forerun.spaces.reading import read_bytes
@@ -86,3 +89,20 @@ class ProfilingJournal:
         """Delete the file, once all of it stands elsewhere."""
         self._stream.close()
         self.path.unlink(missing_ok=True)
+
+
+def measured_lines(
+    operators: Sequence[ProfiledOperator], journal: ProfilingJournal
+) -> tuple[list[Line], dict[str, int]]:
+    """Return what a journal has of some operators as lines of a profile, and how many were skipped, by reason."""
+    lines, skipped = [], dict[str, int]()
+    for one in operators:
+        record = journal.records.get(one.key)
+        if record is None:
+            continue
+        if "skipped" in record:
+            skipped[record["skipped"]] = skipped.get(record["skipped"], 0) + 1
+            continue
+        seconds, spread = record["seconds"], record["spread"]
+        lines.append(Line(name=one.name, shape=one.shape, seconds=seconds, spread=spread, fitted_s=one.fitted_s))
+    return lines, skipped

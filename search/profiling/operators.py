@@ -2,11 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from forerun.simulator import score
 from forerun.simulator.costs.measured import MeasuredCosts, QueryRecorder
+from forerun.simulator.opgraph import GraphContext
+from forerun.simulator.opgraph.space import SplitSpace
+from forerun.simulator.opgraph.table import AnySplit, table_of_splits
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy, StrategySpace, table_of
 
@@ -28,7 +32,9 @@ class ProfiledOperator:
         return f"{self.name} {' '.join(f'{value:g}' for value in self.shape)}"
 
 
-def operators_of(context: Context, strategies: Sequence[Strategy] | StrategySpace) -> list[ProfiledOperator]:
+def operators_of(
+    context: Context | GraphContext, strategies: Sequence[Strategy | AnySplit] | StrategySpace | SplitSpace
+) -> list[ProfiledOperator]:
     """Return every distinct operator of some strategies, or of all legal ones of a space, slowest first.
 
     Attention over part of the sequence is left out where no strategy splits it (rules ask for it all the same).
@@ -37,17 +43,22 @@ def operators_of(context: Context, strategies: Sequence[Strategy] | StrategySpac
         RequestError: no strategy is legal.
     """
     recorder = QueryRecorder()
-    bare = replace(context, correction=None, cluster=replace(context.cluster, measured=None))
-    recorded = replace(bare, cluster=replace(bare.cluster, device=replace(bare.cluster.device, measured=recorder)))
-    if isinstance(strategies, StrategySpace):
+    bare = replace(context, correction=None) if isinstance(context, Context) else context
+    device = replace(context.cluster.device, measured=recorder)
+    recorded: Any = replace(bare, cluster=replace(context.cluster, measured=None, device=device))
+    tables: list[Any]
+    if isinstance(strategies, StrategySpace | SplitSpace):
         table, _ = strategies.table(0, strategies.size)
-        table = table.take(slice(0, MOST_STRATEGIES))
+        tables = [table.take(slice(0, MOST_STRATEGIES))]
+    elif isinstance(context, GraphContext):  # a mixture stands in a table of its own
+        tables = [table_of_splits(recorded, [one]) for one in strategies if not isinstance(one, Strategy)]
     else:
-        table = table_of(strategies)
-    if not len(table):
+        tables = [table_of([one for one in strategies if isinstance(one, Strategy)])]
+    if not any(map(len, tables)):
         raise RequestError("no strategy of the space is legal, so that there is no operator to measure")
-    score(recorded, table)
-    whole = bool(np.all(table.column("cp") == 1))
+    for table in tables:
+        score(recorded, table)
+    whole = isinstance(context, Context) and bool(np.all(tables[0].column("cp") == 1))
     found = [
         ProfiledOperator(name=name, shape=shape, fitted_s=seconds)
         for name, shapes in recorder.asked.items()
@@ -57,7 +68,7 @@ def operators_of(context: Context, strategies: Sequence[Strategy] | StrategySpac
     return sorted(found, key=lambda one: (-one.fitted_s, one.key))
 
 
-def share_measured(context: Context, strategy: Strategy) -> tuple[float, int, int]:
+def share_measured(context: Context | GraphContext, strategy: Strategy | AnySplit) -> tuple[float, int, int]:
     """Return the share of a strategy's operator time (each distinct operator once) whose shapes were measured, how
     many of its operators were, and how many it has."""
     measured = context.cluster.device.measured

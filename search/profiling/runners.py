@@ -33,6 +33,10 @@ def runner(operator: ProfiledOperator, precision: str, device: str) -> Once:
     words = operator.name.split()
     if words[0] == "gemm":
         return _gemm(words[1], _dtype(words[2]), operator.shape, device)
+    if words[0] == "conv":
+        return _convolution(words[1], words[2], operator.shape, device)
+    if words[0] == "pass":
+        return _pass(operator.shape, _dtype(precision), device)
     if words[0] == "attention":
         return _attention(words, operator.shape, device)
     if words[0] == "stream":
@@ -49,6 +53,11 @@ def needed_bytes(operator: ProfiledOperator, precision: str) -> float:
     if words[0] == "gemm":
         m, n, k, groups = shape
         return groups * width * (m * k + k * n + 3 * m * n)
+    if words[0] == "conv":
+        b, c, f, w, pixels_in, pixels_out, groups, *_ = shape
+        return width * (2 * b * (c * pixels_in + f * pixels_out) + c * f * w / groups)
+    if words[0] == "pass":
+        return shape[0]
     if words[0] == "attention":
         b, h, g, sq, sk, d, dv = shape
         scores = 3 * sq * sk if words[1] in MATERIALISED else 0.0
@@ -80,6 +89,58 @@ def _gemm(kind: str, dtype: Any, shape: tuple[float, ...], device: str) -> Once:
         total = torch.zeros(torch.matmul(left, b).shape, device=device, dtype=wide)
         return lambda: total.add_(torch.matmul(left, b))
     return lambda: torch.matmul(left, b)
+
+
+def _convolution(direction: str, precision: str, shape: tuple[float, ...], device: str) -> Once:
+    """One direction of a convolution, of which only volumes are known: extents and windows are as even as can be."""
+    b, c, f, window, pixels_in, pixels_out, groups, places = (max(1, round(value)) for value in shape[:8])
+    dtype, axes = _dtype(precision), places - 1
+    inside, outside, kernel = (_extents(volume, axes) for volume in (pixels_in, pixels_out, window))
+    if axes == 0:
+        inside, outside, kernel, axes = (1, pixels_in), (1, pixels_out), (1, 1), 2
+    stride = tuple(max(1, round(one / other)) for one, other in zip(inside, outside, strict=True))
+    missing = [(o - 1) * s + k - i for i, o, s, k in zip(inside, outside, stride, kernel, strict=True)]
+    padding = tuple(max(0, -(-one // 2)) for one in missing)
+    x = torch.randn((b, c, *inside), device=device).to(dtype)
+    weight = torch.randn((f, c // groups, *kernel), device=device).to(dtype)
+    forward = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[axes]
+
+    def run() -> Any:
+        return forward(x, weight, None, stride, padding, 1, groups)
+
+    # Training scripts let the library try its algorithms; fp32 is not to become tf32.
+    flags = {"enabled": True, "benchmark": True, "deterministic": False, "allow_tf32": precision == "tf32"}
+    if direction == "forward":
+        return _with_cudnn(flags, run)
+    gradient = torch.randn_like(run())
+    mask = (direction == "data_gradient", direction == "weight_gradient", False)
+    back = torch.ops.aten.convolution_backward
+    rest = (None, stride, padding, (1,) * axes, False, (0,) * axes, groups, mask)
+    return _with_cudnn(flags, lambda: back(gradient, x, weight, *rest))
+
+
+def _with_cudnn(flags: Mapping[str, bool], run: Once) -> Once:
+    def once() -> Any:
+        with torch.backends.cudnn.flags(**flags):
+            return run()
+
+    return once
+
+
+def _extents(volume: int, axes: int) -> tuple[int, ...]:
+    """Return as many factors of a volume as there are axes, as even as can be, the smallest first."""
+    if axes <= 1:
+        return (volume,) * axes
+    root = round(volume ** (1 / axes))
+    first = next(one for one in range(max(root, 1), 0, -1) if volume % one == 0)
+    return (first, *_extents(volume // first, axes - 1))
+
+
+def _pass(shape: tuple[float, ...], dtype: Any, device: str) -> Once:
+    """A pass over tensors that moves so many bytes: a copy, which reads and writes half of them each."""
+    x = torch.empty(max(1, round(shape[0] / 2 / dtype.itemsize)), device=device, dtype=dtype)
+    target = torch.empty_like(x)
+    return lambda: target.copy_(x)
 
 
 def _attention(words: list[str], shape: tuple[float, ...], device: str) -> Once:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from forerun.search.request.documents import document_tokens
 from forerun.search.request.goodput import Interrupted, assumed, read_reliability
@@ -34,6 +34,7 @@ from forerun.spaces.opgraph.batch import PerDevice
 from forerun.spaces.strategies import Context
 from forerun.spaces.workload import Workload
 
+C = TypeVar("C", Context, GraphContext)
 LARGEST_COUNT = 10**9
 """Bound on batch, sequence and device counts: products of three of them stay within an int64 index."""
 
@@ -51,7 +52,6 @@ _OF_TRANSFORMERS = (
     "train_usd",
     "goodput",
     "moe_imbalance",
-    "profile",
     "calibration",
     "ignored_config_fields",
 )
@@ -102,6 +102,7 @@ def _graph_setting(request: Request, common: Mapping[str, Any]) -> "Setting[Grap
         allow_generic=request.allow_generic,
         oom_risk=request.oom_risk,
     )
+    context, remarks = _profiled(context, request)
     return Setting(
         request=request,
         context=context,
@@ -113,7 +114,7 @@ def _graph_setting(request: Request, common: Mapping[str, Any]) -> "Setting[Grap
             *([] if request.seconds_per_sample else ["one-GPU time by the cost rules"]),
             *_common_defaults(request, cluster),
         ),
-        notes=notes,
+        notes=(*notes, *remarks),
         **common,
     )
 
@@ -144,11 +145,7 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
     interrupted = None
     if request.goodput is not None:
         interrupted = Interrupted(reliability=read_reliability(request.goodput), context=context)
-    remarks: tuple[str, ...] = ()
-    if request.profile is not None:
-        from forerun.search.profiling import read_profile
-
-        context, remarks = read_profile(Path(request.profile)).applied(context)
+    context, remarks = _profiled(context, request)
     if request.calibration is not None:
         from forerun.search.calibrate import read_calibration  # brings scipy, which a search does not need
 
@@ -175,6 +172,15 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
         interrupted=interrupted,
         **common,
     )
+
+
+def _profiled(context: C, request: Request) -> tuple[C, tuple[str, ...]]:
+    """Return a context with what the request's profile has measured, and what is to be noted."""
+    if request.profile is None:
+        return context, ()
+    from forerun.search.profiling import read_profile
+
+    return read_profile(Path(request.profile)).applied(context)
 
 
 def _bounded(name: str, value: int, highest: int) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
 from forerun.search.board.rows import rows_from
+from forerun.search.files.documents import SCHEMA, dump_json, versions
 from forerun.search.request.setting import Setting
 from forerun.search.samplers.contract import Evaluation
 from forerun.spaces.files import write_text

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.search.board.leaderboard import dump_json
 from forerun.search.board.sweeps import STATUSES
+from forerun.search.files.documents import dump_json
 from forerun.search.files.records import Record
 from forerun.search.sweep.chunks import Begun, ChunkTimes, Search, SearchPart, do, search_piece
 from forerun.search.sweep.plan import SweepPlan, SweepSearch

@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from forerun.search.board.leaderboard import SCHEMA, flat_line, lines_to_csv, versions
+from forerun.search.board.leaderboard import flat_line, lines_to_csv
+from forerun.search.files.documents import SCHEMA, versions
 from forerun.search.files.records import Record
 from forerun.search.files.version import cost_model_version
 from forerun.search.request.objectives import objective_named

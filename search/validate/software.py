@@ -8,7 +8,7 @@ from forerun.search.validate.cells import Filled, Skip
 from forerun.search.validate.columns import TableRow
 from forerun.search.validate.era import software_date
 from forerun.search.validate.facts import Facts
-from forerun.search.validate.vocabulary import first, framework_entry, table
+from forerun.search.validate.vocabulary import framework_entry, table
 from forerun.simulator.costs.attention import MATERIALISED
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile, load_framework
@@ -95,8 +95,9 @@ def _released(row: TableRow, profile: FrameworkProfile) -> FrameworkProfile:
 def _switched(row: TableRow, profile: FrameworkProfile) -> FrameworkProfile:
     """Return a profile with the switches that the row states, or its publication for all of its rows."""
     if not row["switches"]:
-        known = first(table("sources", "switches"), f"{row['source']}; {row['notes']}")
-        return with_settings(profile, parse_switches([known[0]["set"]])) if known else profile
+        text = f"{row['source']}; {row['notes']}; model={row['model']}"
+        known = [one.data["set"] for one in table("sources", "switches") if one.pattern.search(text)]
+        return with_settings(profile, parse_switches(known))
     try:
         return switched(profile, parse_switches([row["switches"]]))
     except RequestError as error:

@@ -25,6 +25,7 @@ from forerun.simulator.costs.memory_bound import (
     adam_time_s,
     launched_s,
     memory_bound_time_s,
+    passes_time_s,
     stream_operator,
     stream_operator_time_s,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "launched_s",
     "members_per_level",
     "memory_bound_time_s",
+    "passes_time_s",
     "point_to_point_time_s",
     "stream_operator",
     "stream_operator_time_s",

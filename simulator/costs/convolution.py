@@ -6,6 +6,7 @@ tensors. The weight gradient has a small output and a long sum, which the librar
 adds up again. Small convolutions leave units idle, and do not shrink with the number of devices.
 """
 
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -50,6 +51,7 @@ def convolution_time_s(
     input_pixels: ArrayLike,
     output_pixels: ArrayLike,
     groups: ArrayLike = 1,
+    axes: ArrayLike = 2,
     winograd: ArrayLike = False,
 ) -> Floats:
     """Seconds of one direction of a convolution, without the host's launch; arguments broadcast.
@@ -57,7 +59,8 @@ def convolution_time_s(
     ``channels`` and ``filters`` are those of the whole layer, ``groups`` the parts that do not see each other;
     ``window`` is the volume of the kernel, ``input_pixels`` and ``output_pixels`` the spatial volumes of one sample.
     ``winograd``: the window is 3x3 with stride and dilation 1, and its arithmetic may be reduced. A linear layer is a
-    convolution of one pixel. Empty work takes no time.
+    convolution of one pixel. ``axes``: spatial axes (0: a linear layer), by which measured ones are told apart. Empty
+    work takes no time.
 
     Raises:
         RequestError: the device has no such precision, or ``precision`` or ``direction`` is unknown.
@@ -66,8 +69,32 @@ def convolution_time_s(
         raise unknown("precision", precision, INPUT_BYTES)
     if direction not in DIRECTIONS:
         raise unknown("direction", direction, DIRECTIONS)
-    values = (batch, channels, filters, window, input_pixels, output_pixels, groups)
-    b, c, f, w, pixels_in, pixels_out, g = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in values))
+    # Numbers of a measured shape are at least 1.
+    extents = (batch, channels, filters, window, input_pixels, output_pixels, groups)
+    values = (*extents, np.asarray(axes) + 1, np.asarray(winograd) + 1)
+    shape = tuple(np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in values)))
+    surface = partial(_surface_s, device, precision, direction)
+    if device.measured is None:
+        return surface(*shape)
+    return device.measured.seconds(f"conv {direction} {precision}", shape, surface)
+
+
+def _surface_s(
+    device: Device,
+    precision: str,
+    direction: Direction,
+    b: Floats,
+    c: Floats,
+    f: Floats,
+    w: Floats,
+    pixels_in: Floats,
+    pixels_out: Floats,
+    g: Floats,
+    axes: Floats,
+    reducible: Floats,
+) -> Floats:
+    """Return what the fitted constants say of shapes as measured ones are known by: ``axes`` and whether arithmetic is
+    ``reducible`` plus one each."""
     m, n, k = _product(direction, b, c / g, f / g, w, pixels_in, pixels_out)
     compute = _product_s(device, precision, direction, m, n, k, g)
     if np.any(g > 1):
@@ -76,7 +103,7 @@ def convolution_time_s(
         direct = 2.0 * m * n * k * g / device.peak_flops_per_s.get("fp32", device.peak(precision))
         compute = np.where(g > 1, np.minimum(compute, direct), compute)
     if precision == "fp32":
-        reduced = np.asarray(winograd, dtype=bool) & (np.minimum(c, f) / g >= WINOGRAD_CHANNELS)
+        reduced = (reducible > 1) & (np.minimum(c, f) / g >= WINOGRAD_CHANNELS)
         compute = compute / np.where(reduced, WINOGRAD_GAIN, 1.0)
     elements = b * (c * pixels_in + f * pixels_out) + c * f / g * w
     share = device_efficiency(device).stream.memory_share

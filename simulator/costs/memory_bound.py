@@ -215,6 +215,14 @@ def memory_bound_time_s(
     return seconds
 
 
+def passes_time_s(device: Device, bytes_moved: ArrayLike) -> NDArray[np.float64]:
+    """Seconds of operators that are passes over their tensors, as ``memory_bound_time_s``, or as measured."""
+    if device.measured is None:
+        return memory_bound_time_s(device, bytes_moved)
+    shape = (np.asarray(bytes_moved, dtype=np.float64),)
+    return device.measured.seconds("pass", shape, lambda size: memory_bound_time_s(device, size))
+
+
 def launched_s(device: Device, kernels: ArrayLike) -> NDArray[np.float64]:
     """Seconds of ``kernels`` kernels one by one that each take less than their launch, behind a wait for the device:
     the host cannot run ahead, and the device goes at its pace."""

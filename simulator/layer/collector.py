@@ -78,17 +78,24 @@ class OperatorCollector:
         *,
         repeated: bool = False,
         speed: float = 1.0,
+        together: bool = True,
     ) -> None:
-        """Add ``groups`` matrix products of ``size`` (m, n, k); ``speed``: over that of a matrix library."""
+        """Add ``groups`` matrix products of ``size`` (m, n, k); ``speed``: over that of a matrix library; ``together``:
+        as one kernel, else each by itself, which no run shows to be faster."""
         m, n, k = size
+        seconds = gemm_time_s(self.device, precision, m, n, k, groups=groups, kind=kind)
+        if not together:
+            alone_s = gemm_time_s(self.device, precision, m, n, k, kind=kind)
+            seconds = np.maximum(seconds, groups * np.maximum(alone_s, launched_s(self.device, 1.0)))
         self.records.append(
             OperatorTime(
                 name=name,
                 direction=direction,
-                seconds=gemm_time_s(self.device, precision, m, n, k, groups=groups, kind=kind) / speed,
+                seconds=seconds / speed,
                 matrix_s=2.0 * m * n * k * groups / self.device.peak(precision),
                 memory_s=gemm_bytes(precision, m, n, k, groups=groups, kind=kind) / self.device.memory_bytes_per_s,
                 kind="product",
+                kernels=1.0 if together else groups,
                 repeated=repeated,
                 modules=self.modules,
             )
@@ -139,18 +146,19 @@ class OperatorCollector:
         groups: float | Floats = 1.0,
         precision: str | None = None,
         already_cast: tuple[bool, bool] = (False, False),
+        together: bool = True,
     ) -> None:
         """Add ``y[m, n] = x[m, k] w[k, n]`` and its gradients; eight-bit precisions add the casts of x and dy, unless
-        another kernel wrote them so (``already_cast``)."""
+        another kernel wrote them so (``already_cast``); ``together`` as for ``_matrix``."""
         precision = precision or self.precision
         weight: GemmKind = "weight_gradient_half"
         if self.context.framework.fused_accumulation:
             weight = ADDING.get(self.gradient_bytes, weight)
         self.products += 1
         again = self.by_product and self.products % 2 == 0
-        self._matrix(name, "forward", (m, n, k), precision, "forward", groups, repeated=again)
-        self._matrix(name, "input_gradient", (m, k, n), precision, "data_gradient", groups)
-        self._matrix(name, "weight_gradient", (n, k, m), precision, weight, groups)
+        self._matrix(name, "forward", (m, n, k), precision, "forward", groups, repeated=again, together=together)
+        self._matrix(name, "input_gradient", (m, k, n), precision, "data_gradient", groups, together=together)
+        self._matrix(name, "weight_gradient", (n, k, m), precision, weight, groups, together=together)
         if precision in EIGHT_BIT:
             cast = CASTS[precision]
             if not already_cast[0]:

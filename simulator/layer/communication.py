@@ -17,7 +17,7 @@ from forerun.simulator.layer.work import Work
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Attention, Layer, MixtureOfExperts
 from forerun.spaces.models.parts import Scan, Softmax
-from forerun.spaces.strategies import Context
+from forerun.spaces.strategies import Context, Recompute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +131,14 @@ def layer_exchange(
     forward, backward = OverlapWindow(work.forward_s), OverlapWindow(work.backward_s)
 
     slower = _beside_experts(context)
+    # Their backward pass takes twice as long as the forward one.
+    shared_s = work.modules_s.get(Recompute.SHARED_EXPERTS) if profile.overlap_shared_experts else None
 
-    def exposed_experts(window: OverlapWindow, pass_s: Floats) -> Floats:
-        shown_s = window.exposed(experts, profile.overlap_expert)
+    def exposed_experts(window: OverlapWindow, pass_s: Floats, times: float) -> Floats:
+        if shared_s is not None:
+            shown_s = window.exposed(experts, 1.0, times * shared_s)
+        else:
+            shown_s = window.exposed(experts, profile.overlap_expert)
         beside_s = np.where(experts > 0, pass_s, 0.0) if profile.reserves_expert_multiprocessors else experts - shown_s
         return shown_s + slower * beside_s
 
@@ -147,7 +152,7 @@ def layer_exchange(
         forward.exposed(blocks * sync.once_s - shorter_s[0], profile.overlap_tensor),
         backward.exposed(open_s, profile.overlap_tensor, work.core_s) + backward.exposed(hidden, covered),
     )
-    there_s, back_s = exposed_experts(forward, work.forward_s), exposed_experts(backward, work.backward_s)
+    there_s, back_s = exposed_experts(forward, work.forward_s, 1.0), exposed_experts(backward, work.backward_s, 2.0)
     return LayerTraffic(
         context_forward_s=context_s[0],
         context_backward_s=context_s[1],
@@ -165,7 +170,8 @@ def _beside_experts(context: Context) -> float:
     profile, units = context.framework, context.cluster.device.compute_units
     held = profile.expert_multiprocessors
     # Devices with fewer units than that (TPUs, Gaudi) move data by engines of their own.
-    return held / (units - held) if profile.overlap_expert and held < units / 2 else 0.0
+    beside = bool(profile.overlap_expert) or profile.overlap_shared_experts
+    return held / (units - held) if beside and held < units / 2 else 0.0
 
 
 def _readers(context: Context, layer: Layer) -> int:

@@ -175,7 +175,7 @@ class Operators(OperatorCollector):
         """Add router, routed experts at the busiest rank's load, and shared experts. Where experts are fused, their
         products apply the activation and its gradient, and write their results in eight bit. Biased experts, which are
         gpt-oss's, have an activation and a bias that no kernel fuses."""
-        fused = self.context.framework.fused_experts
+        fused, together = self.context.framework.fused_experts, self.context.framework.grouped_experts
         shard, imbalance = self.shard, self.context.workload.moe_imbalance
         on_rank = mixture.experts / shard.ep
         routed = shard.tokens / shard.tp * mixture.routed_copies * shard.etp * imbalance
@@ -196,6 +196,7 @@ class Operators(OperatorCollector):
             wide,
             groups=on_rank,
             already_cast=(False, fused),
+            together=together,
         )
         with self.inside(Recompute.MOE_ACT):
             if mixture.expert_bias:
@@ -203,7 +204,7 @@ class Operators(OperatorCollector):
             elif not fused:
                 self._activation(routed * inner, gated=mixture.gated)
         name = f"experts product {mixture.expert_hidden} -> {width}"
-        self.linear(name, routed / on_rank, wide, inner, groups=on_rank, already_cast=(fused, False))
+        self.linear(name, routed / on_rank, wide, inner, groups=on_rank, already_cast=(fused, False), together=together)
         if mixture.expert_bias:
             self.stream("expert_bias", routed * width, "experts bias")
             self._one_by_one("experts bias, expert by expert", on_rank, EXPERT_BIAS_KERNELS)

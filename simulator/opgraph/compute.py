@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.simulator.costs import gemm_time_s, memory_bound_time_s
+from forerun.simulator.costs import gemm_time_s, memory_bound_time_s, passes_time_s
 from forerun.simulator.costs.convolution import Direction, convolution_time_s
 from forerun.simulator.opgraph.layers import Floats, Layers
 from forerun.simulator.opgraph.streams import FUSABLE, PASSES, ROWS_BACKWARD, ROWS_FORWARD
@@ -109,8 +109,8 @@ class OperatorCosts:
         forward = row(p.input_forward for p in passes) * inner + row(p.output_forward for p in passes) * outer
         backward = row(p.input_backward for p in passes) * inner + row(p.output_backward for p in passes) * outer
         return (
-            memory_bound_time_s(self.device, (forward + ROWS_FORWARD * rows) * self.width),
-            memory_bound_time_s(self.device, (backward + ROWS_BACKWARD * rows) * self.width),
+            passes_time_s(self.device, (forward + ROWS_FORWARD * rows) * self.width),
+            passes_time_s(self.device, (backward + ROWS_BACKWARD * rows) * self.width),
         )
 
     def _weighted(
@@ -138,6 +138,7 @@ class OperatorCosts:
         pixels_in, pixels_out = np.where(turned, pixels_out, pixels_in), np.where(turned, pixels_in, pixels_out)
         window = row(operator.kernel_volume for operator in operators)
         minimal = np.array([self.profile.winograd and _minimal(operator) for operator in operators])
+        axes = row(len(operator.kernel) for operator in operators)
         names: tuple[Direction, ...] = ("forward", "data_gradient", "weight_gradient")
         forward, gradient, weight = (
             convolution_time_s(
@@ -151,6 +152,7 @@ class OperatorCosts:
                 input_pixels=pixels_in,
                 output_pixels=pixels_out,
                 groups=groups,
+                axes=axes,
                 winograd=minimal,
             )
             for direction in names

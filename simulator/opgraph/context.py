@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.simulator.costs import memory_bound_time_s
+from forerun.simulator.costs import passes_time_s
 from forerun.simulator.opgraph.compute import Local, OperatorCosts, OperatorTimes, activation_bytes
 from forerun.simulator.opgraph.layers import Floats, Layers, layers_of
 from forerun.spaces.clusters.cluster import Cluster
@@ -96,7 +96,7 @@ class GraphContext:
     def update_s(self, held: Floats | float) -> Floats:
         """Seconds of the update of so many parameters. Rows of tables are not among them: they are updated in their
         backward pass."""
-        return memory_bound_time_s(self.cluster.device, np.asarray(held) * 4.0 * self.profile.optimizer_moves)
+        return passes_time_s(self.cluster.device, np.asarray(held) * 4.0 * self.profile.optimizer_moves)
 
     def sent_elements(self, operator: Operator, batch: Floats | float) -> Floats:
         """Elements of an operator's gradient that are exchanged: of a table the rows that the samples of all replicas

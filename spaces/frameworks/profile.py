@@ -100,6 +100,8 @@ class FrameworkProfile:
     """Dropout masks are kept for the backward pass."""
     fused_experts: bool = False
     """The products of experts apply the activation and cast their results themselves (eight-bit training)."""
+    grouped_experts: bool = True
+    """All experts of a device are one product each way (else modules of their own, one after another)."""
 
     gradient_bytes: float = 4.0
     """Local gradient buffer."""
@@ -126,6 +128,8 @@ class FrameworkProfile:
     """Key/value exchange of context parallelism under attention."""
     overlap_expert: float = 0.0
     """Expert all-to-all under other computation of the same stage."""
+    overlap_shared_experts: bool = False
+    """Shared experts compute while tokens travel to the routed ones and back."""
     expert_multiprocessors: float = 24.0
     """Multiprocessors that hold the kernels of the expert all-to-all and slow what runs beside them."""
     reserves_expert_multiprocessors: bool = False

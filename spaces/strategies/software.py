@@ -70,9 +70,15 @@ def can_turn_on(profile: FrameworkProfile, but: Collection[str] = ()) -> Softwar
             continue
         needed = switch.requires.get(setting, {})
         met = all(had.get(other, settings[0]) in settings for other, settings in needed.items())
-        if setting in support.flags and met:
+        if setting in support.flags and met and not _excluded(name, setting, had):
             found |= flag
     return found
+
+
+def _excluded(name: str, setting: str, had: Mapping[str, str]) -> bool:
+    """Whether another switch, as it is set, needs this one otherwise."""
+    wanted = [all_switches()[other].requires.get(its, {}).get(name) for other, its in had.items()]
+    return any(settings is not None and setting not in settings for settings in wanted)
 
 
 def _setting(words: str) -> tuple[str, str]:

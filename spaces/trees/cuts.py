@@ -1,9 +1,9 @@
 """Laws of a tree on an operator graph: which axes of which operator are cut, and on how many devices."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.operators import AxisKind, Cut, CutOperator, OperatorGraph, check_cuts
+from forerun.spaces.operators import AxisKind, Cut, CutOperator, Operand, OperatorGraph, check_cuts
 from forerun.spaces.strategies import Recompute, Schedule
 from forerun.spaces.trees.resolve import Leaf, ResolvedTree, Stage
 from forerun.spaces.trees.values import TreeError
@@ -19,7 +19,7 @@ def legal_cuts(graph: OperatorGraph, tree: ResolvedTree) -> Mapping[str, tuple[C
     """Return the cuts of every operator of a graph (one microbatch), outermost first.
 
     An operator that has not got an axis, or has it where it cannot be cut, does the same work on all parts of it. One
-    that is dealt out is not cut.
+    that is dealt out is not cut. One for which neither its node nor any above says anything lies as its neighbours do.
 
     Raises:
         TreeError: an axis is unknown or does not divide, the parts are not as many as the devices of the stage, or the
@@ -33,12 +33,60 @@ def legal_cuts(graph: OperatorGraph, tree: ResolvedTree) -> Mapping[str, tuple[C
         raise TreeError(("schedule", "order"), "operator graphs run under 1f1b, gpipe or interleaved")
     cuts: dict[str, tuple[Cut, ...]] = {}
     for stage in tree.stages:
+        given: dict[str, Mapping[str, int]] = {}
         for leaf in stage.leaves:
-            _check(leaf, stage, known)
+            if leaf.compute.cut is not None and not leaf.compute.deal:
+                given |= dict.fromkeys([operator.name for operator in by_layer[leaf.layer]], leaf.compute.cut)
+        inferred = _inferred(graph, stage, given, by_layer)
+        for leaf in stage.leaves:
             for operator in by_layer[leaf.layer]:
-                cuts[operator.name] = () if leaf.compute.deal else _cuts(operator, leaf)
+                degrees = {} if leaf.compute.deal else inferred.get(operator.name, {})
+                _check(leaf, degrees, stage, known)
+                cuts[operator.name] = () if leaf.compute.deal else _cuts(operator, leaf, degrees)
         _check_dealt(graph, stage)
     return cuts
+
+
+def _inferred(
+    graph: OperatorGraph,
+    stage: Stage,
+    given: Mapping[str, Mapping[str, int]],
+    by_layer: Mapping[str, Sequence[CutOperator]],
+) -> Mapping[str, Mapping[str, int]]:
+    """Return the degrees of every operator of a stage: ``given`` ones, for the others those of a neighbour's tensor as
+    it is cut, first of what they read, then of what reads them. What is left has nobody to follow, and one that needs
+    what another sums up is no follower: that sum is there for all."""
+    own = {one.name for leaf in stage.leaves if not leaf.compute.deal for one in by_layer[leaf.layer]}
+    found = dict(given)
+    if not given or len(found) == len(own):
+        return found
+    for operator in graph.ordered:
+        if operator.name in own and operator.name not in found:
+            for operand in operator.inputs:
+                producer = graph.producers.get(operand.name)
+                if producer is not None and producer.name in found:
+                    found[operator.name] = _carried(found[producer.name], producer.output, operand)
+                    break
+    for operator in reversed(graph.ordered):
+        if operator.name in own and operator.name not in found:
+            for consumer in graph.consumers.get(operator.output.name, ()):
+                if consumer.name in found:
+                    operand = next(one for one in consumer.inputs if one.name == operator.output.name)
+                    found[operator.name] = _carried(found[consumer.name], operand, operator.output)
+                    break
+    return found
+
+
+def _carried(degrees: Mapping[str, int], here: Operand, there: Operand) -> Mapping[str, int]:
+    """Return the degrees of one side of a tensor for the other: dimension by dimension where it has as many on both
+    sides, else by name; what the tensor is not cut along is work that is repeated."""
+    alike = len(here.axes) == len(there.axes)
+    partner = dict(zip(here.axes, there.axes, strict=True)) if alike else {name: name for name in there.axes}
+    carried: dict[str, int] = {}
+    for axis, degree in degrees.items():
+        name = partner.get(axis, "replicate") if axis in here.axes else "average" if axis == "average" else "replicate"
+        carried[name] = carried.get(name, 1) * degree
+    return carried
 
 
 def _check_dealt(graph: OperatorGraph, stage: Stage) -> None:
@@ -62,7 +110,7 @@ def _check_dealt(graph: OperatorGraph, stage: Stage) -> None:
             )
 
 
-def _check(leaf: Leaf, stage: Stage, known: set[str]) -> None:
+def _check(leaf: Leaf, degrees: Mapping[str, int], stage: Stage, known: set[str]) -> None:
     for name in _DEGREES:
         if getattr(leaf.compute, name) not in (None, 1, False):
             raise TreeError(
@@ -72,7 +120,6 @@ def _check(leaf: Leaf, stage: Stage, known: set[str]) -> None:
         raise TreeError((*leaf.place, "memory", "host"), "tensors of operator graphs stay on their devices")
     if leaf.recompute == Recompute.SELECTIVE:
         raise TreeError((*leaf.place, "schedule", "recompute"), "selective is about attention; use full or none")
-    degrees = dict(leaf.compute.cut or {})
     if leaf.compute.deal:
         return
     for axis in degrees:
@@ -89,11 +136,11 @@ def _check(leaf: Leaf, stage: Stage, known: set[str]) -> None:
         )
 
 
-def _cuts(operator: CutOperator, leaf: Leaf) -> tuple[Cut, ...]:
+def _cuts(operator: CutOperator, leaf: Leaf, degrees: Mapping[str, int]) -> tuple[Cut, ...]:
     open_axes = {axis.name for axis in operator.axes if axis.kind is not AxisKind.OPAQUE}
     cuts = tuple(
         Cut(axis=axis if axis in open_axes else None, degree=degree, averaged=COPIES.get(axis, False))
-        for axis, degree in (leaf.compute.cut or {}).items()
+        for axis, degree in degrees.items()
     )
     try:
         check_cuts(operator, cuts)

@@ -31,6 +31,8 @@ def matching_layers(specs: Sequence[str], names: Sequence[str]) -> tuple[str, ..
 
     >>> matching_layers(["embedding", "0-1"], ["embedding", "0", "1", "2", "head"])
     ('embedding', '0', '1')
+    >>> matching_layers(["conv1..pool1"], ["conv1", "relu1", "pool1", "linear1"])
+    ('conv1', 'relu1', 'pool1')
 
     Raises:
         RequestError: a word names no layer.
@@ -49,12 +51,30 @@ def matching_layers(specs: Sequence[str], names: Sequence[str]) -> tuple[str, ..
             if missing:
                 raise _no_such_layer(missing[0], names)
             found |= {str(n) for n in range(low, high + 1)}
+        elif ".." in text:
+            found |= set(_named_range(text, names))
         else:
             matched = [name for name in names if fnmatch.fnmatchcase(name, text)] if set(text) & set("*?[") else []
             if not matched:
                 raise _no_such_layer(text, names)
             found |= set(matched)
     return tuple(name for name in names if name in found)
+
+
+def _named_range(text: str, names: Sequence[str]) -> Sequence[str]:
+    """Return the layers from one name to another, both included.
+
+    Raises:
+        RequestError: an end names no layer, or the second stands before the first.
+    """
+    first, last = (part.strip() for part in text.split("..", 1))
+    for name in (first, last):
+        if name not in names:
+            raise _no_such_layer(name, names)
+    low, high = names.index(first), names.index(last)
+    if low > high:
+        raise RequestError(f"a range of layers goes on in the model, but {last} stands before {first} in {text}")
+    return names[low : high + 1]
 
 
 def _no_such_layer(name: str, names: Sequence[str]) -> RequestError:

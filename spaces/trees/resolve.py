@@ -212,7 +212,7 @@ def _stages(
     """Return the virtual stages, which stand in model order."""
     if not marked:
         leaves = _leaves(placed, units)
-        devices = tuple(range(_needed(root, leaves[0].compute)))
+        devices = tuple(range(_needed(root, _most_settled(leaves))))
         return (Stage(name=root.name, devices=devices, leaves=leaves, in_flight=None, place=root.place),)
     open_units = [unit for unit in units if placed[unit][1] is None]
     if open_units:
@@ -241,8 +241,13 @@ def _stages(
     )
 
 
+def _most_settled(leaves: Sequence[Leaf]) -> Computation:
+    """Return the settings of the first leaf that says into how many parts it is cut, else of the first."""
+    return next((leaf.compute for leaf in leaves if leaf.compute.cut is not None), leaves[0].compute)
+
+
 def _needed(root: Node, compute: Computation) -> int:
-    """Return how many devices the settings of a tree without devices ask for: its root's, or its first layer's."""
+    """Return how many devices the settings of a tree without devices ask for: its root's, or a layer's."""
     if root.compute.cut is not None or root.compute.dp is not None:
         compute = root.compute
     if compute.cut is not None:

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from forerun.search import simulate
-from forerun.search.catalogue import LISTS
+from forerun.search.catalogue.lists import LISTS
 from forerun.search.cli import main, program
 from forerun.search.cli.bars import GLYPHS, Brush, share_cells
 from forerun.search.cli.registry import VERBS

@@ -117,6 +117,8 @@ def test_models_of_operators_have_trees_too(tmp_path: Path, capsys: pytest.Captu
     assert data["row"]["gpus"] == 8
     assert sum(data["row"]["breakdown_s"].values()) == pytest.approx(data["row"]["step_time_s"])
     found = {(one["phase"], one["kind"]) for one in data["tree"]["communication"]}
+    listed = {(one["phase"], one["kind"]) for operator in data["tree"]["operators"] for one in operator["transfers"]}
+    assert listed == found and data["events"]["tasks"]["forward"] == len(data["tree"]["operators"])
     assert found == {
         ("forward", "all_gather"),
         ("again", "all_gather"),

@@ -170,7 +170,7 @@ def test_files_of_paradl_are_searched(tmp_path: Path, capsys: pytest.CaptureFixt
         (f"search {RESNET} --gpus 4 --paradl", (), "--paradl is about one split"),
         (f"search {RESNET} --gpus 4 --train-within 3d", (), "--train-within is for transformers"),
         (f"search {RESNET} --gpus 4 --measure-next 3", (), "--measure-next is for transformers"),
-        (f"simulate {RESNET} --strategy data4 --profile p.yaml", (), "--profile is for transformers"),
+        (f"simulate {RESNET} --strategy data4 --profile p.yaml", (), "p.yaml: no such file"),
         (f"limits {RESNET} --gpus 4 --set mode=", (), "choices are written AXIS=CHOICE"),
         (f"search {RESNET} --gpus 4 --set tp=1", (), "write mode=data,filter"),
         (f"search {RESNET} --gpus 4 --set mode=fliter", (), "did you mean filter"),

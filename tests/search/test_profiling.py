@@ -11,6 +11,7 @@ import yaml
 
 from forerun.search.cli import main
 from forerun.search.profiling import operators_of, read_nccl_tests, read_profile, share_measured
+from forerun.search.profiling.extending import left_to_measure, profile_to_extend
 from forerun.search.profiling.journal import ProfilingJournal
 from forerun.search.profiling.messages import KIND_OF_TEST
 from forerun.search.request.request import Request
@@ -258,6 +259,33 @@ def test_operators_are_measured_here_and_not_twice(tmp_path: Path, capsys: pytes
     assert not out.with_name("p.yaml.partial").exists()
     search = f"search {training} --gpus 2 --set mbs=2 --set pp=1 --set tp=1 --profile {out} --json"
     assert main(search.split()) == 0
+
+
+def test_a_profile_is_extended_by_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    training, out = small(tmp_path), tmp_path / "p.yaml"
+    words = ["profile", *training.split(), "--repeat", "3", "--device", "cpu", "--extend"]
+    assert main([*words, "--out", str(out), "--strategy", "dp2 mbs2"]) == 0
+    first = {(line.name, line.shape): line.seconds for line in read_profile(out).operators}
+    capsys.readouterr()
+    assert main([*words, "--out", str(out), "--strategy", "dp2 mbs4", "--plan", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert main([*words, "--out", str(out), "--strategy", "dp2 mbs4"]) == 0
+    both = {(line.name, line.shape): line.seconds for line in read_profile(out).operators}
+    assert len(both) == len(first) + sum(planned["operators"].values()) > len(first)
+    assert {key: both[key] for key in first} == first  # nothing is measured again
+    assert main([*words, "--strategy", "dp2 mbs4", "--out", str(out), "--force"]) == 2
+
+
+def test_extending_needs_the_same_device(tmp_path: Path) -> None:
+    setting = resolve(REQUEST)
+    path = tmp_path / "h100.yaml"
+    path.write_text(yaml.safe_dump(profile_document(setting, 1.0)))
+    known = profile_to_extend(path, "h100-sxm")
+    assert not left_to_measure(operators_of(setting.context, [parse_strategy("tp2 dp8 mbs1 zero1 sp")]), known)
+    assert left_to_measure(operators_of(setting.context, [parse_strategy("tp4 dp4 mbs1 zero1 sp")]), known)
+    with pytest.raises(RequestError, match="of h100-sxm, not of a100"):
+        profile_to_extend(path, "a100")
 
 
 @pytest.mark.slow  # a launcher and two processes that load torch

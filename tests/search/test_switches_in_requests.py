@@ -7,7 +7,7 @@ import pytest
 
 from forerun.search.api import search_request
 from forerun.search.board.folder import write_folder
-from forerun.search.catalogue import describe
+from forerun.search.catalogue.facts import describe
 from forerun.search.formats.exporting import load_launch
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve

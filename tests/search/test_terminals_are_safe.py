@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from forerun_cli import cli
 
-from forerun.search.board.leaderboard import dump_json
 from forerun.search.cli.console import open_console
 from forerun.search.cli.streams import escaped_streams, raw_stream
 from forerun.search.figures.markup import tag
+from forerun.search.files.documents import dump_json
 from forerun.spaces.escaping import harmful, quoted, shown, visible, without_passwords
 
 NASTY = "\x1b]0;x\x07\x9b31m\u202ename\ud800"

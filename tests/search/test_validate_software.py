@@ -175,6 +175,14 @@ def test_a_step_that_is_one_graph_waits_for_no_host(tmp_path: Path, change: dict
     assert profile.expert_wait_s == same.expert_wait_s
 
 
+def test_a_test_of_muon_is_run_with_it_and_with_what_all_tests_have(tmp_path: Path) -> None:
+    tests = {"framework": "Megatron-LM main CI", "source": "Megatron-LM functional test"}
+    muon = mapped(tmp_path, **tests, model="gpt3_mcore_dist_muon_1node").context.framework
+    adam = mapped(tmp_path, **tests, model="gpt3_mcore").context.framework
+    assert (muon.optimizer, adam.optimizer) == ("muon", "adam")
+    assert muon.overlap_gradients == adam.overlap_gradients == 0.0
+
+
 def test_notes_name_how_tokens_are_dispatched(tmp_path: Path) -> None:
     def profile(notes: str) -> FrameworkProfile:
         return mapped(tmp_path, framework="Megatron-LM", notes=notes).context.framework
@@ -184,10 +192,6 @@ def test_notes_name_how_tokens_are_dispatched(tmp_path: Path) -> None:
     assert not profile("dispatcher=A2A; EDP=1").dispatches_once
     both = profile("dispatcher=A2A; +1f1b overlap")
     assert (both.dispatches_once, both.overlap_expert) == (False, 0.8)
-
-
-def test_runs_of_another_optimizer_are_no_runs_of_adam(tmp_path: Path) -> None:
-    assert reason(tmp_path, model="gpt3_moe_mcore_te_ep8_dist_muon") == "optimizer other than Adam"
 
 
 def test_rank_0_of_the_nanotron_sweep_logs_its_own_stage(tmp_path: Path) -> None:

@@ -79,6 +79,14 @@ def test_slices_of_one_thread_do_not_overlap_and_end_with_the_step(result: Event
     assert max(end for slices in threads.values() for _, end in slices) == pytest.approx(result.step_time_s * 1e6)
 
 
+def test_passes_say_what_they_consist_of(result: EventResult) -> None:
+    passes = [one for one in trace_events(result)["traceEvents"] if one.get("cat") in ("forward", "backward")]
+    assert passes
+    for one in passes:
+        parts = {name: value for name, value in one["args"].items() if name.endswith("_ms")}
+        assert "compute_ms" in parts and sum(parts.values()) * 1e3 == pytest.approx(one["dur"])
+
+
 def test_arrows_lead_forward_in_time_to_another_stage(result: EventResult) -> None:
     begun = {e["id"]: e for e in trace_events(result)["traceEvents"] if e["ph"] == "s"}
     ended = {e["id"]: e for e in trace_events(result)["traceEvents"] if e["ph"] == "f"}

@@ -269,3 +269,38 @@ def test_mistakes_name_the_node(name: str) -> None:
         plan(context("vgg16"), tree, 64)
     assert words in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+def test_operators_of_which_nothing_is_said_lie_as_their_neighbours_do() -> None:
+    """Convolutions follow the first one, and a linear layer behind one that is cut by outputs is cut by inputs."""
+    made = context("vgg16")
+    tree = {"schedule": {"microbatches": 1}}
+    ends = [
+        {"layers": "conv2", "compute": {"cut": {"batch": 8}}},
+        {"layers": "linear1", "compute": {"cut": {"channels": 8}}},
+    ]
+    found = plan(made, {**tree, "children": ends}, 64)
+
+    def cut(name: str) -> list[tuple[str | None, int]]:
+        return [(one.axis, one.degree) for one in found.shares[name].cuts]
+
+    assert cut("conv1") == cut("relu1") == cut("conv13") == cut("flatten1") == [("batch", 8)]  # conv1 from behind
+    assert cut("linear1") == cut("relu14") == cut("dropout1") == [("channels", 8)]
+    assert cut("linear2") == [("in_channels", 8)]
+    assert cut("relu15") == cut("linear3") == cut("loss1") == [(None, 8)]  # what was summed up is there for all
+    said = [
+        {"layers": "conv1..flatten1", "compute": {"cut": {"batch": 8}}},
+        {"layers": "linear1..dropout1", "compute": {"cut": {"channels": 8}}},
+        {"layers": "linear2", "compute": {"cut": {"in_channels": 8}}},
+        {"layers": "relu15..loss1", "compute": {"cut": {"replicate": 8}}},
+    ]
+    explicit = plan(made, {**tree, "children": said}, 64)
+    assert explicit.needs == found.needs
+    assert simulate_plan(explicit).step_time_s == simulate_plan(found).step_time_s
+
+
+def test_ranges_of_operators_go_on_in_the_model() -> None:
+    made = context("vgg16")
+    for layers, law in (("conv3..conv1", "conv1 stands before conv3"), ("conv1..conv99", "did you mean")):
+        with pytest.raises(TreeError, match=law):
+            plan(made, one_stage({"batch": 8}, {"layers": layers}), 64)

@@ -93,6 +93,26 @@ CASES = {
         2048,
         "bf16",
     ),
+    "llama-factory, arguments": Case(
+        {
+            "run.sh": "NPROC_PER_NODE=8 llamafactory-cli train \\\n --stage sft --do_train --finetuning_type full \\\n"
+            " --cutoff_len 2048 --per_device_train_batch_size 1 --gradient_accumulation_steps 2 --bf16\n"
+        },
+        "llama-factory",
+        "dp8 mbs1 recompute=full",
+        16,
+        2048,
+        "bf16",
+    ),
+    "axolotl, two spellings": Case(
+        {"a.yaml": "base_model: x\nsequence_len: 4096\nmicro_batch_size: 2\nfp16: false\nfloat16: true\n"},
+        "axolotl",
+        "dp4 mbs2",
+        8,
+        4096,
+        "fp16",
+        4,
+    ),
     "llama-factory, megatron": Case(
         {
             "a.yaml": FACTORY

@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     )
     write_calibration(args.out, found.calibration)
     if args.json:
-        from forerun.search.board.leaderboard import dump_json
+        from forerun.search.files.documents import dump_json
 
         print(dump_json(_document(found, args.out)))
         return 0
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _document(found: "Calibrated", out: Path) -> dict[str, object]:
-    from forerun.search.board.leaderboard import SCHEMA, versions
+    from forerun.search.files.documents import SCHEMA, versions
 
     calibration = found.calibration
     fitted, mixture = [one for one in calibration.constants if one.refused is None], calibration.posterior.mixture

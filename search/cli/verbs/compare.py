@@ -26,9 +26,9 @@ def run(args: argparse.Namespace) -> int:
     """Predict both and print them with their differences."""
     from dataclasses import replace
 
-    from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
     from forerun.search.board.rows import rows_of
     from forerun.search.explain.explain import against, trust
+    from forerun.search.files.documents import SCHEMA, dump_json, versions
     from forerun.search.notes.intervals import certain
     from forerun.search.request.resolve import resolve
     from forerun.search.request.setting import legal_strategy

@@ -36,10 +36,10 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Explain and print."""
-    from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
     from forerun.search.board.rows import GIB
     from forerun.search.cli.opgraph import explain_split, is_graph_model
     from forerun.search.explain.explain import explain_strategy
+    from forerun.search.files.documents import SCHEMA, dump_json, versions
     from forerun.search.request.resolve import resolve
     from forerun.search.request.setting import legal_strategy
     from forerun.simulator.assignment.memory import memory_by_stage

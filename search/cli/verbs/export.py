@@ -59,7 +59,7 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the files and name them."""
     from forerun.search.board.folder import check_folder
-    from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
+    from forerun.search.files.documents import SCHEMA, dump_json, versions
     from forerun.search.formats.exporting import describe, export, load_launch
 
     if args.search == EVERY:

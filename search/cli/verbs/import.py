@@ -46,7 +46,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read and print."""
-    from forerun.search.board.leaderboard import SCHEMA, dump_json
+    from forerun.search.files.documents import SCHEMA, dump_json
     from forerun.search.formats.importing import import_files
     from forerun.search.formats.shell_words import Given
 

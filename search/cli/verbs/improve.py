@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from dataclasses import replace
 
-    from forerun.search.board.leaderboard import dump_json
+    from forerun.search.files.documents import dump_json
     from forerun.search.improve import with_fused_costs, write_plan
     from forerun.search.improve.summary import summary
     from forerun.simulator.improve import RULES, improve, what_ifs

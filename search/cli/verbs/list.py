@@ -33,8 +33,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List and print."""
-    from forerun.search.board.leaderboard import SCHEMA, dump_json
-    from forerun.search.catalogue import LISTS
+    from forerun.search.catalogue.lists import LISTS
+    from forerun.search.files.documents import SCHEMA, dump_json
 
     entries: list[dict[str, Any]] = LISTS[args.kind]()
     if args.json:

@@ -5,13 +5,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forerun.search.cli.answers import PROFILE_OF_GRAPH
 from forerun.search.cli.arguments import add_json, add_training, request_of
 from forerun.search.cli.parser import Parser, positive, whole
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.profiling.document import Line
-    from forerun.search.profiling.journal import ProfilingJournal
     from forerun.search.profiling.messages import MeasuredCollective
     from forerun.search.profiling.operators import ProfiledOperator
     from forerun.search.profiling.run import ProfilingSettings
@@ -26,6 +26,7 @@ examples:
   forerun profile llama3-8b --cluster dgx-h100 --strategy "tp2 dp32 mbs1" --global-batch 256 --seq-len 8192 \\
       --nccl-tests all_reduce.txt --nccl-tests all_gather.json --out h100.yaml
   forerun search llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 --profile h100.yaml
+  forerun profile resnet50 --cluster dgx-h100 --gpus 8..64 --global-batch 64/gpu --out h100-cnn.yaml
 
 Every distinct operator of the strategies is timed once (forward, data gradient, weight gradient), slowest first; under
 torchrun also collectives between its ranks. A killed run continues where it stopped. Needs torch (pip install
@@ -65,6 +66,7 @@ def add_arguments(parser: Parser) -> None:
     how.add_argument("--plan", action="store_true", help="print what would be measured, with its time, and stop")
     how.add_argument("--out", type=Path, metavar="FILE.yaml", help="profile to write")
     how.add_argument("--force", action="store_true", help="overwrite an existing profile")
+    how.add_argument("--extend", action="store_true", help="keep what --out has and measure only what it lacks")
     add_json(parser)
 
 
@@ -75,11 +77,14 @@ def run(args: argparse.Namespace) -> int:
         RequestError: the request is wrong, torch is missing, or a file cannot be read or written.
     """
     from forerun.search.profiling.document import Profile, write_profile
+    from forerun.search.profiling.extending import joined, left_to_measure, profile_to_extend
     from forerun.search.request.resolve import resolve
 
-    setting = resolve(request_of(args, overrides=_overrides(args)))
+    setting: Setting[Any] = resolve(request_of(args, graphs=PROFILE_OF_GRAPH, overrides=_overrides(args)))
     _check(args)
-    operators = [] if args.only == "collectives" else _operators(args, setting)
+    device = setting.context.cluster.device.name
+    known = profile_to_extend(args.out, device) if args.extend else None
+    operators = [] if args.only == "collectives" else left_to_measure(_operators(args, setting), known)
     imported = _imported(args, setting)
     if args.plan or operators or not imported:
         settings, rank, messages, between = _machine(args, setting)
@@ -94,12 +99,13 @@ def run(args: argparse.Namespace) -> int:
         lines, skipped, made = ([], []), {}, {}
     profile = Profile(
         source=args.out.name,
-        device=setting.context.cluster.device.name,
+        device=device,
         made={**_provenance(setting), **made, "nccl_tests": [path.name for path in args.nccl_tests]},
         operators=tuple(lines[0]),
         collectives=(*lines[1], *imported),
         skipped=skipped,
     )
+    profile = joined(known, profile)
     write_profile(args.out, profile)
     args.out.with_name(args.out.name + ".partial").unlink(missing_ok=True)
     return _report(args, profile)
@@ -107,9 +113,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _overrides(args: argparse.Namespace) -> dict[str, list[object]]:
     from forerun.search.request.choices import choices_of
-    from forerun.search.request.kinds import TRANSFORMERS
+    from forerun.search.request.kinds import kind_named
 
-    return choices_of(None, args.set, TRANSFORMERS.check)
+    return choices_of(None, args.set, kind_named(args.model).check)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -117,11 +123,13 @@ def _check(args: argparse.Namespace) -> None:
         raise RequestError("name the file to write with --out h100.yaml, or ask for the --plan")
     if args.out is not None and args.out.suffix.lower() not in (".yaml", ".yml"):
         raise RequestError(f"{args.out}: a profile is written to a .yaml file")
-    if args.out is not None and args.out.exists() and not args.force and not args.plan:
-        raise RequestError(f"{args.out} exists; name another file or add --force")
+    if args.extend and (args.out is None or args.force):
+        raise RequestError("--extend adds to the profile of --out FILE.yaml, which --force would overwrite")
+    if args.out is not None and args.out.exists() and not (args.force or args.extend or args.plan):
+        raise RequestError(f"{args.out} exists; name another file, or add --extend or --force")
 
 
-def _operators(args: argparse.Namespace, setting: "Setting") -> "list[ProfiledOperator]":
+def _operators(args: argparse.Namespace, setting: "Setting[Any]") -> "list[ProfiledOperator]":
     from forerun.search.profiling.operators import operators_of
     from forerun.search.request.setting import legal_strategy
 
@@ -134,7 +142,7 @@ def _operators(args: argparse.Namespace, setting: "Setting") -> "list[ProfiledOp
     return operators_of(setting.context, setting.space())
 
 
-def _imported(args: argparse.Namespace, setting: "Setting") -> "list[Line]":
+def _imported(args: argparse.Namespace, setting: "Setting[Any]") -> "list[Line]":
     """Return the measurements that nccl-tests made."""
     from forerun.search.profiling.nccl_tests import read_nccl_tests
 
@@ -146,7 +154,7 @@ def _imported(args: argparse.Namespace, setting: "Setting") -> "list[Line]":
 
 
 def _message(
-    setting: "Setting", kind: str, size: float, ranks: int, stride: int, seconds: float, spread: float
+    setting: "Setting[Any]", kind: str, size: float, ranks: int, stride: int, seconds: float, spread: float
 ) -> "Line":
     """Return a measured collective with what the catalogue says of it."""
     from typing import cast
@@ -162,7 +170,7 @@ def _message(
 
 
 def _machine(
-    args: argparse.Namespace, setting: "Setting"
+    args: argparse.Namespace, setting: "Setting[Any]"
 ) -> "tuple[ProfilingSettings, int, list[MeasuredCollective], Any]":
     """Return how to measure, this rank, the messages between ranks, and the way to them (None: one rank)."""
     try:
@@ -174,6 +182,7 @@ def _machine(
     from forerun.search.profiling import collectives
     from forerun.search.profiling.messages import messages as planned
     from forerun.search.profiling.run import ProfilingSettings
+    from forerun.search.request.kinds import kind_of
     from forerun.spaces.units import parse_bytes
 
     device = args.device if args.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
@@ -187,7 +196,7 @@ def _machine(
         raise RequestError(f"--collective-bytes is LO..HI with 4 <= LO <= HI, but got {args.collective_bytes}")
     settings = ProfilingSettings(
         device=device,
-        precision=setting.context.workload.precision,
+        precision=kind_of(setting.context).work(setting.context, 1).precision,
         repeat=args.repeat,
         largest_bytes=args.largest_operator * 2**30,
         seconds=args.seconds,
@@ -223,7 +232,7 @@ def _plan(
     print(f"{len(operators)} distinct operators ({shown}), {len(messages)} messages between ranks", file=stream)
     print(f"about {format_seconds(seconds)} for the operators on {settings.device}", file=stream)
     if args.plan and args.json:
-        from forerun.search.board.leaderboard import SCHEMA, dump_json
+        from forerun.search.files.documents import SCHEMA, dump_json
 
         plan = {"operators": dict(kinds), "messages": len(messages), "expected_s": seconds, "device": settings.device}
         print(dump_json({"schema": SCHEMA, **plan}))
@@ -232,7 +241,7 @@ def _plan(
 
 def _measure(
     args: argparse.Namespace,
-    setting: "Setting",
+    setting: "Setting[Any]",
     operators: "list[ProfiledOperator]",
     messages: "list[MeasuredCollective]",
     between: Any,
@@ -243,7 +252,7 @@ def _measure(
     import torch
 
     from forerun.search.cli.measuring_bar import MeasuringBar
-    from forerun.search.profiling.journal import ProfilingJournal
+    from forerun.search.profiling.journal import ProfilingJournal, measured_lines
     from forerun.search.profiling.run import measure_messages, measure_operators
 
     if rank:
@@ -272,7 +281,7 @@ def _measure(
                         bar.told(len(operators) + messages.index(message) + 1, message.key)
 
                 measure_messages(messages, done, between, settings.repeat, keep)
-        lines, skipped = _lines(operators, journal)
+        lines, skipped = measured_lines(operators, journal)
         if not complete:
             left = sum(one.key not in journal.records for one in operators)
             skipped["time was up"] = left
@@ -284,29 +293,6 @@ def _measure(
     return (lines, between_lines), skipped, header
 
 
-def _lines(operators: "list[ProfiledOperator]", journal: "ProfilingJournal") -> "tuple[list[Line], dict[str, int]]":
-    from forerun.search.profiling.document import Line
-
-    lines, skipped = [], dict[str, int]()
-    for one in operators:
-        record = journal.records.get(one.key)
-        if record is None:
-            continue
-        if "skipped" in record:
-            skipped[record["skipped"]] = skipped.get(record["skipped"], 0) + 1
-            continue
-        lines.append(
-            Line(
-                name=one.name,
-                shape=one.shape,
-                seconds=record["seconds"],
-                spread=record["spread"],
-                fitted_s=one.fitted_s,
-            )
-        )
-    return lines, skipped
-
-
 def _shared(between: Any, done: set[str] | None) -> set[str]:
     """Return what rank 0 has done already, on every rank."""
     import torch.distributed as dist
@@ -316,7 +302,7 @@ def _shared(between: Any, done: set[str] | None) -> set[str]:
     return set(box[0] or ())
 
 
-def _provenance(setting: "Setting") -> dict[str, Any]:
+def _provenance(setting: "Setting[Any]") -> dict[str, Any]:
     from datetime import date
     from importlib.metadata import version
 
@@ -331,7 +317,7 @@ def _provenance(setting: "Setting") -> dict[str, Any]:
 
 def _report(args: argparse.Namespace, profile: Any) -> int:
     if args.json:
-        from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
+        from forerun.search.files.documents import SCHEMA, dump_json, versions
 
         facts = {
             "file": str(args.out),

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from dataclasses import asdict
 
-    from forerun.search.board.leaderboard import dump_json
+    from forerun.search.files.documents import dump_json
     from forerun.search.recording import parse_steps, record
     from forerun.spaces.errors import RequestError
 

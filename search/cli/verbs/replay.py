@@ -84,9 +84,9 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: a trace is torn, empty, no trace or does not belong to the others, or a file cannot be written.
     """
-    from forerun.search.board.leaderboard import dump_json
     from forerun.search.cli.operators_view import OperatorsView
     from forerun.search.cli.reading import ReadingBar
+    from forerun.search.files.documents import dump_json
     from forerun.simulator.replay import analyse_files, find_traces, summary, write_timeline
     from forerun.spaces.errors import RequestError
     from forerun.spaces.files import write_text

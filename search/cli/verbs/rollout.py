@@ -43,7 +43,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search the trainer for every share of the GPUs and print the placements."""
-    from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
+    from forerun.search.files.documents import SCHEMA, dump_json, versions
     from forerun.search.request.resolve import resolve
     from forerun.search.rollout import Rollout, place
 

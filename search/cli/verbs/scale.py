@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: the request is wrong.
     """
-    from forerun.search.board.leaderboard import dump_json
+    from forerun.search.files.documents import dump_json
     from forerun.search.scale.request import scale
 
     scaling = scale(request_of(args))

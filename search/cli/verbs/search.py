@@ -132,7 +132,7 @@ def _add_baseline(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Search and print; 3 where nothing is feasible."""
     from forerun.search.board.folder import check_folder, write_folder
-    from forerun.search.board.leaderboard import dump_json
+    from forerun.search.files.documents import dump_json
     from forerun.search.request.choices import choices_of
     from forerun.search.request.kinds import OPERATOR_GRAPHS, kind_named
     from forerun.search.request.resolve import resolve
@@ -204,8 +204,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _board(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
     """Search, and add what is asked for beside the rows; prints the answer as JSON before an error that carries one."""
-    from forerun.search.board.leaderboard import dump_json
     from forerun.search.diagnosis.diagnosis import NoAnswer
+    from forerun.search.files.documents import dump_json
 
     if setting.context.cluster.groups:
         return search_on_groups(args, setting)

@@ -22,8 +22,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Find and print."""
-    from forerun.search.board.leaderboard import SCHEMA, dump_json
-    from forerun.search.catalogue import describe
+    from forerun.search.catalogue.facts import describe
+    from forerun.search.files.documents import SCHEMA, dump_json
 
     kind, facts = describe(args.name)
     if args.json:

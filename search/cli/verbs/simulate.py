@@ -94,8 +94,8 @@ def _say(
     tree: "dict[str, Any] | None",
 ) -> None:
     """Print the prediction as tables or as one JSON document."""
-    from forerun.search.board.leaderboard import dump_json
     from forerun.search.cli.opgraph import oracle_of, row_document
+    from forerun.search.files.documents import dump_json
 
     more = oracle_of(args, setting, row)
     if args.json:

@@ -45,8 +45,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search what is missing and print the leaderboard across everything."""
-    from forerun.search.board.leaderboard import dump_json
     from forerun.search.cli.sweep_view import SweepView, print_sweep
+    from forerun.search.files.documents import dump_json
     from forerun.search.sweep import read_plan, run_sweep
 
     workers, plan = workers_of(args), read_plan(args.plan, calibration=args.calibration, profile=args.profile)

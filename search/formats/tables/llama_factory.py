@@ -1,4 +1,5 @@
-"""LLaMA-Factory 0.9: one YAML file for ``llamafactory-cli train``, its Megatron-core variant and its ``v1`` form too.
+"""LLaMA-Factory 0.9: one YAML file for ``llamafactory-cli train`` or its arguments in a script, its Megatron-core
+variant and its ``v1`` form too.
 
 Source: ``llamafactory/hparams`` 0.9.5 (gradient checkpointing is on unless it is disabled), and its
 examples ``megatron`` and ``v1``.
@@ -8,7 +9,7 @@ import re
 
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.keys import YES, Launcher, LaunchFacts, LaunchKey
-from forerun.search.formats.syntax import document, is_yaml
+from forerun.search.formats.syntax import arguments, document, is_script, is_yaml
 from forerun.search.formats.tables.trainer import (
     ACCUMULATION,
     FSDP_CHECKPOINTING,
@@ -92,11 +93,16 @@ LAUNCHER = Launcher(
             words={"full": None, "lora": "LoRA", "oft": "OFT", "freeze": "a part of the layers"},
         ),
     ),
-    syntax=document,
-    marks=lambda source: is_yaml(source) and _marked(source),
+    syntax=lambda source: arguments(source) if is_script(source) else document(source),
+    marks=lambda source: (is_yaml(source) and _marked(source)) or (is_script(source) and _started(source)),
     harmless=lambda name: HARMLESS.match(name) is not None,
     adjust=adjust,
 )
+
+
+def _started(source: LaunchFile) -> bool:
+    """Whether a script gives `llamafactory-cli train` arguments instead of a YAML file."""
+    return re.search(r"\bllamafactory-cli\s+train\s+(\\\s*)?--", source.text) is not None
 
 
 def _marked(source: LaunchFile) -> bool:

@@ -38,7 +38,10 @@ PRECISIONS = (
         meaning="training in bfloat16",
         words={**switched_on("bf16"), "auto": "bf16", "full": "bf16"},
     ),
-    LaunchKey(names=("fp16", "float16"), decides="precision", meaning="training in float16", words=switched_on("fp16")),
+    *(
+        LaunchKey(names=(name,), decides="precision", meaning="training in float16", words=switched_on("fp16"))
+        for name in ("fp16", "float16")  # one may be off while the other is on
+    ),
 )
 FSDP_STAGES = {
     "FULL_SHARD": 3,

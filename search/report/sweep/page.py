@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from string import Template
 from typing import Any
 
-from forerun.search.board.leaderboard import versions
 from forerun.search.board.rows import TIGHT_MARK
 from forerun.search.board.sweeps import SweepFolder
 from forerun.search.explain.explain import MEANING
 from forerun.search.figures.markup import Safe, escape, joined, tag
 from forerun.search.figures.plane import number, symbol_definitions
 from forerun.search.figures.still_page import page_style
+from forerun.search.files.documents import versions
 from forerun.search.files.version import cost_model_version
 from forerun.search.report.scripted import Part, asset, json_text, links_to, part, policy
 from forerun.search.report.sweep.data import MOST_ROWS, Measure, SweepData, sweep_data

@@ -1,5 +1,6 @@
 """An event-level result as plain data: what ``simulate --json`` adds to its row."""
 
+from collections import Counter
 from typing import Any
 
 from forerun.simulator.events.engine.kinds import KINDS, STREAMS
@@ -10,7 +11,8 @@ _GIB = 2.0**30
 
 
 def event_summary(result: EventResult) -> dict[str, Any]:
-    """Return bubble share, use of every stage and stream, and the critical path; times in seconds, shares 0 to 1.
+    """Return bubble share, tasks by kind, use of every stage and stream, and the critical path; times in seconds,
+    shares 0 to 1.
 
     With contention also ``replicas``, how many each simulated one stands for, and ``links``, the busiest ones.
     """
@@ -18,11 +20,18 @@ def event_summary(result: EventResult) -> dict[str, Any]:
         "step_time_s": result.step_time_s,
         "bubble_share": result.bubble_share,
         "slowest_stage": result.slowest,
+        "tasks": _tasks(result),
         "critical_share": {part: _share(value, result.step_time_s) for part, value in result.critical_s.items()},
         "critical_path": _path(result),
         "stages": _stages(result),
         **_shared(result),
     }
+
+
+def _tasks(result: EventResult) -> dict[str, int]:
+    """Return how many tasks of each kind were simulated."""
+    counts = Counter(KINDS[kind] for kind in result.records.kinds())
+    return dict(sorted(counts.items()))
 
 
 def _shared(result: EventResult) -> dict[str, Any]:

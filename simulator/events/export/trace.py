@@ -4,13 +4,14 @@ A process is a pipeline rank, a thread one of its streams, a counter its memory.
 the pass that it lets start. Times are microseconds, as the format wants them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from forerun.simulator.events.engine.kinds import STREAMS
 from forerun.simulator.events.engine.trace_file import write_events
-from forerun.simulator.events.step.result import EventResult
+from forerun.simulator.events.step.result import EventResult, TimelineTask
+from forerun.simulator.events.step.tally import shares_of
 
 _COLOURS = {
     "forward": "thread_state_running",
@@ -21,6 +22,7 @@ _COLOURS = {
 }
 """Names of colours that the trace viewer reserves."""
 _MICRO = 1e6
+_PASSES = frozenset({"forward", "backward", "input gradient", "weight gradient"})
 
 
 def trace_events(result: EventResult) -> dict[str, Any]:
@@ -66,7 +68,7 @@ def _names(result: EventResult) -> Iterator[dict[str, Any]]:
 
 def _tasks(result: EventResult) -> Iterator[dict[str, Any]]:
     """Yield one complete event for every task on every stream that it occupies."""
-    critical = set(result.critical_path)
+    critical, shares = set(result.critical_path), shares_of(result.costs)
     for task in result.timeline():
         if task.end_s == task.start_s:
             continue
@@ -79,11 +81,21 @@ def _tasks(result: EventResult) -> Iterator[dict[str, Any]]:
                 "tid": stream % len(STREAMS),
                 "ts": task.start_s * _MICRO,
                 "dur": (task.end_s - task.start_s) * _MICRO,
-                "args": {"critical": task.number in critical},
+                "args": {"critical": task.number in critical, **_consists_of(result, task, shares)},
             }
             if task.kind in _COLOURS:
                 event["cname"] = _COLOURS[task.kind]
             yield event
+
+
+def _consists_of(
+    result: EventResult, task: TimelineTask, shares: Sequence[Sequence[tuple[str, float]]]
+) -> dict[str, float]:
+    """Return what a pass of a transformer consists of, in milliseconds: computation, and the collectives within it."""
+    tag = result.records.tag_of(task.number)
+    if task.kind not in _PASSES or len(tag) < 2 or not isinstance(tag[1], int) or tag[1] >= len(shares):
+        return {}
+    return {f"{part}_ms": share * (task.end_s - task.start_s) * 1e3 for part, share in shares[tag[1]]}
 
 
 def _flows(result: EventResult) -> Iterator[dict[str, Any]]:

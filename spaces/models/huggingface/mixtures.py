@@ -29,6 +29,7 @@ class Experts:
 def per_layer(fields: Fields, traits: Experts, count: int) -> list[MixtureOfExperts | None]:
     """Return the experts of each of ``count`` layers, None where a layer is dense."""
     if not fields.optional_size("num_local_experts", least=0):
+        fields.raw(traits.width)  # of experts that there are none of
         return [None] * count
     experts = mixture(fields, traits)
     return [experts if sparse else None for sparse in sparse_layers(fields, traits, count)]

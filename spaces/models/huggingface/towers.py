@@ -31,8 +31,9 @@ class Tower:
 
     ``query_bias``: of queries, keys and values. ``class_tokens``: learned tokens before the patches. ``positions``: one
     learned row for each patch ("grid"), for so many as a field says, or none. ``pre_norms``, ``post_norms``: before and
-    after the stack. ``scales``: learned vectors in each layer. ``width``: field of the width. ``outside``: further
-    parameters. ``known``: fields that change nothing modelled.
+    after the stack. ``scales``: learned vectors in each layer. ``width``: field of the width, ``more`` of layers after
+    the others, ``tiles`` of the pieces into which an image is cut. ``outside``: further parameters. ``known``: fields
+    that change nothing modelled.
     """
 
     width: str = "hidden_size"
@@ -51,6 +52,8 @@ class Tower:
     scales: int = 0
     query_key_norm: Switch = False
     inner: str = "intermediate_size"
+    more: str | None = None
+    tiles: str | None = None
     outside: Callable[[Fields, int], int] | None = None
     known: tuple[str, ...] = ()
 
@@ -71,6 +74,9 @@ class Tower:
         patches = self._patches(fields, patch)
         inner = fields.optional_size(self.inner) or int(fields.number("mlp_ratio", 4.0) * width)
         fields.raw("mlp_ratio")
+        count = fields.size("num_hidden_layers", most=MOST_LAYERS)
+        count += fields.size(self.more, most=MOST_LAYERS) if self.more else 0
+        tiles = fields.size(self.tiles) if self.tiles else 1
         for unused in self.known:
             fields.raw(unused)
         attention = Attention(
@@ -85,13 +91,13 @@ class Tower:
         )
         layer = Layer(
             name="image",
-            count=fields.size("num_hidden_layers", most=MOST_LAYERS),
+            count=count,
             mixer=attention,
             mlp=FeedForward(hidden=inner, gated=on(self.gated), bias=on(self.mlp_bias)),
             norms=self.norms,
             norm_bias=self.norm_bias,
             hidden=width if beside else None,
-            tokens=patches + self.class_tokens if beside else None,
+            tokens=tiles * (patches + self.class_tokens) if beside else None,
             extra=self.scales * width,
         )
         rows = {"grid": patches + self.class_tokens, "none": 0}.get(self.positions)

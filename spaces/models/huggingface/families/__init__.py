@@ -5,13 +5,13 @@ from types import MappingProxyType
 
 from forerun.spaces.models.huggingface.decoder import Decoder
 from forerun.spaces.models.huggingface.families import (
+    classifiers,
     convolutional,
     encoder_decoders,
     encoders,
     multimodal,
     staged,
     texts,
-    vision,
 )
 from forerun.spaces.models.huggingface.families.texts import Reader
 
@@ -22,7 +22,7 @@ FAMILIES: Mapping[str, Reader] = MappingProxyType(
         **texts.TEXTS,
         **encoders.TABLE,
         **encoder_decoders.TABLE,
-        **vision.TABLE,
+        **classifiers.TABLE,
         **convolutional.TABLE,
         **staged.TABLE,
         **multimodal.TABLE,

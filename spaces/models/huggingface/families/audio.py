@@ -3,17 +3,28 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
 from forerun.spaces.models.huggingface.towers import Image
 from forerun.spaces.models.model import Attention, FeedForward, Layer
 from forerun.spaces.models.shapes import default_head_dim
 
+_UNUSED = ("n_window", "n_window_infer", "conv_chunksize", "max_position_embeddings", "head_dim", "scale_embedding")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioTower:
-    """Two convolutions over mel bins and a stack of layers (arXiv 2212.04356, section 2.2); products of keys have no
-    bias."""
+    """Two convolutions over mel bins and a stack of layers (arXiv 2212.04356, section 2.2).
+
+    ``table``: learned positions. ``key_bias``: of the products of keys. ``squares``: three convolutions in two
+    dimensions instead, and a product of what they make (Qwen3). ``projector``: products behind the stack.
+    """
+
+    table: bool = True
+    key_bias: bool = False
+    squares: bool = False
+    projector: Literal["one", "two", "none"] = "none"
 
     def read(self, fields: Fields, *, beside: bool) -> Image:
         """The encoder that the configuration describes; it always stands beside a language model."""
@@ -22,7 +33,7 @@ class AudioTower:
         count = fields.optional_size("encoder_layers", most=MOST_LAYERS) or fields.size("num_hidden_layers")
         inner = fields.optional_size("encoder_ffn_dim") or fields.size("intermediate_size")
         bins, tokens = fields.size("num_mel_bins", 128), fields.size("max_source_positions", 1500)
-        for unused in ("num_hidden_layers", "vocab_size"):
+        for unused in ("num_hidden_layers", "num_key_value_heads", "vocab_size", *_UNUSED):
             fields.raw(unused)
         head_dim = default_head_dim(fields.source, width, heads)
         attention = Attention(
@@ -33,7 +44,7 @@ class AudioTower:
             causal=False,
             query_key_value_bias=True,
             output_bias=True,
-            extra=-width,
+            extra=0 if self.key_bias else -width,
         )
         layer = Layer(
             name="audio",
@@ -44,13 +55,26 @@ class AudioTower:
             hidden=width,
             tokens=tokens,
         )
-        outside = 3 * (bins + width) * width + 2 * width + tokens * width + 2 * width
+        outside = 3 * (bins + width) * width + 2 * width
+        if self.squares:
+            channels = fields.size("downsample_hidden_size", 480)
+            outside = 10 * channels + 2 * (9 * channels + 1) * channels + bins // 8 * channels * width
+        out = fields.size("output_dim") if self.projector != "none" else 0
+        outside += 2 * width + (tokens * width if self.table else 0)
+        if self.projector == "two":
+            outside += (width + 1) * width + (width + 1) * out
+        elif self.projector == "one":
+            outside += (width + 1) * out + 2 * out  # and what marks begin and end of sound
         return Image(width=width, layers=(layer,), outside=outside, patch_inputs=3 * bins, patches=tokens)
 
 
 TOWERS: Mapping[str, AudioTower] = MappingProxyType(
     {
         "audioflamingo3_encoder": AudioTower(),
+        "glmasr_encoder": AudioTower(table=False),
+        "qwen2_5_omni_audio_encoder": AudioTower(table=False, projector="one"),
+        "qwen3_asr_encoder": AudioTower(table=False, key_bias=True, squares=True, projector="two"),
+        "qwen3_omni_moe_audio_encoder": AudioTower(table=False, key_bias=True, squares=True, projector="two"),
         "qwen2_audio_encoder": AudioTower(),
         "voxtral_encoder": AudioTower(),
     }

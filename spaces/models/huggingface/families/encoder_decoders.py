@@ -118,7 +118,7 @@ class BartLike:
     have a bias. ``audio``: two convolutions over mel bins come first (Whisper). ``experts``: every so many layers are
     mixtures. ``extra``: further parameters of
     an encoder and of a decoder layer, ``outside`` of the model. ``alone``: there is no encoder. ``tables``: fields
-    with the rows of both tables of positions. ``known``: unmodelled fields.
+    with the rows of both tables of positions. ``vocab``: field with the decoder's. ``known``: unmodelled fields.
     """
 
     positions: int | None = 2
@@ -132,6 +132,7 @@ class BartLike:
     extra: tuple[Extra, Extra] = (nothing, nothing)
     outside: Extra = nothing
     alone: bool = False
+    vocab: str = "vocab_size"
     tables: tuple[str, str] = ("max_position_embeddings", "max_position_embeddings")
 
     def read(self, fields: Fields, name: str) -> Model:
@@ -151,7 +152,7 @@ class BartLike:
             name=name,
             source=fields.source,
             hidden=hidden,
-            vocab=fields.size("vocab_size"),
+            vocab=fields.size(self.vocab),
             layers=joined(layers),
             tied_embeddings=fields.flag("tie_word_embeddings", True),
             embedding_norm=self.embedding_norm,
@@ -231,6 +232,12 @@ TABLE: Mapping[str, T5Like | BartLike] = MappingProxyType(
         ),
         "blenderbot": BartLike(positions=0, embedding_norm=False, final_norm=True),
         "blenderbot-small": BartLike(positions=0),
+        "fsmt": BartLike(
+            embedding_norm=False,
+            vocab="tgt_vocab_size",
+            outside=lambda f: f.size("src_vocab_size") * f.size("hidden_size"),
+            known=("langs", "decoder"),
+        ),
         "led": BartLike(
             positions=0,
             tables=("max_encoder_position_embeddings", "max_decoder_position_embeddings"),

@@ -107,6 +107,13 @@ def _cell_types(fields: Fields) -> int:
     return int(rows) * fields.size("hidden_size")
 
 
+def _esm_positions(fields: Fields) -> int:
+    """ESM: a table of positions unless they are rotary, and a norm of embeddings where it is asked for."""
+    rows = fields.size("max_position_embeddings") if fields.text("position_embedding_type") == "absolute" else 0
+    norm = 2 if fields.flag("emb_layer_norm_before", False) else 0
+    return (rows + norm) * fields.size("hidden_size")
+
+
 TABLE: Mapping[str, Decoder] = MappingProxyType(
     {
         "albert": replace(_BERT, embedding_width="embedding_size", adjust=_shared, known=("inner_group_num",)),
@@ -126,6 +133,14 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
         "distilbert": replace(_BERT, token_types=False, ffn=lambda f, h: f.size("hidden_dim")),
         "electra": replace(_BERT, embedding_width="embedding_size"),
         "ernie": replace(_BERT, known=("task_type_vocab_size",)),
+        "esm": replace(
+            _PRE_NORM,
+            token_types=False,
+            learned_positions=None,
+            embedding_extra=_esm_positions,
+            extra_once=lambda f: f.size("num_hidden_layers") * f.size("num_attention_heads") + 1,  # contacts
+            known=("max_position_embeddings", "token_dropout", "esmfold_config", "is_folding_model", "vocab_list"),
+        ),
         "eurobert": Decoder(
             causal=False, query_key_value_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias"
         ),
@@ -133,6 +148,7 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
             _BERT, gated=True, mlp_bias=False, learned_positions=None, extra=lambda f: f.size("hidden_size")
         ),
         "ibert": replace(_BERT, known=("quant_mode",)),
+        "jina_embeddings_v3": replace(_BERT, learned_positions=None),
         "layoutlm": replace(_BERT, embedding_extra=_layout),
         "longformer": replace(_BERT, extra=_global_attention, known=("attention_window",)),
         "megatron-bert": _PRE_NORM,

@@ -1,7 +1,7 @@
 """Decoders with routed experts in some or all layers."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from forerun.spaces.models.huggingface.decoder import Decoder
@@ -19,12 +19,12 @@ from forerun.spaces.models.huggingface.layer_types import (
 )
 from forerun.spaces.models.huggingface.mixtures import Experts
 from forerun.spaces.models.mixers import Attention, Indexer
-from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts
+from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts, Model
 from forerun.spaces.models.parts import Mixer
 
 _BIASED = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias")
 _LLAMA = replace(_BIASED, mlp_bias="mlp_bias")
-_QWEN3 = replace(_BIASED, query_key_norm=True, types=qwen)
+QWEN3 = replace(_BIASED, query_key_norm=True, types=qwen, known=("use_qk_norm", "qkv_bias"))
 
 
 def _llama4_types(fields: Fields, count: int) -> list[str]:
@@ -103,7 +103,25 @@ def _ernie_end(fields: Fields, layer: Layer, index: int) -> Layer:
     return replace(layer, mlp=FeedForward(hidden=fields.size("intermediate_size"), gated=True))
 
 
-TABLE: Mapping[str, Decoder] = MappingProxyType(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nested:
+    """A decoder whose configuration nests sizes of ``parts`` (DBRX: attention, feed-forward)."""
+
+    decoder: Decoder
+    parts: tuple[str, ...]
+
+    def read(self, fields: Fields, name: str) -> Model:
+        """The model that the configuration describes, called ``name``."""
+        for part in self.parts:
+            inner = fields.raw(part)
+            if isinstance(inner, Mapping):  # the width is the model's, the type is empty
+                fields.values |= {
+                    key: value for key, value in inner.items() if key not in ("hidden_size", "model_type")
+                }
+        return self.decoder.read(fields, name)
+
+
+TABLE: Mapping[str, Decoder | Nested] = MappingProxyType(
     {
         "afmoe": Decoder(norms=4, query_key_norm=True, gate="width", types=every(("global_attn_every_n_layers",), 4)),
         "aria_text": replace(_BIASED, mlp_bias="mlp_bias"),
@@ -114,6 +132,13 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
             norms=1,
             types=every(("sliding_window_pattern",), 4),
             known=("prefix_dense_sliding_window_pattern",),
+        ),
+        "dbrx": Nested(
+            decoder=Decoder(
+                experts=Experts(width="ffn_hidden_size"),
+                known=("moe_normalize_expert_weights", "uniform_expert_assignment", "moe_loss_weight"),
+            ),
+            parts=("attn_config", "ffn_config"),
         ),
         "dots1": replace(_BIASED, query_key_norm=True, types=qwen),
         "doge": replace(
@@ -224,7 +249,7 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
             experts=Experts(width="intermediate_size"),
         ),
         "qwen2_moe": Decoder(query_key_value_bias="qkv_bias", types=qwen, experts=Experts(shared_gate=True)),
-        "qwen3_moe": replace(_QWEN3, known=("use_qk_norm", "qkv_bias")),
+        "qwen3_moe": QWEN3,
         "solar_open": replace(_BIASED, experts=Experts(grouped=True)),
     }
 )

@@ -8,15 +8,17 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.models.huggingface.defaults import class_defaults
 from forerun.spaces.models.huggingface.families import projectors
 from forerun.spaces.models.huggingface.families.pairs import Pair, PatchesAsTokens, TwoStacks
-from forerun.spaces.models.huggingface.families.texts import TOWERS, Reader, text_reader
+from forerun.spaces.models.huggingface.families.texts import TOWERS, Reader, text_defaults, text_reader
 from forerun.spaces.models.huggingface.fields import Fields
+from forerun.spaces.models.huggingface.towers import Image
 from forerun.spaces.models.model import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisionLanguage:
     """An encoder of images (or of audio, by ``part``) before a language model; ``projector``: parameters
-    between them. ``copies``: so many encoders alike. ``text``, ``vision``: types where the parts name none."""
+    between them. ``copies``: so many encoders alike. ``text``, ``vision``: types where the parts name none. ``audio``:
+    type of a second encoder, of ``audio_config``."""
 
     text: str
     vision: str
@@ -24,6 +26,7 @@ class VisionLanguage:
     known: tuple[str, ...] = ()
     part: str = "vision_config"
     copies: int = 1
+    audio: str | None = None
 
     def read(self, fields: Fields, name: str) -> Model:
         """The model that the configuration describes, called ``name``: the encoder's layers first; without
@@ -34,25 +37,32 @@ class VisionLanguage:
         if self.part in fields.ignored:
             fields.read.update(fields.values)  # all else describes what is left out
             return text
-        part = fields.part(self.part, class_defaults, self.vision)
-        kind = str(part.values.get("model_type", self.vision))
-        if kind == fields.raw("model_type"):
-            kind = self.vision  # some files repeat the outer type
-        if kind not in TOWERS:
-            raise RequestError(f"{fields.source}: forerun has no encoder of the type {kind[:60]!r}")
-        image = TOWERS[kind].read(part, beside=True)
+        image = self._encoder(fields, self.part, self.vision)
         between = self.projector(fields, image, text.hidden) if self.projector else 0
+        sounds = [self._encoder(fields, "audio_config", self.audio)] if self.audio else []
         return replace(
             text,
-            layers=self.copies * image.layers + text.layers,
-            embedding_extra=text.embedding_extra + self.copies * image.outside + between,
+            layers=self.copies * image.layers + tuple(layer for one in sounds for layer in one.layers) + text.layers,
+            embedding_extra=text.embedding_extra
+            + self.copies * image.outside
+            + between
+            + sum(one.outside for one in sounds),
         )
+
+    def _encoder(self, fields: Fields, name: str, default: str) -> Image:
+        part = fields.part(name, class_defaults, default)
+        kind = str(part.values.get("model_type", default))
+        if kind == fields.raw("model_type"):
+            kind = default  # some files repeat the outer type
+        if kind not in TOWERS:
+            raise RequestError(f"{fields.source}: forerun has no encoder of the type {kind[:60]!r}")
+        return TOWERS[kind].read(part, beside=True)
 
     def _text(self, fields: Fields, name: str) -> Model:
         """The language model: of ``text_config``, or of the outer fields in files from before that was nested."""
         if not fields.given("text_config") and fields.given("num_hidden_layers"):
             return text_reader(self.text, fields.source).read(fields, name)
-        part = fields.part("text_config", class_defaults, self.text)
+        part = fields.part("text_config", text_defaults, self.text)
         if fields.given("tie_word_embeddings"):
             part.values["tie_word_embeddings"] = fields.flag("tie_word_embeddings", False)
         return text_reader(str(part.values.get("model_type", self.text)), fields.source).read(part, name)
@@ -85,6 +95,53 @@ TABLE: Mapping[str, Reader] = MappingProxyType(
             part="audio_config",
             known=("projector_bias",),
         ),
+        "cosmos3_edge": VisionLanguage(
+            text="cosmos3_edge_text", vision="cosmos3_edge_vision", projector=projectors.cosmos
+        ),
+        "glmasr": VisionLanguage(
+            text="llama", vision="glmasr_encoder", projector=projectors.four_sounds, part="audio_config"
+        ),
+        "got_ocr2": VisionLanguage(
+            text="qwen2", vision="got_ocr2_vision", projector=projectors.got, known=("image_seq_length",)
+        ),
+        "granite_docling": VisionLanguage(
+            text="granite_docling_text",
+            vision="granite_docling_vision",
+            known=("density_router_hidden_size", "density_router_threshold"),
+        ),
+        "mllama": VisionLanguage(text="mllama_text_model", vision="mllama_vision_model", projector=projectors.mllama),
+        "modernvbert": VisionLanguage(
+            text="modernbert", vision="siglip_vision_model", projector=projectors.shuffled, known=("classifier_bias",)
+        ),
+        "molmo2": VisionLanguage(text="molmo2_text", vision="molmo2_vision", projector=projectors.molmo),
+        "ovis2": VisionLanguage(
+            text="qwen2",
+            vision="ovis2_vision",
+            projector=projectors.visual_words,
+            known=("visual_indicator_token_ids",),
+        ),
+        "pp_chart2table": VisionLanguage(
+            text="qwen2", vision="pp_chart2table_vision", projector=projectors.got, known=("image_seq_length",)
+        ),
+        "qwen2_5_omni_thinker": VisionLanguage(
+            text="qwen2_5_omni_text",
+            vision="qwen2_5_omni_vision_encoder",
+            audio="qwen2_5_omni_audio_encoder",
+            known=("position_id_per_seconds", "seconds_per_chunk"),
+        ),
+        "qwen3_asr": VisionLanguage(
+            text="qwen3",
+            vision="qwen3_asr_encoder",
+            part="audio_config",
+            known=("token_classification_bias", "timestamp_segment_time"),
+        ),
+        "qwen3_omni_moe_thinker": VisionLanguage(
+            text="qwen3_omni_moe_text",
+            vision="qwen3_omni_moe_vision_encoder",
+            audio="qwen3_omni_moe_audio_encoder",
+            known=("position_id_per_seconds",),
+        ),
+        "video_llama_3": VisionLanguage(text="qwen2", vision="video_llama_3_vision", projector=projectors.linear2),
         "deepseek_vl": VisionLanguage(text="llama", vision="siglip_vision_model", projector=projectors.linear2),
         "exaone4_5": VisionLanguage(text="exaone4", vision="exaone4_5_vision"),
         "lighton_ocr": VisionLanguage(text="qwen3", vision="pixtral", projector=projectors.mistral3),

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 from forerun.spaces.models.huggingface.decoder import Decoder
 from forerun.spaces.models.huggingface.defaults import class_defaults
-from forerun.spaces.models.huggingface.families.texts import TOWERS, text_reader
-from forerun.spaces.models.huggingface.families.vision import Classifier
+from forerun.spaces.models.huggingface.families.classifiers import Classifier
+from forerun.spaces.models.huggingface.families.texts import TOWERS, text_defaults, text_reader
 from forerun.spaces.models.huggingface.fields import Fields
 from forerun.spaces.models.huggingface.towers import Tower
 from forerun.spaces.models.model import Model
@@ -58,7 +58,7 @@ class PatchesAsTokens:
 
     def read(self, fields: Fields, name: str) -> Model:
         """The model that the configuration describes, called ``name``."""
-        part = fields.part("text_config", class_defaults, self.text)
+        part = fields.part("text_config", text_defaults, self.text)
         if fields.given("tie_word_embeddings"):
             part.values["tie_word_embeddings"] = fields.flag("tie_word_embeddings", False)
         text = text_reader(self.text, fields.source).read(part, name)
@@ -99,7 +99,7 @@ class TwoStacks:
         )
 
     def _stack(self, fields: Fields, side: str, name: str) -> Model:
-        part = fields.part(side, class_defaults, self.text)
+        part = fields.part(side, text_defaults, self.text)
         for unused in ("is_decoder", "cross_attention_hidden_size"):
             part.raw(unused)
         return text_reader(str(part.values.get("model_type", self.text)), fields.source).read(part, name)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
+from forerun.spaces.models.huggingface.defaults import class_defaults
 from forerun.spaces.models.huggingface.fields import Fields
 from forerun.spaces.models.huggingface.towers import Image
 
@@ -85,6 +86,49 @@ def levels(fields: Fields, image: Image, hidden: int) -> int:
     layers = fields.listed_or_none("vision_feature_layers", int) or fields.listed_or_none("vision_feature_layer", int)
     joined = image.width * len(layers or (0,))
     return 2 * joined + joined * hidden + hidden + hidden * hidden + hidden
+
+
+def shuffled(fields: Fields, image: Image, hidden: int) -> int:
+    """Positions joined, one product without a bias (ModernVBERT)."""
+    return image.width * fields.size("pixel_shuffle_factor", 4) ** 2 * hidden
+
+
+def got(fields: Fields, image: Image, hidden: int) -> int:
+    """One product of what the encoder's convolutions make (GOT-OCR 2)."""
+    return 4 * fields.parts["vision_config"].size("output_channels", 256) * hidden + hidden
+
+
+def mllama(fields: Fields, image: Image, hidden: int) -> int:
+    """One product of the outputs of several layers (Llama 3.2)."""
+    return fields.parts["vision_config"].size("vision_output_dim", 7680) * hidden + hidden
+
+
+def cosmos(fields: Fields, image: Image, hidden: int) -> int:
+    """A norm, four patches joined, two products (Cosmos 3 Edge)."""
+    inner = fields.size("projector_hidden_size")
+    return 2 * image.width + (4 * image.width + 1) * inner + (inner + 1) * hidden
+
+
+def molmo(fields: Fields, image: Image, hidden: int) -> int:
+    """Neighbouring patches pooled by attention over the outputs of several layers, then a gated MLP (Molmo 2)."""
+    part = fields.part("adapter_config", class_defaults, "molmo2_adapter")
+    for unused in ("attention_bias", "mlp_bias", "num_key_value_heads", "hidden_act"):
+        part.raw(unused)
+    width, layers = part.size("hidden_size"), len(part.listed("vision_feature_layer", int) or (0, 0))
+    inner, heads = part.size("intermediate_size"), part.size("num_attention_heads") * part.size("head_dim")
+    out = part.optional_size("text_hidden_size") or hidden
+    pooled = 3 * (layers * image.width + 1) * heads + (heads + 1) * width
+    return pooled + 2 * width * inner + inner * out
+
+
+def visual_words(fields: Fields, image: Image, hidden: int) -> int:
+    """A table of visual words (Ovis 2)."""
+    return fields.parts["vision_config"].size("vocab_size", 16384) * fields.size("hidden_size", hidden)
+
+
+def four_sounds(fields: Fields, image: Image, hidden: int) -> int:
+    """Four neighbouring sounds joined, then two products with biases, the first twice as wide (GLM-ASR)."""
+    return (4 * image.width + 1) * 2 * hidden + (2 * hidden + 1) * hidden
 
 
 def resampler(fields: Fields, image: Image, hidden: int) -> int:

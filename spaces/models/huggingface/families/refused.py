@@ -25,7 +25,6 @@ _OPERATORS = {
     "low-rank gates on queries and norms": "axk2",
     "adapters that each modality switches on": "phi4_multimodal",
     "a decoder over image features and text in one sequence": "git",
-    "two vocabularies": "fsmt",
     "cross attention between two stacks of any type": "encoder-decoder vision-encoder-decoder speech-encoder-decoder",
     "attention merged with cross attention": "t5gemma2",
     "hash tables of n-grams": "qwen4_exp qwen4_exp_text",

@@ -1,12 +1,24 @@
 """Readers of the parts of a multimodal configuration: language models and encoders by their types."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.huggingface.decoder import Decoder
-from forerun.spaces.models.huggingface.families import audio, dense, hybrids, latent, moe, nemotron, special, vision
+from forerun.spaces.models.huggingface.defaults import class_defaults
+from forerun.spaces.models.huggingface.families import (
+    audio,
+    dense,
+    encoders,
+    hybrids,
+    latent,
+    moe,
+    nemotron,
+    special,
+    vision,
+)
 from forerun.spaces.models.huggingface.fields import Fields
 from forerun.spaces.models.huggingface.towers import Tower
 from forerun.spaces.models.model import Model
@@ -20,6 +32,8 @@ class Reader(Protocol):
 
 
 ALIKE = {
+    "granite_docling_text": "granite",
+    "qwen2_5_omni_text": "qwen2",
     "ernie4_5_vl_moe_text": "ernie4_5_moe",
     "t5_gemma_module": "gemma2",
     "glm4v_text": "glm4",
@@ -49,7 +63,16 @@ TEXTS: Mapping[str, Reader] = MappingProxyType(
         **hybrids.TABLE,
         **nemotron.TABLE,
         **special.TABLE,
+        "qwen3_omni_moe_text": replace(moe.QWEN3, floor_heads=True),
         "step3p5": _STEP,
+        "cosmos3_edge_text": Decoder(gated=False, query_key_value_bias="attention_bias", output_bias="attention_bias"),
+        "modernbert": encoders.TABLE["modernbert"],
+        "molmo2_text": Decoder(
+            query_key_norm=True,
+            query_key_value_bias="qkv_bias",
+            embedding_extra=lambda f: f.size("additional_vocab_size", 128) * f.size("hidden_size"),
+            known=("norm_after", "qk_norm_type", "rope_scaling_layers", "attention_bias"),
+        ),
     }
 )
 """Language models that may stand beside an encoder."""
@@ -65,6 +88,12 @@ def text_reader(model_type: str, source: str) -> Reader:
     if found is None:
         raise RequestError(f"{source}: unknown model_type {model_type[:60]!r} of the language model")
     return found
+
+
+def text_defaults(model_type: str) -> Mapping[str, Any]:
+    """What a language model's class fills in, and what its family says where a configuration does not."""
+    family = TEXTS.get(ALIKE.get(model_type, model_type))
+    return {**class_defaults(model_type), **getattr(family, "sizes", {})}
 
 
 TOWERS: Mapping[str, Tower | audio.AudioTower] = MappingProxyType({**vision.TOWERS, **audio.TOWERS})

@@ -1,13 +1,11 @@
-"""Image encoders by their ``model_type``, and classifiers made of one."""
+"""Image encoders beside a language model, by their ``model_type``."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 from forerun.spaces.models.huggingface.fields import Fields
-from forerun.spaces.models.huggingface.pyramid import labels
 from forerun.spaces.models.huggingface.towers import Tower
-from forerun.spaces.models.model import Model
 
 
 def attention_pool(fields: Fields, width: int) -> int:
@@ -67,6 +65,41 @@ def _downsamplers(fields: Fields, width: int) -> int:
     return 9 * width * 2 * width + 2 * width + 9 * 2 * width * 4 * width + 4 * width
 
 
+def _segment_anything(fields: Fields, width: int) -> int:
+    """SAM's encoder (arXiv 2304.02643): relative positions of windows or of the whole image in every layer, and two
+    convolutions behind it; then the two that GOT-OCR joins positions by."""
+    heads, out = fields.size("num_attention_heads"), fields.size("output_channels", 256)
+    whole = len(fields.listed("global_attn_indexes", int) or ())
+    side, window = fields.size("image_size", 1024) // fields.size("patch_size", 16), fields.size("window_size", 14)
+    rows = whole * (2 * side - 1) + (fields.size("num_hidden_layers") - whole) * (2 * window - 1)
+    neck = width * out + 9 * out * out + 4 * out
+    return 2 * rows * (width // heads) + neck + 9 * out * 2 * out + 9 * 2 * out * 4 * out
+
+
+def _tiles(fields: Fields, width: int) -> int:
+    """Llama 3.2: tables of positions for every way to cut an image, before, in and after the stack, and gates."""
+    tiles, ways = fields.size("max_num_tiles", 4), len(fields.listed("supported_aspect_ratios", list) or [None] * 8) + 1
+    side = fields.size("image_size", 448) // fields.size("patch_size", 14)
+    gates = 3 + 2 * fields.size("num_global_layers", 8)
+    return ways * tiles * width * (side * side + 1) + 2 * ways * tiles * width + gates
+
+
+def _visual_words(fields: Fields, width: int) -> int:
+    """Ovis 2: scores of every visual word, without those that mark images."""
+    words = fields.size("vocab_size") - fields.size("num_visual_indicator_tokens", 5)
+    return words * width * fields.size("hidden_stride", 1) ** 2 + 2 * words
+
+
+def _docling(fields: Fields, width: int) -> int:
+    """Granite Docling: coarse and fine patches joined, each with mergers of outputs from within the stack."""
+    out, levels = fields.size("out_hidden_size"), len(fields.listed("deepstack_visual_indexes", int) or ())
+    fine = fields.flag("use_fine_route", True)
+    made = 2 * width + 4 * out + out * out
+    for joined in (fields.size("scale_factor", 4) ** 2 * width, *([4 * width] if fine else [])):
+        made += joined * out + levels * (2 * joined + joined * out + out + out * out + out)
+    return made
+
+
 def _kimi_positions(fields: Fields, width: int) -> int:
     sides = [
         fields.size(f"init_{side}" if fields.given(f"init_{side}") else side)
@@ -92,6 +125,13 @@ _QWEN25 = Tower(
     post_norms=0,
     outside=_qwen25_merger,
     known=("out_hidden_size", "fullatt_block_indexes", "window_size", "in_chans", "spatial_patch_size"),
+)
+_SAM = Tower(
+    query_bias="qkv_bias",
+    inner="mlp_dim",
+    post_norms=0,
+    outside=_segment_anything,
+    known=("use_abs_pos", "use_rel_pos", "num_pos_feats", "vocab_size"),
 )
 _INTERN = Tower(
     class_tokens=1,
@@ -127,7 +167,10 @@ TOWERS: Mapping[str, Tower] = MappingProxyType(
         "ernie4_5_vl_moe_vision": Tower(
             positions="none", patch_bias=False, known=("temporal_merge_size", "spatial_merge_size")
         ),
+        "cosmos3_edge_vision": Tower(positions="num_patches", known=("spatial_merge_size",)),
         "exaone4_5_vision": _QWEN25,
+        "got_ocr2_vision": _SAM,
+        "granite_docling_vision": Tower(outside=_docling),
         "metaclip_2_vision_model": _CLIP,
         "glm4v_moe_vision": _GLM,
         "glm4v_vision": _GLM,
@@ -174,6 +217,30 @@ TOWERS: Mapping[str, Tower] = MappingProxyType(
         "minimax_m3_vl_vision": Tower(
             positions="none", patch_bias=False, pre_norms=1, post_norms=0, known=("spatial_merge_size",)
         ),
+        "mllama_vision_model": Tower(
+            query_bias=False,
+            output_bias=False,
+            class_tokens=1,
+            patch_bias=False,
+            pre_norms=1,
+            more="num_global_layers",
+            tiles="max_num_tiles",
+            outside=_tiles,
+            known=("intermediate_layers_indices", "vision_output_dim", "max_aspect_ratio_id"),
+        ),
+        "molmo2_vision": Tower(
+            positions="num_position_embeddings", post_norms=0, known=("attention_bias",), query_bias=True
+        ),
+        "ovis2_vision": Tower(
+            query_bias="qkv_bias",
+            output_bias="qkv_bias",
+            mlp_bias="mlp_bias",
+            gated=True,
+            norm_bias=False,
+            pre_norms=1,
+            outside=_visual_words,
+            known=("tokenize_function", "drop_cls_token", "backbone_args"),
+        ),
         "pixtral": Tower(
             positions="none",
             patch_bias=False,
@@ -185,6 +252,8 @@ TOWERS: Mapping[str, Tower] = MappingProxyType(
             known=("vocab_size",),
         ),
         "qianfan_ocr_vision": replace(_INTERN, query_bias=True),
+        "pp_chart2table_vision": _SAM,
+        "qwen2_5_omni_vision_encoder": _QWEN25,
         "qwen2_5_vl_vision": _QWEN25,
         "qwen2_vl_vision": Tower(
             width="embed_dim",
@@ -196,12 +265,14 @@ TOWERS: Mapping[str, Tower] = MappingProxyType(
         ),
         "qwen3_5_moe_vision": _QWEN35,
         "qwen3_5_vision": _QWEN35,
+        "qwen3_omni_moe_vision_encoder": _QWEN,
         "qwen3_vl_moe_vision": _QWEN,
         "qwen3_vl_vision": _QWEN,
         "siglip2_vision_model": replace(_SIGLIP, positions="num_patches"),
         "paddleocr_vl_vision": Tower(known=("spatial_merge_size",)),
         "siglip_vision_model": _SIGLIP,
         "smolvlm_vision": Tower(),
+        "video_llama_3_vision": Tower(positions="none"),
         "step3p5_vision": Tower(
             positions="max_position_embeddings",
             patch_bias=False,
@@ -214,78 +285,3 @@ TOWERS: Mapping[str, Tower] = MappingProxyType(
     }
 )
 """Image encoders beside a language model."""
-
-_KNOWN = (
-    "encoder_stride",
-    "pooler_act",
-    "pooler_output_size",
-    "out_features",
-    "out_indices",
-    "reshape_hidden_states",
-    "stage_names",
-    "drop_path_rate",
-    "layer_scale_init_value",
-    "layerscale_value",
-    "apply_layernorm",
-    "use_mask_token",
-    "use_mean_pooling",
-    "auxiliary_channels",
-    "auxiliary_loss_weight",
-    "auxiliary_num_convs",
-    "pool_scales",
-    "use_auxiliary_head",
-    "semantic_loss_ignore_index",
-    "vocab_size",
-    "qkv_bias",
-    "auxiliary_concat_input",
-    "use_absolute_position_embeddings",
-    "use_relative_position_bias",
-    "use_shared_relative_position_bias",
-    "use_swiglu_ffn",
-    "interpolate_antialias",
-    "interpolate_offset",
-)
-_VIT = Tower(class_tokens=1, query_bias="qkv_bias", known=_KNOWN)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Classifier:
-    """An image encoder with a linear classifier. ``head``: columns of its input over the encoder's width."""
-
-    tower: Tower
-    head: int = 1
-
-    def read(self, fields: Fields, name: str, part: Fields | None = None) -> Model:
-        """The model that the configuration describes, called ``name``; ``part``: the nested configuration of its
-        encoder, where that is not the outer level."""
-        image, classes = self.tower.read(part or fields, beside=False), labels(fields)
-        return Model(
-            name=name,
-            source=fields.source,
-            hidden=image.width,
-            vocab=0,
-            layers=image.layers,
-            patch_inputs=image.patch_inputs,
-            classes=classes,
-            embedding_extra=image.outside - (image.patch_inputs + 1) * image.width,
-            extra_parameters=(self.head - 1) * image.width * classes,
-            final_norm=False,
-            max_seq_len=image.patches + self.tower.class_tokens,
-        )
-
-
-TABLE: Mapping[str, Classifier] = MappingProxyType(
-    {
-        "beit": Classifier(tower=replace(_VIT, query_bias=True, scales=2, positions="none")),
-        "data2vec-vision": Classifier(tower=replace(_VIT, query_bias=True, scales=2, positions="none")),
-        "deit": Classifier(tower=replace(_VIT, class_tokens=2)),
-        "dinov2": Classifier(tower=replace(_VIT, scales=2), head=2),
-        "dinov2_with_registers": Classifier(
-            tower=replace(_VIT, scales=2, position_rows=4, known=(*_KNOWN, "num_register_tokens")), head=2
-        ),
-        "ijepa": Classifier(tower=replace(_VIT, class_tokens=0)),
-        "vit": Classifier(tower=_VIT),
-        "vit_msn": Classifier(tower=_VIT),
-    }
-)
-"""Classifiers by ``model_type``."""

@@ -1,7 +1,7 @@
-"""What the catalogue has, as plain data: a table of each kind, and everything about one entry."""
+"""Everything about one entry of the catalogue, or about a file, as plain data."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -25,119 +25,11 @@ from forerun.spaces.frameworks import (
     resolve_framework,
 )
 from forerun.spaces.frameworks.switches import flag_words
-from forerun.spaces.models import Model, active_parameters, load_model, model_names, parameter_count, resolve_model
+from forerun.spaces.models import Model, active_parameters, model_names, parameter_count, resolve_model
 from forerun.spaces.models.mixers.attention import Attention
-from forerun.spaces.opgraph import GraphModel, Operator, graph_model_names, load_graph_model
+from forerun.spaces.opgraph import GraphModel, Operator, graph_model_names
 from forerun.spaces.opgraph.profile import graph_profile_names, load_graph_profile
 from forerun.spaces.opgraph.resolve import names_graph_model, resolve_graph_model
-from forerun.spaces.opgraph.split import Mode
-
-GIB = 2.0**30
-TERA = 1e12
-GIGA = 1e9
-
-
-def list_models() -> list[dict[str, Any]]:
-    """Return a line for every model; ``layers`` of a model that is an operator graph counts operators."""
-    lines = []
-    for name in model_names():
-        model = load_model(name)
-        lines.append(
-            {
-                "model": name,
-                "parameters": parameter_count(model),
-                "active": active_parameters(model),
-                "layers": model.layer_count,
-                "hidden": model.hidden,
-                "vocab": model.vocab,
-                "input": None,
-            }
-        )
-    for name in graph_model_names():
-        described = load_graph_model(name)
-        lines.append(
-            {
-                "model": name,
-                "parameters": described.parameters,
-                "active": described.parameters,
-                "layers": len(described.operators),
-                "hidden": None,
-                "vocab": None,
-                "input": extents(described.input),
-            }
-        )
-    return lines
-
-
-def list_clusters() -> list[dict[str, Any]]:
-    """Return a line for every cluster; network rate in GB/s per device and direction."""
-    lines = []
-    for name in cluster_names():
-        cluster = load_cluster(name)
-        lines.append(
-            {
-                "cluster": name,
-                "device": cluster.device.name,
-                "per_node": cluster.devices_per_node,
-                "fast_domain": cluster.scale_up_size,
-                "network_gb_per_s": cluster.levels[-1].bytes_per_s / GIGA if cluster.levels else None,
-                "title": cluster.title,
-            }
-        )
-    return lines
-
-
-def list_devices() -> list[dict[str, Any]]:
-    """Return a line for every device; dense peaks in TFLOP/s."""
-    lines = []
-    for name in device_names():
-        device = load_device(name)
-        peaks = device.peak_flops_per_s
-        lines.append(
-            {
-                "device": name,
-                "memory_gib": device.memory_bytes / GIB,
-                "gb_per_s": device.memory_bytes_per_s / GIGA,
-                **{f"{p}_tflops": peaks[p] / TERA if p in peaks else None for p in ("bf16", "fp16", "fp8")},
-            }
-        )
-    return lines
-
-
-def list_frameworks() -> list[dict[str, Any]]:
-    """Return a line for every framework profile; those for operator graphs have ways to split as degrees."""
-    lines = []
-    for name in framework_names():
-        legality = load_framework(name).legality
-        degrees = {
-            "tp": legality.tensor_parallel,
-            "cp": legality.context_parallel,
-            "ep": legality.expert_parallel,
-            "etp": legality.expert_tensor,
-            "pp": legality.pipeline_parallel,
-        }
-        lines.append(
-            {
-                "framework": name,
-                "degrees": ["dp", *(degree for degree, offered in degrees.items() if offered)],
-                "zero": list(legality.zero_stages),
-                "schedules": list(legality.schedules),
-                "recompute": list(legality.recompute),
-            }
-        )
-    for name in graph_profile_names():
-        modes = [mode.name.lower() for mode in Mode]
-        lines.append({"framework": name, "degrees": modes, "zero": [], "schedules": ["gpipe"], "recompute": []})
-    return lines
-
-
-LISTS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
-    "models": list_models,
-    "clusters": list_clusters,
-    "devices": list_devices,
-    "frameworks": list_frameworks,
-}
-"""The tables by kind."""
 
 
 def describe(name: str) -> tuple[str, dict[str, Any]]:

@@ -1,0 +1,31 @@
+"""What every JSON document that forerun prints has in common: its schema, its text, the versions that it depends on.
+
+Nothing heavy is imported here: verbs that only print a catalogue need no more.
+"""
+
+import json
+import platform
+from collections.abc import Mapping
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+from forerun.spaces.escaping import visible_json
+
+SCHEMA = 1
+"""Version of every JSON document that forerun prints; it grows when a field changes its meaning or goes."""
+
+
+def dump_json(document: Mapping[str, Any]) -> str:
+    """Return JSON text that every reader accepts (no NaN, no infinity)."""
+    return visible_json(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return the versions that a result depends on."""
+    return {
+        "forerun": metadata.version("forerun"),
+        "python": platform.python_version(),
+        "numpy": metadata.version("numpy"),
+    }
