@@ -12,6 +12,7 @@ prints those without an answer, and the slowest. ``--counts``: the true counts, 
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search import search
+from forerun.search.diagnosis.diagnosis import NothingFeasible
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import convert_config, parameter_count
 
@@ -35,7 +37,9 @@ MAPPINGS = {
     "image and text compared": "MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES",
 }
 TOLERANCE = 1e-3
-SEARCHED = {"cluster": "dgx-h100", "gpus": 16, "global_batch": 64, "seq_len": 512, "top": 1}
+SEARCHED = {"cluster": "dgx-h100", "global_batch": 512, "seq_len": 512, "top": 1}
+PARAMETERS = 2e9
+"""Of a GPU at most, so that weights, gradients and optimizer states (18 bytes each) leave room for activations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +148,8 @@ def table(found: list[Outcome]) -> Iterator[str]:
 
 
 def searched(configs: list[Mapping[str, Any]]) -> Iterator[str]:
-    """Search every model once on sixteen GPUs; yield those without an answer, and how long the slowest took."""
+    """Search every model once on as many GPUs as it needs, sixteen at least; yield those without an answer, and how
+    long the slowest took."""
     took: list[tuple[float, str]] = []
     wrong: list[str] = []
     for fields in configs:
@@ -153,11 +158,13 @@ def searched(configs: list[Mapping[str, Any]]) -> Iterator[str]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "config.json"
             path.write_text(json.dumps(fields))
+            size = parameter_count(convert_config(fields, name).model)
+            gpus = 2 ** max(4, math.ceil(math.log2(size / PARAMETERS)))
             try:
-                if not search(model=str(path), **SEARCHED).rows:  # type: ignore[arg-type]  # values of its types
+                if not search(model=str(path), gpus=gpus, **SEARCHED).rows:  # type: ignore[arg-type]  # values of its types
                     wrong.append(f"- {name}: no strategy fits")
-            except RequestError as error:
-                wrong.append(f"- {name}: {str(error).replace(str(path), 'config.json')}")
+            except (RequestError, NothingFeasible) as error:
+                wrong.append(f"- {name}: {str(error).replace(str(path), 'config.json').splitlines()[0]}")
         took.append((time.perf_counter() - start, name))
     slowest = ", ".join(f"{name} {seconds:.1f} s" for seconds, name in sorted(took, reverse=True)[:5])
     yield f"\n{len(took) - len(wrong)} of {len(took)} searches have an answer; the slowest: {slowest}"

@@ -1,11 +1,12 @@
 """Published best plans beside forerun's own picks for the same problems.
 
-    python benchmarks/published_plans.py [DIR ...] [--only TEXT]
+    python benchmarks/published_plans.py [DIR ...] [--only TEXT] [--plans]
 
 A problem is the model, devices, batch and software of a published plan (``published_plans.yaml``). For each: the plan
 and its measured step, forerun's prediction of it, and forerun's pick with its prediction. A pick *promises too much*
 where even the slow end of its 80 % interval lies below the measured step of the published plan: such picks are listed
-with the plan's nearest measured neighbours. Tables are read from ``benchmarks/measured`` and further folders DIR, where
+with the plan's nearest measured neighbours. ``--plans`` plans stages of unlike size, too, for dense models on as many
+devices as ``PLANNED``. Tables are read from ``benchmarks/measured`` and further folders DIR, where
 those lie whose licence forbids to copy them (amp.csv). Prints Markdown.
 """
 
@@ -21,10 +22,13 @@ import yaml
 
 from forerun.search.api import leaderboard_of, problem_of
 from forerun.search.board.rows import Row
+from forerun.search.board.trees import TreeRow
 from forerun.search.diagnosis.diagnosis import NothingFeasible
+from forerun.search.refine import refine
 from forerun.search.request.request import DEFAULT_OBJECTIVE, Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting
+from forerun.search.unequal import with_plans
 from forerun.search.validate import load_runs, predict
 from forerun.search.validate.runs import MeasuredRun
 from forerun.search.workers import IN_THIS_PROCESS
@@ -33,15 +37,21 @@ from forerun.search.workers.slicing import search_with
 HERE = Path(__file__).resolve().parent
 PLANS = HERE / "published_plans.yaml"
 MEASURED = HERE / "measured"
+HEAD = (
+    *("problem", "published plan", "measured s", "predicted s", "error %", "forerun's pick", "s", "interval s"),
+    *("search CPU s", "unlike stages", "planning CPU s"),
+)
 ASKED = {"dense": 0.06, "moe": 0.12}
 WORTH = 0.01
+PLANNED = 64
 NEIGHBOURS = 3
 """Measured runs of the same model and devices that are named beside a pick that promises too much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A published plan and forerun's pick; ``predicted_s``: a step of the plan, None where that is unknown."""
+    """A published plan and forerun's pick; ``predicted_s``: a step of the plan, None where that is unknown.
+    ``planned``: the best plan of unlike stages that betters the pick; ``search_s``, ``planned_s``: CPU seconds."""
 
     name: str
     kind: str
@@ -50,6 +60,8 @@ class Answer:
     predicted_s: float | None
     pick: Row | None
     search_s: float
+    planned: TreeRow | None = None
+    planned_s: float = 0.0
 
     @property
     def error(self) -> float | None:
@@ -76,6 +88,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, help="more folders with tables of measured runs")
     parser.add_argument("--only", default="", help="problems whose name has this text")
+    parser.add_argument(
+        "--plans", action="store_true", help="plan stages of unlike size, too (seconds to a minute each)"
+    )
     args = parser.parse_args()
     document = yaml.safe_load(PLANS.read_text(encoding="utf-8"))
     every = load_runs(_tables(document["plans"], (MEASURED, *args.folders))).runs
@@ -85,7 +100,7 @@ def main() -> None:
     )
     print("|---|---|---:|---:|---:|---|---:|---|---:|")
     answers = []
-    for answer in _answers(document, runs, args.only):
+    for answer in _answers(document, runs, args.only, args.plans):
         print(_line(answer), flush=True)
         answers.append(answer)
     print(f"\n{_summary(answers)}")
@@ -107,7 +122,7 @@ def _tables(names: Sequence[str], folders: Sequence[Path]) -> list[Path]:
     return [found for each in files if (found := next((file for file in each if file.exists()), None)) is not None]
 
 
-def _answers(document: dict[str, Any], runs: dict[str, MeasuredRun], only: str) -> Iterator[Answer]:
+def _answers(document: dict[str, Any], runs: dict[str, MeasuredRun], only: str, plans: bool) -> Iterator[Answer]:
     """Yield the answers to the problems of a document."""
     predictions = predict(tuple(runs.values()))
     for place, (name, run) in enumerate(runs.items()):
@@ -128,20 +143,30 @@ def _answers(document: dict[str, Any], runs: dict[str, MeasuredRun], only: str) 
             plan=str(run.strategy),
             measured_s=run.step_time_s,
             predicted_s=float(predictions.step_time_s[place]),
+            plans=plans,
         )
     for problem in document["stated"]:
         if only in problem["name"]:
             setting = resolve(Request(**problem["request"], top=1))
-            yield _answer(problem["name"], setting, plan="not published", measured_s=problem["step_time_s"])
+            yield _answer(
+                problem["name"], setting, plan="not published", measured_s=problem["step_time_s"], plans=plans
+            )
 
 
-def _answer(name: str, setting: Setting, *, plan: str, measured_s: float, predicted_s: float | None = None) -> Answer:
-    start = time.perf_counter()
+def _answer(
+    name: str, setting: Setting, *, plan: str, measured_s: float, predicted_s: float | None = None, plans: bool = False
+) -> Answer:
+    start = time.process_time()
     piece, who, remarks = search_with(problem_of(setting), IN_THIS_PROCESS)
+    pick = planned = None
     try:
-        pick = leaderboard_of(setting, piece, workers=who, remarks=remarks, noted=False).rows[0]
+        board = leaderboard_of(setting, piece, workers=who, remarks=remarks, noted=False)
+        pick, searched = board.rows[0], time.process_time()
+        if plans and not setting.context.moe and pick.gpus <= PLANNED:
+            trees = with_plans(refine(board, setting, 1), setting).trees
+            planned = trees.rows[0] if trees is not None and trees.rows else None
     except NothingFeasible:
-        pick = None
+        searched = time.process_time()
     return Answer(
         name=name,
         kind="moe" if setting.context.moe else "dense",
@@ -149,7 +174,9 @@ def _answer(name: str, setting: Setting, *, plan: str, measured_s: float, predic
         measured_s=measured_s,
         predicted_s=predicted_s,
         pick=pick,
-        search_s=time.perf_counter() - start,
+        search_s=searched - start,
+        planned=planned,
+        planned_s=time.process_time() - searched,
     )
 
 
@@ -168,6 +195,8 @@ def _line(answer: Answer) -> str:
         if low_s is None or high_s is None
         else f"{low_s:.3f} to {high_s:.3f}{' !' if answer.promises_too_much else ''}",
         f"{answer.search_s:.1f}",
+        "" if answer.planned is None else f"{answer.planned.row.name}: {answer.planned.row.step_time_s:.3f} s",
+        f"{answer.planned_s:.1f}",
     )
     return f"| {' | '.join(cells)} |"
 

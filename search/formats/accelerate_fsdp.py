@@ -230,4 +230,5 @@ FORMAT = Format(
     parse=parse,
     recognise=recognise,
     also=("fsdp",),
+    graphs=True,
 )

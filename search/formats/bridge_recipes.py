@@ -8,6 +8,7 @@ Source: ``megatron/bridge/recipes`` and ``scripts/performance`` of NVIDIA-NeMo/M
 import ast
 import dataclasses
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.formats.contract import Format, Imported, LaunchFile
@@ -25,12 +26,15 @@ RENAMED = {
     "use_megatron_fsdp": "ddp.use_megatron_fsdp",
 }
 """Fields of a preset that are no fields of the model; ``sequence_parallel`` follows from tp."""
-COMMON = {
-    "_pretrain_common": {"train.micro_batch_size": 2, "train.global_batch_size": 32},
-    "_sft_common": {"train.micro_batch_size": 1, "train.global_batch_size": 128},
-    "_peft_common": {"train.micro_batch_size": 1, "train.global_batch_size": 128},
+SHARDED = {"optimizer.use_distributed_optimizer": True}
+COMMON: Mapping[str, Mapping[str, Any]] = {
+    "_pretrain_common": {"train.micro_batch_size": 2, "train.global_batch_size": 32, **SHARDED},
+    "_sft_common": {"train.micro_batch_size": 1, "train.global_batch_size": 128, **SHARDED},
+    "_peft_common": {"train.micro_batch_size": 1, "train.global_batch_size": 128, **SHARDED},
+    "distributed_fused_adam_with_cosine_annealing": SHARDED,
+    "distributed_fused_adam_with_cosine_annealing_samples": SHARDED,
 }
-"""What recipes start from (``recipes/common.py``)."""
+"""What recipes start from (``recipes/common.py``), and optimizers that they make (``recipes/utils``)."""
 _DECIDING = re.compile(r"parallel|recompute|batch_size|layout|seq_length")
 PRECISIONS = {"nvfp4": "bf16_with_nvfp4_mixed", "fp8_mx": "bf16_with_mxfp8_mixed", "fp8": "bf16_with_fp8_mixed"}
 

@@ -14,7 +14,7 @@ from forerun.search.formats.shell_words import NOTHING, Given
 from forerun.spaces.documents import Document, parse_document
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import visible
-from forerun.spaces.models import Model
+from forerun.spaces.opgraph import GraphModel
 from forerun.spaces.strategies import Strategy
 from forerun.spaces.workload import Workload
 
@@ -29,12 +29,13 @@ SCRIPTS = (".sh", ".sbatch", ".slurm", ".bash")
 class Launch:
     """One training run to write down: ``strategy`` of ``model`` over nodes of ``devices_per_node`` devices.
 
+    ``model``: a ``Model``, or a ``GraphModel``, whose split of samples is written as replicas (``exporting``).
     ``switches``: settings of the software that were predicted (those not named: the framework's defaults). ``name`` is
     free text that the user gave; it reaches files only quoted, or reduced to harmless characters.
     """
 
     strategy: Strategy
-    model: Model
+    model: Any
     workload: Workload
     devices_per_node: int
     name: str = "forerun"
@@ -158,7 +159,7 @@ class LaunchFile:
 class Format:
     """One format. ``version`` names what it targets; ``main`` is the name of its principal file.
 
-    ``joins``: a run may be given several such files together.
+    ``joins``: a run may be given several such files together. ``graphs``: it also writes launches of operator graphs.
     ``framework`` is the profile whose laws a launch must keep (None: forerun has no profile that fits); ``also``:
     profiles whose launches it writes without being theirs alone.
     ``write`` returns the files of a launch that breaks none of ``limits`` (None: forerun only reads this format);
@@ -177,6 +178,7 @@ class Format:
     framework: str | None = None
     also: tuple[str, ...] = ()
     joins: bool = False
+    graphs: bool = False
 
     def express(self, launch: Launch) -> Files:
         """Return the files that start ``launch``, by name.
@@ -187,6 +189,8 @@ class Format:
         """
         if self.write is None:
             raise RequestError(f"forerun reads {self.name} and does not write it; export to another format")
+        if isinstance(launch.model, GraphModel) and not self.graphs:
+            raise RequestError(f"{self.title} ({self.name}) trains transformers, and {launch.model.name} is none")
         broken = [limit for limit in self.limits if limit.broken(launch)]
         if not broken:
             return self.write(dataclasses.replace(launch, name=visible(launch.name)))

@@ -11,11 +11,16 @@ from forerun.search.board.sweeps import read_search
 from forerun.search.formats.contract import Files, Format, Launch
 from forerun.search.formats.software import carried
 from forerun.search.formats.table import format_named, writable
+from forerun.search.request.graphs import graph_cluster
 from forerun.spaces.clusters import grown, resolve_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import load_framework, resolve_framework, switched
 from forerun.spaces.models import resolve_model
-from forerun.spaces.strategies import Context, Software, parse_strategy, violations
+from forerun.spaces.opgraph import GraphModel
+from forerun.spaces.opgraph.mixture import is_mixture
+from forerun.spaces.opgraph.resolve import resolve_graph_model
+from forerun.spaces.opgraph.split import Mode, parse_split
+from forerun.spaces.strategies import Context, Software, Strategy, parse_strategy, violations
 from forerun.spaces.strategies.candidates import axis_values
 from forerun.spaces.strategies.software import running
 from forerun.spaces.workload import Workload
@@ -31,9 +36,9 @@ class Export:
     refused: Mapping[str, str]
 
 
-def load_launch(run: Path, rank: int, search: int | None = None) -> tuple[Launch, Context]:
-    """Return row ``rank`` of the leaderboard in a folder that ``forerun search --out`` wrote, and its context.
-    ``search``: that search of a sweep's folder.
+def load_launch(run: Path, rank: int, search: int | None = None) -> tuple[Launch, Context | None]:
+    """Return row ``rank`` of the leaderboard in a folder that ``forerun search --out`` wrote, and its context; None
+    for an operator graph, whose formats have no laws of a framework. ``search``: that search of a sweep's folder.
 
     Raises:
         RequestError: the folder is no such one, has no such row, or names a model or cluster that is not there.
@@ -42,7 +47,7 @@ def load_launch(run: Path, rank: int, search: int | None = None) -> tuple[Launch
     return launch_in(read_search(run, search), rank, name=f"{of}{run.resolve().name}", source=run / BOARD)
 
 
-def launch_in(data: Mapping[str, Any], rank: int, *, name: str, source: Path) -> tuple[Launch, Context]:
+def launch_in(data: Mapping[str, Any], rank: int, *, name: str, source: Path) -> tuple[Launch, Context | None]:
     """Return row ``rank`` of a leaderboard as a document, and its context; ``name``: what to call the search,
     ``source``: where it stands.
 
@@ -54,7 +59,7 @@ def launch_in(data: Mapping[str, Any], rank: int, *, name: str, source: Path) ->
         if not 1 <= rank <= len(rows):
             raise RequestError(f"{source.parent} has ranks 1 to {len(rows)}, but got --rank {rank}")
         if "modes" in request:
-            raise RequestError(f"launch files are for transformers, and {request['model']} is an operator graph")
+            return graph_launch(request, rows[rank - 1], name=f"rank {rank} of {name}"), None
         strategy = parse_strategy(str(rows[rank - 1]["strategy"]))
         workload = Workload(
             global_batch=int(request["global_batch"]),
@@ -87,19 +92,41 @@ def launch_in(data: Mapping[str, Any], rank: int, *, name: str, source: Path) ->
     return launch, context
 
 
-def express(item: Format, launch: Launch, context: Context) -> Files:
+def graph_launch(request: Mapping[str, Any], row: Mapping[str, Any], *, name: str) -> Launch:
+    """Return the launch of a row of an operator graph: its devices as replicas, its segments as microbatches.
+
+    Raises:
+        RequestError: its split is more than samples, or the model or the cluster is not there.
+    """
+    text = str(row["strategy"])
+    split = None if is_mixture(text) else parse_split(text)
+    if split is None or split.mode is not Mode.DATA or split.mixed or split.spread:
+        devices = int(row["gpus"])
+        raise RequestError(f"launch files split samples alone, but {name} is {text}; nearest: data{devices}")
+    model = resolve_graph_model(str(request["model"]), allow_generic=True)[0]
+    batch = int(row["global_batch"])
+    return Launch(
+        strategy=Strategy(dp=split.replicas, mbs=batch // split.replicas // split.segments),
+        model=model,
+        workload=Workload(global_batch=batch, seq_len=1, precision=str(request["precision"])),
+        devices_per_node=graph_cluster(str(request["cluster"])).devices_per_node,
+        name=f"{model.name} {name}",
+    )
+
+
+def express(item: Format, launch: Launch, context: Context | None) -> Files:
     """Return the files of a launch in one format, after the laws of its framework.
 
     Raises:
         RequestError: the format has no word for it, or the framework would not run it.
     """
-    if item.framework is not None:
+    if item.framework is not None and context is not None:
         # Switches that the strategy turns on are the software's, written as its flags.
         software = running(context, launch.strategy.software).framework
         strategy = dataclasses.replace(launch.strategy, software=Software.NONE)
         launch = dataclasses.replace(launch, strategy=strategy, switches=carried(software, item.framework))
     files = item.express(launch)
-    if item.framework is None or item.framework == context.framework.name:
+    if context is None or item.framework is None or item.framework == context.framework.name:
         return files
     broken = violations(
         axis_values(launch.strategy), dataclasses.replace(context, framework=load_framework(item.framework))
@@ -110,7 +137,7 @@ def express(item: Format, launch: Launch, context: Context) -> Files:
     return files
 
 
-def export(launch: Launch, context: Context, name: str) -> Export:
+def export(launch: Launch, context: Context | None, name: str) -> Export:
     """Return the files of a launch in the format called ``name``, or in ``all`` that can express it.
 
     Raises:
@@ -137,6 +164,6 @@ def describe(launch: Launch) -> dict[str, Any]:
         "gpus": launch.strategy.devices,
         "nodes": launch.nodes,
         "global_batch": launch.workload.global_batch,
-        "seq_len": launch.workload.seq_len,
+        **({} if isinstance(launch.model, GraphModel) else {"seq_len": launch.workload.seq_len}),
         "precision": launch.workload.precision,
     }

@@ -183,6 +183,8 @@ def parse_sections(source: LaunchFile, sections: Mapping[str, Any]) -> Imported:
         assumed = ("precision bf16, as the recipes have it",)
     if str(flat.get("model.optim.name")) in SHARDING_OPTIMIZERS:
         named.setdefault("use_distributed_optimizer", True)
+    elif flat.get("optimizer.use_distributed_optimizer", _recipe_shards(source, flat)):
+        named["use_distributed_optimizer"] = True  # where `ddp` or `optimizer` has it, validation switches both on
     settings = LaunchSettings(named, source.name)
     scripts = {**source.beside, source.name: source.text} if source.suffix in SCRIPTS else source.beside
     world = _nemo_world(settings, world_of(scripts, source.gpus, source.given))
@@ -210,6 +212,12 @@ def parse_sections(source: LaunchFile, sections: Mapping[str, Any]) -> Imported:
         defaults=(*reading.defaults, *assumed),
         notes=reading.notes,
     )
+
+
+def _recipe_shards(source: LaunchFile, flat: Mapping[str, Any]) -> bool:
+    """Whether the recipe behind the sections shards its optimizer: overrides are those of a recipe, whose optimizer
+    does (``recipes/utils/optimizer_utils.py``); NeMo 1 has sections of its own, and so have recipes themselves."""
+    return source.suffix != ".py" and "trainer.devices" not in flat and not any(".optim." in key for key in flat)
 
 
 def _overrides(source: LaunchFile) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ from forerun.search.formats.launchers import LAUNCH, SLURM, distributed, header,
 from forerun.search.formats.settings import LaunchSettings
 from forerun.search.formats.shell_script import read_script
 from forerun.search.formats.shell_words import NOTHING, Given
+from forerun.spaces.opgraph import GraphModel
 
 PROGRAM = '"${TRAIN_SCRIPT:-train.py}"'
 
@@ -16,10 +17,11 @@ PROGRAM = '"${TRAIN_SCRIPT:-train.py}"'
 def trainer_arguments(launch: Launch) -> list[str]:
     """Return the batch sizes as arguments of transformers' ``TrainingArguments`` (training_args.py)."""
     s = launch.strategy
+    sequences = [] if isinstance(launch.model, GraphModel) else [f"--max_seq_length {launch.workload.seq_len}"]
     return [
         f"--per_device_train_batch_size {s.mbs}",
         f"--gradient_accumulation_steps {launch.microbatches}",
-        f"--max_seq_length {launch.workload.seq_len}",
+        *sequences,
     ]
 
 

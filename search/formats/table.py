@@ -15,6 +15,7 @@ from forerun.search.formats import (
     nanotron,
     own_yaml,
     planners,
+    torch_parallel,
     torchtitan_python,
     torchtitan_toml,
 )
@@ -79,6 +80,7 @@ FORMATS: tuple[Format, ...] = (
     accelerate_megatron.FORMAT,
     accelerate_fsdp.FORMAT,
     nanotron.FORMAT,
+    torch_parallel.FORMAT,
     torchtitan_toml.FORMAT,
     torchtitan_python.FORMAT,
     torchtitan_python.RELEASE_FORMAT,

@@ -38,25 +38,27 @@ def best_paths(fillings: Fillings, transfers_s: Floats, within_s: float = np.inf
     """Return the best paths of a pipeline for rising bounds on its slowest stage, best first; those that take longer
     than ``within_s`` may be missing. ``transfers_s``: between stages of every two cuts, [K, K]."""
     free = _shortest(fillings, transfers_s, np.inf)
-    if free is None or free.seconds - free.slowest_s > within_s:
+    if free is None:
         return []
-    found = [free]
-    low, high = 0.0, free.slowest_s
+    least_s = free.seconds - free.slowest_s
+    first = free if free.seconds <= within_s else _shortest(fillings, transfers_s, within_s - least_s)
+    if first is None:
+        return []
+    found = [free, first]
+    low, high = 0.0, first.slowest_s
     while high > low * (1 + STEP) and high > STEP * free.seconds:
-        middle = max((low + high) / 2, high / 4)
+        middle = (low + high) / 2
         path = _shortest(fillings, transfers_s, middle)
         if path is None:
             low = middle
         else:
             found.append(path)
             high = path.slowest_s
-        if low > within_s:
-            return []
     bound = high
     for _ in range(TRIED):
         best_s = min(path.seconds for path in found)
         bound *= 1 + STEP
-        if bound + free.seconds - free.slowest_s >= min(best_s, within_s):
+        if bound + least_s >= min(best_s, within_s):
             break
         path = _shortest(fillings, transfers_s, bound)
         if path is not None:
@@ -109,10 +111,10 @@ def _aligned(fillings: Fillings, size: int) -> NDArray[np.bool_]:
 
 
 def _allowed(table: CutTable, stage: int, bound_s: float) -> Iterator[tuple[int, Floats]]:
-    """Yield numbers of layers, and the seconds of a microbatch by first layer, of one more than the model has."""
+    """Yield numbers of layers, and the seconds of a microbatch by first layer."""
     time_s = np.where(table.rest_s[stage] <= bound_s, table.time_s[stage], np.inf)
-    for place in np.flatnonzero(np.isfinite(time_s).any(axis=1)):
-        yield table.fewest + int(place), np.append(time_s[place], np.inf)
+    for place in np.flatnonzero(time_s.min(axis=1) < np.inf):
+        yield table.fewest + int(place), time_s[place]
 
 
 def _walk_back(

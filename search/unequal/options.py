@@ -1,13 +1,13 @@
 """What every stage of a pipeline costs in every way to fill it: by cut, place, first layer and number of layers."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.search.unequal.cuts import devices_of, layout_of, recompute_kinds
-from forerun.simulator.assignment.borders import transfers_between_s
+from forerun.simulator.assignment.borders import transfers_alike_s, transfers_between_s
 from forerun.simulator.core.stage_options import STAGE_AXES, OptionCosts, StageOptions, stage_costs
 from forerun.simulator.costs.host import host_link_rate, host_update_s
 from forerun.simulator.costs.slowest import wait_share
@@ -67,9 +67,10 @@ class Filling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutTable:
-    """The best fillings of every stage with one cut. Arrays are [stage, number of layers - ``fewest``, first layer]:
-    ``time_s`` of a microbatch, and ``rest_s``, what else the step takes if this stage is the slowest: the other
-    microbatches, replicas and the optimizer; infinite where nothing fits. ``option``: their rows of ``Fillings``."""
+    """The best fillings of every stage with one cut. Arrays are [stage, number of layers - ``fewest``, first layer],
+    with a last column behind the model: ``time_s`` of a microbatch, and ``rest_s``, what else the step takes if this
+    stage is the slowest: the other microbatches, replicas and the optimizer; infinite where nothing fits. ``option``:
+    their rows of ``Fillings``."""
 
     fewest: int
     time_s: Floats
@@ -100,12 +101,18 @@ class Fillings:
         )
 
 
-def fillings_of(pipeline: Pipeline, transfers_s: Floats) -> Fillings:
-    """Return the ways to fill the stages of a pipeline; ``transfers_s``: those of ``transfers_of``."""
-    rows = np.array(list(_rows(pipeline)), dtype=np.int64).T
-    time_s, rest_s, hosted = _costs(pipeline, rows, np.diagonal(transfers_s))
-    tables = tuple(_table(pipeline, number, rows, time_s, rest_s) for number in range(len(pipeline.cuts)))
-    return Fillings(pipeline=pipeline, rows=rows, hosted=hosted, tables=tables)
+def fillings_of(pipelines: Sequence[Pipeline], transfers_s: Sequence[Floats]) -> Iterator[Fillings]:
+    """Yield the ways to fill the stages of each of some pipelines of one request, costed together; ``transfers_s``:
+    those of ``transfers_of``, of each."""
+    rows = [np.array(list(_rows(pipeline)), dtype=np.int64).T for pipeline in pipelines]
+    ends = np.cumsum([each.shape[1] for each in rows])
+    costs = _stage_costs(pipelines, rows)
+    for pipeline, own, end, moved_s in zip(pipelines, rows, ends, transfers_s, strict=True):
+        names = [field.name for field in fields(OptionCosts)]
+        part = OptionCosts(**{name: getattr(costs, name)[end - own.shape[1] : end] for name in names})
+        time_s, rest_s, hosted = _in_a_step(pipeline, own, part, np.diagonal(moved_s))
+        tables = tuple(_table(pipeline, number, own, time_s, rest_s) for number in range(len(pipeline.cuts)))
+        yield Fillings(pipeline=pipeline, rows=own, hosted=hosted, tables=tables)
 
 
 Known = dict[tuple[int, ...], float]
@@ -115,17 +122,24 @@ Known = dict[tuple[int, ...], float]
 def transfers_of(pipeline: Pipeline, known: Known) -> Floats:
     """Return the seconds of a microbatch's activations, and of their gradients back, between stages of every two cuts
     on neighbouring devices, [K, K]; ``known``: those of one request so far, added to."""
-    found = np.zeros((len(pipeline.cuts), len(pipeline.cuts)))
-    for row, sender in enumerate(pipeline.cuts):
-        for column, receiver in enumerate(pipeline.cuts):
-            middle, end = devices_of(sender), devices_of(sender) + devices_of(receiver)
-            # How deep the pipeline is says how often transfers between stages of one size leave a node.
-            depth = pipeline.pp if 2 * middle == end else 0
-            key = (*layout_of(sender), *layout_of(receiver), pipeline.microbatches, depth)
-            if key not in known:
-                stages = tuple(range(middle)), tuple(range(middle, end))
-                known[key] = sum(transfers_between_s(pipeline.context, sender, receiver, *stages, pipeline.pp))
-            found[row, column] = known[key]
+    cuts = pipeline.cuts
+    found = np.zeros((len(cuts), len(cuts)))
+    alike = [
+        (row, column) for row, column in np.ndindex(found.shape) if devices_of(cuts[row]) == devices_of(cuts[column])
+    ]
+    for row, column in np.ndindex(found.shape):
+        sender, receiver = cuts[row], cuts[column]
+        middle, end = devices_of(sender), devices_of(sender) + devices_of(receiver)
+        if 2 * middle == end:
+            continue
+        key = (*layout_of(sender), *layout_of(receiver), pipeline.microbatches)
+        if key not in known:
+            stages = tuple(range(middle)), tuple(range(middle, end))
+            known[key] = sum(transfers_between_s(pipeline.context, sender, receiver, *stages, pipeline.pp))
+        found[row, column] = known[key]
+    senders, receivers = ([cuts[pair[end]] for pair in alike] for end in (0, 1))
+    there, back = transfers_alike_s(pipeline.context, senders, receivers, pipeline.pp)
+    found[tuple(np.array(alike).T)] = there + back
     return found
 
 
@@ -159,19 +173,35 @@ def _starts_of(pipeline: Pipeline, stage: int, count: int, starts: Sequence[int]
     return [start for start in starts if start + count < pipeline.layers]
 
 
-def _costs(pipeline: Pipeline, rows: NDArray[np.int64], own_s: Floats) -> tuple[Floats, Floats, Floats]:
+def _stage_costs(pipelines: Sequence[Pipeline], rows: Sequence[NDArray[np.int64]]) -> OptionCosts:
+    """Return what the rows of all pipelines cost, one pipeline behind the other."""
+    _, stage, start, count, kind, some = np.concatenate(rows, axis=1)
+    options = StageOptions(number=stage, start=start, end=start + count, kind=kind, some=some)
+    degrees = {
+        axis: np.concatenate([_degrees(*each, axis) for each in zip(pipelines, rows, strict=True)])
+        for axis in STAGE_AXES
+    }
+    return stage_costs(pipelines[0].context, options, degrees)
+
+
+def _degrees(pipeline: Pipeline, rows: NDArray[np.int64], axis: str) -> Floats:
+    return np.asarray(np.array([float(getattr(cut, axis)) for cut in pipeline.cuts])[rows[0]])
+
+
+def _in_a_step(
+    pipeline: Pipeline, rows: NDArray[np.int64], costs: OptionCosts, own_s: Floats
+) -> tuple[Floats, Floats, Floats]:
     """Return the time and the rest of a step (as in ``CutTable``) of all rows, infinite where one does not fit, and
     their shares of layers with states on the host; ``own_s``: transfers between equal stages by cut."""
     context, profile = pipeline.context, pipeline.context.framework
-    number, stage, start, count, kind, some = rows
-    options = StageOptions(number=stage, start=start, end=start + count, kind=kind, some=some)
-    degrees = {axis: np.array([float(getattr(cut, axis)) for cut in pipeline.cuts])[number] for axis in STAGE_AXES}
-    costs = stage_costs(context, options, degrees)
+    number, stage = rows[0], rows[1]
     once_s = (1 - profile.overlap_gradients) * costs.reduce_s + (1 - profile.overlap_parameters) * costs.gather_s
-    time_s = costs.time_s + _exposed_s(context, costs, degrees["zero"])
+    time_s = costs.time_s + _exposed_s(context, costs, _degrees(pipeline, rows, "zero"))
     waits_s = 0.0 if profile.overlap_pipeline or pipeline.pp == 1 else own_s[number]
     count = pipeline.microbatches
-    rest_s = (count - 1) * (time_s + waits_s) + count * (profile.host_microbatch_s + wait_share(degrees["dp"]) * time_s)
+    rest_s = (count - 1) * (time_s + waits_s) + count * (
+        profile.host_microbatch_s + wait_share(_degrees(pipeline, rows, "dp")) * time_s
+    )
     rest_s = rest_s + once_s + profile.host_step_s
     best_s, hosted = np.full(len(number), np.inf), np.zeros(len(number))
     for share in _shares(context):
@@ -206,7 +236,7 @@ def _shares(context: Context) -> tuple[float, ...]:
 def _table(pipeline: Pipeline, number: int, rows: NDArray[np.int64], time_s: Floats, rest_s: Floats) -> CutTable:
     """Return the best fillings with one cut."""
     fewest, most = pipeline.counts(pipeline.cuts[number])
-    shape = (pipeline.pp, most - fewest + 1, pipeline.layers)
+    shape = (pipeline.pp, most - fewest + 1, pipeline.layers + 1)
     times_s, rests_s = np.full(shape, np.inf), np.full(shape, np.inf)
     option = np.full(shape, -1, dtype=np.intp)
     own = np.flatnonzero((rows[0] == number) & np.isfinite(time_s))
@@ -216,5 +246,5 @@ def _table(pipeline: Pipeline, number: int, rows: NDArray[np.int64], time_s: Flo
     times_s[place], rests_s[place], option[place] = time_s[own], rest_s[own], own
     last = _starts(pipeline.context.model)[-1]
     for values in (times_s, rests_s, option):
-        values[1 : pipeline.pp - 1, :, last + 1 :] = values[1 : pipeline.pp - 1, :, last : last + 1]
+        values[1 : pipeline.pp - 1, :, last + 1 : -1] = values[1 : pipeline.pp - 1, :, last : last + 1]
     return CutTable(fewest=fewest, time_s=times_s, rest_s=rests_s, option=option)

@@ -176,7 +176,7 @@ def p2p_times(assignment: Assignment) -> tuple[tuple[float, float], ...]:
     meet are sent point to point. A transfer from one group of devices to another leaves over the outermost level of
     both and goes at the pace of the slower one.
     """
-    found, ends = [], _ends(assignment)
+    found, ends = [], _outer_settings(assignment)
     on = [assignment.group_of_rank[rank] for rank in assignment.rank_of_chunk]
     known: dict[tuple[int, int, Strategy, Strategy], tuple[float, float]] = {}
     for chunk in range(len(ends) - 1):
@@ -203,17 +203,22 @@ def transfers_between_s(
     """Return the seconds from one of ``pp`` stages to the next, and back, on one group of devices: by the rule of flat
     strategies where both have as many devices, else the parts that meet point to point."""
     if sender.cp == receiver.cp and len(before) == len(behind):
-        return _p2p_s(context, sender, receiver, pp), _p2p_s(context, receiver, sender, pp)
+        forward_s, backward_s = transfers_alike_s(context, [sender], [receiver], pp)
+        return float(forward_s[0]), float(backward_s[0])
     ahead, back = moved(context, sender, receiver, before, behind)
     fixed_s = context.framework.p2p_fixed_s
     return seconds_of(context, ahead) + fixed_s, seconds_of(context, back) + fixed_s
 
 
-def _p2p_s(context: Context, sender: Strategy, receiver: Strategy, pp: int) -> float:
-    """Return the seconds of one transfer between two of ``pp`` stages."""
-    near = np.array([float(sender.placement == Placement.TP_CP_EP_PP_DP)])
-    cp, stages = np.array([float(sender.cp)]), np.array([float(pp)])
-    return float(p2p_between_s(context, _end(sender), _end(receiver), cp, near, stages)[0])
+def transfers_alike_s(
+    context: Context, senders: Sequence[Strategy], receivers: Sequence[Strategy], pp: int
+) -> tuple[Floats, Floats]:
+    """Return the seconds from one of ``pp`` stages to the next, and back, of N pairs of stages with as many devices and
+    the same placement and cp, shape N each."""
+    near = np.array([float(one.placement == Placement.TP_CP_EP_PP_DP) for one in senders])
+    cp, stages = np.array([float(one.cp) for one in senders]), np.full(len(senders), float(pp))
+    there = p2p_between_s(context, _ends(senders), _ends(receivers), cp, near, stages)
+    return there, p2p_between_s(context, _ends(receivers), _ends(senders), cp, near, stages)
 
 
 def _network_p2p_s(context: Context, settings: Strategy) -> float:
@@ -221,12 +226,14 @@ def _network_p2p_s(context: Context, settings: Strategy) -> float:
     levels = context.cluster.levels
     stride = np.array([float(levels[-2].size if len(levels) > 1 else 1)])
     cp = np.array([float(settings.cp)])
-    sent, gathered = p2p_parts_s(context, _end(settings), _end(settings), cp, stride)
+    sent, gathered = p2p_parts_s(context, _ends([settings]), _ends([settings]), cp, stride)
     return float(sent[0] + gathered[0]) + context.framework.p2p_fixed_s
 
 
-def _end(settings: Strategy) -> P2pEnd:
-    return P2pEnd(**{name: np.array([float(getattr(settings, name))]) for name in ("tp", "dp", "mbs", "sp")})
+def _ends(settings: Sequence[Strategy]) -> P2pEnd:
+    return P2pEnd(
+        **{name: np.array([float(getattr(one, name)) for one in settings]) for name in ("tp", "dp", "mbs", "sp")}
+    )
 
 
 def borders_between(context: Context, strategies: TreeStrategies) -> list[dict[str, object]]:
@@ -289,7 +296,7 @@ def _note(
     found[key] = entry | ({"instead_of": instead_of} if instead_of else {})
 
 
-def _ends(assignment: Assignment) -> list[tuple[Strategy, Strategy]]:
+def _outer_settings(assignment: Assignment) -> list[tuple[Strategy, Strategy]]:
     """Return the settings of the first and the last layer of every virtual stage; of one without layers those of the
     layer before it."""
     last = assignment.layers[0][0].settings

@@ -78,6 +78,16 @@ class GraphModel:
         return frozenset(found)
 
     @property
+    def layer_count(self) -> int:
+        """Operators, as launches count layers."""
+        return len(self.operators)
+
+    @property
+    def layers(self) -> tuple[()]:
+        """No layer of a transformer."""
+        return ()
+
+    @property
     def spatial_axes(self) -> int:
         """Spatial axes of the input: 2 for images, 3 for volumes, 0 for features."""
         return max(len(self.input) - 1, 0)

@@ -168,7 +168,7 @@ CASES = (
     Case(
         "bridge_llama3_8b.yaml",
         "megatron-bridge",
-        "tp2 pp2 dp2 mbs4",
+        "tp2 pp2 dp2 mbs4 zero1",
         {"global_batch": 256, "precision": "bf16", "gpus": 8},
         gpus=8,
     ),

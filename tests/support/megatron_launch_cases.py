@@ -28,6 +28,18 @@ MEGATRON_CASES = {
         32,
         "some_70b_pretrain_config",
     ),
+    "bridge, sharded by its optimizer": Case(
+        {
+            "a.py": "def some_sft_config():\n    cfg = _sft_common()\n    cfg.model.tensor_model_parallel_size = 2\n"
+            "    cfg.ddp.use_distributed_optimizer = False\n    return cfg\n"
+        },
+        "megatron-bridge-recipe",
+        "tp2 dp4 mbs1 zero1",
+        128,
+        None,
+        "bf16",
+        8,
+    ),
     "bridge, preset": Case(
         {"a.py": PRESETS},
         "megatron-bridge-recipe",

@@ -24,8 +24,8 @@ examples:
   forerun export sweep --search all --format megatron-lm --out launch
 
 Formats: megatron-lm, megatron-bridge, torchtitan (main), torchtitan-0.3, torchtitan-toml (up to 0.2.2), deepspeed,
-accelerate-fsdp, accelerate-megatron, nanotron, forerun. `all` writes a folder for every format that can express the
-strategy, and says why the others cannot. Files: the configuration, launch.sh (torchrun) and slurm.sbatch. `--search
+accelerate-fsdp, accelerate-megatron, nanotron, torch, forerun. `all` writes a folder for every format that can express
+the strategy, and says why the others cannot. Files: the configuration, launch.sh (torchrun) and slurm.sbatch. `--search
 all` writes a folder for every search of a sweep that found something."""
 
 

@@ -1,0 +1,162 @@
+"""PyTorch itself: a module that wraps a model in DistributedDataParallel or FSDP 2, and torchrun scripts.
+
+Replicas that hold everything are DDP (its buckets of 25 MiB), replicas that share states ``fully_shard``
+(torch.distributed.fsdp, PyTorch 2.6 on). What to shard apart, the blocks of the model, is the user's to name.
+"""
+
+import ast
+from typing import Any
+
+from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile
+from forerun.search.formats.launchers import LAUNCH, SLURM, comment, slurm, torchrun
+from forerun.search.formats.limits import COMMON, fixed, no_experts, only, precisions, without
+from forerun.spaces.errors import RequestError
+from forerun.spaces.opgraph import GraphModel
+from forerun.spaces.strategies import Recompute, parse_strategy
+from forerun.spaces.workload import PRECISIONS
+
+NAME, VERSION = "torch", "2.6"
+MAIN = "parallel.py"
+DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32", "tf32": "torch.float32"}
+FACTS = ("STRATEGY", "GPUS", "GLOBAL_BATCH", "BATCH_PER_GPU", "ACCUMULATION", "PRECISION")
+
+LIMITS = (
+    *COMMON,
+    without("pp", "DDP and FSDP have no pipeline"),
+    without("tp", "DDP and FSDP split no layer"),
+    without("cp", "DDP and FSDP split no sequence"),
+    no_experts("DDP and FSDP have no expert parallelism"),
+    only("recompute", (Recompute.NONE,), "checkpoints are part of the model's own code"),
+    fixed(lambda launch: launch.strategy.zero == 1, "zero=1: FSDP shards gradients as well (zero=2)", zero=2),
+    precisions(tuple(DTYPES), "it has bf16, fp16, fp32 and tf32 here"),
+)
+
+START = '''
+
+def start():
+    """Join the job; the first call of every process."""
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.distributed.init_process_group("nccl")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = PRECISION == "tf32"
+
+
+def autocast():
+    """The context of the forward pass and the loss."""
+    return torch.autocast("cuda", dtype=DTYPE, enabled=DTYPE is not torch.float32)
+'''
+DDP = '''
+
+def wrap(model, blocks=()):
+    """Return the model on this GPU, one of equal replicas. Within ``no_sync`` gradients are accumulated."""
+    return DistributedDataParallel(model.cuda(), device_ids=[torch.cuda.current_device()], gradient_as_bucket_view=True)
+'''
+FSDP = '''
+
+def wrap(model, blocks=()):
+    """Shard the ``blocks`` of a model (a layer each) and the rest of it, in place; the optimizer is made afterwards."""
+    mesh = init_device_mesh("cuda", (GPUS // SHARD, SHARD), mesh_dim_names=("replicate", "shard"))
+    mesh = mesh if SHARD < GPUS else mesh["shard"]
+    policy = MixedPrecisionPolicy(param_dtype=DTYPE, reduce_dtype=torch.float32)
+    for module in (*blocks, model):
+        fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=RESHARD)
+    return model
+'''
+
+
+def write(launch: Launch) -> Files:
+    """Return the module and the scripts of a launch within the limits."""
+    s, workload = launch.strategy, launch.workload
+    facts: dict[str, Any] = {
+        "STRATEGY": str(s),
+        "GPUS": s.devices,
+        "GLOBAL_BATCH": workload.global_batch,
+        "BATCH_PER_GPU": s.mbs,
+        "ACCUMULATION": launch.microbatches,
+        "PRECISION": workload.precision,
+    }
+    if not isinstance(launch.model, GraphModel):
+        facts["SEQ_LEN"] = workload.seq_len
+    imports = ["import os", "", "import torch"]
+    if s.zero:
+        facts |= {"SHARD": s.dp // s.copies, "RESHARD": s.zero == 3}
+        imports += [
+            "from torch.distributed.device_mesh import init_device_mesh",
+            "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard",
+        ]
+    else:
+        imports += ["from torch.nn.parallel import DistributedDataParallel"]
+    lines = [
+        f"# {comment(launch.name)}: PyTorch {VERSION}, {s}, written by forerun",
+        *imports,
+        "",
+        *(f"{name} = {value!r}" for name, value in facts.items()),
+        f"DTYPE = {DTYPES[workload.precision]}",
+        "",
+    ]
+    text = "\n".join(lines) + START + (FSDP if s.zero else DDP)
+    program = torchrun(launch, f"PyTorch {VERSION}", '"${TRAIN_SCRIPT:-train.py}"', "")
+    return {MAIN: text, LAUNCH: program, SLURM: slurm(launch)}
+
+
+def parse(source: LaunchFile) -> Imported:
+    """Read the facts of such a module; nothing of it is run."""
+    facts = _facts(source)
+    missing = [name for name in FACTS if name not in facts]
+    if missing:
+        raise RequestError(f"{source.name}: {missing[0]} is missing")
+    if "SEQ_LEN" not in facts:
+        raise RequestError(f"{source.name} is of an operator graph: name its split with --baseline, like data16")
+    if facts["PRECISION"] not in PRECISIONS:
+        raise RequestError(f"{source.name}: unknown precision {facts['PRECISION']!r}")
+    strategy = parse_strategy(str(facts["STRATEGY"]))
+    if strategy.devices != facts["GPUS"]:
+        raise RequestError(f"{source.name}: {strategy} occupies {strategy.devices} GPUs, but GPUS is {facts['GPUS']}")
+    known = {"GLOBAL_BATCH": "global_batch", "SEQ_LEN": "seq_len"}
+    for name in known:
+        if type(facts[name]) is not int or not 1 <= facts[name] <= 10**9:
+            raise RequestError(f"{source.name}: {name} must be a whole number from 1 on, but got {facts[name]!r}")
+    workload = {word: facts[name] for name, word in known.items()}
+    return Imported(
+        format=NAME,
+        version=VERSION,
+        strategy=strategy,
+        workload={**workload, "precision": facts["PRECISION"], "gpus": strategy.devices},
+        model={},
+        other={},
+        unknown={},
+    )
+
+
+def _facts(source: LaunchFile) -> dict[str, Any]:
+    """Return the plain values that a module assigns to names in capitals.
+
+    Raises:
+        RequestError: it is no Python.
+    """
+    try:
+        body = ast.parse(source.text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise RequestError(f"{source.name} is no Python module: {error}") from None
+    return {
+        one.targets[0].id: one.value.value
+        for one in body
+        if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name) and isinstance(one.value, ast.Constant)
+    }
+
+
+def recognise(source: LaunchFile) -> bool:
+    """Whether a module says its strategy as those do that forerun writes."""
+    return source.suffix == ".py" and "\nSTRATEGY = " in source.text and "\nBATCH_PER_GPU = " in source.text
+
+
+FORMAT = Format(
+    name=NAME,
+    version=VERSION,
+    title="PyTorch DDP and FSDP 2",
+    main=MAIN,
+    limits=LIMITS,
+    write=write,
+    parse=parse,
+    recognise=recognise,
+    graphs=True,
+)
