@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.simulator.replay.clocks import align, unaligned
-from forerun.simulator.replay.graph import build_graph
+from forerun.simulator.replay.graph import build_graphs
 from forerun.simulator.replay.learned import LearnedOverlap, LinkUse, link_uses, overlap_factors
 from forerun.simulator.replay.matching import match
 from forerun.simulator.replay.path import PathPart, path_parts
@@ -48,12 +48,9 @@ def analyse(traces: Sequence[RankTrace], *, aligned: bool = True) -> Analysis:
     """
     matching = match(traces)
     clocks = align(traces, matching.exchanges) if aligned else unaligned(len(traces))
-    graph = build_graph(traces, matching, clocks)
+    graph, *others = build_graphs(traces, matching, clocks)
     result = replay(graph)
-    averaged = paced = None
-    if len(graph.finish_s) > 1:
-        averaged = replay(build_graph(traces, matching, clocks, average=True))
-        paced = replay(build_graph(traces, matching, clocks, paced=True))
+    averaged, paced = (replay(other) if len(graph.finish_s) > 1 else None for other in others)
     return Analysis(
         replay=result,
         averaged=averaged,
