@@ -106,6 +106,27 @@ def test_a_straggler_that_becomes_slower_still_was_one_before(tmp_path):
     assert one.excess_s == pytest.approx(0.25 * (4e-3 + 6 * 1e-3), rel=0.15)
 
 
+def test_a_message_that_took_longer_than_others_like_it_is_listed(tmp_path):
+    made = data_parallel(tmp_path, ranks=2, steps=5, jitter=0.0, noise_s=0.0)
+    assert analyse_files([tmp_path]).slow_messages == ()
+    # The last reduction of step 3 took 9 ms longer on both ranks, and everything behind it was later.
+    for path in made.paths:
+        document = json.loads(path.read_text())
+        events = document["traceEvents"]
+        late = [event for event in events if event["name"] == "gloo:all_reduce"][3 * 6 + 5]
+        moment = late["ts"] + late["dur"]
+        for event in events:
+            if event["ts"] >= moment - 1e-3:
+                event["ts"] += 9000.0
+            elif event["ts"] + event.get("dur", 0.0) >= moment - 1e-3:
+                event["dur"] += 9000.0
+        path.write_text(json.dumps(document))
+    analysis = analyse_files([tmp_path])
+    (one,) = analysis.slow_messages
+    assert (one.operation, one.ranks, one.step) == ("all_reduce", (0, 1), 3)
+    assert one.took_s == pytest.approx(one.usual_s + 9e-3, rel=0.01) and one.usual_s == pytest.approx(1.5e-3, rel=0.05)
+
+
 def test_bandwidth_is_counted_from_the_last_arrival(tmp_path):
     data_parallel(tmp_path, ranks=4, steps=3, jitter=0.3, slow=(2, 0, 1.5), noise_s=1e-7, reduce_s=2e-3)
     (use,) = analyse_files([tmp_path]).links
