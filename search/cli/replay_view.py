@@ -12,8 +12,8 @@ from forerun.simulator.replay.summary import critical_shares
 from forerun.spaces.units import format_bytes, format_rate, format_seconds
 
 _RANKS_SHOWN = 16
-_STRANGERS_NOTE = "most of them found none: are these ranks of one run, profiled over the same steps?"
-_BROKEN_NOTE = "exchanges break the laws of clocks even so: stamps of those traces contradict each other"
+_STRANGERS_NOTE = "most messages are unmatched: are these ranks of one run, profiled over the same steps?"
+_BROKEN_NOTE = "exchanges still end before they start: the time stamps of these traces contradict each other"
 
 
 def print_replay(console: Console, analysis: Analysis, *, link_bytes_per_s: float | None, top: int) -> None:
@@ -38,18 +38,18 @@ def _headline(analysis: Analysis) -> list[Text]:
     if analysis.averaged is not None:
         lines.append(
             Text(
-                f"with every operator at its mean over steps: {format_seconds(analysis.averaged.replayed_step_s)} "
+                f"replayed with mean operator times: {format_seconds(analysis.averaged.replayed_step_s)} "
                 f"({analysis.averaged.error:+.1%})"
-                + (f", at each rank's pace in its step: {analysis.paced.error:+.1%}" if analysis.paced else "")
-                + "; the rest is what varies from step to step"
+                + (f", scaled by each rank's speed in each step: {analysis.paced.error:+.1%}" if analysis.paced else "")
+                + "; the rest is variation between steps"
             )
         )
     world = max(graph.traces[0].world, len(graph.traces))
     if world > len(graph.traces):
-        lines.append(Text(f"traces of {len(graph.traces)} of {world} ranks: who waits for the others is not known"))
+        lines.append(Text(f"traces of {len(graph.traces)} of {world} ranks: waits for the other ranks are unknown"))
     lines.append(Text(f"{len(graph.matching.exchanges)} messages matched across ranks"))
     if graph.matching.unmatched:
-        lines[-1].append(f", {graph.matching.unmatched} found no partner and keep their measured time")
+        lines[-1].append(f", {graph.matching.unmatched} unmatched, which keep their measured time")
     if graph.matching.unmatched > len(graph.matching.exchanges):
         lines.append(Text(_STRANGERS_NOTE, style="yellow"))
     clocks = graph.clocks
@@ -79,7 +79,7 @@ def table(title: str, *columns: str) -> Table:
 
 
 def _ranks(analysis: Analysis) -> Table:
-    shown = table("\nA step of every rank", "rank", "computing", "exposed comm.", "of it waiting", "host", "idle")
+    shown = table("\nTime per step, by rank", "rank", "computing", "exposed comm.", "incl. waiting", "host", "idle")
     for use in analysis.uses[:_RANKS_SHOWN]:
         whole = use.compute_s + use.exposed_s + use.host_s + use.idle_s or 1.0
         values = (use.compute_s, use.exposed_s, use.waiting_s, use.host_s, use.idle_s)
@@ -91,7 +91,7 @@ def _ranks(analysis: Analysis) -> Table:
 
 def _path(analysis: Analysis, top: int) -> Table:
     shares = ", ".join(f"{kind} {share:.0%}" for kind, share in critical_shares(analysis).items() if share >= 0.005)
-    shown = table(f"\nCritical path: {shares}", "longest pieces", "kind", "rank", "count", "a step", "share")
+    shown = table(f"\nCritical path: {shares}", "longest parts", "kind", "rank", "count", "per step", "share")
     whole = sum(part.seconds for part in analysis.path) or 1.0
     for part in analysis.path[:top]:
         shown.add_row(
@@ -110,7 +110,7 @@ def _stragglers(analysis: Analysis) -> list[Text | Table]:
         return []
     if not analysis.stragglers:
         return [Text("\nNo stragglers: no rank has clearly more work of its own than the others")]
-    shown = table("\nStragglers", "rank", "more work a step", "steps longer by", "since")
+    shown = table("\nStragglers", "rank", "extra work per step", "step longer by", "since")
     for one in analysis.stragglers:
         since = "the first step" if not one.since_step else f"step {one.since_step}, {format_seconds(one.since_s)} in"
         shown.add_row(str(one.rank), format_seconds(one.excess_s), format_seconds(one.caused_s), since)
@@ -126,7 +126,7 @@ def _overlaps(analysis: Analysis) -> Table:
 
 def _links(analysis: Analysis, link_bytes_per_s: float | None) -> Table:
     head = ("message", "ranks", "count", "bytes", "time", "bandwidth")
-    shown = table("\nMessages once all have come", *head, *(("of the link",) if link_bytes_per_s else ()))
+    shown = table("\nMessages, from the last arrival on", *head, *(("of link rate",) if link_bytes_per_s else ()))
     for one in analysis.links:
         ranks = ",".join(map(str, one.ranks[:6])) + ("…" if len(one.ranks) > 6 else "")
         reached = one.bandwidth_bytes_per_s
