@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from benchmarks.fuzz.graphs_and_traces import graphs, traces
+from benchmarks.fuzz.launchers import launchers
 from benchmarks.fuzz.results import measured, results
 from benchmarks.fuzz.sample import CONFIGS, REQUEST, ROOT, SEARCH, STRATEGY, Sample
 from benchmarks.fuzz.software import software
@@ -15,7 +16,7 @@ from benchmarks.fuzz.software import software
 def samples(folder: Path) -> list[Sample]:
     """Return the corpus; ``folder`` takes what forerun writes for it."""
     found = [*_requests(), *_clusters(folder), *graphs(), *traces(), *_configs(), *_words()]
-    return [*found, *software(folder), *results(folder), *measured(folder)]
+    return [*found, *software(folder), *results(folder), *measured(folder), *launchers(folder)]
 
 
 def _requests() -> list[Sample]:

@@ -227,6 +227,8 @@ def traces() -> list[Sample]:
     return [
         Sample(name="rank0.json", content=kineto, command="replay {}"),
         Sample(name="rank0.json", content=kineto, command="improve --traces {}"),
+        Sample(name="rank0.json", content=kineto, command="replay {} --against {} --statistics {folder}/out.csv"),
+        Sample(name="rank0.json", content=kineto, command="replay {} --what-if all_reduce*=0.5 --what-if host=+2ms"),
         Sample(name="rank0.json.gz", content=packed, command="replay {} --json"),
         Sample(name="events.json", content=dpro, command="replay {}"),
         Sample(name="trace.0.et", content=chakra, command="replay {}"),

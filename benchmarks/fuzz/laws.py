@@ -28,7 +28,8 @@ from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.spaces.clusters import cluster_names
 from forerun.spaces.errors import RequestError
-from forerun.spaces.frameworks import framework_names
+from forerun.spaces.frameworks import framework_names, load_framework
+from forerun.spaces.frameworks.switches import all_switches, available
 from forerun.spaces.models import model_names
 from forerun.spaces.opgraph import graph_model_names
 
@@ -41,18 +42,32 @@ SMALL = ("llama3-8b", "qwen3-0.6b", "mixtral-8x7b", "gemma-2-9b", "qwen3-30b-a3b
 def random_request(random: Random) -> Request:
     """Return a request of a transformer; many ask for something that no machine or framework has."""
     known = [name for name in SMALL if name in model_names()]
+    model = random.choice(known if random.random() < 0.6 else model_names())
+    framework = random.choice(framework_names())
     return Request(
-        model=random.choice(known if random.random() < 0.6 else model_names()),
+        model=model,
         cluster=random.choice(cluster_names()),
+        framework=framework,
+        switches=switched(framework, random) if random.random() < 0.25 else {},
+        moe_imbalance=random.choice((None, None, None, 1.2)),
+        documents=random.choice((None, None, None, None, "300")),
+        lora=random.choice((None, None, None, None, None, "16")),
         gpus=str(random.choice((1, 2, 4, 8, 8, 16, 16, 24, 32, 64))),
         global_batch=random.choice((8, 16, 32, 48, 64, 96, 128, 256)),
         seq_len=random.choice((128, 512, 1000, 1024, 2048, 4096)),
-        framework=random.choice(framework_names()),
         precision=random.choice((None, None, "bf16", "fp16", "fp8", "tf32")),
         objective=random.choice(("throughput", "throughput", "cost", "headroom")),
         usd_per_gpu_hour=random.choice((None, 2.0)),
         top=random.choice((1, 5, 20)),
     )
+
+
+def switched(framework: str, random: Random) -> dict[str, str]:
+    """Return one or two switches of a framework's software, each with another setting than its default."""
+    held = available(load_framework(framework))
+    others = {name: [word for word in all_switches()[name].values if word != held[name]] for name in held}
+    names = [name for name, words in others.items() if words]
+    return {name: random.choice(others[name]) for name in random.sample(names, min(len(names), random.choice((1, 2))))}
 
 
 def network_request(random: Random) -> Request:
@@ -89,6 +104,9 @@ def broken(request: Request, random: Random, folder: Path) -> list[str] | None:
     except (RequestError, NoAnswer):
         return None
 
+    # What a plan of a sweep and ``explain`` in Python are not asked here.
+    plain = not (request.switches or request.lora or request.documents or request.moe_imbalance)
+
     def told() -> Iterator[str]:
         yield from ways.alone(setting, board, random)
         yield from ways.written(setting, board, random)
@@ -97,16 +115,19 @@ def broken(request: Request, random: Random, folder: Path) -> list[str] | None:
             yield from ways.sliced(setting, board, random)
         if request.calibration is None:
             yield from better.worse_on_better(setting, board, random)
+        if random.random() < 0.04:
+            yield from ways.elsewhere(setting, board, random)
         chance = random.random()
         if chance < 0.15:
             yield from ways.commanded(setting, board, random, folder)
-        elif chance < 0.25 and request.seq_len is not None:
+        elif chance < 0.25 and request.seq_len is not None and plain:
             yield from ways.explained(setting, board, random)
         elif (
             chance < 0.32
             and request.seq_len is not None
             and request.calibration is None
             and not request.usd_per_gpu_hour
+            and plain
         ):
             yield from ways.swept(setting, board, folder)
         elif chance < 0.40 and request.calibration is None:
@@ -175,6 +196,8 @@ def run(*, cases: int, seed: int, minutes: float = 0.0) -> tuple[Counter[str], l
             laws = tried(kind, random, folder)
             answered[kind] += laws is not None
             found += laws or ()
+            for law in laws or ():
+                print(law, flush=True)
     return answered, found
 
 
@@ -186,7 +209,6 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=0.0)
     args = parser.parse_args()
     answered, found = run(cases=args.cases, seed=args.seed, minutes=args.minutes)
-    print("\n".join(found))
     kinds = ", ".join(f"{kind} {count}" for kind, count in answered.most_common())
     print(f"{answered.total()} requests had an answer ({kinds}), {len(found)} broken laws")
 

@@ -32,6 +32,9 @@ def results(folder: Path) -> list[Sample]:
         Sample(name="leaderboard.json", content=board, command="export {folder} --format all --out {folder}/out"),
         Sample(name="leaderboard.json", content=board, command=f"{tpe} --start {{}}"),
         Sample(name="pieces.jsonl", content=lines, command=resumed, beside=sweep),
+        Sample(name="leaderboard.json", content=json.loads((sweep / "leaderboard.json").read_text()),
+               command="report {folder}", beside=sweep),
+        Sample(name="pieces.jsonl", content=lines, command="report {folder}", beside=sweep),
         Sample(
             name="sweep.json",
             content=json.loads((sweep / "sweep.json").read_text()),

@@ -7,6 +7,9 @@ import itertools
 import json
 import math
 import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -117,9 +120,39 @@ def asked(request: Request, *, gpus: bool = True) -> list[str]:
         ("--calibration", request.calibration),
         ("--gpus", request.gpus if gpus else None),
         ("--usd-per-gpu-hour", request.usd_per_gpu_hour),
+        ("--moe-imbalance", request.moe_imbalance),
+        ("--documents", request.documents),
+        ("--lora", request.lora),
     ):
         words += [] if value is None else [flag, str(value)]
+    for name, setting in request.switches.items():
+        words += ["--with", f"{name}={setting}"]
     return words
+
+
+def elsewhere(setting: Setting, board: Leaderboard, random: Random) -> Iterator[str]:
+    """Yield what another process says that has other hash seeds, another locale, more threads and two workers."""
+    request = setting.request
+    words = [
+        "search",
+        *asked(request),
+        "--top",
+        str(request.top),
+        "--objective",
+        str(request.objective or "throughput"),
+    ]
+    surroundings = {
+        "PYTHONHASHSEED": str(random.randrange(2**32)), "LC_ALL": random.choice(("C", "de_DE.UTF-8", "tr_TR.UTF-8")),
+        "OMP_NUM_THREADS": "2", "TZ": "Pacific/Auckland", "COLUMNS": "40",
+    }  # fmt: skip
+    told = subprocess.run(
+        [sys.executable, "-m", "forerun.search", *words, "--json", "--workers", "processes", "--worker-count", "2"],
+        env=os.environ | surroundings, capture_output=True, check=False, encoding="utf-8",
+    )  # fmt: skip
+    if told.returncode:
+        yield f"exit {told.returncode} with {surroundings}: {told.stderr[-300:]}"
+    elif json.loads(told.stdout)["leaderboard"] != json.loads(json.dumps(board.to_json()))["leaderboard"]:
+        yield f"another leaderboard with {surroundings}"
 
 
 def commanded(setting: Setting, board: Leaderboard, random: Random, folder: Path) -> Iterator[str]:
@@ -155,7 +188,7 @@ def swept(setting: Setting, board: Leaderboard, folder: Path) -> Iterator[str]:
         "workloads": [{name: value for name, value in workload.items() if value is not None}],
         "budgets": [{"gpus": int(str(request.gpus))}], "objective": str(request.objective),
     }  # fmt: skip
-    out = folder / f"sweep{len(list(folder.iterdir()))}"
+    out = Path(tempfile.mkdtemp(prefix="sweep", dir=folder)) / "out"
     (folder / "plan.yaml").write_text(yaml.safe_dump(plan))
     quiet(f"sweep {folder / 'plan.yaml'} --out {out} --workers serial")
     rows = json.loads((out / "leaderboard.json").read_text())["leaderboard"]

@@ -36,7 +36,7 @@ EXTREMES = (
 )
 """Requests beyond any machine: 10^6 devices, 10^7 tokens, batches of 10^9."""
 TRILLION = (
-    "search llama3-405b --cluster dgx-h100 --gpus 8..8192 --global-batch 2048 --seq-len 8192 --framework generic"
+    "search llama3-70b --cluster dgx-h100 --gpus 8..4096 --global-batch 2048 --seq-len 4096 --framework generic"
     " --per-stage layers,recompute --sampler {} --evaluations {}"
 )
 """Spaces of stages that differ: far beyond 10^12 candidates."""

@@ -83,8 +83,9 @@ def cnn() -> nn.Sequential:
     return nn.Sequential(*parts, nn.Flatten(), nn.Linear(128 * 4 * 4, 512), nn.ReLU(), nn.Linear(512, 10))
 
 
-def data_parallel(kind: str, bucket_mb: float) -> Any:
-    model = nn.parallel.DistributedDataParallel(cnn() if kind == "dp-cnn" else layers(LAYERS), bucket_cap_mb=bucket_mb)
+def data_parallel(kind: str, bucket_mb: float, limits_mb: list[float]) -> Any:
+    buckets: dict[str, Any] = {"bucket_cap_mb_list": limits_mb} if limits_mb else {"bucket_cap_mb": bucket_mb}
+    model = nn.parallel.DistributedDataParallel(cnn() if kind == "dp-cnn" else layers(LAYERS), **buckets)
     inputs = torch.randn(16, 3, 64, 64) if kind == "dp-cnn" else torch.randn(BATCH, LENGTH, WIDTH)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
 
@@ -140,7 +141,9 @@ def pipeline_parallel(rank: int, ranks: int) -> Any:
     return step
 
 
-def work(rank: int, kind: str, ranks: int, steps: int, bucket_mb: float, rendezvous: str, out: str) -> None:
+def work(
+    rank: int, kind: str, ranks: int, steps: int, bucket_mb: float, limits_mb: list[float], rendezvous: str, out: str
+) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=ranks)
@@ -149,7 +152,7 @@ def work(rank: int, kind: str, ranks: int, steps: int, bucket_mb: float, rendezv
     elif kind == "pp-transformer":
         step = pipeline_parallel(rank, ranks)
     else:
-        step = data_parallel(kind, bucket_mb)
+        step = data_parallel(kind, bucket_mb, limits_mb)
     path = f"{out}/rank{rank}.json.gz"
     schedule = torch.profiler.schedule(wait=2, warmup=2, active=steps)
     with torch.profiler.profile(
@@ -171,17 +174,19 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--bucket-mb", type=float, default=2.0)
+    parser.add_argument("--limits-mb", type=float, nargs="+", default=[], help="of each bucket (PyTorch 2.13)")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rank", type=int, help="be this rank only, and meet the others at --rendezvous")
     parser.add_argument("--rendezvous", help="as tcp://10.77.0.1:29500")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
+    buckets = args.bucket_mb, args.limits_mb
     if args.rank is not None:
-        work(args.rank, args.kind, args.ranks, args.steps, args.bucket_mb, args.rendezvous, str(args.out))
+        work(args.rank, args.kind, args.ranks, args.steps, *buckets, args.rendezvous, str(args.out))
         return
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with tempfile.TemporaryDirectory() as folder:
-        options = (args.kind, args.ranks, args.steps, args.bucket_mb, f"file://{folder}/rendezvous", str(args.out))
+        options = (args.kind, args.ranks, args.steps, *buckets, f"file://{folder}/rendezvous", str(args.out))
         mp.spawn(work, options, nprocs=args.ranks)
 
 

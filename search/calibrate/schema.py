@@ -13,7 +13,8 @@ Deviations = Annotated[Number, Field(ge=-10, le=10)]
 Spread = Annotated[Number, Field(ge=0, le=10)]
 Place = Annotated[Number, Field(ge=-1e4, le=1e4)]
 """Of a run along an axis, in units of the distance over which runs are alike."""
-Weight = Annotated[Number, Field(gt=0, le=1)]
+Weight = Annotated[Number, Field(ge=1e-12, le=1)]
+"""Of a run in the fit: even one that is a thousand times off keeps more."""
 Factor = Annotated[Number, Field(ge=1e-2, le=1e2)]
 Scale = Annotated[Number, Field(ge=1e-4, le=1e4)]
 

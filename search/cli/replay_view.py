@@ -12,6 +12,9 @@ from forerun.simulator.replay.summary import critical_shares
 from forerun.spaces.units import format_bytes, format_rate, format_seconds
 
 _RANKS_SHOWN = 16
+_MESSAGES_SHOWN = 5
+_WORTH = 0.005
+"""Share of a step from which a wait is worth a name."""
 _STRANGERS_NOTE = "most of them found none: are these ranks of one run, profiled over the same steps?"
 _BROKEN_NOTE = "exchanges break the laws of clocks even so: stamps of those traces contradict each other"
 
@@ -23,6 +26,8 @@ def print_replay(console: Console, analysis: Analysis, *, link_bytes_per_s: floa
         say(console, _overlaps(analysis))
     if analysis.links:
         say(console, _links(analysis, link_bytes_per_s))
+    if analysis.slow_messages:
+        say(console, _slow_messages(analysis, top))
 
 
 def _headline(analysis: Analysis) -> list[Text]:
@@ -79,11 +84,15 @@ def table(title: str, *columns: str) -> Table:
 
 
 def _ranks(analysis: Analysis) -> Table:
-    shown = table("\nA step of every rank", "rank", "computing", "exposed comm.", "of it waiting", "host", "idle")
-    for use in analysis.uses[:_RANKS_SHOWN]:
+    head = ("rank", "computing", "exposed comm.", "waiting", "for", "host", "idle")
+    shown = table("\nA step of every rank", *head)
+    for place, use in enumerate(analysis.uses[:_RANKS_SHOWN]):
         whole = use.compute_s + use.exposed_s + use.host_s + use.idle_s or 1.0
         values = (use.compute_s, use.exposed_s, use.waiting_s, use.host_s, use.idle_s)
-        shown.add_row(str(use.rank), *(f"{format_seconds(value)} {value / whole:4.0%}" for value in values))
+        figures = [f"{format_seconds(value)} {value / whole:4.0%}" for value in values]
+        waits = analysis.blame_s[place]
+        mostly = str(analysis.uses[int(waits.argmax())].rank) if waits.max() > _WORTH * whole else ""
+        shown.add_row(str(use.rank), *figures[:3], mostly, *figures[3:])
     if len(analysis.uses) > _RANKS_SHOWN:
         shown.add_row(f"… {len(analysis.uses) - _RANKS_SHOWN} more (--json)")
     return shown
@@ -121,6 +130,17 @@ def _overlaps(analysis: Analysis) -> Table:
     shown = table("\nSlowdown under communication", "kind", "factor", "kernels compared")
     for one in analysis.overlaps:
         shown.add_row(one.kind, f"{one.factor:.2f}", str(one.kernels))
+    return shown
+
+
+def _slow_messages(analysis: Analysis, top: int) -> Table:
+    head = ("message", "ranks", "step", "at", "bytes", "took", "usually")
+    shown = table("\nMessages that took more than twice as long as others like them", *head)
+    for one in analysis.slow_messages[: min(top, _MESSAGES_SHOWN)]:
+        ranks = ",".join(map(str, one.ranks[:6])) + ("…" if len(one.ranks) > 6 else "")
+        size = "" if isnan(one.size_bytes) else format_bytes(one.size_bytes)
+        times = [format_seconds(value) for value in (one.at_s, one.took_s, one.usual_s)]
+        shown.add_row(one.operation, ranks, str(one.step), times[0], size, *times[1:])
     return shown
 
 

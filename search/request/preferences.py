@@ -24,6 +24,10 @@ ran out of memory, prices up to 0.1 cost the same to launch and higher ones more
 TOKENS_PER_RANK = 8192
 """Tokens of a sequence that practice keeps on one rank: Llama 3 trained with cp 1 at 8,192 tokens and with cp 16 at
 131,072 (arXiv 2407.21783, table 4)."""
+LEAST_PER_RANK = 4096
+"""Tokens of a sequence on one rank, of which measured runs have as few (test suites aside), and recipes of NeMo for
+Llama 3 70B and 405B (cp 2 at 8,192 tokens). Every halving below it counts ``UNSEEN`` halvings more."""
+UNSEEN = 7 / 3
 
 Amount = Callable[[Context, StrategyTable], Floats]
 
@@ -50,8 +54,8 @@ def _no_sp(context: Context, table: StrategyTable) -> Floats:
 
 def _short(context: Context, table: StrategyTable) -> Floats:
     cp = table.column("cp")
-    halvings = np.log2(TOKENS_PER_RANK * cp / context.workload.seq_len)
-    return np.where(cp > 1, np.maximum(halvings, 0.0), 0.0)
+    below, far_below = (np.log2(tokens * cp / context.workload.seq_len) for tokens in (TOKENS_PER_RANK, LEAST_PER_RANK))
+    return np.where(cp > 1, np.maximum(below, 0.0) + UNSEEN * np.maximum(far_below, 0.0), 0.0)
 
 
 def _cut_batches(context: Context, table: StrategyTable) -> Floats:
@@ -88,7 +92,7 @@ PREFERENCES = (
     Preference(words="tp without sequence parallelism", share=0.08, amount=_no_sp),
     Preference(words=f"cp below {TOKENS_PER_RANK:,} tokens per rank", share=0.03, amount=_short),
     Preference(words="cp with several sequences per micro-batch", share=0.08, amount=_cut_batches),
-    Preference(words="tp across nodes", share=0.05, amount=_wide_tp),
+    Preference(words="tp across nodes", share=0.1, amount=_wide_tp),
     Preference(words="tp that is no power of two", share=0.08, amount=_uncommon_tp),
     Preference(words="ep across nodes", share=0.02, amount=_wide_ep),
     Preference(words="more pipeline stages", share=0.003, amount=_doublings("pp")),

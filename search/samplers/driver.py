@@ -4,11 +4,12 @@ It knows no sampler, no worker and no terminal.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from forerun.search.flat.exhaustive import interrupted
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.scorer import Scorer
@@ -89,16 +90,19 @@ def explore(
     score: Scorer = simulator_score,
     seen: Seen | None = None,
     improved: Improved | None = None,
+    slowdown: Mapping[int, float] | None = None,
 ) -> Exploration:
     """Let a sampler look for the best strategies of a space.
 
     ``objectives`` are names of objectives; the first ranks, all are told to the sampler. No strategy is scored twice.
+    ``slowdown``: by how much interruptions slow trainings on each number of GPUs, which ranks and changes no score.
 
     Raises:
         RequestError: an objective is unknown, or the sampler cannot begin.
         EndedEarly: with what was found by then.
     """
-    return _Run(space, sampler, tuple(objectives), limits or StopConditions(), score, improved).run(starts, seen)
+    run = _Run(space, sampler, tuple(objectives), limits or StopConditions(), score, improved, slowdown or {})
+    return run.run(starts, seen)
 
 
 @dataclass(slots=True)
@@ -109,6 +113,7 @@ class _Run:
     limits: StopConditions
     score: Scorer
     improved: Improved | None = None
+    slowdown: Mapping[int, float] = field(default_factory=dict)
     known: dict[Strategy, Evaluation | None] = field(default_factory=dict)
     curve: list[tuple[int, float]] = field(default_factory=list)
     best: Evaluation | None = None
@@ -170,7 +175,8 @@ class _Run:
         if not chosen:
             return
         best: tuple[Strategy, Evaluation] | None = None
-        for strategy, evaluation in zip(chosen, evaluate(self.space, chosen, self.objectives, self.score), strict=True):
+        found = evaluate(self.space, chosen, self.objectives, self.score, self.slowdown)
+        for strategy, evaluation in zip(chosen, found, strict=True):
             self.known[strategy] = evaluation
             self.scored += 1
             if evaluation.fits and (self.best is None or evaluation.order < self.best.order):
@@ -181,15 +187,20 @@ class _Run:
 
 
 def evaluate(
-    space: StagedSpace, strategies: Sequence[Strategy], objectives: Sequence[str], score: Scorer = simulator_score
+    space: StagedSpace,
+    strategies: Sequence[Strategy],
+    objectives: Sequence[str],
+    score: Scorer = simulator_score,
+    slowdown: Mapping[int, float] | None = None,
 ) -> list[Evaluation]:
-    """Return the evaluation of some legal strategies; one vectorised call."""
+    """Return the evaluation of some legal strategies, ranked with ``slowdown``; one vectorised call."""
     table = table_of(strategies)
     scores = score(space.context, table)
     excess = scores.peak_memory_bytes / scores.limits(space.context) - 1.0
     # What fits and what exceeds must agree to the last bit with ``fits``, which compares bytes.
     excess[scores.fits & (excess > 0)] = 0.0
-    keys = [list(zip(*objective_named(name).keys(space.context, scores, table), strict=True)) for name in objectives]
+    ranked = interrupted(scores, table, slowdown or {})
+    keys = [list(zip(*objective_named(name).keys(space.context, ranked, table), strict=True)) for name in objectives]
     return [
         Evaluation(
             keys=tuple(tuple(float(key) for key in each[row]) for each in keys),

@@ -80,6 +80,7 @@ def explore_request(
             score=score,
             seen=None if told is None else _telling(told, limits.evaluations, setting.objective),
             improved=None if best_file is None else best_file.improved,
+            slowdown=setting.slowdown(),
         )
     except EndedEarly as stop:
         interrupt, found = stop, stop.found
@@ -140,7 +141,7 @@ def _telling(told: Told, evaluations: int, objective: str) -> Seen:
 def _starts(space: StagedSpace, setting: Setting, workers: Choice, score: Scorer, told: Told | None) -> Starts:
     """Return where to begin: the flat space searched whole, or heuristics where that is too large."""
     if space.flat.size <= FLAT_ENUMERABLE:
-        return flat_starts(space.flat, setting.objective, setting.top, workers, score, told)
+        return flat_starts(space.flat, setting.objective, setting.top, workers, score, told, setting.slowdown())
     strategies = tuple(heuristic_starts(space))
     remark = f"{space.flat.size:.3g} flat candidates are too many to enumerate; the search starts from heuristics"
     return Starts(strategies=strategies, piece=SliceResult(), workers="in this process", remarks=(remark,))

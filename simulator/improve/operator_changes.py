@@ -18,7 +18,8 @@ GROUPS = {"computation": (SpanKind.COMPUTE, SpanKind.COPY), "communication": MES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorChange:
-    """``operators``: a word of ``GROUPS``, a name, or a pattern with ``*``; ``rank``: only there (None: on all).
+    """``operators``: a word of ``GROUPS``, what messages do (``all_reduce``), a name, or a pattern with ``*``;
+    ``rank``: only there (None: on all).
 
     Each takes ``factor`` times as long and ``delay_s`` seconds more, never less than nothing.
     """
@@ -82,4 +83,7 @@ def _meant(trace: RankTrace, operators: str) -> "np.ndarray[tuple[int], np.dtype
     if operators in GROUPS:
         return np.isin(trace.kind, GROUPS[operators])
     numbers = [number for number, name in enumerate(trace.names) if fnmatchcase(name, operators)]
-    return np.isin(trace.name, numbers)
+    exchanging = [span for span, message in trace.messages.items() if message.operation == operators]
+    meant = np.isin(trace.name, numbers)
+    meant[exchanging] = True
+    return meant

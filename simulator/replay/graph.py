@@ -8,7 +8,8 @@ delays the others in a replay as it did in the run, and would not if it were fas
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,21 +49,33 @@ class ReplayGraph:
     lanes: tuple[tuple[int, ...], ...]
 
 
-def build_graph(
-    traces: Sequence[RankTrace],
-    matching: Matching,
-    clocks: Clocks,
-    *,
-    average: bool = False,
-    paced: bool = False,
-) -> ReplayGraph:
-    """Return the graph; with ``average`` every task takes the mean of what it took in all steps, if ``paced`` times
-    the pace of its rank in its step: what that rank's tasks took there over the sum of their means.
+def build_graph(traces: Sequence[RankTrace], matching: Matching, clocks: Clocks) -> ReplayGraph:
+    """Return the graph as measured.
 
     Raises:
         RequestError: spans wait for each other in a circle (found when the graph is executed).
     """
-    return _Builder(traces, matching, clocks).build(average=average or paced, paced=paced)
+    return _Builder(traces, matching, clocks).build()
+
+
+def build_graphs(
+    traces: Sequence[RankTrace], matching: Matching, clocks: Clocks
+) -> tuple[ReplayGraph, ReplayGraph, ReplayGraph]:
+    """Return the graph as measured; with every task taking the mean of what it took in all steps; and with that times
+    the pace of its rank in its step: what that rank's tasks took there over the sum of their means. They share all but
+    their durations: a run of many ranks has millions of tasks.
+    """
+    builder = _Builder(traces, matching, clocks)
+    measured = builder.build()
+    averaged, paced = (replace(measured, graph=_lasting(measured.graph, seconds)) for seconds in builder.averages())
+    return measured, averaged, paced
+
+
+def _lasting(graph: TaskGraph, seconds: Floats) -> TaskGraph:
+    """Return a graph whose tasks take other times."""
+    other = copy(graph)
+    other.duration_s = seconds.tolist()
+    return other
 
 
 class _Builder:
@@ -80,10 +93,11 @@ class _Builder:
         self.entry = [np.full(len(trace), -1, dtype=np.int64) for trace in traces]
         self.step: list[int] = []
         self.rank: list[int] = []
-        self.key: list[tuple[int, ...] | None] = []
+        self.key: list[int] = []
+        self.keys: dict[tuple[int, ...], int] = {}
         self.lanes: list[tuple[int, ...]] = []
 
-    def build(self, *, average: bool, paced: bool) -> ReplayGraph:
+    def build(self) -> ReplayGraph:
         """Add everything."""
         waits_for: list[dict[int, list[int]]] = []
         for place, trace in enumerate(self.traces):
@@ -95,8 +109,6 @@ class _Builder:
             for span, before in waits.items():
                 for other in before:
                     self.graph.need(int(self.entry[place][span]), int(self.task[place][other]))
-        if average:
-            self._average(paced=paced)
         steps = max(trace.steps for trace in self.traces)
         finish = np.zeros(steps)
         for trace, end in zip(self.traces, self.end_s, strict=True):
@@ -184,7 +196,7 @@ class _Builder:
     ) -> int:
         self.step.append(step)
         self.rank.append(rank)
-        self.key.append((*key, int(kind == GAP)))
+        self.key.append(self.keys.setdefault((*key, int(kind == GAP)), len(self.keys)))
         return self.graph.add(kind, seconds, stream, tag=tag)
 
     def _join(self, one: MatchedMessage) -> None:
@@ -198,7 +210,7 @@ class _Builder:
         waiting = [(place, span) for _, place, span in coming if float(self.end_s[place][span]) >= last_s - _STAMP_S]
         self.step.append(-1)
         self.rank.append(-1)
-        self.key.append(None)
+        self.key.append(-1)
         join = self.graph.add(
             JOIN, 0.0, after=[int(self.entry[place][span]) for _, place, span in coming], tag=(one.operation,)
         )
@@ -207,21 +219,17 @@ class _Builder:
             self.graph.need(task, join)
             self.graph.duration_s[task] = max(float(self.end_s[place][span]) - last_s, 0.0)
 
-    def _average(self, *, paced: bool) -> None:
-        """Give every task the mean over steps of what stands at its place on its rank and lane."""
-        total: dict[tuple[int, ...], float] = defaultdict(float)
-        count: dict[tuple[int, ...], int] = defaultdict(int)
-        took: dict[tuple[int, int], float] = defaultdict(float)
-        usual: dict[tuple[int, int], float] = defaultdict(float)
-        known = [(task, key) for task, key in enumerate(self.key) if key is not None]
-        for task, key in known:
-            total[key] += self.graph.duration_s[task]
-            count[key] += 1
-        for task, key in known:
-            place = (self.rank[task], self.step[task])
-            took[place] += self.graph.duration_s[task]
-            usual[place] += total[key] / count[key]
-        for task, key in known:
-            place = (self.rank[task], self.step[task])
-            pace = took[place] / usual[place] if paced and usual[place] > 0 else 1.0
-            self.graph.duration_s[task] = total[key] / count[key] * pace
+    def averages(self) -> tuple[Floats, Floats]:
+        """Return for every task the mean over steps of what stands at its place on its rank and lane, and that times
+        the pace of its rank in its step."""
+        took_s = np.array(self.graph.duration_s)
+        known = np.flatnonzero(np.array(self.key, dtype=np.int64) >= 0)
+        key, own_s = np.array(self.key, dtype=np.int64)[known], took_s[known]
+        mean_s = (np.bincount(key, own_s) / np.bincount(key))[key]
+        places = np.stack([np.array(self.rank, dtype=np.int64)[known], np.array(self.step, dtype=np.int64)[known]])
+        place = np.unique(places, axis=1, return_inverse=True)[1].reshape(-1)
+        took, usual = np.bincount(place, own_s), np.bincount(place, mean_s)
+        pace = np.where(usual > 0, took / np.where(usual > 0, usual, 1.0), 1.0)[place]
+        averaged, paced = took_s.copy(), took_s.copy()
+        averaged[known], paced[known] = mean_s, mean_s * pace
+        return averaged, paced

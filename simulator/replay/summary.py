@@ -33,7 +33,9 @@ def summary(analysis: Analysis, *, link_bytes_per_s: float | None = None, top: i
         "paced_replay_error": None if analysis.paced is None else analysis.paced.error,
         "measured_s": result.measured_s.tolist(),
         "replayed_s": result.replayed_s.tolist(),
-        "ranks": [asdict(use) for use in analysis.uses],
+        "ranks": [
+            {**asdict(use), "waiting_for_s": _waited_for(analysis, place)} for place, use in enumerate(analysis.uses)
+        ],
         "critical_share": critical_shares(analysis),
         "critical_path": [asdict(part) for part in analysis.path[:top]],
         "stragglers": [asdict(one) for one in analysis.stragglers],
@@ -45,6 +47,9 @@ def summary(analysis: Analysis, *, link_bytes_per_s: float | None = None, top: i
             }
             for one in analysis.links
         ],
+        "slow_messages": [
+            {key: _number(value) for key, value in asdict(one).items()} for one in analysis.slow_messages[:top]
+        ],
     }
 
 
@@ -55,6 +60,12 @@ def critical_shares(analysis: Analysis) -> dict[str, float]:
     for part in analysis.path:
         shares[part.kind] = shares.get(part.kind, 0.0) + part.seconds / whole
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def _waited_for(analysis: Analysis, place: int) -> dict[str, float]:
+    """Return the seconds per step that one rank waits for each other one, by its number: those it waits for at all."""
+    waits = analysis.blame_s[place].tolist()
+    return {str(use.rank): seconds for use, seconds in zip(analysis.uses, waits, strict=True) if seconds > 0}
 
 
 def _clocks(analysis: Analysis) -> dict[str, Any]:

@@ -163,7 +163,8 @@ def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, ex
             if several:
                 shared = shared + _add_up_s(context, each / sharing, copies, stride * sharing)
             one = np.where(replicas.zero >= 1, shared, _add_up_s(context, each, members, stride))
-        total_s = total_s + np.where(members > 1, buckets * one, 0.0)
+        # Next to strategies that send something, one whose slices are all frozen still sends nothing.
+        total_s = total_s + np.where((members > 1) & (size > 0), buckets * one, 0.0)
     if what == "parameters":
         total_s = np.where(replicas.zero >= 1, total_s, 0.0)
     return total_s

@@ -27,7 +27,8 @@ def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[in
     """Return the choices of every axis for a request over one or several GPU counts.
 
     Degrees are the divisors of a GPU count up to the sizes where they stop making sense (layers for pp, experts for
-    ep); micro-batch and cp are powers of two; named choices are those that the framework profile has.
+    ep); micro-batch and cp are powers of two, and tp is one or divides a node (of six devices, say); named choices are
+    those that the framework profile has.
     """
     legality = context.framework.legality
     layers, devices = context.model.layer_count, sorted({d for n in gpus for d in divisors(n)})
@@ -39,7 +40,7 @@ def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[in
     return {
         "gpus": tuple(sorted(set(gpus))),
         "pp": tuple(d for d in devices if d <= layers) if legality.pipeline_parallel else (1,),
-        "tp": tuple(d for d in devices if d <= min(LARGEST_TP, context.heads)) if legality.tensor_parallel else (1,),
+        "tp": _tensor_degrees(context, devices) if legality.tensor_parallel else (1,),
         "cp": tuple(d for d in devices if d <= LARGEST_CP and d & (d - 1) == 0) if legality.context_parallel else (1,),
         "ep": tuple(d for d in experts if d in devices) if legality.expert_parallel else (1,),
         "etp": tuple(d for d in devices if d <= 8 and d & (d - 1) == 0)
@@ -58,6 +59,12 @@ def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[in
         "recompute_layers": (0, *(n for n in BLOCK_LAYERS if n < layers)) if legality.recompute_layers else (0,),
         "placement": _named("placement", legality.placements),
     }
+
+
+def _tensor_degrees(context: Context, devices: Sequence[int]) -> tuple[int, ...]:
+    """Powers of two and divisors of a node: no measured run has others (``--set tp=3`` tries them)."""
+    node, most = context.cluster.devices_per_node, min(LARGEST_TP, context.heads)
+    return tuple(d for d in devices if d <= most and (d & (d - 1) == 0 or node % d == 0))
 
 
 def _recompute(context: Context) -> tuple[int, ...]:

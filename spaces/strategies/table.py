@@ -26,6 +26,8 @@ COLUMNS = (*AXES, "dp", "software")
 """All columns of a table: the axes, and the degree and the switches of the software that follow from them."""
 
 _DENSE_KEYS = 1 << 18
+SPARSE = 8
+"""Possible values over rows from which on sorting the rows is quicker than a look at every value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +130,9 @@ def strategy_of(
 
 def _number(key: NDArray[np.intp], size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return one row for each value that occurs in ``key`` (all below ``size``) and every row's number among them."""
+    if len(key) * SPARSE < size:
+        _, rows, inverse = np.unique(key, return_index=True, return_inverse=True)
+        return rows, inverse.reshape(-1)
     first = np.full(size, -1, dtype=np.intp)
     first[key[::-1]] = np.arange(len(key) - 1, -1, -1)
     present = np.flatnonzero(first >= 0)

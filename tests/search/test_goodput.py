@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from forerun_cli import cli
 
-from forerun.search import Request, search
+from forerun.search import Exploring, Request, explore_request, search
 from forerun.search.request.goodput import read_reliability
 from forerun.search.request.resolve import resolve
 from forerun.spaces.errors import RequestError
@@ -53,6 +53,21 @@ def test_frequent_failures_make_fewer_gpus_faster() -> None:
 
     assert ideal.gpus == 512
     assert failing.gpus < 512
+
+
+def test_so_they_do_where_stages_may_differ() -> None:
+    pinned = {"pp": [2], "tp": [1], "mbs": [1], "zero": [1], "recompute": ["none"], "schedule": ["1f1b"]}
+    fields = {**SMALL, "overrides": {**SMALL["overrides"], **pinned, "placement": ["tp-cp-ep-dp-pp"]}}
+    facts = "failures=0.01,recovery=5min,interval=30min"
+    exploring = Exploring(evaluations=10)
+    ideal, failing = (
+        explore_request(Request(**fields, gpus="64..512", goodput=goodput), exploring=exploring).rows[0]
+        for goodput in (None, facts)
+    )
+
+    assert ideal.gpus == 512
+    assert failing.gpus < 512
+    assert failing.goodput is not None and failing.throughput > failing.goodput["tokens_per_s"]
 
 
 def test_a_checkpoint_has_weights_and_optimizer_states() -> None:

@@ -261,6 +261,7 @@ def test_operators_are_measured_here_and_not_twice(tmp_path: Path, capsys: pytes
     assert main(search.split()) == 0
 
 
+@pytest.mark.slow  # two rounds of measurements
 def test_a_profile_is_extended_by_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     training, out = small(tmp_path), tmp_path / "p.yaml"

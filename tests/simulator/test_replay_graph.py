@@ -17,6 +17,7 @@ from forerun.simulator.replay import (
     unaligned,
     write_timeline,
 )
+from forerun.simulator.replay.graph import build_graphs
 from forerun.simulator.replay.intervals import covered, joined, length, outside, union
 from forerun.simulator.replay.learned import fit_line, shared_seconds
 from forerun.simulator.replay.shares import blame
@@ -50,6 +51,22 @@ def test_means_lose_who_was_slow_when_and_paces_keep_it(tmp_path):
     data_parallel(tmp_path / "even", ranks=4, steps=4, jitter=0.0, noise_s=1e-7)
     even = analyse_files([tmp_path / "even"])
     assert even.paced.replayed_step_s == pytest.approx(even.averaged.replayed_step_s, rel=1e-3)
+
+
+def test_means_and_paces_share_the_graph_and_keep_its_sums(tmp_path):
+    made = data_parallel(tmp_path, ranks=3, steps=4, jitter=0.3, noise_s=1e-6)
+    traces = read_traces(made.paths)
+    graphs = build_graphs(traces, match(traces), unaligned(3))
+    measured, averaged, paced = (np.array(one.graph.duration_s) for one in graphs)
+    own = graphs[0].step >= 0
+
+    assert all(one.graph.successors is graphs[0].graph.successors for one in graphs[1:])
+    assert averaged.sum() == pytest.approx(measured.sum())
+    assert not np.allclose(averaged, measured) and not np.allclose(paced, averaged)
+    for rank in range(3):
+        for step in range(4):
+            tasks = own & (graphs[0].rank == rank) & (graphs[0].step == step)
+            assert paced[tasks].sum() == pytest.approx(measured[tasks].sum())
 
 
 def test_waits_are_dependencies_and_not_times(tmp_path):
@@ -87,6 +104,27 @@ def test_a_straggler_that_becomes_slower_still_was_one_before(tmp_path):
     (one,) = analyse_files([tmp_path]).stragglers
     assert one.rank == 4 and one.since_step == 0
     assert one.excess_s == pytest.approx(0.25 * (4e-3 + 6 * 1e-3), rel=0.15)
+
+
+def test_a_message_that_took_longer_than_others_like_it_is_listed(tmp_path):
+    made = data_parallel(tmp_path, ranks=2, steps=5, jitter=0.0, noise_s=0.0)
+    assert analyse_files([tmp_path]).slow_messages == ()
+    # The last reduction of step 3 took 9 ms longer on both ranks, and everything behind it was later.
+    for path in made.paths:
+        document = json.loads(path.read_text())
+        events = document["traceEvents"]
+        late = [event for event in events if event["name"] == "gloo:all_reduce"][3 * 6 + 5]
+        moment = late["ts"] + late["dur"]
+        for event in events:
+            if event["ts"] >= moment - 1e-3:
+                event["ts"] += 9000.0
+            elif event["ts"] + event.get("dur", 0.0) >= moment - 1e-3:
+                event["dur"] += 9000.0
+        path.write_text(json.dumps(document))
+    analysis = analyse_files([tmp_path])
+    (one,) = analysis.slow_messages
+    assert (one.operation, one.ranks, one.step) == ("all_reduce", (0, 1), 3)
+    assert one.took_s == pytest.approx(one.usual_s + 9e-3, rel=0.01) and one.usual_s == pytest.approx(1.5e-3, rel=0.05)
 
 
 def test_bandwidth_is_counted_from_the_last_arrival(tmp_path):

@@ -41,6 +41,13 @@ def test_a_slower_run_differs_by_its_slower_operators(run: Analysis, tmp_path: P
     assert differences[0].phase == "forward" and differences[0].difference_s == pytest.approx(1e-3, rel=1e-3)
 
 
+def test_messages_are_meant_by_what_they_do(run: Analysis) -> None:
+    named, done = changed_steps(
+        run, [OperatorChange(operators=name, rank=1, delay_s=1e-3) for name in ("gloo:all_reduce", "all_reduce")]
+    )[:2]
+    assert done.step_s == named.step_s > run.replay.replayed_step_s
+
+
 def test_a_change_of_an_operator_moves_the_step_as_far_as_it_must(run: Analysis) -> None:
     step_s = run.replay.replayed_step_s
     same, half, late, free, both = changed_steps(

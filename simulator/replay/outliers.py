@@ -1,0 +1,56 @@
+"""Single messages that took much longer than others like them: congestion, a retry, a host that was elsewhere."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.replay.graph import ReplayGraph
+from forerun.simulator.replay.learned import served_exchanges
+from forerun.simulator.replay.matching import MatchedMessage
+
+_FEWEST = 4
+"""Messages alike that tell what is usual."""
+_FACTOR, _LEAST_SHARE = 2.0, 0.01
+"""Times the median from which a message stands out, and the share of a step that it must have lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowMessage:
+    """``took_s`` from the last arrival, where alike ones (same operation, bytes and ranks) took ``usual_s`` in the
+    median; ``at_s`` into the run."""
+
+    operation: str
+    ranks: tuple[int, ...]
+    size_bytes: float
+    step: int
+    at_s: float
+    took_s: float
+    usual_s: float
+
+
+def slow_messages(graph: ReplayGraph) -> tuple[SlowMessage, ...]:
+    """Return the messages that stand out, those that lost most first."""
+    alike: dict[tuple[object, ...], list[tuple[MatchedMessage, float]]] = defaultdict(list)
+    for one, took_s in served_exchanges(graph):
+        ranks = tuple(graph.traces[place].rank for place, _ in one.members)
+        alike[one.operation, str(one.size_bytes), ranks].append((one, took_s))
+    least_s = _LEAST_SHARE * float(graph.finish_s[-1]) / len(graph.finish_s)
+    found = []
+    for own in alike.values():
+        usual_s = float(np.median([took_s for _, took_s in own]))
+        for one, took_s in own if len(own) >= _FEWEST else ():
+            if took_s > _FACTOR * usual_s and took_s - usual_s > least_s:
+                place, span = one.members[0]
+                found.append(
+                    SlowMessage(
+                        operation="send and receive" if one.operation == "pair" else one.operation,
+                        ranks=tuple(graph.traces[member].rank for member, _ in one.members),
+                        size_bytes=one.size_bytes,
+                        step=int(graph.traces[place].step[span]),
+                        at_s=float(graph.start_s[place][span]),
+                        took_s=took_s,
+                        usual_s=usual_s,
+                    )
+                )
+    return tuple(sorted(found, key=lambda one: (one.usual_s - one.took_s, one.at_s)))
