@@ -16,7 +16,7 @@ class TreeRow:
     ``changes``: what differs, in words. ``yaml``: the tree as ``simulate --tree`` reads it.
     """
 
-    row: Row
+    row: Row[Any]
     start: str
     start_s: float | None
     changes: tuple[str, ...]

@@ -22,6 +22,7 @@ SEARCH_OF_GRAPH = (
     "address",
     "baseline",
     "measured",
+    "trees",
 )
 COMPARED_SPLITS = (*OPERATOR_GRAPH, "strategy")
 STRATEGY_OF_GRAPH = (*OPERATOR_GRAPH, "paradl", "strategy", "fidelity", "write_tree", "force")

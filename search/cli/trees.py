@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.parser import whole
 from forerun.search.cli.sampling import plans_unlike
@@ -34,7 +34,8 @@ def add_varying(group: "argparse._ArgumentGroup") -> None:
         const=STARTS,
         metavar="K",
         help="search strategy trees near the best K shapes (default 3) and K that almost fit: attention, MLP and "
-        "vocabulary sharded differently, some layers recomputed, optimizer states on the host; implies --refine",
+        "vocabulary sharded differently, some layers recomputed, optimizer states on the host (of CNNs: runs of layers "
+        "split differently); implies --refine",
     )
 
 
@@ -56,7 +57,7 @@ def check_varying(args: argparse.Namespace) -> None:
         args.refine = REFINED
 
 
-def varied(args: argparse.Namespace, setting: "Setting", board: "Leaderboard", workers: "Choice") -> "Leaderboard":
+def varied(args: argparse.Namespace, setting: "Setting[Any]", board: "Leaderboard", workers: "Choice") -> "Leaderboard":
     """Return a board with the trees and plans that were found, where they were asked for."""
     from forerun.search.cli.progress import told
 
@@ -66,6 +67,12 @@ def varied(args: argparse.Namespace, setting: "Setting", board: "Leaderboard", w
         board = with_plans(board, setting, told)
     if args.trees is None:
         return board
+    from forerun.search.request.kinds import OPERATOR_GRAPHS, kind_of
+
+    if kind_of(setting.context) is OPERATOR_GRAPHS:
+        from forerun.search.opgraph.mixtures import with_mixtures
+
+        return with_mixtures(board, setting, args.trees, told)
     from forerun.search.trees import with_trees
 
     return with_trees(board, setting, args.trees, workers, told)

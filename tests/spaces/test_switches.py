@@ -157,3 +157,9 @@ def test_a_setting_brings_what_it_needs_where_there_is_one_choice() -> None:
         switched(load_framework("megatron-lm"), {"chunked-loss": "on", "cross-entropy-fusion": "off"})
     with pytest.raises(RequestError, match="moments=bf16 requires master-weights=remainders or"):
         switched(load_framework("megatron-lm"), {"moments": "bf16"})
+
+
+@pytest.mark.parametrize(("release", "kept"), [("0.11", True), ("0.12", False)])
+def test_outputs_of_experts_are_kept_before_their_activation_was_weighted(release: str, kept: bool) -> None:
+    assert of_release(load_framework("megatron-lm"), release).keeps_expert_outputs == kept
+    assert not load_framework("nemo").keeps_expert_outputs

@@ -1,0 +1,182 @@
+"""Mixtures near the best splits of a board: a run of layers at a time takes another split while that shortens the step.
+
+Layers of one picture size are a run, linear layers another. Every step is costed in closed form; what betters its
+start is simulated event by event, as the rows of the board were.
+"""
+
+import dataclasses
+import glob
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.board.rows import Row, rows_from
+from forerun.search.board.trees import TreeRow, TreeRows
+from forerun.search.request.interrupts import EndedEarly
+from forerun.search.request.kinds import OPERATOR_GRAPHS
+from forerun.search.request.scorer import Told
+from forerun.search.request.setting import Setting
+from forerun.search.trees.tree_search import LEAST, check_objective, trees_beside
+from forerun.simulator import score
+from forerun.simulator.opgraph import GraphContext
+from forerun.spaces.divisors import divisors
+from forerun.spaces.errors import RequestError
+from forerun.spaces.opgraph import GraphModel, Kind, Operator
+from forerun.spaces.opgraph.limits import grids
+from forerun.spaces.opgraph.mixture import Mixture
+from forerun.spaces.opgraph.split import Mode, Split
+from forerun.spaces.trees import tree_yaml
+from forerun.spaces.units import format_seconds
+
+
+@dataclass(slots=True)
+class _Evaluated:
+    """Step times of the mixtures that were looked at; None for what is not legal or does not fit."""
+
+    context: GraphContext
+    seconds: dict[str, float | None] = dataclasses.field(default_factory=dict)
+    simulated: int = 0
+
+    def step_s(self, mixture: Mixture) -> float | None:
+        """Return the step time of a mixture; None where it is not legal or does not fit."""
+        name = str(mixture)
+        if name not in self.seconds:
+            self.seconds[name] = self._scored(mixture)
+        return self.seconds[name]
+
+    def found(self, rows: Sequence[TreeRow], starts: int) -> TreeRows:
+        """Return what was found around some starts."""
+        count = len(self.seconds)
+        return TreeRows(rows=tuple(rows), starts=starts, judged=count, simulated=self.simulated, gain=0.0)
+
+    def _scored(self, mixture: Mixture) -> float | None:
+        try:
+            scores = score(self.context, OPERATOR_GRAPHS.table(self.context, [mixture]))
+        except RequestError:
+            return None
+        return float(scores.step_time_s[0]) if scores.fits[0] else None
+
+
+def with_mixtures(
+    board: Leaderboard, setting: Setting[GraphContext], starts: int, told: Told | None = None
+) -> Leaderboard:
+    """Return a board, whose rows went through the event level, with the mixtures that better their starts.
+
+    Raises:
+        RequestError: mixtures cannot be ranked by the objective.
+        EndedEarly: with the board and the mixtures that were found by then.
+    """
+    check_objective(setting.objective)
+    evaluated, rows, done = _Evaluated(setting.context), list[TreeRow](), 0
+    around = list(_starts(board, starts))
+    try:
+        for row in around:
+            if told is not None:
+                best = f"best {format_seconds(rows[0].row.step_time_s)}, " if rows else ""
+                words = f"{best}{len(evaluated.seconds):,} evaluated"
+                told("searching mixtures", done, len(around), words)
+            found = _tree_row(setting, evaluated, row, _descend(setting.context, evaluated, row.strategy))
+            if found is not None:
+                rows.append(found)
+                rows.sort(key=lambda one: one.row.step_time_s * one.row.gpus)
+            done += 1
+    except KeyboardInterrupt as stop:
+        remark = f"interrupted after mixtures near {done} of {len(around)} splits: the best so far"
+        early = dataclasses.replace(board, remarks=(*board.remarks, remark))
+        raise EndedEarly(trees_beside(early, evaluated.found(rows, done)), stop) from None
+    return trees_beside(board, evaluated.found(rows, done))
+
+
+def _starts(board: Leaderboard, count: int) -> Iterator[Row[Split]]:
+    """Yield the best row of every family that layers can be mixed with."""
+    seen: set[tuple[int, str]] = set()
+    for row in board.rows:
+        split = row.strategy
+        if not row.fits or row.gpus == 1 or not isinstance(split, Split) or len(seen) == count:
+            continue
+        plain = split.mode is not Mode.PIPELINE and not split.mixed and not split.spread and split.segments == 1
+        if plain and (row.gpus, split.family) not in seen:
+            seen.add((row.gpus, split.family))
+            yield row
+
+
+def _runs(model: GraphModel) -> list[tuple[Operator, ...]]:
+    """Return neighbouring operators whose outputs have as many points, tables left out; linear layers and what follows
+    them are a run of their own."""
+    runs: list[list[Operator]] = []
+    last: object = None
+    for operator in model.operators:
+        if operator.kind is Kind.EMBEDDING:
+            continue
+        key: object = operator.name in model.linear_runs or operator.spatial
+        if key != last:
+            runs.append([])
+        runs[-1].append(operator)
+        last = key
+    return [tuple(run) for run in runs if any(operator.macs for operator in run)]
+
+
+def _others(context: GraphContext, split: Split) -> list[Split]:
+    """Return the splits that a run may take instead: in two parts, over a node and over all devices."""
+    devices, found = split.devices, [Split(replicas=split.devices)]
+    node = context.cluster.devices_per_node
+    for parts in divisors(devices)[1:]:
+        if parts not in (2, node, devices):
+            continue
+        replicas = devices // parts
+        found += [Split(replicas=replicas, mode=mode, parts=parts) for mode in (Mode.FILTER, Mode.CHANNEL)]
+        wide = sorted(grids(parts, context.model.input[1:]), key=lambda grid: (max(grid), grid))[:1]
+        found += [Split(replicas=replicas, mode=Mode.SPATIAL, parts=parts, grid=grid) for grid in wide]
+    batch = context.batch(devices)
+    return [one for one in found if one != split and batch % one.replicas == 0]
+
+
+def _descend(context: GraphContext, evaluated: _Evaluated, start: Split) -> tuple[Mixture, tuple[str, ...]]:
+    """Return the mixture that no other split of one run betters after a pass over all of them, and its changes."""
+    best, words = Mixture(default=start, layers=()), list[str]()
+    fastest = evaluated.step_s(best)
+    for run in reversed(_runs(context.model)):  # the last layers have most weights
+        chosen: Split | None = None
+        for split in _others(context, start):
+            tried = _with(best, run, split)
+            step_s = evaluated.step_s(tried)
+            if step_s is not None and (fastest is None or step_s < fastest):
+                fastest, chosen = step_s, split
+        if chosen is not None:
+            best = _with(best, run, chosen)
+            words.append(f"{_name(run)} {chosen}")
+    return best, tuple(words)
+
+
+def _with(mixture: Mixture, run: Sequence[Operator], split: Split) -> Mixture:
+    return Mixture(
+        default=mixture.default, layers=(*mixture.layers, *((glob.escape(operator.name), split) for operator in run))
+    )
+
+
+def _name(run: Sequence[Operator]) -> str:
+    return run[0].name if len(run) == 1 else f"{run[0].name} to {run[-1].name}"
+
+
+def _tree_row(
+    setting: Setting[GraphContext], evaluated: _Evaluated, start: Row[Split], found: tuple[Mixture, tuple[str, ...]]
+) -> TreeRow | None:
+    """Return a mixture as a row; None where it fits no more, or is no faster, event by event."""
+    mixture, changes = found
+    if not changes:
+        return None
+    context, kind = setting.context, OPERATOR_GRAPHS
+    evaluated.simulated += 1
+    scores = kind.event_scores(context, kind.table(context, [mixture]))
+    (row,) = rows_from(context, [mixture], scores, usd_per_gpu_hour=setting.usd_per_gpu_hour)
+    if not row.fits or row.step_time_s * (1 + LEAST) > start.step_time_s:
+        return None
+    name = f"{start.name}, {', '.join(changes)}"
+    head = "\n".join(f"# {line}" for line in (f"{context.model.name}: {start.name}", *changes))
+    return TreeRow(
+        row=dataclasses.replace(row, tree=name),
+        start=start.name,
+        start_s=start.step_time_s,
+        changes=changes,
+        yaml=f"{head}\n{tree_yaml(kind.tree(context, mixture))}",
+    )
