@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search import search
-from forerun.search.diagnosis.diagnosis import NothingFeasible
+from forerun.search.diagnosis.diagnosis import NoAnswer
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import convert_config, parameter_count
 
@@ -79,7 +79,8 @@ def main() -> None:
         args.counts.write_text(json.dumps(known, indent=0))
     print("\n".join(table(found)))
     if args.search:
-        print("\n".join(searched([configs[one.kind, one.model_type][0] for one in found if one.read is not None])))
+        for line in searched([configs[one.kind, one.model_type][0] for one in found if one.read is not None]):
+            print(line, flush=True)
 
 
 def configurations() -> Iterator[tuple[tuple[str, str], tuple[dict[str, Any], Any, type]]]:
@@ -151,7 +152,7 @@ def searched(configs: list[Mapping[str, Any]]) -> Iterator[str]:
     """Search every model once on as many GPUs as it needs, sixteen at least; yield those without an answer, and how
     long the slowest took."""
     took: list[tuple[float, str]] = []
-    wrong: list[str] = []
+    wrong = 0
     for fields in configs:
         name = f"{fields['model_type']} ({fields['architectures'][0]})"
         start = time.perf_counter()
@@ -161,14 +162,13 @@ def searched(configs: list[Mapping[str, Any]]) -> Iterator[str]:
             size = parameter_count(convert_config(fields, name).model)
             gpus = 2 ** max(4, math.ceil(math.log2(size / PARAMETERS)))
             try:
-                if not search(model=str(path), gpus=gpus, **SEARCHED).rows:  # type: ignore[arg-type]  # values of its types
-                    wrong.append(f"- {name}: no strategy fits")
-            except (RequestError, NothingFeasible) as error:
-                wrong.append(f"- {name}: {str(error).replace(str(path), 'config.json').splitlines()[0]}")
+                search(model=str(path), gpus=gpus, **SEARCHED)  # type: ignore[arg-type]  # values of the fields' types
+            except (RequestError, NoAnswer) as error:
+                wrong += 1
+                yield f"- {name}, {gpus} GPUs: {str(error).replace(str(path), 'config.json').splitlines()[0]}"
         took.append((time.perf_counter() - start, name))
     slowest = ", ".join(f"{name} {seconds:.1f} s" for seconds, name in sorted(took, reverse=True)[:5])
-    yield f"\n{len(took) - len(wrong)} of {len(took)} searches have an answer; the slowest: {slowest}"
-    yield from wrong
+    yield f"\n{len(took) - wrong} of {len(took)} searches have an answer; the slowest: {slowest}"
 
 
 if __name__ == "__main__":

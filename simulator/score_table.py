@@ -43,25 +43,26 @@ communicators and fragmentation."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreTable:
-    """Scores of N candidates, row by row as in the table they were made from.
-
-    ``step_time_s`` (N): seconds of one optimizer step. ``time_s`` (part -> N): its parts (``TIME_PARTS``).
-    ``peak_memory_bytes`` (N): the largest of all stages; ``memory_bytes`` (part -> N): its parts (``MEMORY_PARTS``);
-    ``peak_stage`` (N): the pipeline rank that has it. ``allocated_bytes`` (N): what the framework's allocator would
-    report as its peak of live tensors, without reserve. ``fits`` (N): the peak is below the device's memory.
-    ``oom_risk`` (N): calibrated probability of running out of memory, and ``limit_bytes`` (N): what each may need to
-    count as fitting; None where memory was not calibrated, and the context's limit holds for all.
-    """
+    """Scores of N candidates, row by row as in the table they were made from."""
 
     step_time_s: Floats
+    """Seconds of one optimizer step, shape N."""
     time_s: Mapping[str, Floats]
+    """Seconds by part (``TIME_PARTS``), shape N each."""
     peak_memory_bytes: Floats
+    """The largest peak of all stages, shape N."""
     allocated_bytes: Floats
+    """What the framework's allocator would report as its peak of live tensors, without reserve, shape N."""
     memory_bytes: Mapping[str, Floats]
+    """Bytes of the peak by part (``MEMORY_PARTS``), shape N each."""
     peak_stage: NDArray[np.int64]
+    """The pipeline rank that has the peak, shape N."""
     fits: NDArray[np.bool_]
+    """Whether the peak is below the device's memory, shape N."""
     oom_risk: Floats | None = None
+    """Calibrated probability of running out of memory, shape N; None where memory was not calibrated."""
     limit_bytes: Floats | None = None
+    """What each may need to count as fitting, shape N; None: the context's limit holds for all."""
 
     def __len__(self) -> int:
         return len(self.step_time_s)

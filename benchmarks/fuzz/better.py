@@ -28,7 +28,7 @@ from forerun.spaces.opgraph.split import Mode, Split
 from forerun.spaces.strategies import Strategy
 
 ROUNDING = 1e-9
-PIPELINE_SLACK, NETWORK_SLACK = 0.10, 0.01
+PIPELINE_SLACK, NETWORK_SLACK = 0.10, 0.05
 """By how much an estimate may be worse on a better machine (docs/laws.md)."""
 
 

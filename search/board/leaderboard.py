@@ -21,41 +21,50 @@ NEAR = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceCounts:
-    """Candidates of a space: all, those that keep every law, those that also fit, and the others by reason."""
+    """How many candidates a space has."""
 
     size: int
+    """All of them."""
     legal: int
+    """Those that keep every law."""
     feasible: int
+    """Those that also fit into memory."""
     rejected: Mapping[str, int]
+    """The others, by reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaderboard:
-    """The best candidates of one search in rank order.
-
-    ``request`` is what was asked, with ``defaults`` (each value that the user did not give). ``remarks`` are about the
-    request and the search, ``advice`` about the rows; ``notes`` are both.
-    ``why`` says in words what bounds the winner and what the runner-up loses. ``elapsed_s`` is the wall time of the
-    search, start-up of the process not included. ``workers`` says in words who did the work. ``baseline`` is the user's
-    present run beside the first row, where one was named; ``measure_next`` the runs worth measuring, and ``trees``
-    strategies whose layers or modules differ, where asked for. ``families``: of an operator graph the best split of
-    every family, whatever its rank.
-    """
+    """The best candidates of one search in rank order."""
 
     request: Mapping[str, Any]
+    """What was asked, as plain data."""
     space: SpaceCounts
+    """Candidates that there were."""
     rows: tuple[Row[Any], ...]
+    """The best, in rank order."""
     why: str
+    """What bounds the winner and what the runner-up loses, in words."""
     defaults: tuple[str, ...]
+    """Each value that the user did not give."""
     remarks: tuple[str, ...]
+    """Notes on the request and the search."""
     elapsed_s: float
+    """Wall time of the search in seconds, start-up of the process not included."""
     versions: Mapping[str, str]
+    """Versions of the software that the result depends on."""
     workers: str = "in this process"
+    """Who did the work, in words."""
     advice: tuple[str, ...] = ()
+    """Notes on the rows."""
     baseline: Baseline | None = None
+    """The user's present run beside the first row, where one was named."""
     measure_next: NextRuns | None = None
+    """Runs worth measuring, where asked for."""
     trees: TreeRows | None = None
+    """Strategies whose layers or modules differ, where asked for."""
     families: tuple[Row[Any], ...] = ()
+    """Of an operator graph the best split of every family, whatever its rank."""
 
     @property
     def unit(self) -> str:

@@ -47,61 +47,78 @@ def closed_form_mark(place: int | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row(Generic[S]):
-    """One strategy and its predicted cost; of an operator graph with its ``facts``.
-
-    ``variants`` have its degrees, and no prediction tells them from it. ``tree`` names what was costed where that is a
-    strategy tree, and ``strategy`` is then that of its first layer.
-    ``rank`` is None outside of a leaderboard. ``throughput``: tokens or samples per second, each called ``unit``;
-    ``usd_per_million`` of them. ``mfu`` is the share of the dense peak at the training precision, with
-    model FLOPs that count what a causal mask leaves of the attention square and no recompute (frameworks that count the
-    whole square report more: 7 % for an 8B model at 4k tokens, 40 % at 64k).
-    ``breakdown_s`` adds up to ``step_time_s`` and ``memory_gib`` to ``peak_memory_gib``, which pipeline rank
-    ``peak_stage`` reaches; ``allocated_memory_gib`` is what the framework's allocator would report and
-    ``memory_limit_gib`` what the strategy may need to count as fitting. ``oom_risk`` is the share of measured runs
-    predicted that full that ran out of memory; where memory was calibrated, the probability that the runs of that
-    machine leave.
-    Costs are None without a price, ``train_days`` and ``train_cost_usd`` also without a number of training tokens.
-    ``watts_per_gpu``: electric power on average over the step, None where the device's limit is not known.
-    ``step_time_low_s`` and ``step_time_high_s`` bound a measured step with probability ``interval_level``, from
-    published runs that are alike, or from those that a calibration was fitted to; ``same_as_rank`` is the
-    best rank whose step cannot be told apart from this one's; None without a calibration (``same_as_rank`` also where
-    all better ranks can). ``peak_memory_low_gib`` and ``peak_memory_high_gib`` bound a measured peak of the device
-    likewise; None unless memory was calibrated. ``goodput``: what failures and checkpoints leave of the training
-    (``effective_time`` and shares of the rest, seconds); None where it was not asked for.
-    """
+    """One strategy and its predicted cost."""
 
     rank: int | None
+    """Place on the leaderboard, from 1; None outside of one."""
     strategy: S
+    """The strategy; of a strategy ``tree`` that of its first layer."""
     gpus: int
+    """Devices that it uses."""
     step_time_s: float
+    """Seconds of one optimizer step."""
     throughput: float
+    """Tokens or samples (``unit``) per second of all devices."""
     throughput_per_gpu: float
+    """The same per device."""
     mfu: float
+    """Share (0 to 1) of the dense peak at the training precision. Model FLOPs count what a causal mask leaves of the
+    attention square and no recompute (frameworks that count the whole square report more: 7 % for an 8B model at 4k
+    tokens, 40 % at 64k)."""
     fits: bool
+    """Whether the predicted peak is within ``memory_limit_gib``."""
     peak_memory_gib: float
+    """Largest peak of all pipeline ranks, in GiB of one device."""
     memory_limit_gib: float
+    """What the strategy may need to count as fitting, in GiB."""
     oom_risk: float
+    """Share of measured runs predicted that full that ran out of memory; where memory was calibrated, the probability
+    that the runs of that machine leave."""
     allocated_memory_gib: float
+    """What the framework's allocator would report as its peak, in GiB."""
     peak_stage: int
+    """Pipeline rank that reaches the peak."""
     breakdown_s: Mapping[str, float]
+    """Seconds by part; they add up to ``step_time_s``."""
     memory_gib: Mapping[str, float]
+    """GiB by part; they add up to ``peak_memory_gib``."""
     cost_usd_per_hour: float | None
+    """Price of all its devices, in USD per hour; None without a price."""
     usd_per_million: float | None
+    """USD per million tokens or samples; None without a price."""
     train_days: float | None
+    """Days of the whole training; None without a number of training tokens."""
     train_cost_usd: float | None
+    """USD of the whole training; None without a price or a number of tokens."""
     marks: tuple[str, ...]
+    """Remarks on the row, as shown behind it."""
     interval_level: float | None = None
+    """Probability with which the intervals below hold; None where there are none."""
     step_time_low_s: float | None = None
+    """Lower bound of a measured step, from published runs that are alike or from those that a calibration was fitted
+    to, in seconds."""
     step_time_high_s: float | None = None
+    """Its upper bound."""
     same_as_rank: int | None = None
+    """Best rank whose step cannot be told apart from this one's; None without a calibration, or where all better ranks
+    can."""
     peak_memory_low_gib: float | None = None
+    """Lower bound of a measured peak of the device, in GiB; None unless memory was calibrated."""
     peak_memory_high_gib: float | None = None
+    """Its upper bound."""
     goodput: Mapping[str, float] | None = None
+    """What failures and checkpoints leave of the training (``effective_time`` and shares of the rest, seconds); None
+    where it was not asked for."""
     tree: str = ""
+    """The strategy tree that was costed; empty for a flat strategy."""
     variants: tuple[Variant, ...] = ()
+    """Strategies with the same degrees that no prediction tells from it."""
     unit: str = "token"
+    """What work is counted in: token, image or sample."""
     facts: SplitFacts | None = None
+    """What only rows of operator graphs have."""
     watts_per_gpu: float | None = None
+    """Electric power of a device on average over the step; None where the device's limit is not known."""
 
     @property
     def short_unit(self) -> str:

@@ -100,7 +100,7 @@ def operators_table(explanation: Explanation) -> Table:
     title = f"slowest operators of stage {explanation.busiest}, per step"
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left")
     table.add_column("operator", overflow="fold", min_width=24)
-    for name in ("forward", "of peak, bound", "backward", "of peak, bound"):
+    for name in ("forward", "of peak, bound by", "backward", "of peak, bound by"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in explanation.operators[:MOST_OPERATORS]:
         cells = [cell for run in (one.forward, one.backward) for cell in _operator_cells(run)]

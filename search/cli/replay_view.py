@@ -15,8 +15,8 @@ _RANKS_SHOWN = 16
 _MESSAGES_SHOWN = 5
 _WORTH = 0.005
 """Share of a step from which a wait is worth a name."""
-_STRANGERS_NOTE = "most of them found none: are these ranks of one run, profiled over the same steps?"
-_BROKEN_NOTE = "exchanges break the laws of clocks even so: stamps of those traces contradict each other"
+_STRANGERS_NOTE = "most messages are unmatched: are these ranks of one run, profiled over the same steps?"
+_BROKEN_NOTE = "exchanges still end before they start: the time stamps of these traces contradict each other"
 
 
 def print_replay(console: Console, analysis: Analysis, *, link_bytes_per_s: float | None, top: int) -> None:
@@ -43,18 +43,18 @@ def _headline(analysis: Analysis) -> list[Text]:
     if analysis.averaged is not None:
         lines.append(
             Text(
-                f"with every operator at its mean over steps: {format_seconds(analysis.averaged.replayed_step_s)} "
+                f"replayed with mean operator times: {format_seconds(analysis.averaged.replayed_step_s)} "
                 f"({analysis.averaged.error:+.1%})"
-                + (f", at each rank's pace in its step: {analysis.paced.error:+.1%}" if analysis.paced else "")
-                + "; the rest is what varies from step to step"
+                + (f", scaled by each rank's speed in each step: {analysis.paced.error:+.1%}" if analysis.paced else "")
+                + "; the rest is variation between steps"
             )
         )
     world = max(graph.traces[0].world, len(graph.traces))
     if world > len(graph.traces):
-        lines.append(Text(f"traces of {len(graph.traces)} of {world} ranks: who waits for the others is not known"))
+        lines.append(Text(f"traces of {len(graph.traces)} of {world} ranks: waits for the other ranks are unknown"))
     lines.append(Text(f"{len(graph.matching.exchanges)} messages matched across ranks"))
     if graph.matching.unmatched:
-        lines[-1].append(f", {graph.matching.unmatched} found no partner and keep their measured time")
+        lines[-1].append(f", {graph.matching.unmatched} unmatched, which keep their measured time")
     if graph.matching.unmatched > len(graph.matching.exchanges):
         lines.append(Text(_STRANGERS_NOTE, style="yellow"))
     clocks = graph.clocks
@@ -84,8 +84,8 @@ def table(title: str, *columns: str) -> Table:
 
 
 def _ranks(analysis: Analysis) -> Table:
-    head = ("rank", "computing", "exposed comm.", "waiting", "for", "host", "idle")
-    shown = table("\nA step of every rank", *head)
+    head = ("rank", "computing", "exposed comm.", "of it waiting", "for rank", "host", "idle")
+    shown = table("\nTime per step, by rank", *head)
     for place, use in enumerate(analysis.uses[:_RANKS_SHOWN]):
         whole = use.compute_s + use.exposed_s + use.host_s + use.idle_s or 1.0
         values = (use.compute_s, use.exposed_s, use.waiting_s, use.host_s, use.idle_s)
@@ -100,7 +100,7 @@ def _ranks(analysis: Analysis) -> Table:
 
 def _path(analysis: Analysis, top: int) -> Table:
     shares = ", ".join(f"{kind} {share:.0%}" for kind, share in critical_shares(analysis).items() if share >= 0.005)
-    shown = table(f"\nCritical path: {shares}", "longest pieces", "kind", "rank", "count", "a step", "share")
+    shown = table(f"\nCritical path: {shares}", "longest parts", "kind", "rank", "count", "per step", "share")
     whole = sum(part.seconds for part in analysis.path) or 1.0
     for part in analysis.path[:top]:
         shown.add_row(
@@ -119,7 +119,7 @@ def _stragglers(analysis: Analysis) -> list[Text | Table]:
         return []
     if not analysis.stragglers:
         return [Text("\nNo stragglers: no rank has clearly more work of its own than the others")]
-    shown = table("\nStragglers", "rank", "more work a step", "steps longer by", "since")
+    shown = table("\nStragglers", "rank", "extra work per step", "step longer by", "since")
     for one in analysis.stragglers:
         since = "the first step" if not one.since_step else f"step {one.since_step}, {format_seconds(one.since_s)} in"
         shown.add_row(str(one.rank), format_seconds(one.excess_s), format_seconds(one.caused_s), since)
@@ -146,7 +146,7 @@ def _slow_messages(analysis: Analysis, top: int) -> Table:
 
 def _links(analysis: Analysis, link_bytes_per_s: float | None) -> Table:
     head = ("message", "ranks", "count", "bytes", "time", "bandwidth")
-    shown = table("\nMessages once all have come", *head, *(("of the link",) if link_bytes_per_s else ()))
+    shown = table("\nMessages, from the last arrival on", *head, *(("of link rate",) if link_bytes_per_s else ()))
     for one in analysis.links:
         ranks = ",".join(map(str, one.ranks[:6])) + ("…" if len(one.ranks) > 6 else "")
         reached = one.bandwidth_bytes_per_s

@@ -24,7 +24,7 @@ def print_scaling(console: Console, scaling: Scaling) -> None:
 def _headline(scaling: Scaling) -> list[Text]:
     mode, profile, network = scaling.mode, scaling.profile, scaling.network
     servers = ""
-    rates = f"a worker sends {format_rate(network.worker_bytes_per_s)}, "
+    rates = f"each worker sends {format_rate(network.worker_bytes_per_s)}, "
     if mode.exchange == "parameter-server":
         where = "on workers' nodes" if mode.colocated else "on nodes of their own"
         servers = f", {mode.shards} shard{'s' * (mode.shards > 1)} {where}, {mode.policy}"
@@ -95,7 +95,7 @@ def _verdict(scaling: Scaling) -> list[Text]:
         lines.append(Text(text, style="bold"))
     bound = last.chosen.bound_samples_per_s
     if bound != float("inf"):
-        lines.append(Text(f"the network passes at most {bound:,.1f} samples/s with {last.workers} workers"))
+        lines.append(Text(f"upper bound set by the network: {bound:,.1f} samples/s with {last.workers} workers"))
     worst = last.chosen.staleness_worst
     if worst is not None:
         lines.append(
@@ -104,8 +104,8 @@ def _verdict(scaling: Scaling) -> list[Text]:
     lines.append(_twice(scaling))
     if last.disagreement is not None:
         gap = max(map(_disagreement, curve.points), key=abs)
-        both = ("the closed form", "the event level") if last.exact else ("the event level", "the analytic model")
-        lines.append(Text(f"samples/s are of {both[0]}; {both[1]} differs by up to {_signed(gap)}", style="dim"))
+        both = ("the analytic model", "the event level") if last.exact else ("the event level", "the analytic model")
+        lines.append(Text(f"samples/s from {both[0]}; {both[1]} differs by up to {_signed(gap)}", style="dim"))
     return lines
 
 

@@ -49,7 +49,7 @@ def is_script(source: LaunchFile) -> bool:
 def arguments(source: LaunchFile) -> Mapping[str, Any]:
     """Return the ``--name value`` arguments of the command of a script that has most of them.
 
-    Names have underscores, and the one dash of short flags (``-b 8``) stays.
+    Names have underscores, and the one dash of short flags (``-b 8``, ``-tp 4``) stays.
     """
     best: dict[str, Any] = {}
     for command in read_script(source.text, source.name, source.given).commands:
@@ -63,10 +63,10 @@ def arguments(source: LaunchFile) -> Mapping[str, Any]:
 
 
 def _short(words: list[str]) -> dict[str, Any]:
-    """Return one-letter flags with their values."""
+    """Return flags of one or two letters with their values."""
     found: dict[str, Any] = {}
     for at, word in enumerate(words):
-        if re.fullmatch(r"-[A-Za-z]", word):
+        if re.fullmatch(r"-[A-Za-z]{1,2}", word):
             following = words[at + 1] if at + 1 < len(words) else "-"
             found[word] = True if re.match(r"-[A-Za-z-]", following) else following
     return found

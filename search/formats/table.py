@@ -24,6 +24,7 @@ from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import Launcher
 from forerun.search.formats.tables import (
     axolotl,
+    bridge_performance,
     colossalai,
     levanter,
     limits_of,
@@ -50,6 +51,7 @@ LAUNCHERS: tuple[Launcher, ...] = (
     maxtext.LAUNCHER,
     colossalai.LAUNCHER,
     ms_swift.LAUNCHER,
+    bridge_performance.LAUNCHER,
 )
 """Formats that are tables of their keys."""
 

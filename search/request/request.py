@@ -47,56 +47,67 @@ ONLY_GRAPHS = ("seconds_per_sample", "allow_generic", "optimizer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a user asks for; None where the user said nothing.
-
-    ``model`` and ``cluster`` are catalogue names or files. ``gpus`` is a count or a range (``64..512``),
-    ``usd_per_hour`` bounds them by money at ``usd_per_gpu_hour``. A training of ``tokens`` lasts no longer than
-    ``train_within_s`` seconds and costs no more than ``train_usd``. ``oom_risk``: the highest risk of running out of
-    memory at which a strategy counts as fitting. ``lora`` and ``freeze``: adapters, and parts that are not trained
-    (``forerun.spaces.models.tuning``); ``documents``: what sequences are packed of. ``goodput``: facts about failures
-    and checkpoints
-    (``failures=2e-5,recovery=10min``, empty for the defaults), under which strategies rank by effective throughput.
-    ``objective``: a name, or several with commas between them for their Pareto front; ``all_variants``:
-    strategies with the same degrees are rows of their own. ``overrides`` are the user's own
-    choices by axis. ``framework``: a name, with ``@VERSION`` of an earlier release, or a file; ``switches``: settings
-    of its software that differ from the profile's defaults, by name (``{"bf16-grads": "on"}``). ``profile`` and
-    ``calibration`` are files that ``forerun profile`` and ``forerun calibrate`` wrote. ``ignored_config_fields`` are
-    fields of a Hugging Face configuration that are known not to change the cost.
-
-    Of operator graphs, which have no sequence length: ``global_batch`` in samples, or of each device;
-    ``seconds_per_sample``, forward and backward pass as measured on one device; ``optimizer``, in place of the
-    framework's; ``allow_generic``: imported operators without a rule are costed by their bytes and operations.
-    """
+    """What a user asks for; None where the user said nothing."""
 
     model: str
+    """Catalogue name or file (YAML, ``config.json``, .onnx, .pt2, .net)."""
     cluster: str
+    """Catalogue name or file (YAML, NCCL topology XML, text of ``nvidia-smi topo -m``)."""
     global_batch: int | PerDevice
+    """Sequences of a step; of an operator graph samples, or samples of each device."""
     seq_len: int | None = None
+    """Tokens per sequence; None for operator graphs, which have none."""
     gpus: str | None = None
+    """Devices: a count or a range (``64..512``)."""
     usd_per_hour: float | None = None
+    """Most money per hour, which bounds the devices at ``usd_per_gpu_hour``."""
     usd_per_gpu_hour: float | None = None
+    """Price of one device for one hour, in USD."""
     precision: str | None = None
+    """Of matrix products (``bf16``, ``fp8``, ...)."""
     framework: str | None = None
+    """Name, with ``@VERSION`` of an earlier release, or a file."""
     switches: Mapping[str, str] = field(default_factory=dict)
+    """Settings of its software that differ from the profile's defaults, by name (``{"bf16-grads": "on"}``)."""
     all_variants: bool = False
+    """Strategies with the same degrees are rows of their own."""
     tokens: float | None = None
+    """Length of the whole training, in tokens."""
     train_within_s: float | None = None
+    """Longest time that the training of ``tokens`` may take, in seconds."""
     train_usd: float | None = None
+    """Most money that it may cost, in USD."""
     oom_risk: float | None = None
+    """Highest risk (0 to 1) of running out of memory at which a strategy counts as fitting."""
     goodput: str | None = None
+    """Facts about failures and checkpoints (``failures=2e-5,recovery=10min``, empty for the defaults), under which
+    strategies rank by effective throughput."""
     moe_imbalance: float | None = None
+    """Tokens of the busiest expert rank over the mean, 1.0 or more."""
     lora: str | None = None
+    """Adapters that are trained beside frozen matrices (``forerun.spaces.models.tuning``)."""
     freeze: str | None = None
+    """Parts that are not trained, likewise."""
     documents: str | None = None
+    """What sequences are packed of: tokens of a document, or a file with a length per line."""
     objective: str | None = None
+    """A name, or several with commas between them for their Pareto front."""
     top: int | None = None
+    """Most rows to return."""
     overrides: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    """The user's own choices by axis."""
     profile: str | None = None
+    """File that ``forerun profile`` wrote."""
     calibration: str | None = None
+    """File that ``forerun calibrate`` wrote."""
     ignored_config_fields: tuple[str, ...] = ()
+    """Fields of a Hugging Face configuration that are known not to change the cost."""
     seconds_per_sample: float | None = None
+    """Operator graphs: forward and backward pass of one sample as measured on one device, in seconds."""
     optimizer: str | None = None
+    """Operator graphs: the optimizer, in place of the framework's."""
     allow_generic: bool = False
+    """Operator graphs: imported operators without a rule are costed by their bytes and operations."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the request as plain data, fields without a value left out but those that all operator graphs have."""

@@ -46,24 +46,29 @@ STORING = ("tpe", "nsga2", "cmaes", "gp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exploring:
-    """How a space that cannot be enumerated is to be explored.
-
-    ``per_stage``: what may differ between stages (``PER_STAGE``), boundaries by ``reach`` layers. ``evaluations``,
-    ``seconds`` (the search of the flat space included) and ``stagnation`` (strategies that bring nothing better) bound
-    it. ``starts``: strategies to begin with, or results of earlier searches (a folder of ``--out``, ``best.json`` or
-    ``leaderboard.json``). ``best``: file that has the best strategy so far at any time.
-    """
+    """How a space that cannot be enumerated is to be explored."""
 
     sampler: str = "auto"
+    """Name of a sampler, or ``auto``."""
     seed: int = 0
+    """Of its random numbers."""
     reach: int = DEFAULT_REACH
+    """Layers by which a boundary between stages may move."""
     per_stage: tuple[str, ...] = ("layers",)
+    """What may differ between stages, of ``PER_STAGE``."""
     storage: str | None = None
+    """Where Optuna keeps its trials: a journal file or an RDB URL."""
     evaluations: int | None = None
+    """Most strategies that are scored."""
     seconds: float | None = None
+    """Longest time, the search of the flat space included, in seconds."""
     stagnation: int | None = None
+    """Strategies that bring nothing better, after which it stops."""
     starts: tuple[str, ...] = ()
+    """Strategies to begin with, or results of earlier searches (a folder of ``--out``, ``best.json`` or
+    ``leaderboard.json``)."""
     best: Path | None = None
+    """File that has the best strategy so far at any time."""
 
     def __post_init__(self) -> None:
         if self.sampler not in (*SAMPLERS, "auto"):

@@ -21,8 +21,11 @@ class Choice:
     """
 
     kind: str | None = None
+    """One of ``KINDS``."""
     count: int | None = None
+    """How many, 1 or more."""
     address: str | None = None
+    """The Ray cluster to use: HOST:PORT, ray://HOST:PORT or auto."""
 
     def __post_init__(self) -> None:
         if self.kind is not None and self.kind not in KINDS:

@@ -39,6 +39,7 @@ def step_costs(assignment: Assignment) -> StepCosts:
     replicas = rank_replicas(assignment, whole)
     check_host_memory(assignment, whole, replicas)
     stall = _stall(assignment, replicas) if profile.allocator_stall else 0.0
+    # One number for all borders lets the event level use one task length, which it remembers.
     alike = len(set(transfers_s)) <= 1 and all(there == back for there, back in transfers_s)
     chunks = _chunks(assignment, chunk_passes(context, blocks), stall)
     return StepCosts(
@@ -66,6 +67,7 @@ def step_costs(assignment: Assignment) -> StepCosts:
 
 def _on_groups(assignment: Assignment, transfers_s: tuple[tuple[float, float], ...]) -> StepCosts:
     """Return the costs of a step each of whose ranks costs what it costs on its own group of devices."""
+    # A group of unlike devices costs as if it held the whole pipeline; each rank then takes the costs of its own.
     costs = [step_costs(assignment.on_group(group)) for group in range(len(assignment.contexts))]
     own = assignment.group_of_rank
     return replace(
@@ -86,6 +88,7 @@ def _wait_s(assignment: Assignment, chunks: Sequence[ChunkCost]) -> float:
     ranks = [[chunks[chunk] for chunk in own] for own in assignment.chunks_of_rank]
     busy_s = [sum(chunk.forward_s + chunk.backward_s for chunk in rank) for rank in ranks]
     busiest = next(rank for rank, busy in zip(ranks, busy_s, strict=True) if busy >= max(busy_s) * (1 - 1e-12))
+    # DualPipe feeds half of the microbatches from either end, so a rank computes each of its two chunks for half.
     count = assignment.shape.microbatches * (0.5 if assignment.schedule == Schedule.DUALPIPE else 1.0)
     computed_s = count * sum(chunk.parts["compute"] + chunk.parts["recompute"] for chunk in busiest)
     return float(wait_share(max(settings.dp * settings.cp for settings in assignment.blocks()))) * computed_s
@@ -97,6 +100,7 @@ def reduction_latency_s(assignment: Assignment) -> list[float]:
     blocks = assignment.blocks()
     fast = replace(context, cluster=line_rate_cluster(context, next(iter(blocks))))
     on_fast = replace(assignment, contexts=(fast,))
+    # What takes as long on links of unbounded rate is latency: the event level shares only the rest among flows.
     reduce_s: list[float] = all_replicas(fast, replicas_by_settings(on_fast, blocks)).reduce_s.tolist()
     return reduce_s
 
@@ -111,6 +115,7 @@ def _stall(assignment: Assignment, replicas: ReplicaCosts) -> float:
 def _chunks(assignment: Assignment, passes: ChunkPasses, stall: float) -> tuple[ChunkCost, ...]:
     """Return what every virtual stage costs; ``stall``: share of all passes lost to the allocator."""
     there, back = changes_inside(assignment)
+    # Host and device work side by side: a pass takes the longer of the two, and the difference is a gap.
     device_s = passes.forward_s + passes.backward_s + there + back
     forward_s = np.maximum(passes.forward_s + there, passes.host_forward_s)
     backward_s = np.maximum(passes.backward_s + back, passes.host_backward_s)
@@ -149,6 +154,7 @@ def _stages(assignment: Assignment, each: Sequence[SettingsReplicas], replicas: 
     stages = []
     for rank in range(assignment.shape.pp):
         own = [costs[rank] for costs in traffic if any(costs[rank].share.values())]
+        # A rank without parameters of its own still has a cost row, of zero seconds.
         first, *rest = own or [traffic[0][rank]]
         stages.append(
             replace(

@@ -44,6 +44,8 @@ def stage_passes(context: Context, rows: StageRows) -> StagePasses:
     weight_s = _dot(repeated, times.weight_s, recomputed) + _dot(others, times.weight_s, rest)
     alone_s = [np.zeros_like(forward_s), np.zeros_like(backward_s)]
     if times.alone_s is not None:
+        # Passes that a schedule pairs hide expert traffic under each other; those of ramp-up and ramp-down have no
+        # partner.
         share = unpaired_share(rows.schedule, rows.pp, rows.microbatches)
         alone_s = [_dot(rows.blocks, values, rest) * share for values in times.alone_s]
         forward_s, backward_s = forward_s + alone_s[0], backward_s + alone_s[1]
@@ -53,6 +55,7 @@ def stage_passes(context: Context, rows: StageRows) -> StagePasses:
         for blocks, kind in ((repeated, rows.kind), (others, none))
     ]
     host_forward_s, host_backward_s = host[0][0] + host[1][0], host[0][1] + host[1][1]
+    # As in the events: each pass takes the longer of device and host, and the difference is time without work.
     device_s = forward_s + backward_s
     forward_s, backward_s = np.maximum(forward_s, host_forward_s), np.maximum(backward_s, host_backward_s)
     parts = {
@@ -81,6 +84,7 @@ def stage_replicas(context: Context, rows: StageRows, passes: StagePasses) -> Re
     if not rows.second.any():
         return first
     second = _half(context, rows, parameters, rows.second | ~rows.second.any(axis=0), -1)
+    # Stages of the first half run before the second has its first microbatch, and after it had its last.
     before = rows.exists * ~rows.second * rows.second.any(axis=0)
     early_s = {
         "reduce_s": np.where(rows.zero[0] < 2, (before * passes.backward_s).sum(axis=0), 0.0),
@@ -116,6 +120,7 @@ def _shards(context: Context, rows: StageRows) -> tuple[Shard, Keys, Keys]:
     for axis, bits in _BITS.items():
         if axis != "kind":
             values = separate_fp32 if axis == "separate_fp32" else getattr(rows, axis)
+            # One whole number per shard makes ``np.unique`` find the distinct ones in a single sort.
             common = (common << bits) | values.astype(np.int64)
     keys = np.stack([(common << _BITS["kind"]) | kind for kind in (rows.kind, np.zeros_like(rows.kind))])
     distinct, inverse = np.unique(keys, return_inverse=True)
@@ -164,6 +169,7 @@ def _memory(
     )
     return StageMemory(
         kept=one.kept + other.kept,
+        # Only one layer is worked on at a time, so working sets do not add up as kept activations do.
         working=np.maximum(one.working, other.working),
         logits=one.logits + other.logits,
         held_logits=one.held_logits + other.held_logits,

@@ -90,6 +90,7 @@ def score_splits(context: GraphContext, splits: Sequence[Split], batches: Sequen
     exchanged = gradients(context, c, held, behind_NL, forward_s + backward_s)
     phases = _phases(forward_s, backward_s, moved, exchanged, stages)
     loading = _loading_s(context, c)
+    # Samples are loaded while the step before runs: only what takes longer than that whole step is waited for.
     phases["input"] = np.maximum(loading - np.asarray(sum(phases.values())), 0.0)
     memory = graph_memory(context, c, held, stages.kept_N, tail)
     return GraphScores(
@@ -152,6 +153,7 @@ def _device_s(context: GraphContext, c: Candidates, tail: Floats) -> tuple[Float
                 channels_K=ones,
             )
         )
+        # Data parallel convolutions beside classifiers cut by filter: each device has its filters for all samples.
         linear = c.mixed_N[:, None] & layers.is_kind(Kind.LINEAR)
         forward = np.where(linear, everything.forward_KU[:, layers.kind_of_L], forward)
         backward = np.where(linear, everything.backward_KU[:, layers.kind_of_L], backward)

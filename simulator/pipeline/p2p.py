@@ -32,6 +32,7 @@ def p2p_time_s(context: Context, table: StrategyTable) -> Floats:
     tp, cp, mbs, sp, dp, pp = (table.column(axis).astype(np.float64) for axis in ("tp", "cp", "mbs", "sp", "dp", "pp"))
     if not np.any(pp > 1):
         return np.zeros_like(pp)
+    # Megatron's default puts replicas between stages, so that all dp * cp * tp devices of a stage lie together.
     near = table.column("placement") == Placement.TP_CP_EP_PP_DP
     end = P2pEnd(tp=tp, dp=dp, mbs=mbs, sp=sp)
     return np.where(pp > 1, p2p_between_s(context, end, end, cp, near, pp), 0.0)
@@ -64,6 +65,7 @@ def _away(context: Context, stride: Floats, pp: Floats) -> Floats:
     has one neighbour on another node and one on its own; sends under computation are waited for at all stages alike.
     """
     inside = float(context.cluster.levels[0].size) if context.cluster.levels else np.inf
+    # pp * stride / inside nodes in a row have one border less than nodes.
     borders = np.ceil(np.maximum(pp * stride / inside, 1.0)) - 1.0
     share = np.where(stride < inside, borders / np.maximum(pp - 1.0, 1.0), 0.0)
     if context.framework.overlap_pipeline:
@@ -90,6 +92,8 @@ def p2p_parts_s(
     for end in (sender, receiver):
         parts.append(np.where((end.sp == 1) | context.framework.scatters_p2p, end.tp, 1.0))
         sizes.append(end.mbs * tokens)
+    # With unequal degrees a device of the coarser side exchanges with several of the finer one, in turn by one port;
+    # the side that cuts less sends or receives more, and it is waited for.
     messages = np.maximum(sender.tp, receiver.tp) / np.minimum(sender.tp, receiver.tp)
     part = np.maximum(sizes[0] / parts[0], sizes[1] / parts[1])
     sent = messages * point_to_point_time_s(context.cluster, share * part / messages, stride, lone=lone)

@@ -64,6 +64,8 @@ class Replicas:
 def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     """Return the once-per-step costs of D strategies."""
     shards = replicas.dp * replicas.cp / replicas.copies
+    # The shards * tp devices among which a stage's states are cut hold each part of an expert 1 / (ep * etp) times as
+    # often: so many share it.
     expert_shards = shards * replicas.tp / (replicas.ep * replicas.etp)
     counts = replicas.parameters
     trained = counts.trained_dense, counts.trained_expert
@@ -85,6 +87,7 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
         cut = replicas.zero >= from_stage
         return np.asarray(dense / np.where(cut, shards, 1.0) + expert / np.where(cut, expert_shards, 1.0))
 
+    # An update touches what a device holds optimizer states of: all of it, or its slice from stage 1 on.
     own = held(1, *trained)
     optimizer_s = _optimizer_s(context, own.max(axis=0), (trained[0] + trained[1]).max(axis=0))
     optimizer_bytes = np.asarray(own * states)
@@ -150,6 +153,7 @@ def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, ex
         if context.framework.layer_units:
             layers = np.maximum(np.round(context.model.layer_count / replicas.pp), 1.0)
             buckets = np.where(replicas.zero >= 2, layers, buckets)
+        # Copies of a slice lie ``sharing`` ranks apart: first scatter within the set, then add up across the copies.
         each, sharing = size * wire / buckets, members / copies
         if what == "parameters" and context.framework.broadcasts_parameters:
             buckets, each = sharing, size * wire / sharing
@@ -183,6 +187,7 @@ def _tied_s(context: Context, replicas: Replicas) -> Floats:
     wire = reduced_bytes(context) * replicas.parameters.tied.max(axis=0)
     pipeline = replicas.tp * replicas.cp * replicas.pp
     block = np.where(replicas.placement == Placement.TP_CP_EP_PP_DP, pipeline, pipeline * replicas.dp)
+    # Only first and last stage hold the table; one rank costs nothing.
     ranks = np.where((replicas.pp > 1) & (wire > 0), 2.0, 1.0)
     return collective_time_s(context.cluster, "all_reduce", wire, ranks, block_stride(block))
 
@@ -202,6 +207,7 @@ def _buffers(context: Context, replicas: Replicas) -> Floats:
     width, counts = activation_bytes(context.workload.precision), replicas.parameters
     parameters, trained = counts.dense + counts.expert, counts.trained_dense + counts.trained_expert
     layers = max(context.model.layer_count, 1) / replicas.pp
+    # Two layers: the one in use and the one that is gathered ahead.
     gathered = np.where(replicas.zero == 3, 2 * parameters * width / layers, 0.0)
     ranks = replicas.dp * replicas.cp
     buckets = context.framework.bucket_copies * bucket_bytes(context, ranks)

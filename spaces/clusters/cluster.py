@@ -17,31 +17,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """Links that join groups of ``size`` devices, from the scale-up domain outwards.
-
-    A level joins the groups of the level before it (single devices for the first one).
-    ``bytes_per_s``: line rate per device and direction when all devices of the level talk at once: what leaves one
-    inner group, divided by its devices (a NIC shared by two devices counts half for each). A group of ``k`` devices
-    inside a mesh has only the links among themselves: about ``port_bytes_per_s * (k - 1)``.
-    ``port_bytes_per_s``: rate of the one port that a lone sender uses (one NIC; the NVLink port; in a mesh the
-    link to one peer, the thinnest where they differ). ``latency_s``: one hop with NCCL's low-latency protocol.
-    ``kind``: "nvswitch", "nvlink-mesh" (cube mesh, pairwise links), "xgmi-mesh", "roce-mesh",
-    "pcie", "torus", "infiniband", "roce", "efa", "slingshot", "omnipath", "ethernet".
-    ``in_switch``: the switch reduces (NVLink SHARP). ``staged``: what crosses the level is copied through host memory.
-    ``oversubscription``: 1.0 for full bisection; ``bytes_per_s`` is
-    already divided by it.
-    """
+    """Links that join groups of devices, from the scale-up domain outwards: the groups of the level before, single
+    devices for the first one."""
 
     name: str
+    """Like ``node`` or ``network``."""
     size: int
+    """Devices that one group of this level joins."""
     kind: str
+    """"nvswitch", "nvlink-mesh" (cube mesh, pairwise links), "xgmi-mesh", "roce-mesh", "pcie", "torus", "infiniband",
+    "roce", "efa", "slingshot", "omnipath" or "ethernet"."""
     bytes_per_s: float
+    """Line rate per device and direction when all devices of the level talk at once: what leaves one inner group,
+    divided by its devices (a NIC shared by two devices counts half for each). A group of ``k`` devices inside a mesh
+    has only the links among themselves: about ``port_bytes_per_s * (k - 1)``."""
     port_bytes_per_s: float
+    """Rate of the one port that a lone sender uses (one NIC; the NVLink port; in a mesh the link to one peer, the
+    thinnest where they differ)."""
     latency_s: float
+    """One hop with NCCL's low-latency protocol."""
     in_switch: bool = False
+    """The switch reduces (NVLink SHARP)."""
     staged: bool = False
+    """What crosses the level is copied through host memory."""
     oversubscription: float = 1.0
+    """1.0 for full bisection; ``bytes_per_s`` is already divided by it."""
     source: str = ""
+    """Where the figures come from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,33 +82,40 @@ class NodeGroup:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """Equal nodes of equal devices; or, with ``groups``, groups of nodes that differ, of which the rest describes the
-    first one (all but ``max_devices``, which counts the devices of all).
-
-    ``devices_per_node`` is the operating-system node (what a launcher starts on); the scale-up domain is
-    ``scale_up_size`` and may be smaller (a PCIe box: a socket) or larger (GB200 NVL72: 72 over 4-device trays).
-    Levels are ordered by growing size; the last one spans ``max_devices``. A cluster of one device has none.
-    ``host``: what one node offers beside its devices: ``bytes_per_s_per_device`` to host memory, ``memory_bytes`` and
-    ``memory_bytes_per_s`` where known. ``usd_per_device_hour``: a price the user gave, None to use none.
-     ``spec``: what the graph of links is built from. ``defaults``: every value that was filled in, with the reason.
-    ``measured``: seconds of collectives where a profile was taken. ``overlap``: see ``Overlap``.
-    ``catalogued``: an entry of the catalogue, whose size is a rule and not a machine's.
-    """
+    first one (all but ``max_devices``, which counts the devices of all)."""
 
     name: str
+    """Catalogue name, or that of the file."""
     title: str
+    """One line for people."""
     device: Device
+    """Every device of it."""
     devices_per_node: int
+    """Devices of the operating-system node, which is what a launcher starts on. The scale-up domain may be smaller (a
+    PCIe box: a socket) or larger (GB200 NVL72: 72 over 4-device trays)."""
     max_devices: int
+    """Devices of the whole, which the last level spans."""
     levels: tuple[Level, ...]
+    """Ordered by growing size; none where there is one device."""
     host: Mapping[str, float]
+    """What one node offers beside its devices: ``bytes_per_s_per_device`` to host memory, ``memory_bytes`` and
+    ``memory_bytes_per_s`` where known."""
     source: str
+    """Where the description comes from."""
     usd_per_device_hour: float | None = None
+    """A price the user gave, in USD; None to use none."""
     spec: ClusterSpec | None = None
+    """What the graph of links is built from."""
     defaults: tuple[str, ...] = ()
+    """Every value that was filled in, with the reason."""
     measured: "Measurements | None" = None
+    """Seconds of collectives, where a profile was taken."""
     groups: tuple[NodeGroup, ...] = ()
+    """The groups of nodes that differ; empty where all are equal."""
     overlap: Overlap = Overlap()
+    """What computation and traffic take from each other."""
     catalogued: bool = field(default=False, compare=False)
+    """An entry of the catalogue, whose size is a rule and not a machine's."""
 
     @property
     def scale_up_size(self) -> int:

@@ -23,51 +23,61 @@ _CEILING_OF: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One device as the framework sees it (MI250X: one of its two dies).
-
-    ``memory_bytes``: what the driver shows, less than the marketed figure.
-    ``peak_flops_per_s``: dense peak by precision name (``bf16``, ``fp16``, ``fp32``, ``tf32``, ``fp8``, ``mxfp8``,
-    ``fp4``, ``nvfp4``), never the sparse figure. ``compute_units``: streaming multiprocessors or
-    compute units, for wave quantisation.
-    ``matmul_ceiling``: largest share of the dense peak any measured matrix product reached, by precision
-    (bf16 also stands for fp16); ``memory_efficiency``: share of the memory bandwidth that streaming kernels reach.
-    ``usd_per_hour``: lowest and highest rental price found, None when no citable source gives one.
-    ``link_kind`` ("nvlink", "xgmi", "roce", "ici" or "none"), ``link_bytes_per_s`` (all links of the device together,
-    one direction) and ``link_count``: its scale-up links. ``host_bytes_per_s``: to the host, one direction.
-    ``host_speed``: at which the usual host of the device launches kernels, over that of an H100's.
-    ``peer_access``: devices of a node copy to each other over PCIe without passing through host memory.
-    ``compute_share``, ``attention_share``: speed of matrix products and attention, and of attention once more, over
-    what is fitted to micro-benchmarks (1.0 unless a calibration says otherwise; they change no peak).
-    ``measured``: seconds of operators where a profile was taken.
-    ``nic_bytes_per_s``: network line rate per device that is usual with this part, None when there is no usual one.
-    ``sources``: where each field comes from; ``source`` the whole in one line. ``notes``: what a reader must know.
-    """
+    """One device as the framework sees it (MI250X: one of its two dies)."""
 
     name: str
+    """Catalogue name."""
     title: str
+    """What people call it."""
     vendor: str
+    """Who makes it."""
     architecture: str
+    """Generation, which cost rules go by."""
     memory_bytes: float
+    """What the driver shows, less than the marketed figure."""
     memory_bytes_per_s: float
+    """Peak rate of device memory."""
     peak_flops_per_s: Mapping[str, float]
+    """Dense peak by precision (``bf16``, ``fp16``, ``fp32``, ``tf32``, ``fp8``, ``mxfp8``, ``fp4``, ``nvfp4``), never
+    the sparse figure."""
     compute_units: int
+    """Streaming multiprocessors or compute units, for wave quantisation."""
     matmul_ceiling: Mapping[str, float]
+    """Largest share (0 to 1) of the dense peak that any measured matrix product reached, by precision (bf16 also stands
+    for fp16)."""
     memory_efficiency: float
+    """Share (0 to 1) of the memory bandwidth that streaming kernels reach."""
     watts: float | None
+    """Power limit; None where no source gives one."""
     usd_per_hour: tuple[float, float] | None
+    """Lowest and highest rental price found; None where no citable source gives one."""
     source: str
+    """Where the whole comes from, in one line."""
     link_kind: str = "none"
+    """Its scale-up links: "nvlink", "xgmi", "roce", "ici" or "none"."""
     link_bytes_per_s: float = 0.0
+    """All of these links together, one direction."""
     link_count: int = 0
+    """How many they are."""
     host_bytes_per_s: float = 0.0
+    """To the host, one direction."""
     peer_access: bool = True
+    """Devices of a node copy to each other over PCIe without passing through host memory."""
     host_speed: float = 1.0
+    """Speed at which the usual host of the device launches kernels, over that of an H100's."""
     nic_bytes_per_s: float | None = None
+    """Network line rate per device that is usual with this part; None where there is no usual one."""
     measured: "Measurements | None" = None
+    """Seconds of operators, where a profile was taken."""
     compute_share: float = 1.0
+    """Speed of matrix products and attention over what is fitted to micro-benchmarks (1.0 unless a calibration says
+    otherwise; it changes no peak)."""
     attention_share: float = 1.0
+    """That of attention, once more."""
     notes: str = ""
+    """What a reader must know."""
     sources: Mapping[str, str] = field(default_factory=dict)
+    """Where each field comes from."""
 
     def peak(self, precision: str) -> float:
         """Dense peak in FLOP/s at ``precision``.

@@ -45,15 +45,6 @@ _STAGES = re.compile(rf"recompute=({_ENTRY}(?:,{_ENTRY})+)(?=[\s,]|$)", re.IGNOR
 class Strategy:
     """A flat strategy; ``dp * tp * pp * cp`` devices work on it.
 
-    ``shard``: neighbouring replicas (of ``dp * cp``) that share one set of what ``zero`` shards, of which the others
-    hold copies; 0: all of them share one, which is also what a ``shard`` of ``dp * cp`` becomes.
-    ``ep`` and ``etp`` re-use the same devices for the experts: ``dp * cp * tp = edp * ep * etp`` on every stage.
-    ``recompute_layers``: layers of every (virtual) stage, the first ones, that full recompute is of; 0: all of them.
-    ``layers_per_stage`` overrides ``split`` by naming the layers of every pipeline stage (None: by rule), and
-    ``stage_recompute`` overrides ``recompute`` likewise. ``second_tp`` is the tensor-parallel degree of the second half
-    of the stages (None: the same); ``dp``, ``tp`` and ``mbs`` are then those of the first half (``half`` has both).
-    ``software``: switches that it turns on beside those that the framework runs with.
-
     Raises:
         RequestError: a degree is below one, ``zero`` is not 0 to 3, ``shard`` is negative or stands with
             ``second_tp``, or what is named per stage or half does not match
@@ -61,25 +52,46 @@ class Strategy:
     """
 
     dp: int = 1
+    """Data-parallel replicas; with ``second_tp`` those of the first half of the stages (``half`` has both)."""
     tp: int = 1
+    """Tensor-parallel degree; with ``second_tp`` that of the first half."""
     pp: int = 1
+    """Pipeline stages."""
     cp: int = 1
+    """Context-parallel degree: ranks that share each sequence."""
     ep: int = 1
+    """Expert-parallel degree. Experts re-use the same devices: ``dp * cp * tp = edp * ep * etp`` on every stage."""
     etp: int = 1
+    """Tensor-parallel degree of the experts."""
     mbs: int = 1
+    """Sequences of a replica and microbatch; with ``second_tp`` those of the first half."""
     vpp: int = 1
+    """Virtual stages of a pipeline rank."""
     schedule: Schedule = Schedule.ONE_F_ONE_B
+    """Order of passes."""
     split: Split = Split.EVEN
+    """Rule by which layers are divided among stages."""
     zero: int = 0
+    """Sharding stage: 1 optimizer states, 2 gradients too, 3 parameters too (ZeRO, arXiv 1910.02054)."""
     shard: int = ALL_REPLICAS
+    """Neighbouring replicas (of ``dp * cp``) that share one set of what ``zero`` shards, of which the others hold
+    copies; 0: all of them share one, which is also what a ``shard`` of ``dp * cp`` becomes."""
     sp: bool = False
+    """Sequence parallel: norms and dropout are cut by sequence over tensor ranks."""
     recompute: Recompute = Recompute.NONE
+    """What is computed again in the backward pass."""
     recompute_layers: int = ALL_LAYERS
+    """Layers of every (virtual) stage, the first ones, that full recompute is of; 0: all of them."""
     placement: Placement = Placement.TP_CP_EP_DP_PP
+    """Which ranks are neighbours in device numbering."""
     layers_per_stage: tuple[int, ...] | None = None
+    """Layers of every pipeline stage, in place of ``split``; None: by rule."""
     second_tp: int | None = None
+    """Tensor-parallel degree of the second half of the stages; None: the same."""
     stage_recompute: tuple[StageRecompute, ...] | None = None
+    """Recompute of every stage, in place of ``recompute``; None: the same on all."""
     software: Software = Software.NONE
+    """Switches that it turns on beside those that the framework runs with."""
 
     def __post_init__(self) -> None:
         for name in _DEGREES:

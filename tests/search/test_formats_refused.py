@@ -32,6 +32,10 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
         {"a.py": PRESETS.replace("tensor_model_parallel_size=4", "tensor_model_parallel_size={}")},
         "configurations",
     ),
+    "degrees of a preset": (
+        {"a.sh": "python scripts/performance/setup_experiment.py -m llama -mr llama3_8b -ng 8 -g gb200 -c fp8_mx\n"},
+        "leaves -tp, -pp, -cp, -mb, -gb to a preset",
+    ),
     "python that is none": ({"a.py": "tensor_model_parallel_size = (\n"}, "the file is not Python"),
 }
 

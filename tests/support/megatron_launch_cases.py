@@ -40,6 +40,17 @@ MEGATRON_CASES = {
         "bf16",
         8,
     ),
+    "bridge, performance scripts": Case(
+        {
+            "a.sh": "python scripts/performance/setup_experiment.py -m llama -mr llama3_70b -g h100 -ng 64 -c fp8_cs "
+            "-tp 4 -pp 4 -cp 2 -vp 5 --micro_batch_size 1 -gb 128 -sl 8192 --account x\n"
+        },
+        "megatron-bridge-performance",
+        "tp4 pp4 dp2 cp2 mbs1 vpp5 zero1 sp schedule=interleaved",
+        128,
+        8192,
+        "fp8",
+    ),
     "bridge, preset": Case(
         {"a.py": PRESETS},
         "megatron-bridge-recipe",

@@ -39,6 +39,8 @@ class LevelPath:
         """What one sub-group moves across this level: all its members' links (all NICs of a node) together."""
         rate = self.member_bytes_per_s() * self.constants.efficiency[collective] * self.span.inside
         if self.constants.alone_share and collective != "send_recv":
+            # One communicator reaches a part of a node's links, however many of them it has; several at once reach the
+            # rest.
             rate = np.minimum(rate, self.constants.alone_share * self.level.bytes_per_s * self.below)
         return np.asarray(rate, dtype=np.float64)
 
@@ -46,6 +48,8 @@ class LevelPath:
         """Line rate of one member, before efficiency; parallel groups of the same kind share the level."""
         rate: Floats = np.full_like(self.span.joined, self.level.bytes_per_s)
         if self.constants.mesh:
+            # Of a full mesh a member uses one port to each of its peers; the others lead to devices outside of the
+            # group.
             ports = np.maximum(self.span.joined - 1.0, 1.0)
             rate = np.minimum(rate, ports * self.level.port_bytes_per_s)
         elif self.inner_size is not None:
@@ -53,6 +57,7 @@ class LevelPath:
             idle = self.level.size / self.span.joined if self.inner_size == 1 else self.inner_size / self.span.inside
             rate = np.maximum(rate, np.minimum(self.level.port_bytes_per_s, rate * idle))
         if self.constants.crowding:
+            # Two members are the pair that rates are fitted to, so the factor is 1 there.
             rate = rate * (2.0 / np.maximum(self.crowd, 2.0)) ** self.constants.crowding
         return np.asarray(rate, dtype=np.float64)
 
@@ -71,6 +76,8 @@ def _fastest_s(
     level ``moved`` at its rate, of which the slowest counts."""
     best = np.full_like(moved[0], np.inf)
     for protocol in range(len(PROTOCOLS)):
+        # One kernel serves all levels: its start is paid once, at the level where it takes longest. Steps follow each
+        # other and add up; data on several levels are pipelined, so the slowest level alone counts.
         base_s = np.max([_where_used(path, path.constants.base_s[protocol]) for path in paths], axis=0)
         taken_s, slowest_s = np.zeros_like(best), np.zeros_like(best)
         for count, step_s in steps:
@@ -93,6 +100,7 @@ def _innermost(paths: Sequence[LevelPath]) -> list[Floats]:
 
 def ring_s(paths: Sequence[LevelPath], collective: str, full_bytes: Floats, ranks: Floats, passes: int) -> Floats:
     """A ring over all members: ``passes`` times ranks - 1 steps (2 for all-reduce); the slowest level sets the pace."""
+    # Each rank starts with 1/ranks of the tensor and passes on ranks - 1 such parts, in every pass.
     wire = passes * full_bytes * (ranks - 1.0) / ranks
     return _fastest_s(
         paths,
@@ -145,6 +153,7 @@ def in_switch_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) -
         return np.full_like(full_bytes, np.inf)
     wire = 2.0 * full_bytes * (members - 1.0) / members
     slowest = wire / (inner.member_bytes_per_s() * row.in_switch_efficiency)
+    # The base was fitted on a link of nominal latency, which is part of it.
     steps = np.full_like(full_bytes, row.in_switch_base_s + inner.level.latency_s - row.nominal_latency_s)
     for path in paths[1:]:
         step_s = path.constants.steps_s(path.level.latency_s, tree=True)[-1]
@@ -161,6 +170,7 @@ def exchange_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) ->
     steps: list[tuple[Floats, Sequence[float]]] = []
     moved, rates = [], []
     for path, inner in zip(paths, _innermost(paths), strict=True):
+        # Each peer costs the start of one message, whatever its size.
         peers = path.span.inside * (path.span.joined - 1.0)
         steps.append((peers, (path.constants.peer_s,) * len(PROTOCOLS)))
         steps.append((_where_used(path, 1.0), path.constants.steps_s(path.level.latency_s)))

@@ -100,6 +100,7 @@ class ComponentOfFew:
                 users.setdefault(link, []).append((flow_group, weight))
         self._links = [(capacity_bytes_per_s[link], crossing) for link, crossing in users.items()]
         self._state = 0
+        # The state is a number whose digits count members, so that joining is one addition and looking up one hash.
         self._one = [1 << _DIGIT * place for place in range(len(flow_groups))]
         self._rates: Rates = ()
         self._together = True
@@ -115,6 +116,7 @@ class ComponentOfFew:
         if self._together:
             self._clock_bytes = clock = self._clock_bytes + self._rate * (now_s - self._since_s)
             self._since_s = now_s
+            # A group that was empty begins at the clock's present reading: earlier service was not its own.
             if not ends:
                 flow_group.began_bytes = clock
             heappush(ends, (clock - flow_group.began_bytes + size_bytes, rank))
@@ -128,6 +130,7 @@ class ComponentOfFew:
         if self._together:
             heads = self._heads
             self._clock_bytes, self._since_s = head, _ = min(heads), now_s
+            # Members whose ends differ by rounding alone leave together, else each would cost an event of its own.
             limit = head * (1 + SAME)
             while head <= limit:
                 place = heads.index(head)
@@ -148,6 +151,7 @@ class ComponentOfFew:
 
     def share(self, now_s: float) -> float:
         """Set the rates; return when the next member ends."""
+        # Nobody is under way: the clock begins anew, so that it keeps its precision over a long run.
         if not self._state:
             self._together, self._clock_bytes, self._rate = True, 0.0, 0.0
             return math.inf
@@ -168,11 +172,14 @@ class ComponentOfFew:
     def _learn(self) -> tuple[float, Rates]:
         """Fill the links in a new state; return the rate of all flow groups, or 0 and that of each where they
         differ."""
+        # Clearing all is simpler than dropping the oldest, and what is still needed is soon learned again.
         if len(self._known) >= _STATES:
             self._known.clear()
         active = [flow_group for flow_group in self._flow_groups if flow_group.ends]
         rates: Rates = ()
         rate, full = self._narrowest()
+        # The narrowest link is crossed by all who are active: max-min fairness gives them its rate, one for all.
+        # Otherwise rates differ, and the links are filled one by one.
         if full < len(active):
             room = {link: self._capacity[link] for flow_group in active for link in flow_group.route}
             rate, rates = 0.0, tuple((flow_group.place, own) for flow_group, own in fill(active, room)[0])
@@ -207,6 +214,7 @@ class ComponentOfFew:
         self._clock_bytes, self._since_s = 0.0, now_s
         for place, flow_group in enumerate(self._flow_groups):
             if flow_group.ends:
+                # The clock starts at zero with everyone's past service behind it.
                 served = flow_group.served_bytes + flow_group.rate_bytes_per_s * (now_s - flow_group.since_s)
                 flow_group.began_bytes = -served
                 self._heads[place] = flow_group.ends[0][0] - served
@@ -268,7 +276,7 @@ class ComponentOfMany:
         while self._wakes and self._wakes[0][0] <= now_s:
             wake_s, number = heappop(self._wakes)
             flow_group = self._flow_groups[number]
-            if flow_group.wake_s == wake_s:
+            if flow_group.wake_s == wake_s:  # else its rate has changed since, and a later entry has its end
                 flow_group.leave(now_s, ranks)
                 self._new[number] = flow_group
                 if not flow_group.ends:
@@ -281,6 +289,7 @@ class ComponentOfMany:
         region: dict[int, FlowGroup] = {}
         self._reach(region, self._new.values())
         self._new.clear()
+        # New rates may fill a link that was not full, and others on it then feel the change, too: until none is left.
         while True:
             rates, full = self._rates(region)
             beside = [other for link in full for number, other in self._active[link].items() if number not in region]
@@ -329,6 +338,7 @@ class ComponentOfMany:
             more = now - flow_group.load_bytes_per_s
             flow_group.load_bytes_per_s = now
             for link, weight in zip(flow_group.route, flow_group.weights, strict=True):
+                # Exactly zero on an idle link: differences of many rates would leave a remainder.
                 load[link] = load[link] + more * weight if self._active[link] else 0.0
         for flow_group in region:
             for link in flow_group.route:

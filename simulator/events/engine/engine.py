@@ -115,12 +115,15 @@ class Run:
         heap, joins, wakes, by_rank, components = self.heap, self.joins, self.wakes, self.by_rank, self.components
         while heap:
             now, key = heappop(heap)
+            # The range of the key is the type of event: ends first, since what ends frees what others join or wake for.
             if key < joins:
                 self.end(by_rank[key], now)
             elif key < wakes:
                 self.join(key - joins, now)
             else:
                 self.wake(components[key - wakes], now)
+            # Streams and links are given away only when all that an instant frees is known: else the order of ends that
+            # are simultaneous would decide who runs.
             if heap and heap[0][0] == now:
                 continue
             if self.ready or self.touched or self.unsettled:
@@ -160,6 +163,8 @@ class Run:
 
     def wake(self, component: Component, now: float) -> None:
         """The next transfer of a component ends, unless its end has moved since this event was made."""
+        # ``asked_s``: when the heap has an event for ``wake_s``, the next end. Rates change more often than members
+        # end, so an event that has become too early stays in the heap and asks again here.
         if component.asked_s == now:
             component.asked_s = math.inf
         if component.wake_s == now:
@@ -257,11 +262,14 @@ class Run:
             return
         key = queue[0]
         task = self.by_rank[key]
+        # A collective starts when it heads the queues of all its streams. Tasks stand in the same order in every queue,
+        # so two that need the same streams cannot wait for each other.
         needed = self.waits[task]
         if len(needed) == 1 or all(self.free[other] and self.queue[other][0] == key for other in needed):
             for other in needed:
                 heappop(self.queue[other])
                 self.free[other] = False
+                # The cause is what it waited for last: a stream that became free now, else the task before it.
                 if self.freed_s[other] == now:
                     self.cause[task] = self.freed_by[other]
             self._begin(task, now)
@@ -280,6 +288,7 @@ class Run:
             heappush(self.heap, (now + duration_s, self.joins + self.rank[task]))
         elif slowed is not None:
             streams = [stream for stream in self._occupied(task, graph.stream[task]) if stream in self.slowed]
+            # Rate 0 until ``settle`` has counted who is busy: then ``_pace`` makes the event of its end.
             slowed.task, slowed.left_s, slowed.since_s, slowed.rate = task, duration_s, now, 0.0
             slowed.members = [self.slowed[stream] for stream in streams]
             for member in slowed.members:
@@ -290,6 +299,7 @@ class Run:
 
     def _pace(self, slowed: Slowed, now: float) -> None:
         """Bring the speed of what is under way up to date with who is busy: its slowest member decides."""
+        # Work left is kept in seconds at full speed, so a change of pace moves only the end: left / rate.
         rate = min((1 / member.factor for member in slowed.members if member.busy), default=1.0)
         if slowed.task >= 0 and rate != slowed.rate:
             slowed.left_s = max(slowed.left_s - (now - slowed.since_s) * slowed.rate, 0.0)

@@ -63,6 +63,7 @@ def contention_of(traffic: Traffic, *, every_replica: bool = False) -> Contentio
     for (replica, here, there), flow in traffic.p2p.items():
         flows.setdefault((colours[replica], here, there), flow)
     loads = _loads(traffic, colours)
+    # Links of equal capacity under equal loads fill at the same moment: one of them sets the rate of all.
     alike: dict[Hashable, list[int]] = {}
     for link, load in loads.items():
         alike.setdefault((traffic.capacity_bytes_per_s[link], frozenset(load.items())), []).append(link)
@@ -101,6 +102,7 @@ def _colours(traffic: Traffic) -> list[int]:
             for replica in range(traffic.replicas)
         ]
         colours = found
+        # Colours only ever split, so as many as before are the same as before.
         if len(kinds) == count:
             return colours
         count = len(kinds)
@@ -137,6 +139,7 @@ def _loads(traffic: Traffic, colours: Sequence[int]) -> dict[int, dict[Key, floa
 
 def _can_fill(link: CrossedLink, most: Mapping[Key, float]) -> bool:
     """Whether several flows together ask for more than a link has."""
+    # A flow never takes more than it gets alone; where all of that fits, a link slows nobody.
     wanted = sum(weight * most[key] for key, weight in link.weight.items())
     return len(link.weight) > 1 and wanted > link.capacity_bytes_per_s * (1 + _SAME)
 
@@ -150,6 +153,7 @@ def _needed(links: list[CrossedLink]) -> list[CrossedLink]:
             by_key.setdefault(key, []).append(number)
     kept = []
     for number, share in enumerate(shares):
+        # A link that is always full before must carry all flows of this one, so it is among those of its rarest flow.
         rivals = min((by_key[key] for key in share), key=len)
         if not any(_before(shares[other], share, other < number) for other in rivals if other != number):
             kept.append(links[number])
@@ -158,6 +162,7 @@ def _needed(links: list[CrossedLink]) -> list[CrossedLink]:
 
 def _before(other: Mapping[Key, float], share: Mapping[Key, float], first: bool) -> bool:
     """Whether a link is full whenever one with ``share`` is; of two alike only the ``first`` is."""
+    # Load over capacity is linear in the flows: who has at least the share of each flow is at least as full.
     if any(other.get(key, 0.0) < value * (1 - _SAME) for key, value in share.items()):
         return False
     same = len(other) == len(share) and all(value <= share[key] * (1 + _SAME) for key, value in other.items())
@@ -185,6 +190,7 @@ class SharedLinks:
             for key, weight in one.weight.items():
                 crossed.setdefault(key, []).append((number, weight))
         for key, links in crossed.items():
+            # Links that were left out still bound a flow: a link of its own stands for the narrowest of them.
             own = graph.add_link(f"all that flow {key} may take", contention.most_bytes_per_s[key])
             self._routes[key] = (own, *(number for number, _ in links))
             graph.weigh(self._routes[key], (1.0, *(weight for _, weight in links)))
@@ -217,7 +223,7 @@ class SharedLinks:
         flow, route = self._contention.flows[key], self._routes.get(key)
         size_bytes = wire_s * flow.assumed_bytes_per_s
         self._count(key, size_bytes)
-        if route is None:
+        if route is None:  # it crosses no link that can be full, so its rate never changes
             self._graph.duration_s[task] = latency_s + size_bytes / self._contention.most_bytes_per_s[key]
         else:
             self._graph.carry(task, size_bytes, route, latency_s=latency_s)

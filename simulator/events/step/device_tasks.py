@@ -114,6 +114,7 @@ class DeviceWriter:
                 place = self.graph.place
                 yield number >= asked
                 self.graph.at(self.device, place)
+        # Up to ZeRO 1 gradients are reduced once, behind the last pass; from ZeRO 2 on with every pass (`_act`).
         rest_s = (1 - costs.overlap_gradients) * sum(cost.reduce_s for zero, cost in self.traffic if zero < 2)
         if rest_s:
             self.behind = [self._replicas(REDUCE, rest_s, self.behind, ("rest",), blocking=True)]
@@ -149,6 +150,7 @@ class DeviceWriter:
             rest_s = (1 - self.costs.overlap_gradients) * reduced_s
             self._replicas(REDUCE, rest_s, (), (microbatch, chunk, "rest"), blocking=True)
         self._hold(action, first, last)
+        # The stage before waits for input gradients only, whether weight gradients come with them or later.
         made = Pass.INPUT_GRADIENT if kind == Pass.BACKWARD else kind
         if kind != Pass.WEIGHT_GRADIENT:
             self.woven = self.woven if self.unsent else first
@@ -181,6 +183,7 @@ class DeviceWriter:
         kind, microbatch, chunk, _ = action
         graph, costs = self.graph, self.costs
         tag: tuple[object, ...] = (microbatch, chunk)
+        # All traffic beside a pass is cut like the finest: segments of one length serve it all.
         count = max(min(flow.buckets, MOST_SEGMENTS) for flow in flows)
         one_s = self.pass_s[chunk][kind] / count
         gathers = [(flow.zero, flow.gathered_s * costs.overlap_parameters / count) for flow in flows]
@@ -200,6 +203,8 @@ class DeviceWriter:
                 after.append(self.copies.fetch(copied_s, self._before(COPY_AHEAD), (*tag, number)))
             for zero, seconds in gathers:
                 if seconds:
+                    # ZeRO 3 holds few gathered layers, so a gather waits for the use of earlier ones; ZeRO 1 and 2
+                    # gather all parameters once, as fast as the link goes.
                     gate = self._before(PREFETCH) if zero == 3 else self.first
                     key = (*tag, number, kind, *stage_tag(zero, flows))
                     after.append(self._replicas(GATHER, seconds, (gate,), key, beside=zero == 3 or number > 0))
@@ -215,6 +220,7 @@ class DeviceWriter:
             for zero, seconds in reductions:
                 if seconds:
                     key = (*tag, number, *stage_tag(zero, flows))
+                    # Up to ZeRO 1 the last bucket of a step comes when nothing is left to compute beside it.
                     beside = zero >= 2 or number < count - 1
                     self.behind.append(self._replicas(REDUCE, seconds, (task,), key, beside=beside))
         if not forward:
@@ -245,6 +251,8 @@ class DeviceWriter:
         graph, key = self.graph, (self.stage, kind, *tag)
         task = self.common.find(key)
         if task is not None:
+            # It takes a place in this device's order all the same, so that tasks behind it are numbered as if it had
+            # been added here.
             graph.at(self.device, graph.place + 1)
             graph.join(task, streams, after, promised=True)
         else:

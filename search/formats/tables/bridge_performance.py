@@ -1,0 +1,65 @@
+"""Megatron-Bridge's performance scripts: ``setup_experiment.py -m llama -mr llama3_70b -ng 64 -tp 4 -pp 4 ...``.
+
+Source: ``scripts/performance/argument_parser.py`` of NVIDIA-NeMo/Megatron-Bridge. What a command does not state comes
+from a preset in Python (``scripts/performance/configs``), by model, device and precision.
+"""
+
+import re
+
+from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.syntax import arguments, is_script
+from forerun.spaces.errors import RequestError
+
+NEEDED = {"tp": "-tp", "pp": "-pp", "cp": "-cp", "mbs": "-mb", "global_batch": "-gb"}
+COMPUTE = {"bf16": "bf16", "fp8_cs": "fp8", "fp8_ds": "fp8", "fp8_sc": "fp8", "fp8_mx": "mxfp8", "nvfp4": "nvfp4"}
+
+
+def adjust(facts: LaunchFacts) -> None:
+    """Settle what all presets have: a distributed optimizer, and sequence parallelism with tensor parallelism.
+
+    Raises:
+        RequestError: a degree or a batch is left to the preset.
+    """
+    missing = [flag for decision, flag in NEEDED.items() if facts.get(decision) is None]
+    if facts.get("pp", 1) > 1 and facts.get("vpp") is None:
+        missing.append("-vp")
+    if missing:
+        raise RequestError(
+            f"{facts.source.name} leaves {', '.join(missing)} to a preset of Megatron-Bridge; add them, or import the "
+            "preset's Python file (scripts/performance/configs) with --entry NAME"
+        )
+    facts.values["zero"] = 1
+    facts.values["sp"] = facts.get("tp", 1) > 1
+    if facts.get("ep") is None:
+        facts.assume("ep", 1, "-ep is not stated; a mixture's preset may have more")
+    facts.notes.append("recompute, overlap and CUDA graphs are those of the preset where no argument sets them")
+
+
+LAUNCHER = Launcher(
+    name="megatron-bridge-performance",
+    version="0.6",
+    title="Megatron-Bridge's performance scripts",
+    keys=(
+        LaunchKey(names=("tensor_model_parallel_size", "-tp"), decides="tp"),
+        LaunchKey(names=("pipeline_model_parallel_size", "-pp"), decides="pp"),
+        LaunchKey(names=("context_parallel_size", "-cp"), decides="cp"),
+        LaunchKey(names=("expert_model_parallel_size", "-ep"), decides="ep"),
+        LaunchKey(names=("expert_tensor_parallel_size", "-et"), decides="etp"),
+        LaunchKey(names=("virtual_pipeline_model_parallel_size", "-vp"), decides="vpp"),
+        LaunchKey(names=("micro_batch_size", "-mb"), decides="mbs"),
+        LaunchKey(names=("global_batch_size", "-gb"), decides="global_batch"),
+        LaunchKey(names=("seq_length", "-sl"), decides="seq_len"),
+        LaunchKey(names=("num_gpus", "-ng"), decides="devices"),
+        LaunchKey(names=("compute_dtype", "-c"), decides="precision", words=COMPUTE),
+    ),
+    syntax=arguments,
+    marks=lambda source: is_script(source) and _marked(source),
+    harmless=lambda name: re.search("parallel", name) is None,
+    adjust=adjust,
+    assumed={"precision": "bf16"},
+)
+
+
+def _marked(source: LaunchFile) -> bool:
+    return re.search(r"performance/(setup_experiment|run_script)\.py\s", source.text) is not None
