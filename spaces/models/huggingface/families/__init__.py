@@ -57,8 +57,8 @@ CLASSES: Mapping[str, str] = MappingProxyType(
         "Qwen3_5MoeForCausalLM": "qwen3_5_moe_text",
     }
 )
-"""``model_type`` of a class: older configurations name only the class, and some classes have only the language model of a
-configuration with an encoder (``MllamaForCausalLM``)."""
+"""``model_type`` of a class: older configurations name only the class, and some classes have only the language model of
+a configuration with an encoder (``MllamaForCausalLM``)."""
 
 
 def model_types() -> tuple[str, ...]:
