@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.search.unequal.cuts import devices_of
-from forerun.search.unequal.options import CutTable, Fillings
+from forerun.search.unequal.options import CutTable, PlannedStages
 from forerun.simulator.score_table import Floats
 
 STEP = 2e-3
@@ -25,30 +25,30 @@ TRIED = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Path:
+class StagePath:
     """A way through the stages. ``seconds``: the step as above; ``slowest_s``: the most that a stage adds to it;
-    ``options``: the row of ``Fillings`` of every stage."""
+    ``options``: the row of ``PlannedStages`` of every stage."""
 
     seconds: float
     slowest_s: float
     options: tuple[int, ...]
 
 
-def best_paths(fillings: Fillings, transfers_s: Floats, within_s: float = np.inf) -> list[Path]:
+def best_paths(plans: PlannedStages, transfers_s: Floats, within_s: float = np.inf) -> list[StagePath]:
     """Return the best paths of a pipeline for rising bounds on its slowest stage, best first; those that take longer
     than ``within_s`` may be missing. ``transfers_s``: between stages of every two cuts, [K, K]."""
-    free = _shortest(fillings, transfers_s, np.inf)
+    free = _shortest(plans, transfers_s, np.inf)
     if free is None:
         return []
     least_s = free.seconds - free.slowest_s
-    first = free if free.seconds <= within_s else _shortest(fillings, transfers_s, within_s - least_s)
+    first = free if free.seconds <= within_s else _shortest(plans, transfers_s, within_s - least_s)
     if first is None:
         return []
     found = [free, first]
     low, high = 0.0, first.slowest_s
     while high > low * (1 + STEP) and high > STEP * free.seconds:
         middle = (low + high) / 2
-        path = _shortest(fillings, transfers_s, middle)
+        path = _shortest(plans, transfers_s, middle)
         if path is None:
             low = middle
         else:
@@ -60,19 +60,19 @@ def best_paths(fillings: Fillings, transfers_s: Floats, within_s: float = np.inf
         bound *= 1 + STEP
         if bound + least_s >= min(best_s, within_s):
             break
-        path = _shortest(fillings, transfers_s, bound)
+        path = _shortest(plans, transfers_s, bound)
         if path is not None:
             found.append(path)
     distinct = {path.options: path for path in sorted(found, key=lambda one: -one.seconds)}
     return sorted(distinct.values(), key=lambda one: one.seconds)
 
 
-def _shortest(fillings: Fillings, transfers_s: Floats, bound_s: float) -> Path | None:
+def _shortest(plans: PlannedStages, transfers_s: Floats, bound_s: float) -> StagePath | None:
     """Return the path with the least sum whose stages all have a rest within a bound; None where there is none."""
-    pipeline, tables = fillings.pipeline, fillings.tables
+    pipeline, tables = plans.pipeline, plans.tables
     layers, gpus, pp = pipeline.layers, pipeline.gpus, pipeline.pp
     sizes = [devices_of(cut) for cut in pipeline.cuts]
-    starts = [_aligned(fillings, size) for size in sizes]
+    starts = [_aligned(plans, size) for size in sizes]
     # [cut, layers so far, devices so far]; before the first stage there is no cut to pay a transfer from.
     reached = np.full((1, layers + 1, gpus + 1), np.inf)
     reached[0, 0, 0] = 0.0
@@ -96,16 +96,16 @@ def _shortest(fillings: Fillings, transfers_s: Floats, bound_s: float) -> Path |
     total = float(reached[cut, layers, gpus])
     if not np.isfinite(total):
         return None
-    options = _walk_back(fillings, behind, bound_s, cut, total)
-    rests = [_rest(fillings, option) for option in options]
-    return Path(seconds=total + max(rests), slowest_s=max(rests), options=options)
+    options = _walk_back(plans, behind, bound_s, cut, total)
+    rests = [_rest(plans, option) for option in options]
+    return StagePath(seconds=total + max(rests), slowest_s=max(rests), options=options)
 
 
-def _aligned(fillings: Fillings, size: int) -> NDArray[np.bool_]:
+def _aligned(plans: PlannedStages, size: int) -> NDArray[np.bool_]:
     """Return on how many devices so far a stage of some devices may begin: none crosses a node that could lie in one,
     and larger ones begin with a node; shape gpus + 1."""
-    node = fillings.pipeline.context.cluster.devices_per_node
-    first = np.arange(fillings.pipeline.gpus + 1)
+    node = plans.pipeline.context.cluster.devices_per_node
+    first = np.arange(plans.pipeline.gpus + 1)
     inside = first // node == (first + size - 1) // node
     return np.asarray(inside if size <= node else first % node == 0)
 
@@ -118,14 +118,14 @@ def _allowed(table: CutTable, stage: int, bound_s: float) -> Iterator[tuple[int,
 
 
 def _walk_back(
-    fillings: Fillings, behind: Sequence[tuple[Floats, Floats]], bound_s: float, cut: int, total: float
+    plans: PlannedStages, behind: Sequence[tuple[Floats, Floats]], bound_s: float, cut: int, total: float
 ) -> tuple[int, ...]:
     """Return the options of the path that came to a sum at the end of the model, last stage first found."""
-    pipeline, options = fillings.pipeline, list[int]()
+    pipeline, options = plans.pipeline, list[int]()
     layers, gpus = pipeline.layers, pipeline.gpus
     for stage in reversed(range(pipeline.pp)):
         reached, costs = behind[stage]
-        table, size = fillings.tables[cut], devices_of(pipeline.cuts[cut])
+        table, size = plans.tables[cut], devices_of(pipeline.cuts[cut])
         best = (np.inf, 0, 0)
         for count, time_s in _allowed(table, stage, bound_s):
             start = layers - count
@@ -140,7 +140,7 @@ def _walk_back(
     return tuple(reversed(options))
 
 
-def _rest(fillings: Fillings, option: int) -> float:
-    cut, stage, start, count = (int(value) for value in fillings.rows[:4, option])
-    table = fillings.tables[cut]
+def _rest(plans: PlannedStages, option: int) -> float:
+    cut, stage, start, count = (int(value) for value in plans.rows[:4, option])
+    table = plans.tables[cut]
     return float(table.rest_s[stage, count - table.fewest, start])

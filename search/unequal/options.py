@@ -54,8 +54,8 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filling:
-    """How one stage is filled. ``recomputed``: its first layers that have ``recompute`` (None: all); ``hosted``: its
+class PlannedStage:
+    """What one stage holds. ``recomputed``: its first layers that have ``recompute`` (None: all); ``hosted``: its
     first layers whose optimizer states lie on the host."""
 
     cut: Strategy
@@ -67,10 +67,10 @@ class Filling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutTable:
-    """The best fillings of every stage with one cut. Arrays are [stage, number of layers - ``fewest``, first layer],
+    """The best plans of every stage with one cut. Arrays are [stage, number of layers - ``fewest``, first layer],
     with a last column behind the model: ``time_s`` of a microbatch, and ``rest_s``, what else the step takes if this
     stage is the slowest: the other microbatches, replicas and the optimizer; infinite where nothing fits. ``option``:
-    their rows of ``Fillings``."""
+    their rows of ``PlannedStages``."""
 
     fewest: int
     time_s: Floats
@@ -79,8 +79,8 @@ class CutTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fillings:
-    """All ways to fill the stages of a pipeline. ``rows``: cut, stage, first layer, number of layers, kind of recompute
+class PlannedStages:
+    """All that the stages of a pipeline may hold. ``rows``: cut, stage, first layer, number of layers, recompute
     and how many layers have it (-1: all), [6, K]; ``hosted``: share of the layers with optimizer states on the host,
     shape K. ``tables``: the best of them by cut."""
 
@@ -89,10 +89,10 @@ class Fillings:
     hosted: Floats
     tables: tuple[CutTable, ...]
 
-    def __getitem__(self, row: int) -> Filling:
-        """Return one way to fill a stage."""
+    def __getitem__(self, row: int) -> PlannedStage:
+        """Return what one stage holds."""
         cut, _, _, layers, kind, some = map(int, self.rows[:, row])
-        return Filling(
+        return PlannedStage(
             cut=self.pipeline.cuts[cut],
             layers=layers,
             recompute=Recompute(kind),
@@ -101,7 +101,7 @@ class Fillings:
         )
 
 
-def fillings_of(pipelines: Sequence[Pipeline], transfers_s: Sequence[Floats]) -> Iterator[Fillings]:
+def stage_plans(pipelines: Sequence[Pipeline], transfers_s: Sequence[Floats]) -> Iterator[PlannedStages]:
     """Yield the ways to fill the stages of each of some pipelines of one request, costed together; ``transfers_s``:
     those of ``transfers_of``, of each."""
     rows = [np.array(list(_rows(pipeline)), dtype=np.int64).T for pipeline in pipelines]
@@ -112,7 +112,7 @@ def fillings_of(pipelines: Sequence[Pipeline], transfers_s: Sequence[Floats]) ->
         part = OptionCosts(**{name: getattr(costs, name)[end - own.shape[1] : end] for name in names})
         time_s, rest_s, hosted = _in_a_step(pipeline, own, part, np.diagonal(moved_s))
         tables = tuple(_table(pipeline, number, own, time_s, rest_s) for number in range(len(pipeline.cuts)))
-        yield Fillings(pipeline=pipeline, rows=own, hosted=hosted, tables=tables)
+        yield PlannedStages(pipeline=pipeline, rows=own, hosted=hosted, tables=tables)
 
 
 Known = dict[tuple[int, ...], float]
@@ -234,7 +234,7 @@ def _shares(context: Context) -> tuple[float, ...]:
 
 
 def _table(pipeline: Pipeline, number: int, rows: NDArray[np.int64], time_s: Floats, rest_s: Floats) -> CutTable:
-    """Return the best fillings with one cut."""
+    """Return the best plans with one cut."""
     fewest, most = pipeline.counts(pipeline.cuts[number])
     shape = (pipeline.pp, most - fewest + 1, pipeline.layers + 1)
     times_s, rests_s = np.full(shape, np.inf), np.full(shape, np.inf)

@@ -1,11 +1,11 @@
-"""A plan: how every stage of a pipeline is filled, and the strategy tree that it is."""
+"""A plan: what every stage of a pipeline holds, and the strategy tree that it is."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
 from forerun.search.unequal.cuts import devices_of
-from forerun.search.unequal.options import Filling
+from forerun.search.unequal.options import PlannedStage
 from forerun.spaces.strategies import SPELLING, Context, Recompute, Schedule
 from forerun.spaces.trees import Node, model_layers
 from forerun.spaces.trees.values import Computation, Memory, Timing
@@ -16,7 +16,7 @@ class Plan:
     """``stages`` from the first layers on; ``seconds``: what a step takes by the closed form it was found with."""
 
     microbatches: int
-    stages: tuple[Filling, ...]
+    stages: tuple[PlannedStage, ...]
     seconds: float
 
     @property
@@ -58,7 +58,7 @@ def plan_tree(context: Context, plan: Plan) -> Node:
     return Node(schedule=Timing(order=Schedule.ONE_F_ONE_B, microbatches=plan.microbatches), children=tuple(stages))
 
 
-def _runs(one: Filling, own: range, place: tuple[str | int, ...]) -> Iterator[Node]:
+def _runs(one: PlannedStage, own: range, place: tuple[str | int, ...]) -> Iterator[Node]:
     """Yield nodes for the runs of a stage's layers that do not do as the stage says."""
     recomputed, hosted = one.recomputed or 0, one.hosted if one.hosted < one.layers else 0
     chosen = [(number < recomputed, number < hosted) for number in range(one.layers)]
@@ -75,7 +75,7 @@ def _runs(one: Filling, own: range, place: tuple[str | int, ...]) -> Iterator[No
             )
 
 
-def _memory(one: Filling, hosted: bool) -> Memory:
+def _memory(one: PlannedStage, hosted: bool) -> Memory:
     zero = Memory.zero(one.cut.zero)
     return Memory(
         optimizer=zero.optimizer,
@@ -89,7 +89,7 @@ def _range(layers: range) -> str:
     return f"{layers[0]}-{layers[-1]}" if len(layers) > 1 else f"{layers[0]}"
 
 
-def _degrees(one: Filling) -> str:
+def _degrees(one: PlannedStage) -> str:
     cut = one.cut
     words = [f"tp{cut.tp} dp{cut.dp}"]
     words += [f"ep{cut.ep}"] if cut.ep > 1 else []
@@ -98,7 +98,7 @@ def _degrees(one: Filling) -> str:
     return " ".join(words + ["sp"] * cut.sp)
 
 
-def _choices(one: Filling) -> str:
+def _choices(one: PlannedStage) -> str:
     words = []
     if one.recompute != Recompute.NONE:
         what = "" if one.recomputed is None else f"{one.recomputed} of them "

@@ -8,7 +8,7 @@ import numpy as np
 from forerun.search.request.scorer import Told
 from forerun.search.unequal.cuts import cuts_of, devices_of
 from forerun.search.unequal.dynamic import best_paths
-from forerun.search.unequal.options import Known, Pipeline, fillings_of, transfers_of
+from forerun.search.unequal.options import Known, Pipeline, stage_plans, transfers_of
 from forerun.search.unequal.plan import Plan
 from forerun.simulator.core.stage_options import STAGE_AXES, StageOptions, stage_costs
 from forerun.spaces.divisors import divisors
@@ -44,15 +44,15 @@ def plans_of(
         if found and divided.least_s > SLACK * found[0].seconds:
             break
         transfers_s = [transfers_of(pipeline, known) for pipeline in divided.pipelines]
-        for number, fillings in enumerate(fillings_of(divided.pipelines, transfers_s)):
+        for number, plans in enumerate(stage_plans(divided.pipelines, transfers_s)):
             if told is not None:
                 best = f"best {format_seconds(found[0].seconds)}" if found else ""
                 told("planning stages", done, total, best)
             done += 1
             within_s = SLACK * found[0].seconds if found else np.inf
-            for path in best_paths(fillings, transfers_s[number], within_s)[:ALIKE]:
-                stages = tuple(fillings[option] for option in path.options)
-                found.append(Plan(microbatches=fillings.pipeline.microbatches, stages=stages, seconds=path.seconds))
+            for path in best_paths(plans, transfers_s[number], within_s)[:ALIKE]:
+                stages = tuple(plans[option] for option in path.options)
+                found.append(Plan(microbatches=plans.pipeline.microbatches, stages=stages, seconds=path.seconds))
             found = sorted(found, key=lambda plan: plan.seconds)[:kept]
             found = [plan for plan in found if plan.seconds <= SLACK * found[0].seconds]
     return found, done

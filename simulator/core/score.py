@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from forerun.simulator.core.assembly import Pipelines, step_scores
 from forerun.simulator.core.staged import staged_score
 from forerun.simulator.costs.slowest import wait_share
+from forerun.simulator.layer.known_times import known_block_times
 from forerun.simulator.layer.shard import Shard, layer_axes, shard_of
-from forerun.simulator.layer.times import BlockTimes, block_times, host_passes_s, unpaired_share
+from forerun.simulator.layer.times import BlockTimes, host_passes_s, unpaired_share
 from forerun.simulator.memory.peak import activation_memory
 from forerun.simulator.pipeline.closed_forms import StageTimes, pipeline_time
 from forerun.simulator.pipeline.interleaved import path_seconds
@@ -105,7 +106,7 @@ def _pipelines(
     part = table.take(rows)
     layer_keys = part.distinct(*layer_axes(context))
     shard = shard_of(context, part, layer_keys.rows)
-    times, key = block_times(context, shard), layer_keys.inverse
+    times, key = known_block_times(context, shard), layer_keys.inverse
     blocks = plans.blocks[:, :, plan]
     pp, vpp, schedule, dp, mbs = _floats(table, rows, "pp", "vpp", "schedule", "dp", "mbs")
     microbatches = context.workload.global_batch / (dp * mbs)

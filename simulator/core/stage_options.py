@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from forerun.simulator.core.staged_passes import stage_passes
 from forerun.simulator.layer.kinds import kind_of_entry, layer_kinds
+from forerun.simulator.layer.known_times import known_block_times
 from forerun.simulator.layer.shard import layer_axes, shard_of
-from forerun.simulator.layer.times import block_times, host_passes_s
+from forerun.simulator.layer.times import host_passes_s
 from forerun.simulator.memory.peak import total_memory
 from forerun.simulator.pipeline.closed_forms import exposed_p2p_count
 from forerun.simulator.pipeline.p2p import P2P_AXES, p2p_time_s
@@ -113,7 +114,7 @@ def _least_pace_s(context: Context, table: StrategyTable) -> Floats:
     counts = np.bincount(kind_of_entry(model), [layer.count for layer in model.layers], len(layer_kinds(model)))
     counts[kind_of_entry(model)[-1]] += model.mtp_layers
     keys = table.distinct(*layer_axes(context))
-    times, key = block_times(context, shard_of(context, table, keys.rows)), keys.inverse
+    times, key = known_block_times(context, shard_of(context, table, keys.rows)), keys.inverse
     blocks = np.concatenate((counts, [1.0, 1.0]))
     pp, tp = table.column("pp").astype(np.float64), table.column("tp").astype(np.float64)
     layers = np.repeat(counts[:, None].astype(np.float64), len(table), axis=1)

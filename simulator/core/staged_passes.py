@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.simulator.layer.known_times import known_block_times
 from forerun.simulator.layer.shard import Shard, accumulates_separately
-from forerun.simulator.layer.times import BLOCK_PARTS, block_times, host_passes_s, unpaired_share
+from forerun.simulator.layer.times import BLOCK_PARTS, host_passes_s, unpaired_share
 from forerun.simulator.memory.peak import StageMemory, activation_memory
 from forerun.simulator.replicas.reduction import REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.score_table import Floats
@@ -37,7 +38,7 @@ class StagePasses:
 def stage_passes(context: Context, rows: StageRows) -> StagePasses:
     """Return what a microbatch costs on every stage."""
     shard, recomputed, rest = _shards(context, rows)
-    times = block_times(context, shard)
+    times = known_block_times(context, shard)
     repeated, others = _blocks(rows)
     forward_s = _dot(repeated, times.forward_s, recomputed) + _dot(others, times.forward_s, rest)
     backward_s = _dot(repeated, times.backward_s, recomputed) + _dot(others, times.backward_s, rest)

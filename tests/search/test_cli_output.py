@@ -5,11 +5,9 @@ import io
 import json
 import os
 import re
-import shlex
 import stat
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -19,9 +17,8 @@ from rich.text import Text
 
 from forerun.search import simulate
 from forerun.search.catalogue.lists import LISTS
-from forerun.search.cli import main, program
+from forerun.search.cli import main
 from forerun.search.cli.bars import GLYPHS, Brush, share_cells
-from forerun.search.cli.registry import VERBS
 from forerun.search.cli.strategy_text import StrategyText
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.spaces.errors import RequestError
@@ -225,61 +222,6 @@ def test_a_narrow_encoding_is_no_error() -> None:
 
     assert b"compute" in done.stdout and b"##" in done.stdout
     assert max(done.stdout) < 128
-
-
-def test_help_loads_nothing_heavy() -> None:
-    program = (
-        "import sys; from forerun.search.cli import main; code = main(sys.argv[1:]); "
-        "heavy = {'numpy', 'rich', 'pydantic', 'networkx', 'yaml', 'scipy', 'ray', 'optuna'} & set(sys.modules); "
-        "sys.exit(f'loaded {heavy}' if heavy else code)"
-    )
-    for arguments in (["--help"], ["--version"], *([verb.name, "--help"] for verb in VERBS)):
-        subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, check=True)
-
-
-@pytest.mark.parametrize("verb", [verb.name for verb in VERBS])
-def test_every_verb_has_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    out, _ = run([verb, "--help"], capsys)
-
-    assert re.search(rf"examples?:\n( +forerun .*\n)*? +forerun {verb} ", out.replace("\\\n", " "))
-
-
-@pytest.mark.parametrize("arguments", [[], *([verb.name] for verb in VERBS)], ids=" ".join)
-@pytest.mark.parametrize("columns", [60, 80, 200])
-def test_help_fits_the_terminal_and_its_commands_stay_whole(
-    arguments: list[str], columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def commands(text: str) -> list[list[str]]:
-        lines = text.replace("\\\n", " ").splitlines()
-        return [shlex.split(line, comments=True) for line in lines if line.startswith(("  forerun ", "  torchrun "))]
-
-    monkeypatch.setenv("COLUMNS", str(columns))
-    out, _ = run([*arguments, "--help"], capsys)
-    module = next((import_module(verb.module) for verb in VERBS if [verb.name] == arguments), program)
-
-    if columns >= 80:  # YAML that is shown stays as it is written
-        assert max(map(len, out.splitlines())) <= columns
-    assert commands(out) == commands(module.EPILOG) != []
-
-
-def examples() -> list[str]:
-    """Return every command that the help of this room's verbs shows."""
-    modules = [import_module(verb.module) for verb in VERBS if verb.name in EXAMPLES]
-    text = "\n".join([program.EPILOG, *(module.EPILOG for module in modules)]).replace("\\\n", " ")
-    return [line.strip() for line in text.splitlines() if line.strip().startswith("forerun ")]
-
-
-@pytest.mark.slow  # searches of every size
-@pytest.mark.parametrize("command", examples())
-def test_examples_work(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "my-cluster.yaml").write_text("device: h100-sxm\ndevices_per_node: 8\nmax_devices: 8\n")
-
-    out, _ = run(shlex.split(command)[1:], capsys)
-
-    assert out
 
 
 def test_every_part_has_a_glyph_of_its_own() -> None:

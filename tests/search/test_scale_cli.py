@@ -114,7 +114,7 @@ def test_text(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = capsys.readouterr()
     assert "small, async-ps, 1 shard on nodes of their own, multiplexed, batch 16 per worker" in out
     assert "saturates with" in out
-    assert "at most 100.0 samples/s with 8 workers" in out
+    assert "upper bound set by the network: 100.0 samples/s with 8 workers" in out
     assert "8 workers: limited by the network; twice the batch" in out
     assert "staleness" in out and "defaults used: server bandwidth 125 MB/s; latency 0 ns" in out
     assert all(len(line) <= 80 for line in out.splitlines())

@@ -13,7 +13,7 @@ from forerun_examples import dense_model, moe_model, request, small_cluster
 from forerun.search.cli import main
 from forerun.search.unequal.cuts import cuts_of, devices_of
 from forerun.search.unequal.dynamic import STEP, best_paths
-from forerun.search.unequal.options import Filling, Fillings, Pipeline, fillings_of, transfers_of
+from forerun.search.unequal.options import Pipeline, PlannedStage, PlannedStages, stage_plans, transfers_of
 from forerun.search.unequal.plan import Plan, plan_tree
 from forerun.search.unequal.planning import plans_of
 from forerun.simulator.assignment.memory import stage_memory
@@ -46,22 +46,21 @@ def tree(context: Context, plan: Plan) -> TreeStrategies:
     return legal_tree(context, resolve_tree(plan_tree(context, plan), model_layers(context.model)))
 
 
-def every_step_s(fillings: Fillings, transfers_s: np.ndarray) -> Iterator[float]:
+def every_step_s(plans: PlannedStages, transfers_s: np.ndarray) -> Iterator[float]:
     """Yield what a step takes by the closed form, for all ways through a pipeline."""
-    pipe = fillings.pipeline
+    pipe = plans.pipeline
     for chosen in itertools.product(range(len(pipe.cuts)), repeat=pipe.pp):
         if sum(devices_of(pipe.cuts[cut]) for cut in chosen) != pipe.gpus:
             continue
         ranges = [
-            range(table.fewest, table.fewest + table.time_s.shape[1])
-            for table in map(fillings.tables.__getitem__, chosen)
+            range(table.fewest, table.fewest + table.time_s.shape[1]) for table in map(plans.tables.__getitem__, chosen)
         ]
         for counts in itertools.product(*ranges):
             if sum(counts) != pipe.layers:
                 continue
             starts = [sum(counts[:stage]) for stage in range(pipe.pp)]
             places = [
-                (fillings.tables[cut], (stage, count - fillings.tables[cut].fewest, start))
+                (plans.tables[cut], (stage, count - plans.tables[cut].fewest, start))
                 for stage, (cut, count, start) in enumerate(zip(chosen, counts, starts, strict=True))
             ]
             moved_s = sum(float(transfers_s[pair]) for pair in itertools.pairwise(chosen))
@@ -72,9 +71,9 @@ def every_step_s(fillings: Fillings, transfers_s: np.ndarray) -> Iterator[float]
 def test_the_best_path_is_the_best_of_all(pp: int, microbatches: int) -> None:
     pipe = pipeline(small(6), pp, microbatches, tp=(1, 2))
     transfers_s = transfers_of(pipe, {})
-    fillings = next(fillings_of([pipe], [transfers_s]))
-    paths = best_paths(fillings, transfers_s)
-    least_s = min(every_step_s(fillings, transfers_s))
+    plans = next(stage_plans([pipe], [transfers_s]))
+    paths = best_paths(plans, transfers_s)
+    least_s = min(every_step_s(plans, transfers_s))
 
     assert least_s <= paths[0].seconds * (1 + 1e-9)
     assert paths[0].seconds <= least_s * (1 + STEP)
@@ -110,9 +109,9 @@ def test_a_plan_is_a_tree_of_its_stages_with_runs_of_layers_that_differ() -> Non
     context = small(6)
     cuts = {devices_of(cut): cut for cut in cuts_of(space(context), GPUS, 3, 8) if cut.tp == 2}
     stages = (
-        Filling(cut=cuts[4], layers=3, recompute=Recompute.FULL, recomputed=2, hosted=1),
-        Filling(cut=cuts[2], layers=1, recompute=Recompute.SELECTIVE),
-        Filling(cut=cuts[2], layers=2, recompute=Recompute.NONE, hosted=2),
+        PlannedStage(cut=cuts[4], layers=3, recompute=Recompute.FULL, recomputed=2, hosted=1),
+        PlannedStage(cut=cuts[2], layers=1, recompute=Recompute.SELECTIVE),
+        PlannedStage(cut=cuts[2], layers=2, recompute=Recompute.NONE, hosted=2),
     )
     strategies = tree(context, Plan(microbatches=8, stages=stages, seconds=1.0))
 

@@ -141,6 +141,28 @@ def test_text_config_is_the_language_model() -> None:
     assert conversion.left_out == ("vision_config",)
 
 
+@pytest.mark.parametrize(
+    ("model_type", "class_name", "parameters"),
+    [
+        ("gemma3", "Gemma3ForCausalLM", 2_628_658_432),
+        ("llama4", "Llama4ForCausalLM", 107_769_861_120),
+        ("mllama", "MllamaForCausalLM", 9_775_192_080),
+        ("qwen3_5", "Qwen3_5ForCausalLM", 8_953_803_264),
+        ("qwen3_5_moe", "Qwen3_5MoeForCausalLM", 34_660_610_688),
+    ],
+)
+def test_a_causal_class_has_the_text_alone(model_type: str, class_name: str, parameters: int) -> None:
+    # The counts of the classes, built by transformers 5.23 from the text part of the default configuration.
+    text = {"cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38]} if model_type == "mllama" else {}
+    both = {"model_type": model_type, "text_config": text, "vision_config": {}}
+    conversion = convert_config(both | {"architectures": [class_name]}, "x")
+
+    assert parameter_count(conversion.model, mtp=False) == pytest.approx(parameters, rel=1e-3)
+    assert conversion.left_out == ("vision_config",)
+    assert convert_config(both, "x").left_out == ()
+    assert parameter_count(convert_config(both, "x").model, mtp=False) > 1.004 * parameters
+
+
 def test_the_class_name_stands_in_for_the_model_type() -> None:
     config = without(LLAMA, "model_type") | {"architectures": ["LlamaForCausalLM"]}
 

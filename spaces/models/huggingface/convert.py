@@ -48,9 +48,9 @@ def convert_config(
 ) -> Conversion:
     """The model that the Hugging Face configuration ``config`` describes, called ``name``.
 
-    Of a multimodal configuration whose family is not known the ``text_config`` is read in place of the outer level and
-    the other parts are left out. Fields in ``ignore`` are treated as absent. ``source`` names the file in messages and
-    in the model.
+    Of a multimodal configuration whose family is not known, or whose class is that of its language model alone
+    (``MllamaForCausalLM``), the ``text_config`` is read in place of the outer level and the other parts are left out.
+    Fields in ``ignore`` are treated as absent. ``source`` names the file in messages and in the model.
 
     Raises:
         RequestError: ``config`` is no mapping; its family is unknown; a field is missing, of a wrong type or out of
@@ -63,8 +63,10 @@ def convert_config(
     left_out: tuple[str, ...] = ()
     passed: list[str] = []
     nested = False
-    while config_type(values) not in (*MULTIMODAL, *MISSING) and any(values.get(key) is not None for key in NESTED):
-        values, left_out, passed = _language_model(values, source)
+    while any(values.get(key) is not None for key in NESTED) and (
+        (text := _text_alone(values)) or config_type(values) not in (*MULTIMODAL, *MISSING)
+    ):
+        values, left_out, passed = _language_model(values, source, text)
         nested = True
     ignored = passed + [key for key in values if key in ignore]
     values = {key: value for key, value in values.items() if key not in ignore}
@@ -99,13 +101,17 @@ def _unread(fields: Fields, model_type: str) -> list[str]:
     return unread
 
 
-def _language_model(config: Mapping[str, Any], source: str) -> tuple[dict[str, Any], tuple[str, ...], list[str]]:
-    """The fields of the language model, the parts left out, and the names of other outer fields."""
+def _language_model(
+    config: Mapping[str, Any], source: str, model_type: str | None
+) -> tuple[dict[str, Any], tuple[str, ...], list[str]]:
+    """The fields of the language model, the parts left out, and the names of other outer fields; ``model_type`` is its
+    type where it names none."""
     key = next(key for key in NESTED if config.get(key) is not None)
     nested = config[key]
     if not isinstance(nested, Mapping):
         raise RequestError(f"{source}: {key} must be a mapping, but got {type(nested).__name__}")
-    values = {outer: config[outer] for outer in OUTER if outer in config} | dict(nested)
+    known = {} if model_type is None else {"model_type": model_type}
+    values = known | {outer: config[outer] for outer in OUTER if outer in config} | dict(nested)
     others = [other for other in config if other != key and other not in OUTER]
     parts = tuple(other for other in others if isinstance(config[other], Mapping) and other not in HARMLESS)
     return values, parts, [other for other in others if other not in parts]
@@ -115,10 +121,22 @@ def config_type(values: Mapping[str, Any]) -> str | None:
     """The ``model_type`` that the configuration names, or that of its class (older ones name only that)."""
     given = values.get("model_type")
     if given is None:
-        classes = values.get("architectures")
-        first = classes[0] if isinstance(classes, list) and classes else None
-        return CLASSES.get(first) if isinstance(first, str) else None
+        return _class_type(values)
     return given if isinstance(given, str) else None
+
+
+def _class_type(values: Mapping[str, Any]) -> str | None:
+    """The ``model_type`` of the class that the configuration names first; None where it names none that is known."""
+    classes = values.get("architectures")
+    first = classes[0] if isinstance(classes, list) and classes else None
+    return CLASSES.get(first) if isinstance(first, str) else None
+
+
+def _text_alone(values: Mapping[str, Any]) -> str | None:
+    """The type of the language model where the class named has it without the encoder beside it; None elsewhere."""
+    family = MULTIMODAL.get(config_type(values) or "")
+    text = _class_type(values)
+    return text if text is not None and text == getattr(family, "text", None) else None
 
 
 def _model_type(values: Mapping[str, Any], source: str) -> str:

@@ -45,15 +45,20 @@ CLASSES: Mapping[str, str] = MappingProxyType(
         "Gemma3ForCausalLM": "gemma3_text",
         "GptOssForCausalLM": "gpt_oss",
         "LlamaForCausalLM": "llama",
+        "Llama4ForCausalLM": "llama4_text",
         "MistralForCausalLM": "mistral",
         "MixtralForCausalLM": "mixtral",
+        "MllamaForCausalLM": "mllama_text_model",
         "Qwen2ForCausalLM": "qwen2",
         "Qwen2MoeForCausalLM": "qwen2_moe",
         "Qwen3ForCausalLM": "qwen3",
         "Qwen3MoeForCausalLM": "qwen3_moe",
+        "Qwen3_5ForCausalLM": "qwen3_5_text",
+        "Qwen3_5MoeForCausalLM": "qwen3_5_moe_text",
     }
 )
-"""Older configurations name only the class; its ``model_type``."""
+"""``model_type`` of a class: older configurations name only the class, and some classes have only the language model of
+a configuration with an encoder (``MllamaForCausalLM``)."""
 
 
 def model_types() -> tuple[str, ...]:

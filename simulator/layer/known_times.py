@@ -1,0 +1,81 @@
+"""Times of blocks that were computed before: the slices of a search ask for the same shards again and again."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+
+import numpy as np
+
+from forerun.simulator.layer.shard import Shard
+from forerun.simulator.layer.times import BlockTimes, block_times
+from forerun.simulator.score_table import Floats
+from forerun.spaces.strategies import Context
+
+MOST = 1 << 15
+"""Shards that are remembered of one request and its software: a dozen MiB of a model with a few kinds of layers."""
+
+
+class _Asked:
+    """What times depend on besides the shard, alike where it is the same objects (they may hold dictionaries, which
+    cannot be hashed, and comparing catalogue entries by value would take longer than most times)."""
+
+    def __init__(self, context: Context) -> None:
+        self.parts = (context.model, context.cluster, context.workload, context.framework)
+        self.names = tuple(map(id, self.parts))
+
+    def __hash__(self) -> int:
+        return hash(self.names)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Asked) and self.names == other.names
+
+
+@dataclass(slots=True)
+class _Known:
+    """The times of some shards and the ``place`` of each. ``state`` is replaced and never changed, so that threads that
+    search at once at worst compute a shard twice."""
+
+    state: tuple[dict[bytes, int], BlockTimes] | None = None
+
+
+@lru_cache(maxsize=32)
+def _known(_: _Asked) -> _Known:
+    return _Known()
+
+
+def known_block_times(context: Context, shard: Shard) -> BlockTimes:
+    """Return ``block_times(context, shard)``, computing only the shards that were not asked for before."""
+    if not len(shard):
+        return block_times(context, shard)
+    known = _known(_Asked(context))
+    columns = np.stack([np.asarray(getattr(shard, each.name), dtype=np.float64) for each in fields(Shard)], axis=1)
+    keys = columns.view(f"V{columns.shape[1] * columns.itemsize}")[:, 0].tolist()
+    place, times = known.state or ({}, None)
+    new = {key: row for row, key in enumerate(keys) if key not in place}
+    if len(place) + len(new) > MOST:
+        place, times, new = {}, None, {key: row for row, key in enumerate(keys)}
+    if new or times is None:
+        found = block_times(context, _rows(shard, list(new.values())))
+        times = found if times is None else _each(lambda both: np.concatenate(both, axis=1), times, found)
+        place = place | {key: len(place) + number for number, key in enumerate(new)}
+        known.state = place, times
+    at = [place[key] for key in keys]
+    return _each(lambda one: np.take(one[0], at, axis=1), times)
+
+
+def _rows(shard: Shard, rows: list[int]) -> Shard:
+    return Shard(**{each.name: getattr(shard, each.name)[rows] for each in fields(Shard)})
+
+
+def _each(make: Callable[[Sequence[Floats]], Floats], *times: BlockTimes) -> BlockTimes:
+    """Return times every array of which is made of those of ``times``."""
+    first = times[0]
+    alone = None if first.alone_s is None else list(zip(*(each.alone_s or () for each in times), strict=True))
+    return BlockTimes(
+        forward_s=make([each.forward_s for each in times]),
+        backward_s=make([each.backward_s for each in times]),
+        weight_s=make([each.weight_s for each in times]),
+        parts={part: make([each.parts[part] for each in times]) for part in first.parts},
+        recompute={part: make([each.recompute[part] for each in times]) for part in first.recompute},
+        alone_s=None if alone is None else (make(alone[0]), make(alone[1])),
+    )
