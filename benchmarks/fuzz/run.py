@@ -177,15 +177,17 @@ def stopped(*_: object) -> None:
     raise TooLongError
 
 
-def fuzz(corpus: list[Sample], *, cases: int, seed: int, folder: Path, minutes: float = 0.0) -> list[Failure]:
-    """Try ``cases`` documents, or as many as ``minutes`` have; returns the failures."""
+def fuzz(
+    corpus: list[Sample], *, cases: int, seed: int, folder: Path, minutes: float = 0.0
+) -> tuple[int, list[Failure]]:
+    """Try ``cases`` documents, or as many as ``minutes`` have; returns how many were tried, and the failures."""
     before = signal.signal(signal.SIGPROF, stopped)
     for sample in corpus:  # what is imported counts for nobody
         tried(sample, spelt(sample, sample.content), folder / "case")
     limits = resource.getrlimit(resource.RLIMIT_AS)
     in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     end_s = time.monotonic() + 60 * minutes if minutes else float("inf")
-    failures = []
+    count, failures = 0, []
     try:
         resource.setrlimit(resource.RLIMIT_AS, (in_use + 8 * BYTES, limits[1]))
         for number in range(cases):
@@ -194,12 +196,13 @@ def fuzz(corpus: list[Sample], *, cases: int, seed: int, folder: Path, minutes: 
             random = Random(f"{seed}.{number}")
             sample = corpus[number % len(corpus)]
             failure = tried(sample, mutated(sample, random), folder / "case")
+            count += 1
             if failure is not None:
                 failures.append(failure)
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
         signal.signal(signal.SIGPROF, before)
-    return failures
+    return count, failures
 
 
 def keep(failures: list[Failure], folder: Path) -> None:
@@ -226,7 +229,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         corpus = [sample for sample in samples(folder) if args.only in f"{sample.name} {sample.command}"]
-        failures = fuzz(corpus, cases=args.cases, seed=args.seed, folder=folder, minutes=args.minutes)
+        documents, failures = fuzz(corpus, cases=args.cases, seed=args.seed, folder=folder, minutes=args.minutes)
     if args.keep is not None:
         keep(failures, args.keep)
     for (kind, what, detail), count in Counter(
@@ -234,7 +237,7 @@ def main() -> None:
         for one in failures
     ).most_common():
         print(f"{count:5d}  {kind}  {what}  {detail}")
-    print(f"{len(failures)} failures")
+    print(f"{len(failures)} failures of {documents:,} documents")
     sys.exit(bool(failures))
 
 

@@ -165,7 +165,7 @@ def _assign(target: ast.expr, value: Any, names: dict[str, Any]) -> None:
 
 
 def _arithmetic(operator: ast.operator, left: Any, right: Any) -> Any:
-    if not all(isinstance(x, int | float) and not isinstance(x, bool) for x in (left, right)):
+    if not all(isinstance(x, int | float) and not isinstance(x, bool) and abs(x) < LARGEST for x in (left, right)):
         return UNKNOWN
     match operator:
         case ast.Add():

@@ -258,7 +258,12 @@ def dealt(layers: int, stages: int, first: int, last: int) -> tuple[int, ...]:
 
     >>> dealt(30, 4, 1, 1), dealt(10, 4, 0, 1)
     ((7, 8, 8, 7), (3, 3, 3, 1))
+
+    Raises:
+        RequestError: stages other than the first and the last would have no layer.
     """
+    if stages > layers + 2:
+        raise RequestError(f"{layers} layers make at most {layers + 2} pipeline stages, but got {stages}")
     each, more = divmod(layers + first + last, stages)
     counts = [each + (stage < more) for stage in range(stages)]
     counts[0] -= first

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
+from math import isfinite
 from typing import Any
 
 from forerun.search.samplers.contract import Evaluation, Sampler
@@ -68,12 +69,32 @@ class OptunaSampler(Sampler):
                 study_name=study_name(space, objectives) if self._storage is not None else None,
                 load_if_exists=self._storage is not None,
             )
+            self._check_trials()
             for strategy in starts:
                 self._study.enqueue_trial(self._numbered(strategy), skip_if_exists=True)
+        except RequestError:
+            raise
         except Exception as error:
             raise RequestError(f"the storage refuses the study: {type(error).__name__}: {error}") from None
         finally:
             optuna.logging.set_verbosity(before)
+
+    def _check_trials(self) -> None:
+        """Look at what a storage has, before a sampler compares it.
+
+        Raises:
+            RequestError: the values of a trial are not as many numbers as there are objectives.
+        """
+        for trial in self._study.get_trials(deepcopy=False):
+            values = trial.values
+            if values is None:
+                continue
+            numbers = [one for one in values if isinstance(one, int | float) and isfinite(one)]
+            if not len(numbers) == len(values) == self._objectives:
+                raise RequestError(
+                    f"trial {trial.number} of the storage has the values {values!r:.60}, but a trial has a finite "
+                    f"number for each objective ({self._objectives} here); is it torn? name another storage"
+                )
 
     def earlier(self) -> Sequence[Strategy]:
         """Return the best feasible strategies of the study so far, by the first objective."""

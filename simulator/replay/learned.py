@@ -164,15 +164,13 @@ def _link_use(operation: str, size: int, ranks: tuple[int, ...], rows: Floats) -
 
 SHORTEST_S = 1e-9
 """A message that took less was not measured: stamps of profilers are in microseconds or nanoseconds."""
-LARGEST_BYTES = 1e15
-"""A message of more bytes is an error of the trace."""
 
 
 def fit_line(size_bytes: Floats, seconds: Floats) -> tuple[float, float]:
     """Return (latency, bytes per second) of the least-squares line with neither below zero, weighted by relative error;
     NaN where there are not two sizes, or time does not grow with size."""
     nothing = (float("nan"), float("nan"))
-    usable = (seconds >= SHORTEST_S) & (seconds < np.inf) & (size_bytes <= LARGEST_BYTES)
+    usable = (seconds >= SHORTEST_S) & (seconds < np.inf)
     size_bytes, seconds = size_bytes[usable], seconds[usable]
     if len(size_bytes) < 2 or not size_bytes.max() > 1.2 * max(size_bytes.min(), 1.0):
         return nothing

@@ -55,17 +55,25 @@ class Place(IntEnum):
     NETWORK = 2
 
 
+LARGEST_BYTES = 1e15
+"""A message of more bytes is an error of the trace."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanMessage:
     """What a span exchanges. ``operation``: as ``all_reduce``, ``send``. ``size_bytes``: of the whole tensor, for
-    all-gather and reduce-scatter the larger side; NaN where the trace does not say. ``ranks``: who takes part, None
-    where the trace does not say; of a send or receive (source, destination). ``label``: what tells messages of the same
-    ranks apart (process group, tensor, tag)."""
+    all-gather and reduce-scatter the larger side; NaN where the trace does not say, or says more than
+    ``LARGEST_BYTES``. ``ranks``: who takes part, None where the trace does not say; of a send or receive (source,
+    destination). ``label``: what tells messages of the same ranks apart (process group, tensor, tag)."""
 
     operation: str
     size_bytes: float
     ranks: tuple[int, ...] | None
     label: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.size_bytes <= LARGEST_BYTES:
+            object.__setattr__(self, "size_bytes", float("nan"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

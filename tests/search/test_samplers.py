@@ -227,6 +227,35 @@ def test_a_stored_study_is_continued(space: StagedSpace, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    "values,law",
+    [
+        ("[1.0]", None),
+        ('["a"]', r"trial 0 of the storage has the values \['a'\]"),
+        ("[NaN]", "a finite number for each objective"),
+        ("[1.0,2.0]", r"\[1.0, 2.0\]"),
+    ],
+)
+def test_the_values_of_a_journal_are_looked_at(
+    space: StagedSpace, tmp_path: Path, values: str, law: str | None
+) -> None:
+    pytest.importorskip("optuna")
+    path = tmp_path / "study.log"
+    exploring = Exploring(sampler="tpe", storage=str(path))
+    sampler_named(exploring, space)[0].begin(space, (), 1)
+    begun = '{"op_code":4,"worker_id":"w","study_id":0,"datetime_start":"2026-01-01T00:00:00.000000"'
+    told = f'"state":1,"value":null,"values":{values},"distributions":{{}},"params":{{}},"user_attrs":{{}}'
+    end = '"datetime_complete":"2026-01-01T00:00:01.000000","system_attrs":{},"intermediate_values":{}}'
+    path.write_text(f"{path.read_text()}{begun},{told},{end}\n")
+    sampler = sampler_named(exploring, space)[0]
+    if law is None:
+        sampler.begin(space, (), 1)
+        assert sampler.earlier() == []
+    else:
+        with pytest.raises(RequestError, match=law):
+            sampler.begin(space, (), 1)
+
+
+@pytest.mark.parametrize(
     "fields,law",
     [
         ({"sampler": "tpee"}, "unknown sampler 'tpee'; did you mean tpe"),

@@ -240,3 +240,7 @@ def test_a_line_through_sizes_and_times():
     latency, rate = fit_line(sizes, 1e-4 + sizes / 2e9)
     assert latency == pytest.approx(1e-4) and rate == pytest.approx(2e9)
     assert np.isnan(fit_line(np.array([1e6, 1e6]), np.array([1.0, 2.0]))[0])
+    # Events of strangers: a message that took no time, one that never ended.
+    torn = np.array([4e6, 4e6]), np.array([0.0, np.inf])
+    more = np.concatenate([sizes, torn[0]]), np.concatenate([1e-4 + sizes / 2e9, torn[1]])
+    assert fit_line(*more) == (latency, rate)

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from forerun.simulator.improve.run_questions import run_questions
@@ -71,6 +72,28 @@ def test_sends_and_receives_on_one_thread_overlap(tmp_path):
     assert analysis.replay.graph.traces[0].lanes[1:] == ("communication 0", "communication 0 #2")
     assert analysis.replay.replayed_step_s == pytest.approx(analysis.replay.step_s, rel=1e-9)
     assert len(analysis.replay.graph.matching.exchanges) == 4 * 2 // 2 and not analysis.replay.graph.matching.unmatched
+
+
+@pytest.mark.parametrize(
+    "size,dur",
+    [(1e400, 200), (1e308, 200), (64, 1e-300), (10**400, 200)],
+    ids=["infinite", "beyond numbers", "no time", "beyond floats"],
+)
+def test_messages_of_dpro_beyond_reason_leave_an_answer(tmp_path, size, dur):
+    events = []
+    for rank in range(2):
+        for step in range(2):
+            at = 1000 * step
+            events += [dpro_event("FW.a", rank, at, 100, step), dpro_event("BW.a", rank, at + 100, 200, step)]
+            for piece, sent in enumerate((64, size)):
+                for word, begin in (("SEND", 300 + 210 * piece), ("RECV", 310 + 210 * piece)):
+                    name = f"Comm.a.{word}"
+                    more = {"name": f"{name}~>0_0_{piece}_0", "size": sent}
+                    events.append(dpro_event(name, rank, at + begin, dur if piece else 200, step, word, **more))
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    analysis = analyse_files([tmp_path])
+    assert analysis.replay.replayed_step_s == pytest.approx(analysis.replay.step_s, rel=1e-9)
+    assert all(np.isfinite(link.total_bytes) and not np.isinf(link.bandwidth_bytes_per_s) for link in analysis.links)
 
 
 def test_stages_of_horovod(tmp_path):

@@ -136,7 +136,7 @@ class _Rank:
         _, _, suffix = str(arguments.get("name", "")).rpartition("~>")
         kind, word = _STAGES.get(operation, (SpanKind.COPY, ""))
         size = arguments.get("size", float("nan"))
-        size = float(size) if isinstance(size, int | float) and size >= 0 else float("nan")
+        size = size if isinstance(size, int | float) else float("nan")
         if kind == SpanKind.COPY:
             return kind, None
         if kind == SpanKind.COLLECTIVE:
