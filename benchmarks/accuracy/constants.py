@@ -16,6 +16,7 @@ from forerun.simulator.costs import attention, gemm, slowest
 from forerun.simulator.costs.collectives import rule
 from forerun.simulator.costs.collectives.constants import LinkConstants, Table, constants_of, table
 from forerun.simulator.costs.efficiency import ComputeEfficiency, device_efficiency
+from forerun.simulator.layer import known_times
 from forerun.spaces.clusters.cluster import Level
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.frameworks import FrameworkProfile
@@ -119,6 +120,9 @@ def patched(factors: Factors) -> Iterator[None]:
         if clocks:
             for module in (attention, gemm):
                 stack.enter_context(patch.object(module, "device_efficiency", _clocked(clocks)))
+        # Times of blocks are remembered by request, whose objects stay the same.
+        known_times.forget()
+        stack.callback(known_times.forget)
         yield
 
 

@@ -97,3 +97,18 @@ def test_a_key_holds_every_field_of_a_shard() -> None:
         value = getattr(asked, field.name)
         changed = replace(asked, **{field.name: ~value if value.dtype == bool else value * 2})
         assert_same(known_block_times(context, changed), block_times(context, changed))
+
+
+def test_a_changed_cost_rule_counts_once_the_times_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = context_of("llama3-8b")
+    asked = shard(context, [0, 5])
+    before = known_block_times(context, asked)
+
+    def slower(context: Context, some: Shard) -> BlockTimes:
+        found = block_times(context, some)
+        return replace(found, forward_s=2 * found.forward_s)
+
+    monkeypatch.setattr(known_times, "block_times", slower)
+    known_times.forget()
+    np.testing.assert_array_equal(known_block_times(context, asked).forward_s, 2 * before.forward_s)
+    known_times.forget()
