@@ -111,8 +111,8 @@ def faster_share(request: Request, row: Row) -> float:
 def tables_of(space: StrategySpace) -> Iterator[StrategyTable]:
     """Yield the legal candidates of a whole space."""
     waiting: list[StrategyTable] = []
-    for _, table, _ in slices(space, 0, space.size):
-        waiting.append(table)
+    for part in slices(space, 0, space.size):
+        waiting.append(part.table)
         if sum(map(len, waiting)) >= CHUNK:
             yield from chunks_of(waiting, CHUNK)
             waiting = []
