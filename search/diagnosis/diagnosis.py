@@ -127,7 +127,10 @@ def beyond_limits(setting: Setting, score: Scorer, document: dict[str, Any]) -> 
     money = "" if request.train_usd is None else f" for {request.train_usd:,.0f} USD"
     tokens = format_count(setting.context.workload.tokens or 0.0)
     lines = [f"no strategy trains {tokens} tokens{days}{money}", *found]
-    infeasible = {"message": lines[0], "nearest": {what: row.to_json() for what, row in nearest.items()}}
+    infeasible: dict[str, Any] = {
+        "message": lines[0],
+        "nearest": {what: row.to_json() for what, row in nearest.items()},
+    }
     if nearest and request.train_within_s is not None:
         searched = fewest_in_time(setting, [nearest["fastest"]], score)
         lines.append(f"  {searched.text()}")
