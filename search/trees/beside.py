@@ -18,10 +18,10 @@ LEAST = 1e-3
 RANKED = ("throughput", "cost", "gpus")
 """Objectives that a shorter step on the same devices always serves."""
 
-Start = TypeVar("Start")
+From = TypeVar("From")
 
 
-class Tally(Protocol):
+class TreeCounts(Protocol):
     """Counts what was looked at: ``judged`` trees, ``simulated`` of them event by event."""
 
     @property
@@ -37,7 +37,7 @@ class Descents:
 
     kind: str
     """What is looked for, as users are told: ``trees``."""
-    tally: Tally
+    tally: TreeCounts
     told: Told | None = None
     """Hears how far it is."""
     rows: list[TreeRow] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Descents:
     """Starts; 0 until they are known."""
 
     def beside(
-        self, board: Leaderboard, starts: Callable[[], Iterable[Start]], descend: Callable[[Start], TreeRow | None]
+        self, board: Leaderboard, starts: Callable[[], Iterable[From]], descend: Callable[[From], TreeRow | None]
     ) -> Leaderboard:
         """Return a board with what ``descend`` finds from each of the ``starts``.
 
