@@ -44,7 +44,7 @@ class LaunchSettings:
         self._source = source
         self._read: set[str] = set()
         self._asked: set[str] = set()
-        self._bare_flags = bare_flags
+        self.bare_flags = bare_flags
 
     def __contains__(self, name: str) -> bool:
         """Whether the file has the setting with any value but null."""
@@ -125,7 +125,7 @@ class LaunchSettings:
         Raises:
             RequestError: the value is something else.
         """
-        if self._bare_flags and _VARIABLES.fullmatch(str(self.raw(*names))):
+        if self.bare_flags and _VARIABLES.fullmatch(str(self.raw(*names))):
             return True
         value = self._inside(names)
         if value is None or isinstance(value, bool):
