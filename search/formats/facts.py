@@ -42,7 +42,8 @@ def imported(facts: LaunchFacts) -> Imported:
     mbs, batch = _batch(facts, found)
     zero = get("zero", 0)
     if zero and found.known and found.dp * cp == 1:
-        facts.notes.append(f"sharding over replicas (zero={zero}) has no effect with one replica")
+        if "zero" in facts.stated:
+            facts.notes.append(f"sharding over replicas (zero={zero}) has no effect with one replica")
         zero = 0
     copies, shard = get("instances", get("replicate", 1)), ALL_REPLICAS
     if zero and copies > 1:
@@ -178,8 +179,9 @@ def _of_batches(facts: LaunchFacts, found: RunReplicas) -> RunReplicas:
     dp = batch // (mbs * steps)
     if batch % (mbs * steps) or (found.known and dp != found.dp):
         raise RequestError(
-            f"{facts.source.name}: {facts.key('global_batch')} must be {facts.key('mbs')} * {facts.key('accumulation')} "
-            f"* replicas, but they are {batch} and {mbs}*{steps}*{found.dp if found.known else dp or 1}"
+            f"{facts.source.name}: {facts.key('global_batch')} must be {facts.key('mbs')} * "
+            f"{facts.key('accumulation')} * replicas, but they are {batch} and "
+            f"{mbs}*{steps}*{found.dp if found.known else dp or 1}"
         )
     return RunReplicas(dp=dp, known=True)
 
@@ -192,6 +194,9 @@ def _batch(facts: LaunchFacts, found: RunReplicas) -> tuple[int, int | None]:
     batch = _sequences(facts, "global_tokens") if batch is None else batch
     if batch is None and get("local_batch") is not None and found.known:
         batch = get("local_batch") * found.dp
+        facts.defaults.append(f"global batch {batch}: {get('local_batch')}*dp, the batches of all replicas")
+    elif batch is not None and get("local_batch") and get("pp", 1) > 1 and batch != get("local_batch") * found.dp:
+        facts.notes.append("each step runs the pipeline several times (gradient accumulation); read as one longer run")
     if mbs is None and batch is not None and found.known:
         share, left = divmod(batch, (steps or 1) * found.dp)
         if left or not share:
@@ -204,7 +209,7 @@ def _batch(facts: LaunchFacts, found: RunReplicas) -> tuple[int, int | None]:
         mbs = 1
         facts.defaults.append("mbs=1: the file states no micro-batch")
     if batch is None:
-        if steps is None:
+        if steps is None and get("local_batch") is None:
             facts.defaults.append("1 microbatch per step: the file states no accumulation")
         batch, assumed = batch_of(found, mbs * (steps or 1), "by accumulation")
         if not found.known or steps is None:

@@ -233,9 +233,8 @@ class LaunchFacts:
         """
         for decision in decisions:
             if self.get(decision) is None:
-                raise RequestError(
-                    f"{self.source.name}: {self.key(decision)} is missing; is it a launch file of {self.launcher.title}?"
-                )
+                told = f"is it a launch file of {self.launcher.title}?"
+                raise RequestError(f"{self.source.name}: {self.key(decision)} is missing; {told}")
 
 
 def read_keys(launcher: Launcher, source: LaunchFile) -> LaunchFacts:

@@ -14,14 +14,15 @@ from forerun.spaces.strategies import ALL_LAYERS, Recompute
 
 
 def settings_of(launcher: Launcher, launch: Launch, *, leave: Collection[str] = ()) -> dict[str, Any]:
-    """Return the settings of a launch by the first name of each key; ``leave``: decisions that are not written so.
+    """Return the settings of a launch by the first name of each key; ``leave``: decisions, or names, that are not written so.
 
     A key with words is left out where it has none for the launch, a fact of the model where the model has none.
     """
     values = _decided(launch)
     found: dict[str, Any] = {}
     for key in launcher.keys:
-        if key.decides not in leave and values.get(key.decides) is not None and key.written:
+        left = key.decides in leave or key.names[0] in leave or not key.written
+        if not left and values.get(key.decides) is not None:
             word = _word(key, values[key.decides])
             found |= {} if word is None else {key.names[0]: word}
     return found
@@ -41,14 +42,20 @@ def _decided(launch: Launch) -> dict[str, Any]:
     s, workload = launch.strategy, launch.workload
     degrees = {name: getattr(s, name) for name in ("dp", "tp", "pp", "cp", "ep", "etp", "vpp", "mbs", "zero", "sp")}
     some = s.recompute_layers != ALL_LAYERS
+    copies = s.copies if s.zero else s.dp
+    # Under a pipeline the batch of a replica is what one run of it works off in microbatches.
+    local = workload.global_batch // s.dp if s.pp > 1 else s.mbs
     return {
         **degrees,
-        "replicate": s.copies,
-        "shard": s.dp // s.copies if s.copies else s.dp,
+        "replicate": copies,
+        "shard": s.dp // copies,
         "nodes": launch.nodes,
         "devices_per_node": launch.devices_used_per_node,
         "devices": s.devices,
         "accumulation": launch.microbatches,
+        "local_batch": local,
+        "mbs_tokens": s.mbs * workload.seq_len,
+        "global_tokens": workload.tokens_per_step,
         "global_batch": workload.global_batch,
         "seq_len": workload.seq_len,
         "recompute": Recompute.FULL if some else s.recompute,
