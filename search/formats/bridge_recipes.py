@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.formats.contract import Format, Imported, LaunchFile
-from forerun.search.formats.megatron_bridge import FORMAT as SECTIONS
-from forerun.search.formats.megatron_bridge import parse_sections
+from forerun.search.formats.facts import read
+from forerun.search.formats.megatron_bridge import LAUNCHER as SECTIONS
+from forerun.search.formats.megatron_bridge import stated
 from forerun.search.formats.python_text import CALLED, UNKNOWN, PythonReader, open_settings, parse_python, settings_of
 from forerun.spaces.errors import RequestError, unknown
 
@@ -56,7 +57,7 @@ def parse(source: LaunchFile) -> Imported:
         shown = ", ".join(list(named)[:MOST]) + (", ..." if len(named) > MOST else "")
         raise RequestError(f"{source.name} has {len(named)} configurations ({shown}); add --entry {next(iter(named))}")
     entry = source.entry or next(iter(named))
-    found = parse_sections(source, named[entry])
+    found = read(dataclasses.replace(SECTIONS, syntax=lambda _: stated(source, named[entry])), source)
     computed = [] if entry in reader.constants else open_settings(reader.function(entry))
     lost = [name for name in computed if _DECIDING.search(name)]
     notes = [f"{', '.join(lost[:4])}: computed by code that is not run, so left out"] if lost else []

@@ -49,7 +49,8 @@ def imported(facts: LaunchFacts) -> Imported:
     if zero and copies > 1:
         if found.known and found.dp * cp % copies:
             raise RequestError(
-                f"{facts.source.name}: dp*cp = {found.dp}*{cp} replicas are not divisible by {copies} sets of states"
+                f"{facts.source.name}: dp*cp = {found.dp}*{cp} replicas are not divisible by "
+                f"{facts.key('instances' if get('instances') else 'replicate')}={copies}"
             )
         shard = shard_stated(found.dp * cp // copies if found.known else None, copies, facts.notes)
         zero = 0 if shard == 1 else zero  # every replica is a copy
@@ -113,7 +114,9 @@ def _switches(facts: LaunchFacts, strategy: Strategy, precision: str | None) -> 
 def _rest(facts: LaunchFacts) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what no key asked for, as the file has it: settings known to decide nothing, and unknown ones."""
     file, launcher = facts.file, facts.launcher
-    other, unknown = facts.settings.rest(lambda name: name in file.repeated or launcher.harmless(name))
+    other, unknown = facts.settings.rest(
+        lambda name: name in file.repeated or launcher.harmless(file.spelled.get(name, name))
+    )
     return tuple(  # type: ignore[return-value]  # of two
         {
             file.spelled.get(name, name): file.values.get(name, value) if value is None else value
@@ -215,8 +218,9 @@ def _batch(facts: LaunchFacts, found: RunReplicas) -> tuple[int, int | None]:
         if not found.known or steps is None:
             facts.defaults.append(assumed)
     elif found.known and batch % (mbs * found.dp):
-        raise RequestError(
-            f"{name}: a global batch of {batch} is no multiple of micro-batch * replicas = {mbs}*{found.dp}"
+        facts.notes.append(
+            f"a global batch of {batch} is no multiple of micro-batch * replicas = {mbs}*{found.dp}: the run needs "
+            "another batch or another number of devices"
         )
     return mbs, batch
 

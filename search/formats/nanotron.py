@@ -16,13 +16,12 @@ from forerun.search.formats.limits import (
     DEFAULT_PLACEMENT,
     NO_SELECTIVE,
     SHARED_BY_ALL,
-    builds,
-    decoders_only,
     is_mixture,
     only,
     precisions,
     when,
 )
+from forerun.search.formats.limits_of_models import builds, decoders_only
 from forerun.search.formats.software import flags_of
 from forerun.search.formats.syntax import document, is_yaml
 from forerun.search.formats.writing import nested, settings_of

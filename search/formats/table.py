@@ -62,7 +62,18 @@ LAUNCHERS: tuple[Launcher, ...] = (
     simumax.LAUNCHER,
     calculon.LAUNCHER,
 )
-"""Formats that are tables of their keys."""
+"""Formats that are only a table of their keys."""
+TABLES: tuple[Launcher, ...] = (
+    megatron_lm.LAUNCHER,
+    torchtitan_python.LAUNCHER,
+    torchtitan_toml.LAUNCHER,
+    deepspeed.LAUNCHER,
+    accelerate_fsdp.LAUNCHER,
+    accelerate_megatron.LAUNCHER,
+    nanotron.LAUNCHER,
+    *LAUNCHERS,
+)
+"""All tables: those of frameworks that forerun predicts first."""
 
 WRITTEN: Mapping[str, Mapping[str, Any]] = {
     "gpt-neox": {"main": writers.NEOX_MAIN, "limits": limits_of.NEOX, "write": writers.write_neox},

@@ -10,11 +10,11 @@ from forerun.search.formats.limits import (
     COMMON,
     DEFAULT_PLACEMENT,
     SHARED_BY_WHOLE_REPLICAS,
-    decoders_only,
     only,
     splits_by_rule,
     when,
 )
+from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.settings import LaunchSettings
 from forerun.search.formats.writing import settings_of
 from forerun.spaces.errors import RequestError

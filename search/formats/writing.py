@@ -14,7 +14,7 @@ from forerun.spaces.strategies import ALL_LAYERS, Recompute
 
 
 def settings_of(launcher: Launcher, launch: Launch, *, leave: Collection[str] = ()) -> dict[str, Any]:
-    """Return the settings of a launch by the first name of each key; ``leave``: decisions, or names, that are not written so.
+    """Return the settings of a launch by the first name of each key, without the decisions, or names, of ``leave``.
 
     A key with words is left out where it has none for the launch, a fact of the model where the model has none.
     """
