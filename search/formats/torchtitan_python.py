@@ -25,7 +25,7 @@ NAME, RELEASE = "torchtitan", "torchtitan-0.3"
 CONVERTERS = {"fp8": "Float8LinearConverter", "mxfp8": "MXFP8LinearConverter", "nvfp4": "NVFP4LinearConverter"}
 HARMLESS = (
     "loss hf_assets_path dump_folder profiler profiling metrics tokenizer dataloader optimizer lr_scheduler checkpoint "
-    "comm validator debug override compile model_converters job experimental fault_tolerance"
+    "model_registry comm validator debug override compile model_converters job experimental fault_tolerance"
 ).split()
 HARMLESS_KEYS = (
     "training.steps training.max_norm training.dtype training.mixed_precision_reduce training.enable_cpu_offload "
@@ -50,19 +50,20 @@ def read(source: LaunchFile) -> Stated:
     """
     reader = PythonReader(parse_python(source.text, source.name))
     every = {name: reader.function(name) for name in reader.functions}
-    found = {name: config for name, config in every.items() if config.get(CALLED) == "Trainer.Config"}
+    found = {name: config for name, config in every.items() if str(config.get(CALLED)).endswith("Trainer.Config")}
     entry = source.entry or next(iter(found), None)
     if entry not in found:
         what = f"function {source.entry}" if source.entry else "function"
         known = f"; it has {', '.join(found)}" if found else ""
-        raise RequestError(f"{source.name} has no {what} that returns Trainer.Config(...){known}")
+        told = "what another file makes is read from that file"
+        raise RequestError(f"{source.name} has no {what} that returns Trainer.Config(...); {told}{known}")
     if len(found) > 1 and source.entry is None:
         shown = ", ".join(list(found)[:20]) + (", …" if len(found) > 20 else "")
         raise RequestError(f"{source.name} has {len(found)} configurations ({shown}); add --entry {entry}")
     values = _flat(found[entry])
     module = re.search(r"^from torchtitan\.models\.(\w+) import ", source.text, re.MULTILINE)
     values = {name.replace("model_spec.", "model_registry."): value for name, value in values.items()}
-    return Stated(values={**values, "model_registry.module": module[1] if module else None})
+    return Stated(values={**values, **({"model_registry.module": module[1]} if module else {})})
 
 
 def _flat(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
