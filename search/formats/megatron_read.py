@@ -3,7 +3,7 @@ and for other software that has them."""
 
 from forerun.search.formats.keys import YES, LaunchFacts, LaunchKey, facts_of, switched_on
 from forerun.search.formats.megatron_stages import read_stages
-from forerun.spaces.strategies import MODULES, Recompute
+from forerun.spaces.strategies import MODULES, Recompute, in_groups
 
 MODEL_FACTS = {
     "num_layers": "layers",
@@ -138,7 +138,7 @@ def _recompute(facts: LaunchFacts) -> None:
         layers, stages = facts.get("model.layers"), facts.get("pp", 1) * facts.get("vpp", 1)
         most = -(-layers // stages) if isinstance(layers, int) else None  # of one stage
         if method != "block":
-            facts.values["recompute_layers"] = -min(some, most or some)
+            facts.values["recompute_layers"] = in_groups(min(some, most or some))
         elif most is None or some < most:
             facts.values["recompute_layers"] = some
     if granularity == "full" and method == "block" and not facts.get("recompute_layers"):
