@@ -2,9 +2,9 @@
 
     python benchmarks/accuracy/reading.py DIR [NAME ...]
 
-DIR holds CSV files of the schema in docs/measured-runs.md. Every rewriting below (or those named) is applied to all rows;
-printed are the share of rows that are still predicted, their median error and bias, and how many are read differently
-and how far their predictions move. The first line is of the rows as they are.
+DIR holds CSV files of the schema in docs/measured-runs.md. Every rewriting below (or those named) is applied to all
+rows; printed are the share of rows that are still predicted, their median error and bias, and how many are read
+differently and how far their predictions move. The first line is of the rows as they are.
 """
 
 import argparse
@@ -33,9 +33,10 @@ DEVICES = (
 FRAMEWORKS = {
     "nanotron v0.5": "Nanotron (HF) 0.5", "InternEvo": "InternLM InternEvo v0.5", "Megatron-LM": "NVIDIA Megatron-LM",
     "Megatron-Bridge/NeMo": "NVIDIA NeMo (Megatron-Bridge)", "NeMo/Megatron (MLPerf)": "NVIDIA NeMo",
-    "Composer/llm-foundry FSDP": "MosaicML Composer / LLM Foundry, FSDP", "torchtitan FSDP2": "PyTorch TorchTitan FSDP2",
-    "PyTorch FSDP2": "torch FSDP2", "deepspeed": "Microsoft DeepSpeed", "paddle": "PaddlePaddle PaddleNLP",
-    "Megatron-DeepSpeed": "Microsoft Megatron-DeepSpeed", "AA-Scaling": "Aleph Alpha scaling", "megatron": "MCore",
+    "Composer/llm-foundry FSDP": "MosaicML Composer / LLM Foundry, FSDP", "PyTorch FSDP2": "torch FSDP2",
+    "torchtitan FSDP2": "PyTorch TorchTitan FSDP2", "deepspeed": "Microsoft DeepSpeed", "megatron": "MCore",
+    "Megatron-DeepSpeed": "Microsoft Megatron-DeepSpeed", "AA-Scaling": "Aleph Alpha scaling",
+    "paddle": "PaddlePaddle PaddleNLP",
 }  # fmt: skip
 
 
@@ -95,7 +96,8 @@ REWRITINGS: dict[str, Rewriting] = dict(
         ("nodes x devices", _of_nodes), ("commas", _commas), ("thousands of tokens", _thousands), ("dashes", _dashes),
         *map(blank, ("dp", "gpus", "zero_stage", "sequence_parallel", "recompute", "kv_heads", "vocab", "ffn_hidden",
                      "gated_mlp", "heads", "attention", "notes", "source", "framework", "precision")),
-        blank("zero_stage", "sequence_parallel", "recompute"), blank("gpus_per_node", "intra_link", "nic_gbit_per_node"),
+        blank("zero_stage", "sequence_parallel", "recompute"),
+        blank("gpus_per_node", "intra_link", "nic_gbit_per_node"),
         blank("cp", "ep", "virtual_pp", "schedule"), blank("source", "notes"),
     ]
 )  # fmt: skip

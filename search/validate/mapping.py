@@ -30,7 +30,7 @@ from forerun.spaces.workload import PRECISIONS, Workload
 
 GIB = 2.0**30
 SLOW_HOST_LINK = 100e9
-"""Bytes per second (PCIe 6): beside Grace hosts, with 225e9 and more, states and activations stay there at little cost."""
+"""Bytes per second (PCIe 6): beside Grace hosts, with 225e9 and more, states and activations stay there cheaply."""
 LEAST_FIRST = ("none", "selective", "full")
 """Recompute by how much it repeats."""
 

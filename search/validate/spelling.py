@@ -29,7 +29,7 @@ KEPT: Mapping[str, frozenset[str]] = {
 }
 """Words of the schema that a pattern could take for others."""
 _GROUPS = re.compile(r"\d{1,3}(,\d{3})+(\.0+)?")
-_PRODUCT = re.compile(r"(\d+)\s*(?:nodes?\s*)?[x×*]\s*(\d+)(?:\s*gpus?)?", re.IGNORECASE)
+_PRODUCT = re.compile(r"(\d+)\s*(?:nodes?\s*)?[x*\u00d7]\s*(\d+)(?:\s*gpus?)?", re.IGNORECASE)
 _THOUSANDS = re.compile(r"(\d+(?:\.\d+)?)\s*k", re.IGNORECASE)
 _NEAR = 0.03
 """131k and 32k tokens are powers of two: 131,072 and 32,768; 10k is not."""

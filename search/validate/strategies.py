@@ -76,8 +76,8 @@ def strategy_of(
 
 
 def _degrees(row: TableRow, framework: FrameworkProfile, filled: Filled) -> tuple[int, int, int, int]:
-    """Return dp, tp, pp and cp, whose product is the row's devices. A blank one is what the others leave; of several the
-    one that the framework can have at all, and what nothing is left for is one.
+    """Return dp, tp, pp and cp, whose product is the row's devices. A blank one is what the others leave; of several
+    the one that the framework can have at all, and what nothing is left for is one.
 
     Raises:
         Skip: they are not that many devices, or what is left could belong to several.
