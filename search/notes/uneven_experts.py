@@ -25,8 +25,8 @@ def uneven_note(setting: Setting, rows: Sequence[Row], score: Scorer) -> tuple[s
     if most >= WORTH_SAYING:
         return ()
     return (
-        f"experts count as evenly loaded: row 1 runs out of memory once its busiest GPU gets {most:.2f} times its share "
-        "of tokens in all layers (--moe-imbalance)",
+        "experts count as evenly loaded: row 1 runs out of memory once its busiest GPU gets "
+        f"{most:.2f} times its share of tokens in all layers (--moe-imbalance)",
     )
 
 
