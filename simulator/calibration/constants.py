@@ -103,7 +103,7 @@ CONSTANTS: tuple[Constant, ...] = (
     ),
     Constant(
         name="rendezvous",
-        title="meeting of nodes before gradients are exchanged",
+        title="rendezvous of nodes before gradients are exchanged",
         part="profile",
         spread=0.7,
         fields=("rendezvous_s", "node_step_s"),
