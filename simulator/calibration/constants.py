@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from forerun.simulator.opgraph import GraphContext
-from forerun.spaces.clusters.cluster import Level
+from forerun.spaces.clusters.cluster import Cluster, Level
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.clusters.spec import NETWORK_KINDS
 from forerun.spaces.errors import unknown
@@ -176,14 +176,21 @@ def calibrated(context: C, z: Mapping[str, float]) -> C:
     if not moved:
         return context
     factors = {constant.name: constant.factor(value) for constant, value in moved.items()}
-    cluster = replace(
-        context.cluster,
-        device=_device(context.cluster.device, factors),
-        levels=tuple(_level(level, factors) for level in context.cluster.levels),
-    )
+    parts = {constant.part for constant in moved}
+    cluster = _cluster(context.cluster, factors) if parts & {"device", "links"} else context.cluster
     if isinstance(context, GraphContext):
-        return replace(context, cluster=cluster, profile=_profile(context.profile, factors))
-    return replace(context, cluster=cluster, framework=_profile(context.framework, factors))
+        graphs = _profile(context.profile, factors) if "profile" in parts else context.profile
+        return replace(context, cluster=cluster, profile=graphs)
+    profile = _profile(context.framework, factors) if "profile" in parts else context.framework
+    return replace(context, cluster=cluster, framework=profile)
+
+
+def _cluster(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
+    return replace(
+        cluster,
+        device=_device(cluster.device, factors),
+        levels=tuple(_level(level, factors) for level in cluster.levels),
+    )
 
 
 def _device(device: Device, factors: Mapping[str, float]) -> Device:
