@@ -164,7 +164,8 @@ class LaunchSettings:
     def facts(self, names: Mapping[str, str]) -> dict[str, Any]:
         """Return the settings found among ``names`` (setting: fact) under the names of the facts."""
         found = {fact: self.raw(name) for name, fact in names.items() if name in self}
-        return {fact: _plain(value) for fact, value in found.items()}
+        outside = {fact for fact, value in found.items() if isinstance(value, str) and _OUTSIDE.search(value)}
+        return {fact: _plain(value) for fact, value in found.items() if fact not in outside}
 
     def rest(self, known: Callable[[str], bool] = lambda name: False) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the settings that were not read: those whose name is ``known``, and the others.

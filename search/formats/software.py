@@ -17,7 +17,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile, Switch, all_switches, framework_names, load_framework
 from forerun.spaces.strategies import Strategy
 
-_ENVIRONMENT = re.compile(r"\bPYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF=['\"]?([\w:.,\[\]-]+)")
+_ENVIRONMENT = re.compile(r"\bPYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF=['\"]?(?:\$\{\w+:?-)?([\w:.,\[\]-]+)")
 
 
 def has_effect(switch: Switch, strategy: Strategy, *, mixture: bool, precision: str | None = None) -> bool:
