@@ -65,6 +65,7 @@ class Run:
     cause: ByTask[Any]
     special: ByTask[int]
     begins: Container[int] = ()
+    paused = False
 
     def __init__(self, graph: EventGraph, count: int) -> None:
         self.graph = graph
@@ -111,9 +112,10 @@ class Run:
         return self.graph.successors[task], task
 
     def loop(self) -> None:
-        """Take one event after the other until there are none left: all of an instant, then what follows from them."""
+        """Take one event after the other until there are none left, or the run is ``paused``: all of an instant, then
+        what follows from them."""
         heap, joins, wakes, by_rank, components = self.heap, self.joins, self.wakes, self.by_rank, self.components
-        while heap:
+        while heap and not self.paused:
             now, key = heappop(heap)
             # The range of the key is the type of event: ends first, since what ends frees what others join or wake for.
             if key < joins:
