@@ -290,12 +290,12 @@ class Run:
             heappush(self.heap, (now + duration_s, self.joins + self.rank[task]))
         elif slowed is not None:
             streams = [stream for stream in self._occupied(task, graph.stream[task]) if stream in self.slowed]
-            # Rate 0 until ``settle`` has counted who is busy: then ``_pace`` makes the event of its end.
             slowed.task, slowed.left_s, slowed.since_s, slowed.rate = task, duration_s, now, 0.0
             slowed.members = [self.slowed[stream] for stream in streams]
             for member in slowed.members:
                 member.lead = slowed
-            self.unsettled.update(streams)
+            # What else begins at this instant and slows it makes ``settle`` pace it again.
+            self._pace(slowed, now)
         else:
             heappush(self.heap, (now + duration_s, self.rank[task]))
 
