@@ -16,8 +16,9 @@ MOST = 1 << 15
 
 
 class Asked:
-    """What times and costs of replicas depend on besides the strategy, alike where it is the same objects (they may hold dictionaries, which
-    cannot be hashed, and comparing catalogue entries by value would take longer than most times)."""
+    """What times, and costs of replicas, depend on besides the strategy, alike where it is the same objects (they may
+    hold dictionaries, which cannot be hashed, and comparing catalogue entries by value would take longer than most
+    times)."""
 
     def __init__(self, context: Context) -> None:
         self.parts = (context.model, context.cluster, context.workload, context.framework)
