@@ -8,7 +8,17 @@ from forerun.search.formats.layers import in_runs, split_of
 from forerun.search.formats.layout import parse_layout
 from forerun.search.formats.settings import LaunchSettings
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import ALL_LAYERS, ALL_REPLICAS, MODULES, Placement, Recompute, Schedule, Split, Strategy
+from forerun.spaces.strategies import (
+    ALL_LAYERS,
+    ALL_REPLICAS,
+    MODULES,
+    Placement,
+    Recompute,
+    Schedule,
+    Split,
+    Strategy,
+    in_groups,
+)
 
 MODEL_FACTS = {
     "num_layers": "layers",
@@ -159,15 +169,14 @@ def _shard(settings: LaunchSettings, zero: int, found: RunReplicas, cp: int, sou
 
 
 def _some_layers(settings: LaunchSettings, stages: int, layers: object) -> int | None:
-    """Return how many layers of every stage are recomputed, where that is neither none nor all that one may hold; below
-    zero how many at once, where that is more than one."""
+    """Return the choice of ``recompute_layers``; None where no layer is recomputed whole, or all are."""
     granularity = settings.text("recompute_granularity", "activations_checkpoint_granularity")
     method = settings.text("recompute_method", "activations_checkpoint_method")
     some = settings.whole("recompute_num_layers", "activations_checkpoint_num_layers")
     if granularity != "full" or method not in ("block", "uniform", None) or not some:
         return None
     if method != "block":
-        return -min(some, -(-layers // stages)) if isinstance(layers, int) else -some
+        return in_groups(min(some, -(-layers // stages)) if isinstance(layers, int) else some)
     return None if isinstance(layers, int) and some >= -(-layers // stages) else some
 
 

@@ -8,6 +8,7 @@ from forerun.search.board.rows import Row
 from forerun.search.notes.divisible import divisible_note
 from forerun.search.notes.faster import faster_note
 from forerun.search.notes.goodput import goodput_note
+from forerun.search.notes.in_time import in_time_note
 from forerun.search.notes.low_oom_risk import safer_note
 from forerun.search.notes.switched import switches_note
 from forerun.search.notes.validated_runs import checked_note
@@ -44,6 +45,7 @@ def notes_for(
         *faster_note(setting.context, rows[0], beside.fastest),
         *safer_note(setting, rows, score, beside.safest, unscored=beside.unscored),
         *divisible_note(setting, rows, score),
+        *in_time_note(setting, rows, score),
         *switches_note(setting, rows[0], score),
         *checked_note(setting.context, rows[0]),
     )

@@ -55,7 +55,7 @@ class ChunkPasses:
 
 def group_of(settings: Strategy) -> Floats | None:
     """Return how many layers are recomputed at once, [1]; None where each is by itself."""
-    return np.array([-float(settings.recompute_layers)]) if settings.recompute_layers < 0 else None
+    return np.array([float(settings.recompute_group)]) if settings.recompute_group > 1 else None
 
 
 def shard_with(context: Context, settings: Strategy) -> Shard:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from forerun.spaces.clusters.cluster import Level
+from forerun.spaces.clusters.cluster import Cluster, Level
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.clusters.spec import NETWORK_KINDS
 from forerun.spaces.errors import unknown
@@ -132,15 +132,19 @@ def calibrated(context: Context, z: Mapping[str, float]) -> Context:
     if not moved:
         return context
     factors = {constant.name: constant.factor(value) for constant, value in moved.items()}
-    cluster = context.cluster
+    parts = {constant.part for constant in moved}
     return replace(
         context,
-        cluster=replace(
-            cluster,
-            device=_device(cluster.device, factors),
-            levels=tuple(_level(level, factors) for level in cluster.levels),
-        ),
-        framework=_profile(context.framework, factors),
+        cluster=_cluster(context.cluster, factors) if parts & {"device", "links"} else context.cluster,
+        framework=_profile(context.framework, factors) if "profile" in parts else context.framework,
+    )
+
+
+def _cluster(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
+    return replace(
+        cluster,
+        device=_device(cluster.device, factors),
+        levels=tuple(_level(level, factors) for level in cluster.levels),
     )
 
 
