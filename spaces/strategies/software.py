@@ -164,8 +164,7 @@ def switches_of(context: Context, by: SettledBy) -> Software | None:
 
 def with_switches(strategy: Strategy, software: Software | None) -> Strategy:
     """Return a strategy with some switches turned on and no others; as it is for None."""
-    same = software is None or software == strategy.software
-    return strategy if same else replace(strategy, software=software)
+    return strategy if software is None or software == strategy.software else replace(strategy, software=software)
 
 
 def not_running(columns: Columns, context: Context) -> Mask:
