@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -310,3 +311,14 @@ def test_bad_requests_end_with_the_fix(tmp_path: Path, capsys: pytest.CaptureFix
     code, _, err = cli(capsys, f"calibrate {runs} --out {out}")
     assert code == 2
     assert "--force" in err
+
+
+def test_names_of_the_message_choose_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A power limit makes a device of its own, of which the tables' column has only the catalogue's name."""
+    out, runs = tmp_path / "ours.yaml", write_runs(tmp_path / "runs.csv")
+    limited = write_runs(tmp_path / "limited.csv", run_id="limited-1", count=1, power_limit_w="500")
+    err = cli(capsys, f"calibrate {runs} {limited} --out {out}")[2]
+    device = re.findall(r"([\w-]+) with", err)
+    assert len(device) == 2
+    for name in device:
+        assert cli(capsys, f"calibrate {runs} {limited} --where device={name} --out {out} --force")[0] == 0
