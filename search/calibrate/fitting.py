@@ -159,7 +159,7 @@ def _as_runs(rows: Iterable[Mapping[str, str]]) -> RunSet:
 
 def _chosen(runs: Sequence[MeasuredRun], where: Sequence[str]) -> list[MeasuredRun]:
     """Return the runs whose cells are as asked; devices and frameworks also by the names that runs are predicted with,
-    as messages name them (a power limit makes a device of its own)."""
+    as messages name them (a source may have had another power limit than the part that its table names)."""
     chosen = list(runs)
     for condition in where:
         column, separator, value = condition.partition("=")

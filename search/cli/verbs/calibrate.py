@@ -147,7 +147,7 @@ def _print(found: "Calibrated", out: Path) -> None:
     )
     lines = [f"kept {one.constant.name}: {one.refused}" for one in calibration.constants if one.refused]
     lines += [
-        f"! run {name} is {abs(error):.0%} {'slower' if error > 0 else 'faster'} than the others imply; its weight is low"
+        f"! run {name}: {abs(error):.0%} {'slower' if error > 0 else 'faster'} than the others imply; its weight is low"
         for name, error in found.odd[:MOST_SHOWN]
     ]
     skipped = sorted(found.skipped.items(), key=lambda item: -item[1])[:MOST_SHOWN]
