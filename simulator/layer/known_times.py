@@ -1,7 +1,7 @@
 """Times of blocks that were computed before: the slices of a search ask for the same shards again and again."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -9,10 +9,17 @@ import numpy as np
 from forerun.simulator.layer.shard import Shard
 from forerun.simulator.layer.times import BlockTimes, block_times
 from forerun.simulator.score_table import Floats
+from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.strategies import Context
 
 MOST = 1 << 15
 """Shards that are remembered of one request and its software: a dozen MiB of a model with a few kinds of layers."""
+OF_WHOLE_STEPS = {
+    "host_layer_s", "host_rank_s", "pipeline_rank_s", "host_expert_s", "host_microbatch_s", "host_step_s",
+    "p2p_fixed_s", "overlap_gradients", "overlap_parameters",
+}  # fmt: skip
+"""What a profile says of passes and steps as wholes, not of what a device does for a block: a calibration moves each of
+them, and blocks take as long as before."""
 
 
 class _Asked:
@@ -20,7 +27,7 @@ class _Asked:
     cannot be hashed, and comparing catalogue entries by value would take longer than most times)."""
 
     def __init__(self, context: Context) -> None:
-        self.parts = (context.model, context.cluster, context.workload, context.framework)
+        self.parts = (context.model, context.cluster, context.workload, _of_blocks(context.framework))
         self.names = tuple(map(id, self.parts))
 
     def __hash__(self) -> int:
@@ -28,6 +35,17 @@ class _Asked:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Asked) and self.names == other.names
+
+
+@lru_cache(maxsize=64)
+def _of_blocks(profile: FrameworkProfile) -> FrameworkProfile:
+    """Return one object for all profiles that differ in ``OF_WHOLE_STEPS`` alone."""
+    return _first_alike(replace(profile, **dict.fromkeys(OF_WHOLE_STEPS, 0.0)))  # type: ignore[arg-type]  # all floats
+
+
+@lru_cache(maxsize=64)
+def _first_alike(profile: FrameworkProfile) -> FrameworkProfile:
+    return profile
 
 
 @dataclass(slots=True)
