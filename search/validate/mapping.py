@@ -40,7 +40,7 @@ T = TypeVar("T")
 def load_runs(files: Iterable[Path | str], *, graphs: bool = False) -> RunSet:
     """Read tables of measured runs (columns: ``docs/measured-runs.md``) and map every row.
 
-    ``graphs``: those of operator graphs too; what is fitted to runs is of transformers.
+    ``graphs``: those of operator graphs too; what constants of the catalogue are fitted to is of transformers.
 
     Raises:
         RequestError: a file is no such table; the text names file, line and column.
