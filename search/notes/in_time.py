@@ -28,7 +28,7 @@ SECONDS_PER_DAY = 86400.0
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InTime:
     """Numbers of GPUs that were searched for a training that ends in time: ``enough`` is the best row on the fewest
-    that do, None where none did; ``most`` is the fastest row of the others, if one was found."""
+    that do, None where none did; ``fastest`` is the fastest row of the others, if one was found. ``days``: the time."""
 
     days: float
     enough: Row | None

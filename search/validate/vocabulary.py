@@ -12,6 +12,14 @@ from forerun.spaces.frameworks import framework_names
 PROFILE = "profile:"
 """A framework that is spelled with this is a profile of the catalogue as it stands, without facts of any source."""
 
+_VENDOR = re.compile(
+    r"^((NVIDIA|Microsoft|PyTorch|torch|MosaicML|Mosaic|Databricks|Meta|Google|InternLM|OneFlow|PaddlePaddle|AMD|OpenLLM|ROCm)"
+    r"('s)?[ /]+)+(?=\w)",
+    re.IGNORECASE,
+)
+"""Who makes a framework, before its name."""
+_PUBLISHER = re.compile(r"^[A-Za-z][\w.-]*/(?=[A-Za-z])")
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -40,6 +48,15 @@ def first(entries: tuple[Entry, ...], text: str) -> tuple[Mapping[str, Any], re.
     return None
 
 
+def bare(model: str) -> str:
+    """Return a model's name without who published it.
+
+    >>> bare("mistralai/Mixtral-8x7B-v0.1"), bare("GPT-3 175B")
+    ('Mixtral-8x7B-v0.1', 'GPT-3 175B')
+    """
+    return _PUBLISHER.sub("", model)
+
+
 def every(entries: tuple[Entry, ...], text: str) -> dict[str, Any]:
     """Return what all entries that match ``text`` imply together; later ones win."""
     result: dict[str, Any] = {}
@@ -59,6 +76,7 @@ def framework_entry(framework: str, date: str = "") -> Mapping[str, Any] | None:
     if framework.startswith(PROFILE):
         name = framework.removeprefix(PROFILE)
         return {"profile": name} if name in framework_names() else None
+    framework = _VENDOR.sub("", framework)
     for entry in table("frameworks"):
         before, since = entry.data.get("before"), entry.data.get("since", "")
         timely = (not date or since <= date) and (before is None or (date and date < before))

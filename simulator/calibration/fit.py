@@ -13,10 +13,12 @@ from forerun.simulator.calibration.left_out import LeftOut, left_out
 from forerun.simulator.calibration.mixture import PRIORS, WIDE, Covariances, Prior, PriorMixture, weighed
 from forerun.simulator.calibration.posterior import Posterior
 from forerun.simulator.calibration.residual import USUAL, ErrorPriors, features_of, joined
-from forerun.simulator.core.score import score
+from forerun.simulator.opgraph import GraphContext
+from forerun.simulator.opgraph.table import AnySplit
 from forerun.simulator.score_table import Floats
+from forerun.simulator.scoring import score, table_for
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Context, Strategy, by_context, table_of
+from forerun.spaces.strategies import Context, Strategy, by_context
 
 SURE = 0.8
 """A constant counts as determined when its standard deviation falls to this share of the catalogue's."""
@@ -31,10 +33,11 @@ _CLOSE = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedRun:
-    """One measured run. ``context`` is uncalibrated, and the same object for runs that differ in strategy only."""
+    """One measured run. ``context`` is uncalibrated, and the same object for runs that differ in strategy only; of an
+    operator graph the strategy is a split."""
 
-    context: Context
-    strategy: Strategy
+    context: Context | GraphContext
+    strategy: Strategy | AnySplit
     step_time_s: float
 
 
@@ -71,8 +74,8 @@ class FittedConstant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """Result: what to predict with, every constant, and the error (in logarithm of measured over predicted time) of
-    every run ``before``, and when it is ``left_out``."""
+    """Result: what to predict with, every constant that such models have, and the error (in logarithm of measured over
+    predicted time) of every run ``before``, and when it is ``left_out``."""
 
     posterior: Posterior
     constants: tuple[FittedConstant, ...]
@@ -114,11 +117,12 @@ def fit(
             refused=refused.get(constant.name),
         )
         for place, constant in enumerate(CONSTANTS)
+        if constant.acts_on(runs[0].context)
     )
     return Fit(
         posterior=Posterior(z=moved, evidence=evidence, mixture=mixture, settings=settings),
         constants=constants,
-        before=np.log([run.step_time_s for run in runs]) - _per_context(runs, _log_time),
+        before=np.log([run.step_time_s for run in runs]) - _log_times(runs),
         left_out=left_out(evidence, mixture, used, settings),
     )
 
@@ -158,7 +162,8 @@ def _evidence(
     parts, order = [], []
     live = NAMES if known is None else _live(known.slopes)
     for rows in by_context(runs):
-        context, table = calibrated(runs[rows[0]].context, at), table_of([runs[row].strategy for row in rows])
+        context = calibrated(runs[rows[0]].context, at)
+        table = table_for(context, [runs[row].strategy for row in rows])
         scores = score(context, table)
         log_time[rows] = taken_log_time[rows] = np.log(scores.step_time_s)
         if known is not None and known.hold(rows, z, log_time[rows]):
@@ -222,13 +227,10 @@ def _refusals(evidence: Evidence, deviations: Floats, settings: ErrorPriors) -> 
     return result
 
 
-def _per_context(runs: Sequence[FittedRun], function: Callable[[Context, list[Strategy]], Floats]) -> Floats:
-    """Return one number per run."""
+def _log_times(runs: Sequence[FittedRun]) -> Floats:
+    """Return the logarithm of the predicted step of every run."""
     result = np.empty(len(runs))
     for rows in by_context(runs):
-        result[rows] = function(runs[rows[0]].context, [runs[row].strategy for row in rows])
+        context = runs[rows[0]].context
+        result[rows] = np.log(score(context, table_for(context, [runs[row].strategy for row in rows])).step_time_s)
     return result
-
-
-def _log_time(context: Context, strategies: list[Strategy]) -> Floats:
-    return np.log(score(context, table_of(strategies)).step_time_s)

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.validate import load_runs, summarise
     from forerun.search.validate.report import worst_rows, write_predictions
 
-    runs = load_runs(args.files, graphs=args.profile is None and args.calibration is None)
+    runs = load_runs(args.files, graphs=True)
     if not runs.runs:
         raise RequestError(_nothing(runs))
     calibration = None
