@@ -22,9 +22,10 @@ OF_WHOLE_STEPS = {
 them, and blocks take as long as before."""
 
 
-class _Asked:
-    """What times depend on besides the shard, alike where it is the same objects (they may hold dictionaries, which
-    cannot be hashed, and comparing catalogue entries by value would take longer than most times)."""
+class Asked:
+    """What times, and costs of replicas, depend on besides the strategy, alike where it is the same objects (they may
+    hold dictionaries, which cannot be hashed, and comparing catalogue entries by value would take longer than most
+    times)."""
 
     def __init__(self, context: Context) -> None:
         self.parts = (context.model, context.cluster, context.workload, _of_blocks(context.framework))
@@ -34,7 +35,7 @@ class _Asked:
         return hash(self.names)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Asked) and self.names == other.names
+        return isinstance(other, Asked) and self.names == other.names
 
 
 @lru_cache(maxsize=64)
@@ -57,7 +58,7 @@ class _Known:
 
 
 @lru_cache(maxsize=32)
-def _known(_: _Asked) -> _Known:
+def _known(_: Asked) -> _Known:
     return _Known()
 
 
@@ -65,7 +66,7 @@ def known_block_times(context: Context, shard: Shard) -> BlockTimes:
     """Return ``block_times(context, shard)``, computing only the shards that were not asked for before."""
     if not len(shard):
         return block_times(context, shard)
-    known = _known(_Asked(context))
+    known = _known(Asked(context))
     columns = np.stack([np.asarray(getattr(shard, each.name), dtype=np.float64) for each in fields(Shard)], axis=1)
     keys = columns.view(f"V{columns.shape[1] * columns.itemsize}")[:, 0].tolist()
     place, times = known.state or ({}, None)

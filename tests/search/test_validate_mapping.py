@@ -162,6 +162,13 @@ def test_uneven_layers_are_dealt_by_the_stated_rule(tmp_path: Path) -> None:
     assert mapped(tmp_path, layers="16", pp="4", dp="1").strategy.split == Split.EVEN
 
 
+def test_libai_takes_layers_off_its_last_stage(tmp_path: Path) -> None:
+    deep = {"layers": "24", "tp": "1", "pp": "4", "framework": "LiBai"}
+
+    assert mapped(tmp_path, **deep).strategy.layers_per_stage == (6, 7, 7, 4)
+    assert mapped(tmp_path, **deep | {"framework": "Megatron"}).strategy.layers_per_stage is None
+
+
 @pytest.mark.parametrize(("pp", "vpp", "first", "last"), [("4", "4", 4, 1), ("8", "4", 1, 0), ("16", "1", 4, 1)])
 def test_a_prediction_block_and_its_head_are_layers_of_the_last_stage(
     tmp_path: Path, pp: str, vpp: str, first: int, last: int
