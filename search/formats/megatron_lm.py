@@ -22,7 +22,13 @@ from forerun.search.formats.limits import (
 )
 from forerun.search.formats.megatron_known import is_known
 from forerun.search.formats.megatron_read import read_arguments
-from forerun.search.formats.megatron_write import PRECISION, model_arguments, model_remarks, parallel_arguments
+from forerun.search.formats.megatron_write import (
+    PRECISION,
+    model_arguments,
+    model_remarks,
+    parallel_arguments,
+    sharding_of,
+)
 from forerun.search.formats.script_world import script_devices, world_of
 from forerun.search.formats.settings import LaunchSettings
 from forerun.search.formats.shell_script import read_script
@@ -77,7 +83,7 @@ def write(launch: Launch) -> Files:
         lines.insert(-1, "export CUDA_DEVICE_MAX_CONNECTIONS=1")
     groups = {
         "MODEL_ARGS": model_arguments(launch),
-        "PARALLEL_ARGS": parallel_arguments(launch),
+        "PARALLEL_ARGS": parallel_arguments(launch) | sharding_of(launch, switches),
         "SOFTWARE_ARGS": switches,
         "TRAINING_ARGS": batch | PRECISION[workload.precision] | TRAINING,
     }
