@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.search.validate import MeasuredRun
+from forerun.simulator import score
 from forerun.simulator.calibration import MemoryPosterior, nothing_measured
 from forerun.simulator.memory import risk as memory_risk
-from forerun.simulator.memory import score
 from forerun.simulator.memory.risk import EVEN_SHARE, PEAKS_SHARE, STEEPNESS, curve
 from forerun.spaces.strategies import table_of
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +67,7 @@ class ScoreTable:
     def __len__(self) -> int:
         return len(self.step_time_s)
 
-    def slowed(self, factor: Floats) -> "ScoreTable":
+    def slowed(self, factor: Floats) -> Self:
         """Return the scores with every step, and each of its parts, ``factor`` (N) times as long."""
         return replace(
             self,

@@ -119,13 +119,13 @@ def opened_text(path: Path, *, most: int, kind: str) -> Iterator[TextIO]:
             raise RequestError(f"{path}: not UTF-8 text (byte {error.object[error.start]:#04x})") from None
 
 
-def digest_of(path: Path, *, most: int = 1 << 30) -> str:
+def digest_of(path: Path) -> str:
     """Return the SHA-256 of a regular file.
 
     Raises:
         RequestError: it cannot be read.
     """
-    return hashlib.sha256(read_bytes(path, most=most, kind="a file")).hexdigest()
+    return hashlib.sha256(read_bytes(path, most=1 << 30, kind="a file")).hexdigest()
 
 
 def check_ratio(source: Any, packed: int, unpacked: int) -> None:

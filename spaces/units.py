@@ -17,7 +17,7 @@ _IEC: Mapping[str, float] = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 
 _COUNTS: Mapping[str, float] = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _SECONDS: Mapping[str, float] = {"": 1.0, "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0}
 _LONGER: Mapping[str, float] = {"min": 60.0, "h": 3600.0, "d": 86400.0}
-_QUANTITY = re.compile(r"([-+]?(?:[0-9][0-9_,]*)?(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s*([^\s0-9]?.*)")
+_QUANTITY = re.compile(r"([-+]?(?:[0-9][0-9_,]*(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*([^\s0-9]?.*)")
 
 
 def parse_bytes(text: str | float) -> float:
@@ -80,6 +80,15 @@ def parse_share(text: str | float) -> float:
     return _parse(text, "a share", {"": 1.0, "%": 0.01}, "5% or 0.05", 1e-12, 1e6)
 
 
+def whole_number(text: str) -> int | None:
+    """Return a number that is written with at most 18 digits of ASCII, None for any other text.
+
+    >>> whole_number("12"), whole_number("1.5"), whole_number("²")
+    (12, None, None)
+    """
+    return int(text) if len(text) <= 18 and text.isascii() and text.isdigit() else None
+
+
 def with_unit(parse: Callable[[str | float], float], text: str) -> float:
     """Return what ``parse`` makes of a text that names its unit: a bare number would hide a factor of 1e9.
 
@@ -122,7 +131,7 @@ def _parse(text: str | float, what: str, units: Mapping[str, float], example: st
         number, factor = float(text) if abs(text) < 1e300 else math.inf, 1.0
     else:
         match = _QUANTITY.fullmatch(text.strip()) if len(text) <= 60 else None
-        if match is None or not any(map(str.isdigit, match[1])):
+        if match is None:
             raise RequestError(f"{what} is a number with a unit, like {example}, but got {quoted(text)}")
         unit = match[2].strip()
         if unit not in units:

@@ -21,7 +21,7 @@ KNOWN: set[tuple[str, str]] = set()
 
 SIMULATOR = (
     "score_table.py costs/ layouts/ schedules/ layer/ pipeline/ stages/ replicas/ memory/ core/ assignment/ events/ "
-    "opgraph/ modes/ replay/ improve/ calibration/ goodput/ scoring.py __init__.py"
+    "opgraph/ scoring.py modes/ replay/ improve/ calibration/ goodput/ __init__.py"
 ).split()
 """Folders of the simulator, lowest first: the order in which a reader meets what each of them needs."""
 

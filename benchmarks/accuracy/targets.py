@@ -46,16 +46,17 @@ def dense(run: MeasuredRun) -> bool:
     return not run.context.moe and "recompute" not in run.filled and run.file not in LOW_TRUST
 
 
-def _no_test(run: MeasuredRun) -> bool:
+def no_test(run: MeasuredRun) -> bool:
+    """Whether a run is no functional test of a tiny model."""
     return run.file != "mcore_functional_tests"
 
 
 def _dense_run(run: MeasuredRun) -> bool:
-    return _no_test(run) and not run.context.moe
+    return no_test(run) and not run.context.moe
 
 
 def _experts_run(run: MeasuredRun) -> bool:
-    return _no_test(run) and run.context.moe
+    return no_test(run) and run.context.moe
 
 
 def _fully_sharded(run: MeasuredRun) -> bool:
@@ -82,7 +83,7 @@ TARGETS = (
     Target(title="llm_foundry", judged=_of("llm_foundry"), median_pct=7),
     Target(title="mlperf_llm", judged=_of("mlperf_llm"), median_pct=7),
     Target(title="megatron_bridge (recompute unstated)", judged=_of("megatron_bridge"), median_pct=15),
-    Target(title="all but CI tests", judged=_no_test, median_pct=4.5, tau=0.80, pairs_pct=96.5, wide=False,
+    Target(title="all but CI tests", judged=no_test, median_pct=4.5, tau=0.80, pairs_pct=96.5, wide=False,
            regret_pct=2.5),
     Target(title="of these dense", judged=_dense_run, median_pct=3.8, tau=0.80, pairs_pct=96.5, wide=False,
            regret_pct=2.5),

@@ -11,8 +11,10 @@ from forerun.search.profiling import read_profile
 from forerun.search.validate import MeasuredRun, Predictions
 from forerun.simulator.calibration import Posterior
 from forerun.simulator.calibration.belief import LEVEL
+from forerun.simulator.calibration.constants import software_of
+from forerun.simulator.scoring import table_for
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Context, by_context, table_of
+from forerun.spaces.strategies import Context, by_context
 
 
 def calibrated_runs(runs: Sequence[MeasuredRun], calibration: Calibration) -> tuple[MeasuredRun, ...]:
@@ -24,7 +26,7 @@ def calibrated_runs(runs: Sequence[MeasuredRun], calibration: Calibration) -> tu
     known: dict[int, Context] = {}
     for run in runs:
         if id(run.context) not in known:
-            own = (run.context.cluster.device.name, run.context.framework.name)
+            own = (run.context.cluster.device.name, software_of(run.context).name)
             ours = own == (calibration.machine.device, calibration.machine.framework)
             known[id(run.context)] = calibration.applied(run.context)[0] if ours else run.context
     if not any(context.correction for context in known.values()):
@@ -64,7 +66,7 @@ def coverage(predictions: Predictions, calibration: Calibration) -> dict[str, fl
         context = predictions.runs[rows[0]].context
         posterior = context.correction
         assert isinstance(posterior, Posterior)
-        belief = posterior.believe([(context, table_of([predictions.runs[row].strategy for row in rows]))])
+        belief = posterior.believe([(context, table_for(context, [predictions.runs[row].strategy for row in rows]))])
         low_s, high_s = belief.interval_s(LEVEL)
         count += len(rows)
         for place, row in enumerate(rows):

@@ -19,6 +19,7 @@ from forerun.search.calibrate.mixture_document import mixture_document, mixture_
 from forerun.search.files.row_yaml import RowDumper
 from forerun.search.files.version import cost_model_version
 from forerun.simulator.calibration import NAMES, FittedConstant, FittedFactor, Posterior, constant_named
+from forerun.simulator.calibration.constants import C
 from forerun.spaces.documents import Document, read_document, validate
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 SCHEMA = 2
 """Of what is written; files of another are fitted again (1 had a single prior)."""
 _AGAIN = "forerun calibrate --append --out"
+_GRAPHS_MEMORY = "memory of operator graphs is not calibrated: it is the catalogue's"
 LARGEST = 16 << 20
 MOST_RUNS = 1000
 """More runs of one machine say little more, and every prediction is compared with all of them."""
@@ -51,7 +53,7 @@ class Calibration:
     runs: tuple[Mapping[str, str], ...]
     memory: tuple[FittedFactor, ...] = ()
 
-    def applied(self, context: Context) -> tuple[Context, tuple[str, ...]]:
+    def applied(self, context: C) -> tuple[C, tuple[str, ...]]:
         """Return the context on the calibrated machine, and what is to be noted.
 
         Raises:
@@ -63,7 +65,8 @@ class Calibration:
             f"calibrated by {self.source}: {len(self.posterior.evidence)} runs on {self.machine.device} with "
             f"{self.machine.framework}, median error {before:.1f} % before, {after:.1f} % when left out"
         )
-        return self.posterior.applied(context), (note, *self._memory_notes(), *remarks)
+        memory = self._memory_notes() if isinstance(context, Context) else (_GRAPHS_MEMORY,)
+        return self.posterior.applied(context), (note, *memory, *remarks)
 
     def _memory_notes(self) -> tuple[str, ...]:
         held = self.posterior.held

@@ -61,7 +61,7 @@ def calibrate_files(
         RequestError: a file cannot be read, no row can be used, or they are of several machines.
     """
     old = () if earlier is None else read_runs(earlier)
-    found = [load_runs(files)] if files else []
+    found = [load_runs(files, graphs=True)] if files else []
     if old:
         found.insert(0, _as_runs(old))
     runs = _chosen([run for part in found for run in part.runs], where)
@@ -154,7 +154,7 @@ def _as_runs(rows: Iterable[Mapping[str, str]]) -> RunSet:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "earlier.csv"
         path.write_text(text.getvalue(), encoding="utf-8")
-        return load_runs([path])
+        return load_runs([path], graphs=True)
 
 
 def _chosen(runs: Sequence[MeasuredRun], where: Sequence[str]) -> list[MeasuredRun]:

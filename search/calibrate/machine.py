@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from forerun.search.validate import MeasuredRun
 from forerun.simulator.calibration import FittedRun, MemoryRun
+from forerun.simulator.calibration.constants import software_of
+from forerun.simulator.opgraph import GraphContext
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context
@@ -19,7 +21,7 @@ class Machine:
     framework: str
     links: tuple[str, ...]
 
-    def check(self, context: Context, source: str) -> tuple[str, ...]:
+    def check(self, context: Context | GraphContext, source: str) -> tuple[str, ...]:
         """Return what is to be noted when a calibration of this machine is used for ``context``.
 
         Raises:
@@ -30,7 +32,7 @@ class Machine:
                 f"{source} is a calibration of one device, but the nodes of {context.cluster.name} differ; "
                 "name a cluster of equal nodes, or leave --calibration out"
             )
-        asked = (context.cluster.device.name, context.framework.name)
+        asked = (context.cluster.device.name, software_of(context).name)
         if asked != (self.device, self.framework):
             raise RequestError(
                 f"{source} was fitted to runs on {self.device} with {self.framework}, but this request is for "
@@ -55,7 +57,7 @@ def machine_of(runs: Sequence[MeasuredRun]) -> Machine:
     """
     if not runs:
         raise RequestError("no row can be used: calibration needs runs with outcome ok and a step time")
-    found = Counter((run.context.cluster.device.name, run.context.framework.name) for run in runs)
+    found = Counter((run.context.cluster.device.name, software_of(run.context).name) for run in runs)
     if len(found) > 1:
         shown = "; ".join(f"{device} with {framework} ({n})" for (device, framework), n in found.most_common(5))
         raise RequestError(
@@ -74,8 +76,9 @@ def usable(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
 
 def told_of_memory(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
     """Return the runs that say something about memory: what they used, or whether they ran; none where nobody looked
-    at memory and nothing ever failed, so that nothing could be learned."""
-    found = [run for run in runs if run.outcome in ("ok", "oom")]
+    at memory and nothing ever failed, so that nothing could be learned. Those of operator graphs say nothing: what
+    their allocators hold beyond tensors is not modelled."""
+    found = [run for run in runs if run.outcome in ("ok", "oom") and isinstance(run.context, Context)]
     return found if any(run.peak_memory_bytes or run.outcome == "oom" for run in found) else []
 
 

@@ -7,7 +7,15 @@ from forerun.spaces.errors import RequestError
 TRAINING = ("debug", "json", "model", "cluster", "global_batch", "gpus", "precision", "framework")
 FILES = ("out", "force", "report")
 
-OPERATOR_GRAPH = (*TRAINING, "seconds_per_sample", "allow_generic", "optimizer", "usd_per_gpu_hour", "profile")
+OPERATOR_GRAPH = (
+    *TRAINING,
+    "seconds_per_sample",
+    "allow_generic",
+    "optimizer",
+    "usd_per_gpu_hour",
+    "profile",
+    "calibration",
+)
 SEARCH_OF_GRAPH = (
     *OPERATOR_GRAPH,
     *FILES,

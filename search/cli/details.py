@@ -1,6 +1,6 @@
 """One strategy, or two, on the terminal: parts of the step and of memory as tables with bars."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -12,6 +12,7 @@ from forerun.search.board.changes import ScoredChange
 from forerun.search.board.rows import GIB, Row
 from forerun.search.certainty import LEVEL
 from forerun.search.cli.bars import Brush
+from forerun.search.cli.console import brush_of
 from forerun.search.explain.explain import MEANING, Explanation
 from forerun.simulator.assignment.operators import OperatorPass
 from forerun.spaces.units import format_seconds
@@ -97,10 +98,10 @@ def stage_stacks(stages: Sequence[Mapping[str, float]], limit_bytes: float, brus
 
 def operators_table(explanation: Explanation) -> Table:
     """Return the operators that cost most on the busiest stage, forward and backward."""
-    title = f"slowest operators of stage {explanation.busiest}, per step"
+    title = f"slowest operators of stage {explanation.busiest}, per step: share of peak, and what bounds them"
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left")
     table.add_column("operator", overflow="fold", min_width=24)
-    for name in ("forward", "of peak, bound by", "backward", "of peak, bound by"):
+    for name in ("forward", "of peak", "backward", "of peak"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in explanation.operators[:MOST_OPERATORS]:
         cells = [cell for run in (one.forward, one.backward) for cell in _operator_cells(run)]
@@ -131,14 +132,31 @@ def changes_table(title: str, changes: Sequence[ScoredChange]) -> Table:
     return table
 
 
-def explanation_tables(explanation: Explanation) -> list[Table]:
-    """Return the changes that help, hurt and save memory; groups without any are left out."""
+def explained(explanation: Explanation, timeline: Text, console: Console) -> list[Text | Table]:
+    """Return all that is said of one strategy: row, time, operators, memory, its step as a ``timeline``, changes."""
+    brush, row, stages = brush_of(console), explanation.row, explanation.stages
+    if len(stages) > 1:
+        bars = stage_stacks(stages, row.memory_limit_gib * GIB, brush, min(60, console.width - 26))
+    else:
+        bars = memory_stack(row, brush, min(60, console.width - 24))
     groups = (
         ("changes that help most", explanation.helping()),
         ("changes that hurt most", explanation.hurting()),
         ("changes that save most memory", explanation.saving_memory()),
     )
-    return [changes_table(title, changes) for title, changes in groups if changes]
+    return [
+        *headline(row),
+        Text(),
+        Text(explanation.text),
+        step_table(row, brush, console),
+        operators_table(explanation),
+        memory_table(row, brush, console),
+        bars,
+        Text(),
+        timeline,
+        Text(),
+        *(changes_table(title, changes) for title, changes in groups if changes),
+    ]
 
 
 def comparison_table(first: Row, second: Row, *, names: tuple[str, str] = ("A", "B")) -> Table:
@@ -150,13 +168,29 @@ def comparison_table(first: Row, second: Row, *, names: tuple[str, str] = ("A", 
     for part in first.breakdown_s:
         _compare(table, part, first.breakdown_s[part], second.breakdown_s[part], "s")
     _compare(table, "step", first.step_time_s, second.step_time_s, "s", style="bold")
+    bounds = [(row.step_time_low_s, row.step_time_high_s) for row in (first, second)]
+    _add_intervals(table, first, bounds, lambda low, high: f"{low:.4g} to {high:.4g} s")
     _compare(table, f"{first.unit}s/s/GPU", first.throughput_per_gpu, second.throughput_per_gpu, "")
     _compare(table, "MFU", 100 * first.mfu, 100 * second.mfu, "%")
     table.add_section()
     for part in first.memory_gib:
         _compare(table, part, first.memory_gib[part], second.memory_gib[part], "GiB")
     _compare(table, "peak memory", first.peak_memory_gib, second.peak_memory_gib, "GiB", style="bold")
+    bounds = [(row.peak_memory_low_gib, row.peak_memory_high_gib) for row in (first, second)]
+    _add_intervals(table, first, bounds, lambda low, high: f"{low:.1f} to {high:.1f} GiB")
     return table
+
+
+def _add_intervals(
+    table: Table,
+    row: Row[Any],
+    bounds: Sequence[tuple[float | None, float | None]],
+    text: Callable[[float, float], str],
+) -> None:
+    """Add a line with the intervals of both rows, where they have any."""
+    cells = [text(low, high) for low, high in bounds if low is not None and high is not None]
+    if len(cells) == len(bounds):
+        table.add_row(Text(f"{row.interval_level or 0:.0%} between"), *map(Text, cells), "", style="dim")
 
 
 def _compare(table: Table, name: str, first: float, second: float, unit: str, *, style: str = "") -> None:

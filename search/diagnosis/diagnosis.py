@@ -10,6 +10,8 @@ from forerun.search.board.rows import Row
 from forerun.search.diagnosis.fixes import Fix, fixes, relaxed
 from forerun.search.flat.best import best_row, first_row
 from forerun.search.flat.exhaustive import Problem, SliceResult, slices
+from forerun.search.notes.goodput import days_of, usd_of, with_goodput
+from forerun.search.notes.in_time import fewest_in_time
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.spaces.errors import InfeasibleError, RequestError
@@ -110,22 +112,31 @@ def empty_space(setting: Setting, piece: SliceResult) -> RequestError:
 
 def beyond_limits(setting: Setting, score: Scorer, document: dict[str, Any]) -> BeyondLimits:
     """Return the error for a training that no strategy ends in time and within its money, with the nearest ones."""
-    request, found, nearest = setting.request, [], {}
-    for objective, what in (("throughput", "fastest"), ("cost", "cheapest")):
+    request, nearest = setting.request, {}
+    # On one number of GPUs the fastest strategy is the cheapest.
+    asked = {"fastest": "throughput", **({"cheapest": "cost"} if len(setting.gpus or ()) > 1 else {})}
+    for what, objective in asked.items():
         row = best_row(setting, objective=objective, score=score)
-        if row is None:
-            continue
-        nearest[what] = row.to_json()
-        sum_usd = "" if row.train_cost_usd is None else f" and {row.train_cost_usd:,.0f} USD"
-        found.append(
-            f"  the {what} strategy needs {row.train_days or 0.0:,.1f} days{sum_usd}: {row.gpus:,} GPUs, {row.name}"
-        )
+        if row is not None:
+            nearest[what] = with_goodput(setting, (row,))[0]
+    found = []
+    for what, row in nearest.items():
+        sum_usd = "" if row.train_cost_usd is None else f" and {usd_of(row):,.0f} USD"
+        found.append(f"  the {what} strategy needs {days_of(row):,.1f} days{sum_usd}: {row.gpus:,} GPUs, {row.name}")
     days = "" if request.train_within_s is None else f" within {format_seconds(request.train_within_s)}"
     money = "" if request.train_usd is None else f" for {request.train_usd:,.0f} USD"
     tokens = format_count(setting.context.workload.tokens or 0.0)
     lines = [f"no strategy trains {tokens} tokens{days}{money}", *found]
+    infeasible: dict[str, Any] = {
+        "message": lines[0],
+        "nearest": {what: row.to_json() for what, row in nearest.items()},
+    }
+    if nearest and request.train_within_s is not None:
+        searched = fewest_in_time(setting, [nearest["fastest"]], score)
+        lines.append(f"  {searched.text()}")
+        infeasible["enough"] = searched.enough and searched.enough.to_json()
     lines.append("nearest fix: a later end, more money, more GPUs (--gpus), or fewer tokens")
-    return BeyondLimits("\n".join(lines), document, {"message": lines[0], "nearest": nearest})
+    return BeyondLimits("\n".join(lines), document, infeasible)
 
 
 def _has_legal(setting: Setting) -> bool:

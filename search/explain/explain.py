@@ -8,7 +8,7 @@ from typing import Any
 
 from forerun.search.board.changes import ScoredChange
 from forerun.search.board.notebook import changes_html
-from forerun.search.board.rows import Row, rows_of
+from forerun.search.board.rows import GIB, Row, rows_of
 from forerun.search.certainty import LEVEL
 from forerun.search.explain.neighbours import AxisStep, neighbours
 from forerun.search.notes.intervals import certain
@@ -16,6 +16,7 @@ from forerun.search.notes.pair_order_accuracy import order_holds
 from forerun.search.request.kinds import TRANSFORMERS, kind_of
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score
+from forerun.simulator.assignment.memory import memory_by_stage
 from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.assignment.operators import RankOperator, busiest_rank_operators
 from forerun.spaces.errors import RequestError
@@ -64,14 +65,19 @@ LISTED = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """One strategy in depth: its ``row``, ``text`` in words, the changes of one axis, fastest first, and the
-    ``operators`` of the ``busiest`` pipeline stage, those that take most of a step first."""
+    """One strategy in depth."""
 
     row: Row
     text: str
+    """What its time is bound by, in words."""
     changes: tuple[ScoredChange, ...]
+    """Of one axis, fastest first."""
     busiest: int
+    """The pipeline stage whose ``operators`` are listed."""
     operators: tuple[RankOperator, ...]
+    """Those that take most of a step first."""
+    stages: tuple[Mapping[str, float], ...]
+    """Bytes of every pipeline stage by part."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the explanation as plain data."""
@@ -83,6 +89,7 @@ class Explanation:
             "saving_memory": [change.to_json() for change in self.saving_memory()],
             "changes": [change.to_json() for change in self.changes],
             "operators": [{"stage": self.busiest, **dataclasses.asdict(one)} for one in self.operators],
+            "stages": [{part: size / GIB for part, size in stage.items()} for stage in self.stages],
         }
 
     def to_pandas(self) -> Any:
@@ -162,6 +169,7 @@ def explain_strategy(
         changes=tuple(changes),
         busiest=busiest,
         operators=operators,
+        stages=memory_by_stage(context, strategy),
     )
 
 

@@ -6,13 +6,12 @@ other degrees.
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Placement, Recompute, Schedule, Split, StageRecompute, Strategy
-from forerun.spaces.strategies.software import settled
 from forerun.spaces.strategies.stage_laws import STAGED_SCHEDULES, stage_counts
 from forerun.spaces.strategies.staged_space import VIRTUAL, StagedSpace
 
@@ -22,6 +21,10 @@ KINDS: Mapping[str, Callable[[int], int]] = {
     "placement": Placement,
     "sp": bool,
 }
+
+
+Value = TypeVar("Value")
+Other = TypeVar("Other")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,9 +57,15 @@ class Moves:
     def recomputes(self, strategy: Strategy, fullest: int) -> Iterator[Strategy]:
         """Yield strategies one stage of which recomputes a step more or less: the fullest first, then the others from
         the last one, which keeps least."""
-        yield from map(self.space.canonical, self._recomputes(strategy, fullest))
+        for changed in self._recomputes(strategy, fullest):
+            yield self._recomputing(strategy, changed)
 
-    def _recomputes(self, strategy: Strategy, fullest: int) -> Iterator[Strategy]:
+    def _recomputing(self, strategy: Strategy, entries: tuple[StageRecompute, ...]) -> Strategy:
+        changed = dataclasses.replace(strategy, stage_recompute=entries, recompute=Recompute.NONE)
+        return self.space.canonical(changed)
+
+    def _recomputes(self, strategy: Strategy, fullest: int) -> Iterator[tuple[StageRecompute, ...]]:
+        """Yield what all stages recompute then."""
         layers = stage_counts(strategy, self.space.context)
         staged = strategy.pp > 1 and strategy.schedule in STAGED_SCHEDULES
         if not self.space.recompute or not staged or layers is None:
@@ -65,8 +74,7 @@ class Moves:
         order = sorted(range(strategy.pp), key=lambda stage: (stage != fullest, -stage))
         for stage in order:
             for entry in self._beside(entries[stage], layers[stage]):
-                changed = (*entries[:stage], entry, *entries[stage + 1 :])
-                yield dataclasses.replace(strategy, stage_recompute=changed, recompute=Recompute.NONE)
+                yield (*entries[:stage], entry, *entries[stage + 1 :])
 
     def _beside(self, entry: StageRecompute, layers: int) -> Iterator[StageRecompute]:
         """Yield what is a step away from what a stage recomputes."""
@@ -82,7 +90,7 @@ class Moves:
     def turns(self, strategy: Strategy) -> Iterator[Strategy]:
         """Yield strategies with one axis at its next choice, and the switches that a search turns on with it."""
         for turned in self._turns(strategy):
-            yield settled(self.space.context, turned)
+            yield self.space.settled(turned)
 
     def _turns(self, strategy: Strategy) -> Iterator[Strategy]:
         choices = self.space.flat.choices
@@ -137,12 +145,13 @@ class Moves:
         # Only the step that is taken is worth its canonical form and its switches.
         if layers is not None and self.space.reach and drawn < 0.7:
             if self.space.recompute and drawn < 0.25:
-                return self.space.canonical(_one_of(list(self._recomputes(strategy, -1)), random, strategy))
+                changed = _one_of(list(self._recomputes(strategy, -1)), random, None)
+                return self.space.canonical(strategy) if changed is None else self._recomputing(strategy, changed)
             giver, taker = (int(stage) for stage in random.choice(len(layers), size=2, replace=False))
             return self._moved(strategy, layers, giver, taker) if layers[giver] > 1 else strategy
         if strategy not in self._turned:
             self._turned[strategy] = tuple(self._turns(strategy))
-        return settled(self.space.context, _one_of(self._turned[strategy], random, strategy))
+        return self.space.settled(_one_of(self._turned[strategy], random, strategy))
 
 
 def beside(choices: Sequence[int], value: int) -> list[int]:
@@ -159,7 +168,7 @@ def _even(layers: int, pp: int) -> tuple[int, ...]:
     return tuple((stage + 1) * layers // pp - stage * layers // pp for stage in range(pp))
 
 
-def _one_of(found: Sequence[Strategy], random: np.random.Generator, otherwise: Strategy) -> Strategy:
+def _one_of(found: Sequence[Value], random: np.random.Generator, otherwise: Other) -> Value | Other:
     return found[int(random.integers(len(found)))] if found else otherwise
 
 

@@ -30,10 +30,10 @@ it."""
 RECOMPUTES = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
 
 
-def search_space(problem: Problem, *, score: Scorer = simulator_score, progress: Progress | None = None) -> SliceResult:
+def search_space(problem: Problem, *, score: Scorer = simulator_score) -> SliceResult:
     """Search a whole space in this process."""
     problem = bounded(problem, sampled(problem, score))
-    return search_slice(problem, 0, problem.space.size, score=score, progress=progress)
+    return search_slice(problem, 0, problem.space.size, score=score)
 
 
 def sampled(problem: Problem, score: Scorer = simulator_score, progress: Progress | None = None) -> SliceResult | None:

@@ -127,8 +127,8 @@ class LaunchFile:
 
     @property
     def scripts(self) -> Files:
-        """Return the launch scripts, the file itself among them where it is one."""
-        return {**self.beside, self.name: self.text} if self.suffix in SCRIPTS else self.beside
+        """Return the launch scripts, the file itself among them where it is one, or a list of arguments."""
+        return {**self.beside, self.name: self.text} if self.suffix in ("", ".txt", *SCRIPTS) else self.beside
 
     @property
     def suffix(self) -> str:

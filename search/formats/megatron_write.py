@@ -10,7 +10,7 @@ from forerun.search.formats.layout import layout_text
 from forerun.search.formats.limits import is_mixture
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts, Model
-from forerun.spaces.strategies import MODULES, Placement, Recompute, Split
+from forerun.spaces.strategies import ALL_LAYERS, MODULES, Placement, Recompute, Split
 
 PRECISION: dict[str, dict[str, Value]] = {
     "bf16": {"bf16": True},
@@ -45,9 +45,9 @@ def parallel_arguments(launch: Launch) -> dict[str, Value]:
         found |= {"use_distributed_optimizer": True} if s.zero else {}
         if s.shard:
             found["num_distributed_optimizer_instances"] = s.copies
-    if s.recompute_layers:
-        method = "block" if s.recompute_layers > 0 else "uniform"
-        block: dict[str, Value] = {"recompute_method": method, "recompute_num_layers": abs(s.recompute_layers)}
+    if s.recompute_layers != ALL_LAYERS:
+        method, layers = ("block", s.recompute_first) if s.recompute_first else ("uniform", s.recompute_group)
+        block: dict[str, Value] = {"recompute_method": method, "recompute_num_layers": layers}
         return found | {"recompute_granularity": "full"} | block
     modules = tuple(name for name, module in MODULES.items() if s.recompute & module)
     if modules:

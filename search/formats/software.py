@@ -18,7 +18,8 @@ from forerun.spaces.frameworks import FrameworkProfile, Switch, all_switches, fr
 from forerun.spaces.strategies import Strategy
 
 _ENVIRONMENT = re.compile(
-    r"\b(PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF|NCCL_GRAPH_REGISTER|NVTE_CPU_OFFLOAD_V1)=['\"]?([\w:.,\[\]-]+)"
+    r"\b(PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF|NCCL_GRAPH_REGISTER|NVTE_CPU_OFFLOAD_V1)="
+    r"['\"]?(?:\$\{\w+:?-)?([\w:.,\[\]-]+)"
 )
 
 
@@ -127,7 +128,7 @@ def _text(value: Any) -> str:
 
 
 def environment(*texts: str) -> dict[str, str]:
-    """Return the variables among scripts that a switch reads: the settings of PyTorch's allocator under one name."""
+    """Return the variables among scripts that a switch reads, the settings of PyTorch's allocator under one name."""
     found = {match[1]: match[2] for text in texts for match in _ENVIRONMENT.finditer(text)}
     return {"PYTORCH_CUDA_ALLOC_CONF" if "ALLOC_CONF" in name else name: value for name, value in found.items()}
 
@@ -150,7 +151,8 @@ def _unmodelled(framework: str) -> tuple[tuple[re.Pattern[str], str], ...]:
     return tuple((re.compile(entry["match"]), entry["what"]) for entry in _entries().get(framework, []))
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """Return the name of an argument without dashes at its head, with underscores."""
     return name.removeprefix("--").replace("-", "_")
 
 
@@ -164,12 +166,12 @@ def split_known(settings: Mapping[str, Any], framework: str) -> tuple[dict[str, 
     relevant = {
         name: value
         for name, value in settings.items()
-        if any(pattern.fullmatch(_plain(name)) for pattern, _ in _unmodelled(framework))
-        and not any(_alike(value, one) for one in usual.get(_plain(name), ()))
+        if any(pattern.fullmatch(plain_name(name)) for pattern, _ in _unmodelled(framework))
+        and not any(_alike(value, one) for one in usual.get(plain_name(name), ()))
     }
     return relevant, {name: value for name, value in settings.items() if name not in relevant}
 
 
 def why_relevant(name: str, framework: str) -> str:
     """Return in words what a setting that is not modelled changes; "" where nothing is known about it."""
-    return next((what for pattern, what in _unmodelled(framework) if pattern.fullmatch(_plain(name))), "")
+    return next((what for pattern, what in _unmodelled(framework) if pattern.fullmatch(plain_name(name))), "")

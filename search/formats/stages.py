@@ -6,7 +6,7 @@ Megatron-LM's block method recomputes the first layers of every stage, the same 
 import dataclasses
 
 from forerun.search.formats.contract import Launch, Limit
-from forerun.spaces.strategies import ALL_LAYERS, SPELLING, Recompute
+from forerun.spaces.strategies import ALL_LAYERS, Recompute
 
 
 def _one_tp(launch: Launch) -> Launch:
@@ -33,7 +33,7 @@ def no_modules(reason: str) -> Limit:
     """Return the limit "no modules but the attention core are recomputed"; whole layers keep less."""
     return Limit(
         broken=lambda launch: launch.strategy.recompute > Recompute.FULL,
-        reason=lambda launch: f"recompute={SPELLING['recompute'][int(launch.strategy.recompute)]}: {reason}",
+        reason=lambda launch: f"recompute={launch.strategy.recompute_name}: {reason}",
         fix=lambda launch: dataclasses.replace(
             launch, strategy=dataclasses.replace(launch.strategy, recompute=Recompute.FULL)
         ),
@@ -55,10 +55,7 @@ ONE_RECOMPUTE = Limit(
 )
 WHOLE_STAGES = Limit(
     broken=lambda launch: launch.strategy.recompute_layers != ALL_LAYERS,
-    reason=lambda launch: (
-        f"recompute=full{'/' if launch.strategy.recompute_layers < 0 else ':'}{abs(launch.strategy.recompute_layers)}: "
-        "it recomputes all layers or none"
-    ),
+    reason=lambda launch: f"recompute={launch.strategy.recompute_name}: it recomputes all layers or none",
     fix=_whole_stages,
 )
 NO_MODULES = no_modules("it recomputes whole layers, the attention core or nothing")

@@ -91,13 +91,13 @@ def model_source(
     """Return the data-parallel step of a model: ``batch`` samples (sequences) per device on ``gpus`` devices.
 
     ``framework``: of operator graphs pytorch-ddp, horovod, ...; of transformers a framework profile.
-    ``profile``, ``calibration``: files of a machine, for transformers. ``server_bytes_per_s``: gradients go through
+    ``profile``, ``calibration``: files of a machine. ``server_bytes_per_s``: gradients go through
     servers at this rate per worker and direction.
 
     Raises:
         RequestError: the request is wrong.
     """
-    from forerun.search.request.request import DEFAULT_OBJECTIVE, DEFAULT_TOP, Request
+    from forerun.search.request.request import Request
     from forerun.spaces.opgraph.resolve import names_graph_model
 
     if gpus < 2:
@@ -107,26 +107,22 @@ def model_source(
             raise RequestError("--strategy is for transformers; operator graphs are improved data-parallel")
         if seq_len is not None:
             raise RequestError(f"--seq-len is for transformers, and {model} is an operator graph")
-        for flag, value in (("profile", profile), ("calibration", calibration)):
-            if value is not None:
-                raise RequestError(f"--{flag} is for transformers, and {model} is an operator graph")
-        source = _graph(model, cluster, gpus, batch, precision, framework)
+    elif seq_len is None:
+        raise RequestError(f"{model} reads sequences: say how long they are with --seq-len")
+    request = Request(
+        model=model,
+        cluster=cluster,
+        global_batch=gpus * batch,
+        seq_len=seq_len,
+        gpus=str(gpus),
+        precision=precision,
+        framework=framework,
+        profile=profile,
+        calibration=calibration,
+    )
+    if seq_len is None:
+        source = _graph(request, gpus, batch)
     else:
-        if seq_len is None:
-            raise RequestError(f"{model} reads sequences: say how long they are with --seq-len")
-        request = Request(
-            model=model,
-            cluster=cluster,
-            global_batch=gpus * batch,
-            seq_len=seq_len,
-            gpus=str(gpus),
-            precision=precision,
-            framework=framework,
-            objective=DEFAULT_OBJECTIVE,
-            top=DEFAULT_TOP,
-            profile=profile,
-            calibration=calibration,
-        )
         source = _transformer(request, strategy or f"dp{gpus} mbs{batch}")
     if server_bytes_per_s is None:
         return source
@@ -139,21 +135,10 @@ def model_source(
     return replace(source, step=replace(source.step, wire=wire))
 
 
-def _graph(
-    model: str, cluster: str, gpus: int, batch: int, precision: str | None, framework: str | None
-) -> ImproveSource:
-    from forerun.search.request.request import Request
+def _graph(request: "Request", gpus: int, batch: int) -> ImproveSource:
     from forerun.search.request.resolve import resolve
     from forerun.simulator.improve.from_graph import graph_step
 
-    request = Request(
-        model=model,
-        cluster=cluster,
-        global_batch=gpus * batch,
-        gpus=str(gpus),
-        precision=precision,
-        framework=framework,
-    )
     setting = resolve(request)
     step = graph_step(setting.context, ranks=gpus, batch=batch)
     rule = rule_of(setting.context.profile)
@@ -161,7 +146,15 @@ def _graph(
     plan = None if setting.context.profile.overlap else replace(rule_plan(step, rule), overlap=False)
     note = "savings of fused operators are estimated: the tensor between them is neither written nor read"
     alternatives = (*_other_precisions(request, step, rule, gpus, batch), *_other_splits(setting))
-    return ImproveSource(step=step, rule=rule, plan=plan, alternatives=alternatives, notes=(note, *setting.remarks()))
+    notes = (note, *_calibrated(request), *setting.remarks())
+    return ImproveSource(step=step, rule=rule, plan=plan, alternatives=alternatives, notes=notes)
+
+
+def _calibrated(request: "Request") -> tuple[str, ...]:
+    """Return what of a calibration does not count here."""
+    if request.calibration is None:
+        return ()
+    return ("of the calibration, its constants count here; what only alike strategies have in common does not",)
 
 
 def _other_precisions(
@@ -220,7 +213,5 @@ def _transformer(request: "Request", text: str) -> ImproveSource:
         f"{legal} does not fit: it needs {row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f} GiB; name a "
         "--strategy that does (forerun search --set pp=1 --set zero=0,1)"
     )
-    notes: tuple[str, ...] = () if row.fits else (full,)
-    if request.calibration is not None:
-        notes += ("of the calibration, its constants count here; what only alike strategies have in common does not",)
-    return ImproveSource(step=step, alternatives=alternatives, notes=(*notes, *setting.remarks()))
+    notes = (*(() if row.fits else (full,)), *_calibrated(request), *setting.remarks())
+    return ImproveSource(step=step, alternatives=alternatives, notes=notes)

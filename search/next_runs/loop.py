@@ -45,7 +45,6 @@ def measure_and_choose(
     measure: Callable[[Strategy], float | None],
     *,
     budget: int,
-    rule: str = "regret",
     enough: float = 0.0,
 ) -> Chosen:
     """Measure up to ``budget`` strategies, each the most useful one after those before, and return the best.
@@ -65,7 +64,7 @@ def measure_and_choose(
     posterior = nothing_measured()
     believed = posterior.believe([(posterior.applied(context), table_of(strategies))])
     while len(tried) < min(budget, len(strategies)):
-        row = propose(believed, 1, rule=rule, known=tried)[0].row
+        row = propose(believed, 1, known=tried)[0].row
         tried.append(row)
         seconds = measure(strategies[row])
         if seconds is None:

@@ -8,8 +8,10 @@ from forerun.search.board.rows import Row
 from forerun.search.notes.divisible import divisible_note
 from forerun.search.notes.faster import faster_note
 from forerun.search.notes.goodput import goodput_note
+from forerun.search.notes.in_time import in_time_note
 from forerun.search.notes.low_oom_risk import safer_note
 from forerun.search.notes.switched import switches_note
+from forerun.search.notes.uneven_experts import uneven_note
 from forerun.search.notes.validated_runs import checked_note
 from forerun.search.request.kinds import TRANSFORMERS, kind_of
 from forerun.search.request.scorer import Scorer
@@ -43,7 +45,9 @@ def notes_for(
         *goodput_note(rows[0]),
         *faster_note(setting.context, rows[0], beside.fastest),
         *safer_note(setting, rows, score, beside.safest, unscored=beside.unscored),
+        *uneven_note(setting, rows, score),
         *divisible_note(setting, rows, score),
+        *in_time_note(setting, rows, score),
         *switches_note(setting, rows[0], score),
         *checked_note(setting.context, rows[0]),
     )

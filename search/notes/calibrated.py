@@ -6,19 +6,27 @@ not by their intervals.
 
 import dataclasses
 from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 
 from forerun.search.board.rows import Row
 from forerun.simulator.calibration import Posterior
 from forerun.simulator.calibration.belief import LEVEL
-from forerun.spaces.strategies import Context, table_of
+from forerun.simulator.opgraph import GraphContext
+from forerun.simulator.opgraph.table import SplitTable
+from forerun.simulator.scoring import table_for
+from forerun.spaces.opgraph.mixture import Mixture
+from forerun.spaces.strategies import Context, StrategyTable
 
 TOGETHER = 1000
 """Rows that are compared with each other; further ones only among themselves."""
 
 
-def with_certainty(context: Context, rows: Sequence[Row], *, across_sizes: bool = False) -> tuple[Row, ...]:
+def with_certainty(
+    context: Context | GraphContext, rows: Sequence[Row[Any]], *, across_sizes: bool = False
+) -> tuple[Row[Any], ...]:
     """Return ranked rows with the interval of their step time and the best rank each cannot be told apart from, and
     with that of their peak memory where it was calibrated.
 
@@ -28,16 +36,20 @@ def with_certainty(context: Context, rows: Sequence[Row], *, across_sizes: bool 
     posterior = context.correction
     if not isinstance(posterior, Posterior) or not rows:
         return tuple(rows)
-    found: list[Row] = []
+    found: list[Row[Any]] = []
     for start in range(0, len(rows), TOGETHER):
         found += _told(posterior, context, rows[start : start + TOGETHER], across_sizes=across_sizes)
     return tuple(found)
 
 
-def _told(posterior: Posterior, context: Context, rows: Sequence[Row], *, across_sizes: bool) -> list[Row]:
-    table = table_of([row.strategy for row in rows])
-    belief = posterior.believe([(context, table)])
-    peaks = None if posterior.held is None else posterior.held.reach(context, table, LEVEL)
+def _told(
+    posterior: Posterior, context: Context | GraphContext, rows: Sequence[Row[Any]], *, across_sizes: bool
+) -> list[Row[Any]]:
+    tables = _tables(context, [row.strategy for row in rows])
+    belief = posterior.believe([(context, table) for table in tables])
+    peaks = None
+    if posterior.held is not None and isinstance(context, Context) and isinstance(tables[0], StrategyTable):
+        peaks = posterior.held.reach(context, tables[0], LEVEL)
     (faster, slower), alike = belief.reach(LEVEL), belief.alike(LEVEL)
     if not across_sizes:
         gpus = np.array([row.gpus for row in rows])
@@ -57,7 +69,13 @@ def _told(posterior: Posterior, context: Context, rows: Sequence[Row], *, across
     return found
 
 
-def _holding(row: Row, reach: float) -> Row:
+def _tables(context: Context | GraphContext, strategies: Sequence[Any]) -> list[StrategyTable | SplitTable]:
+    """Return tables of strategies one after the other: one, but where mixtures are among them."""
+    runs = groupby(enumerate(strategies), lambda one: one[0] if isinstance(one[1], Mixture) else -1)
+    return [table_for(context, [strategy for _, strategy in run]) for _, run in runs]
+
+
+def _holding(row: Row[Any], reach: float) -> Row[Any]:
     """Return a row with the interval of its peak memory, from the factor to its bounds."""
     return dataclasses.replace(
         row, peak_memory_low_gib=row.peak_memory_gib / reach, peak_memory_high_gib=row.peak_memory_gib * reach

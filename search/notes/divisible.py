@@ -30,7 +30,7 @@ def divisible_note(setting: Setting, rows: Sequence[Row], score: Scorer) -> tupl
     if not rows or setting.objective not in OBJECTIVES or setting.context.cluster.groups:
         return ()
     first, batch = rows[0], setting.context.workload.global_batch
-    narrow = _narrowed(setting, rows)
+    narrow = narrowed(setting, rows)
     batches = {n: _with_batch(setting, n) for n in better_batches(batch, first.gpus)}
     notes = _note(
         first, narrow, batches, f"global batch {batch} divides badly over {first.gpus} GPUs; {{}} gives", score
@@ -79,15 +79,15 @@ def _most_common(numbers: Iterable[int], own: int, rank: Callable[[int], int]) -
     return sorted(best, key=lambda n: (abs(n - own), n))
 
 
-def _narrowed(setting: Setting, rows: Sequence[Row]) -> dict[str, Sequence[object]]:
-    """Return the user's restrictions with the axes that are no degrees at what the rows have: a space that is searched
-    in no time, whatever the size of the whole."""
+def narrowed(setting: Setting, rows: Sequence[Row], free: Sequence[str] = ()) -> dict[str, Sequence[object]]:
+    """Return the user's restrictions with the axes that are no degrees at what the rows have (but for ``free`` ones): a
+    space that is searched in no time, whatever the size of the whole."""
     seen = table_of([row.strategy for row in rows])
     choices, own = setting.space().choices, dict(setting.request.overrides)
     # Where microbatches divide by no number of stages, no row is interleaved; those of another batch may be.
     plain = seen.column("vpp").max() == 1 and seen.column("pp").max() > 1
     for axis in AXES[len(DEGREES) :]:
-        if axis in FREE or (plain and axis == "vpp"):
+        if axis in (*FREE, *free) or (plain and axis == "vpp"):
             continue
         values = {*seen.column(axis).tolist()} | ({PLAIN[axis]} if axis in PLAIN else set())
         if plain and axis == "schedule":

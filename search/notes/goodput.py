@@ -17,6 +17,16 @@ def with_goodput(setting: Setting[Any], rows: tuple[Row[Any], ...]) -> tuple[Row
     return tuple(dataclasses.replace(row, goodput=_goodput(setting, row)) for row in rows)
 
 
+def days_of(row: Row[Any]) -> float:
+    """Return the days of the whole training, with what interruptions add where they are known."""
+    return float((row.goodput or {}).get("train_days", row.train_days or 0.0))
+
+
+def usd_of(row: Row[Any]) -> float:
+    """Return the money of the whole training, likewise; 0 without a price."""
+    return float((row.goodput or {}).get("train_cost_usd", row.train_cost_usd or 0.0))
+
+
 def goodput_note(row: Row[Any]) -> tuple[str, ...]:
     """Return as one note the effective time of a row and where the rest goes; none where nobody asked."""
     found = row.goodput

@@ -19,10 +19,10 @@ def certain(
 
     Rows of different numbers of devices are compared only where ``objective`` ranks by cost.
     """
-    if not rows or not isinstance(context, Context):  # the published runs with residuals are of transformers
+    if not rows:
         return rows
-    if context.correction is None:
-        return _published(context, rows)
+    if context.correction is None:  # the published runs with residuals are of transformers
+        return _published(context, rows) if isinstance(context, Context) else rows
     from forerun.search.notes.calibrated import with_certainty
 
     return with_certainty(context, rows, across_sizes=objective == "cost")

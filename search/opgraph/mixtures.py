@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row, rows_from
-from forerun.search.board.trees import TreeRow, TreeRows
-from forerun.search.request.interrupts import EndedEarly
+from forerun.search.board.trees import TreeRow
 from forerun.search.request.kinds import OPERATOR_GRAPHS
 from forerun.search.request.scorer import Told
 from forerun.search.request.setting import Setting
-from forerun.search.trees.tree_search import LEAST, check_objective, trees_beside
+from forerun.search.trees.beside import LEAST, Descents, check_objective
 from forerun.simulator import score
 from forerun.simulator.opgraph import GraphContext
 from forerun.spaces.divisors import divisors
@@ -26,7 +25,6 @@ from forerun.spaces.opgraph.limits import grids
 from forerun.spaces.opgraph.mixture import Mixture
 from forerun.spaces.opgraph.split import Mode, Split
 from forerun.spaces.trees import tree_yaml
-from forerun.spaces.units import format_seconds
 
 
 @dataclass(slots=True)
@@ -44,10 +42,10 @@ class _Evaluated:
             self.seconds[name] = self._scored(mixture)
         return self.seconds[name]
 
-    def found(self, rows: Sequence[TreeRow], starts: int) -> TreeRows:
-        """Return what was found around some starts."""
-        count = len(self.seconds)
-        return TreeRows(rows=tuple(rows), starts=starts, judged=count, simulated=self.simulated, gain=0.0)
+    @property
+    def judged(self) -> int:
+        """Mixtures that were looked at."""
+        return len(self.seconds)
 
     def _scored(self, mixture: Mixture) -> float | None:
         try:
@@ -67,24 +65,13 @@ def with_mixtures(
         EndedEarly: with the board and the mixtures that were found by then.
     """
     check_objective(setting.objective)
-    evaluated, rows, done = _Evaluated(setting.context), list[TreeRow](), 0
-    around = list(_starts(board, starts))
-    try:
-        for row in around:
-            if told is not None:
-                best = f"best {format_seconds(rows[0].row.step_time_s)}, " if rows else ""
-                words = f"{best}{len(evaluated.seconds):,} evaluated"
-                told("searching mixtures", done, len(around), words)
-            found = _tree_row(setting, evaluated, row, _descend(setting.context, evaluated, row.strategy))
-            if found is not None:
-                rows.append(found)
-                rows.sort(key=lambda one: one.row.step_time_s * one.row.gpus)
-            done += 1
-    except KeyboardInterrupt as stop:
-        remark = f"interrupted after mixtures near {done} of {len(around)} splits: the best so far"
-        early = dataclasses.replace(board, remarks=(*board.remarks, remark))
-        raise EndedEarly(trees_beside(early, evaluated.found(rows, done)), stop) from None
-    return trees_beside(board, evaluated.found(rows, done))
+    context = setting.context
+    evaluated = _Evaluated(context)
+
+    def descend(start: Row[Split]) -> TreeRow | None:
+        return _tree_row(setting, evaluated, start, _descend(context, evaluated, start.strategy))
+
+    return Descents("mixtures", evaluated, told).beside(board, lambda: _starts(board, starts), descend)
 
 
 def _starts(board: Leaderboard, count: int) -> Iterator[Row[Split]]:

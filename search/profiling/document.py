@@ -24,7 +24,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text
 from forerun.spaces.strategies import Context
 
-C = TypeVar("C", Context, GraphContext)
+C = TypeVar("C", bound=Context | GraphContext)
 
 SCHEMA = 1
 LARGEST = 16 << 20

@@ -18,6 +18,8 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.reading import MAX_BYTES, read_text
 
 _LARGEST = 16 * MAX_BYTES
+_MOST_BYTES, _LONGEST_S = 1 << 60, 1e5
+"""No buffer of a rank has more bytes, and no test waits longer for one message."""
 _TIME = r"(\d{1,15}(?:\.\d{0,15})?(?:e[+-]?\d{1,2})?)"
 _ROW = re.compile(rf"^\s*(\d{{1,18}})\s+(\d+)\s+(\w+)\s+(\w+)\s+(-?\d+)\s+{_TIME}\s+[\d.e+]+\s+[\d.e+]+\s+\S+(.*)$")
 _RANK = re.compile(r"^#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+)\s+device")
@@ -62,7 +64,7 @@ def _text(path: Path, text: str) -> list[NcclReading]:
         if rest and re.fullmatch(_TIME, rest[0]):
             times.append(float(rest[0]))
         if int(match[1]) and min(times) > 0:
-            readings.append(_reading(kind, int(match[1]), ranks, nodes, min(times) * 1e-6))
+            readings.append(_reading(path, kind, int(match[1]), ranks, nodes, min(times) * 1e-6))
     return readings
 
 
@@ -84,13 +86,17 @@ def _json(path: Path, text: str) -> list[NcclReading]:
             # Without MPI one process reports itself, and has all devices.
             ranks = _ranks(path, len(hosts) if len(hosts) > 1 else per_process, kind)
             if times and int(line["size"]):
-                readings.append(_reading(kind, int(line["size"]), ranks, max(len(set(hosts)), 1), min(times) * 1e-6))
+                readings.append(
+                    _reading(path, kind, int(line["size"]), ranks, max(len(set(hosts)), 1), min(times) * 1e-6)
+                )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RequestError(f"{path}: not what nccl-tests write with -J ({error})") from None
     return readings
 
 
-def _reading(kind: str, size: int, ranks: int, nodes: int, seconds: float) -> NcclReading:
+def _reading(path: Path, kind: str, size: int, ranks: int, nodes: int, seconds: float) -> NcclReading:
+    if not (0 < size < _MOST_BYTES and seconds < _LONGEST_S):
+        raise RequestError(f"{path}: no {kind} moves {size:.4g} bytes in {seconds:.4g} s; was the file changed?")
     return NcclReading(kind=kind, full_bytes=size, ranks=ranks, nodes=nodes, seconds=seconds)
 
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,46 +10,19 @@ from forerun.search.profiling.collectives import Between
 from forerun.search.profiling.journal import ProfilingJournal
 from forerun.search.profiling.messages import MeasuredCollective
 from forerun.search.profiling.operators import ProfiledOperator
+from forerun.search.profiling.plan import ProfilingSettings
 from forerun.search.profiling.runners import Unmeasurable, needed_bytes, runner
-from forerun.search.profiling.timing import FEWEST, LONGEST_S, WARM, timed
+from forerun.search.profiling.timing import timed
 
 Told = Callable[[int, str], None]
 """Called with how much is done and what was just measured."""
 _TRIED_BYTES = 1 << 28
 """Operators that need more are not tried before they are measured."""
-_SETUP_S = 2e-3
-"""Making the tensors of an operator."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfilingSettings:
-    """``device``: cpu or cuda; ``repeat``: readings per operator; ``largest_bytes``: operators that need more are
-    skipped; ``seconds``: stop measuring operators after that (None: never)."""
-
-    device: str
-    precision: str
-    repeat: int
-    largest_bytes: float
-    seconds: float | None = None
-
-
-def expected_s(operators: Sequence[ProfiledOperator], settings: ProfilingSettings) -> float:
-    """Return about how long operators will take to measure; three of each family are tried (the catalogue may be of
-    another machine by far)."""
-    families: dict[str, list[ProfiledOperator]] = {}
-    for one in operators:
-        families.setdefault(one.name.split()[0], []).append(one)
-    slower = {name: _slower(own, settings) for name, own in families.items()}
-    total = 0.0
-    for one in operators:
-        each = slower[one.name.split()[0]] * one.fitted_s
-        readings = min(settings.repeat, max(FEWEST, int(LONGEST_S / max(each, 1e-9))))
-        total += _SETUP_S + each * (WARM + 1 + readings)
-    return total
-
-
-def _slower(operators: Sequence[ProfiledOperator], settings: ProfilingSettings) -> float:
-    """Return about how many times as long as the catalogue says operators take here (median of up to three)."""
+def slower_here(operators: Sequence[ProfiledOperator], settings: ProfilingSettings) -> float:
+    """Return about how many times as long as the catalogue says operators of a family take here: the median of up to
+    three that are tried (the catalogue may be of another machine by far)."""
     ratios = []
     for place in sorted({len(operators) - 1, 2 * len(operators) // 3, len(operators) // 3}, reverse=True):
         one = operators[place]

@@ -8,10 +8,8 @@ from typing import Any
 
 import torch
 
-WARM = 2
-LONGEST_S = 1.0
-"""No operator is repeated for longer, once it was seen often enough to have a median."""
-FEWEST = 3
+from forerun.search.profiling.plan import FEWEST, LONGEST_S, WARM
+
 _SHORT_S = 200e-6
 """Functions that are shorter run several times between two readings of the clock."""
 

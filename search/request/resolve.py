@@ -34,7 +34,7 @@ from forerun.spaces.opgraph.batch import PerDevice
 from forerun.spaces.strategies import Context
 from forerun.spaces.workload import Workload
 
-C = TypeVar("C", Context, GraphContext)
+C = TypeVar("C", bound=Context | GraphContext)
 LARGEST_COUNT = 10**9
 """Bound on batch, sequence and device counts: products of three of them stay within an int64 index."""
 
@@ -52,7 +52,6 @@ _OF_TRANSFORMERS = (
     "train_usd",
     "goodput",
     "moe_imbalance",
-    "calibration",
     "ignored_config_fields",
 )
 """Fields that only transformers have."""
@@ -103,7 +102,7 @@ def _graph_setting(request: Request, common: Mapping[str, Any]) -> "Setting[Grap
         oom_risk=request.oom_risk,
         inference=request.inference,
     )
-    context, remarks = _profiled(context, request)
+    context, remarks = _learned(context, request)
     return Setting(
         request=request,
         context=context,
@@ -146,14 +145,7 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
     interrupted = None
     if request.goodput is not None:
         interrupted = Interrupted(reliability=read_reliability(request.goodput), context=context)
-    context, remarks = _profiled(context, request)
-    if request.calibration is not None:
-        from forerun.search.calibrate import read_calibration  # brings scipy, which a search does not need
-
-        calibration = read_calibration(Path(request.calibration))
-        calibration.check_profile(None if request.profile is None else Path(request.profile))
-        context, more = calibration.applied(context)
-        remarks = (*remarks, *more)
+    context, remarks = _learned(context, request)
     return Setting(
         request=request,
         context=context,
@@ -175,13 +167,22 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
     )
 
 
-def _profiled(context: C, request: Request) -> tuple[C, tuple[str, ...]]:
-    """Return a context with what the request's profile has measured, and what is to be noted."""
-    if request.profile is None:
-        return context, ()
-    from forerun.search.profiling import read_profile
+def _learned(context: C, request: Request) -> tuple[C, tuple[str, ...]]:
+    """Return a context with what the request's profile has measured, calibrated to its runs, and what is to be
+    noted."""
+    remarks: tuple[str, ...] = ()
+    if request.profile is not None:
+        from forerun.search.profiling import read_profile
 
-    return read_profile(Path(request.profile)).applied(context)
+        context, remarks = read_profile(Path(request.profile)).applied(context)
+    if request.calibration is None:
+        return context, remarks
+    from forerun.search.calibrate import read_calibration  # brings scipy, which a search does not need
+
+    calibration = read_calibration(Path(request.calibration))
+    calibration.check_profile(None if request.profile is None else Path(request.profile))
+    context, more = calibration.applied(context)
+    return context, (*remarks, *more)
 
 
 def _bounded(name: str, value: int, highest: int) -> None:

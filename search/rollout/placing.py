@@ -13,14 +13,17 @@ import numpy as np
 
 from forerun.search.api import search_request
 from forerun.search.board.rows import Row
-from forerun.search.diagnosis.diagnosis import NothingFeasible
+from forerun.search.flat.best import best_row
+from forerun.search.notes.intervals import certain
+from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
-from forerun.search.request.setting import Setting
+from forerun.search.request.scorer import Told
 from forerun.simulator.costs import collective_time_s
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import parameter_count
 from forerun.spaces.strategies import Context
+from forerun.spaces.units import format_seconds
 
 MOST_SPLITS = 16
 """Numbers of training GPUs that are searched; of more, some that are evenly spread."""
@@ -77,12 +80,15 @@ class RolloutPlacement:
         return 1 - used / ((self.rollout_gpus + self.train_gpus) * self.step_time_s)
 
 
-def place(request: Request, rollout: Rollout) -> tuple[RolloutPlacement, ...]:
+def place(request: Request, rollout: Rollout, told: Told | None = None) -> tuple[RolloutPlacement, ...]:
     """Return all placements on the GPUs of a request, fastest first; the trainer of each has its best strategy.
+
+    ``told`` is called with every number of GPUs that was searched.
 
     Raises:
         RequestError: the request is wrong, has no single number of GPUs, or responses are longer than sequences.
         NothingFeasible: the training fits on no number of the GPUs.
+        EndedEarly: with the placements that were found by then.
     """
     setting = resolve(request)
     if setting.gpus is None or len(setting.gpus) != 1:
@@ -94,16 +100,24 @@ def place(request: Request, rollout: Rollout) -> tuple[RolloutPlacement, ...]:
             "and response)"
         )
     (gpus,) = setting.gpus
-    found, refused = [], None
-    for count in _counts(setting.context, gpus):
-        try:
-            row = _trainer(setting, count)
-        except NothingFeasible as error:
-            refused = error
-            continue
-        found.append(_placement(setting.context, rollout, row, gpus))
-    if not found and refused is not None:
-        raise refused
+    found: list[RolloutPlacement] = []
+    counts = _counts(setting.context, gpus)
+    try:
+        for place, count in enumerate(counts):
+            if told is not None:
+                best = min((one.step_time_s for one in found), default=None)
+                told("searching trainers", place, len(counts), f"best {format_seconds(best)}" if best else "")
+            row = best_row(dataclasses.replace(setting, gpus=(count,)), objective="throughput")
+            if row is not None:
+                found.append(_placement(setting.context, rollout, certain(setting.context, (row,))[0], gpus))
+    except KeyboardInterrupt as stop:
+        raise EndedEarly(_fastest_first(found), stop) from None
+    if not found:
+        search_request(dataclasses.replace(setting.request, top=1, objective="throughput"))  # says why nothing fits
+    return _fastest_first(found)
+
+
+def _fastest_first(found: list[RolloutPlacement]) -> tuple[RolloutPlacement, ...]:
     return tuple(sorted(found, key=lambda one: (one.step_time_s, one.train_gpus)))
 
 
@@ -115,12 +129,6 @@ def _counts(context: Context, gpus: int) -> list[int]:
     if len(counts) > MOST_SPLITS:
         counts = [counts[int(place)] for place in np.unique(np.linspace(0, len(counts) - 1, MOST_SPLITS).round())]
     return [gpus, *reversed(counts)]
-
-
-def _trainer(setting: Setting, count: int) -> Row:
-    """Return the best strategy of the training on some GPUs."""
-    request = dataclasses.replace(setting.request, gpus=str(count), top=1, objective="throughput")
-    return search_request(request).rows[0]
 
 
 def _placement(context: Context, rollout: Rollout, row: Row, gpus: int) -> RolloutPlacement:

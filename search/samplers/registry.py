@@ -104,7 +104,7 @@ def limits_of(exploring: Exploring, name: str) -> StopConditions:
     )
 
 
-def sampler_named(exploring: Exploring, space: StagedSpace, objectives: int = 1) -> tuple[Sampler, str]:
+def sampler_named(exploring: Exploring, space: StagedSpace) -> tuple[Sampler, str]:
     """Return the sampler that a user names, or that suits the space (``auto``), and why.
 
     Raises:
@@ -112,7 +112,7 @@ def sampler_named(exploring: Exploring, space: StagedSpace, objectives: int = 1)
     """
     name, why = exploring.sampler, "as asked"
     if name == "auto":
-        name, why = suited(space, objectives)
+        name, why = suited(space)
     elif name == "exhaustive" and space.size > 100 * ENUMERABLE:
         raise RequestError(
             f"{format_whole(space.size)} candidates are too many to enumerate; restrict axes with --set, or use "
@@ -121,13 +121,11 @@ def sampler_named(exploring: Exploring, space: StagedSpace, objectives: int = 1)
     return SAMPLERS[name](exploring.seed, exploring.storage), why
 
 
-def suited(space: StagedSpace, objectives: int = 1) -> tuple[str, str]:
+def suited(space: StagedSpace) -> tuple[str, str]:
     """Return the name of the sampler that suits the size and shape of a space, and why."""
     size = f"{format_whole(space.size)} candidates"
     if space.size <= ENUMERABLE:
         return "exhaustive", f"{size} can all be looked at"
-    if objectives > 1:
-        return "nsga2", f"{size} are too many to enumerate, and {objectives} objectives need a front"
     if (space.reach or space.recompute or space.halves) and any(pp > 1 for pp in space.flat.choices["pp"]):
         return "local", f"{size} are too many to enumerate, and stages can be planned one by one"
     return "local", f"{size} are too many to enumerate, and axes are ordered"

@@ -1,7 +1,6 @@
 """Trees beside the rows of a board: around its best rows, one of each shape, and around strategies that would be as
 fast if they only fitted."""
 
-import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,20 +9,19 @@ import numpy as np
 
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
-from forerun.search.board.trees import TreeRow, TreeRows
+from forerun.search.board.trees import TreeRow
 from forerun.search.flat.exhaustive import Problem
-from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.scorer import Told, enumeration_told
 from forerun.search.request.setting import Setting
 from forerun.search.samplers.registry import FLAT_ENUMERABLE
 from forerun.search.samplers.warm_starts import Lenient, strategies_of
+from forerun.search.trees.beside import LEAST, Descents, check_objective
 from forerun.search.trees.evaluate import Judge, Judged, WithoutHosted
 from forerun.search.trees.perturb import Start, best_around
 from forerun.search.trees.simulate import row_of_tree
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.search.workers.slicing import search_with
 from forerun.simulator import score
-from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import (
     ALL_REPLICAS,
     Context,
@@ -36,7 +34,6 @@ from forerun.spaces.strategies import (
 )
 from forerun.spaces.trees import tree_yaml
 from forerun.spaces.trees.vary import Variation, varied_tree
-from forerun.spaces.units import format_seconds
 
 MARGIN = 4.0
 """Peak memory over the device's up to which a strategy may fit once layers are recomputed: activations of a microbatch
@@ -45,10 +42,6 @@ LENIENT = 2_000
 """Of those, how many are looked at: most of the fastest are too large however much is recomputed."""
 HOSTED = 100
 """Strategies that are looked at with tensors in host memory: a few shapes are among them."""
-LEAST = 1e-3
-"""Gain over its start from which a tree is worth showing: less is within what the event level itself leaves out."""
-RANKED = ("throughput", "cost", "gpus")
-"""Objectives that a shorter step on the same devices always serves."""
 
 
 def with_trees(
@@ -63,64 +56,16 @@ def with_trees(
     check_objective(setting.objective)
     if not board.rows:
         return board
-    rows: list[TreeRow] = []
-    around: list[Start] = []
-    done = 0
+    judge = Judge(setting.context)
+    descents = Descents("trees", judge, told)
+    judge.seen = descents.say
 
-    def say() -> None:
-        if told is not None and around:
-            best = f"best {format_seconds(rows[0].row.step_time_s)}, " if rows else ""
-            told("looking for trees", done, len(around), f"{best}{judge.judged:,} judged")
+    def descend(start: Start) -> TreeRow | None:
+        found = best_around(judge, start, _worth_s(board, start.strategy))
+        row = None if found is None else _row(setting, start, found)
+        return row if row is not None and row.changes and (row.gain is None or row.gain >= LEAST) else None
 
-    judge = Judge(setting.context, say)
-    try:
-        around += _starts(board, setting, starts, workers or IN_THIS_PROCESS, told)
-        for start in around:
-            found = best_around(judge, start, _worth_s(board, start.strategy))
-            row = None if found is None else _row(setting, start, found)
-            if row is not None and row.changes and (row.gain is None or row.gain >= LEAST):
-                rows.append(row)
-                rows.sort(key=lambda row: row.row.step_time_s * row.row.gpus)
-            done += 1
-    except KeyboardInterrupt as stop:
-        remark = f"interrupted after trees around {done} of {len(around) or 'some'} starts: the best so far"
-        early = dataclasses.replace(board, remarks=(*board.remarks, remark))
-        raise EndedEarly(_with(early, judge, rows, done), stop) from None
-    return _with(board, judge, rows, done)
-
-
-def _with(board: Leaderboard, judge: Judge, rows: Sequence[TreeRow], starts: int) -> Leaderboard:
-    """Return a board with the trees that were found around some starts."""
-    return trees_beside(
-        board, TreeRows(rows=tuple(rows), starts=starts, judged=judge.judged, simulated=judge.simulated, gain=0.0)
-    )
-
-
-def trees_beside(board: Leaderboard, found: TreeRows) -> Leaderboard:
-    """Return a board with trees that were found, ranked among its rows, beside those that it has already."""
-    known = TreeRows(rows=(), starts=0, judged=0, simulated=0, gain=0.0) if board.trees is None else board.trees
-    rows = sorted((*known.rows, *found.rows), key=lambda row: row.row.step_time_s * row.row.gpus)
-    joined = TreeRows(
-        rows=tuple(_ranked(board, row) for row in rows),
-        starts=known.starts + found.starts,
-        judged=known.judged + found.judged,
-        simulated=known.simulated + found.simulated,
-        gain=max((_gain(board, row) for row in rows), default=0.0),
-    )
-    return dataclasses.replace(board, trees=joined)
-
-
-def check_objective(objective: str) -> None:
-    """Refuse objectives that a shorter step does not serve.
-
-    Raises:
-        RequestError: it is one of them.
-    """
-    if objective not in RANKED:
-        raise RequestError(
-            f"trees are looked for to shorten a step, for the objectives {', '.join(RANKED)}; drop --trees, or "
-            f"--objective {objective}"
-        )
+    return descents.beside(board, lambda: _starts(board, setting, starts, workers or IN_THIS_PROCESS, told), descend)
 
 
 def _worth_s(board: Leaderboard, strategy: Strategy) -> float:
@@ -217,16 +162,3 @@ def tree_text(context: Context, variation: Variation) -> str:
     """Return a variation as the file that ``simulate --tree`` reads, headed by what it starts from."""
     head = (f"{context.model.name}: {variation.strategy}", *variation.changes)
     return "\n".join((*(f"# {line}" for line in head), tree_yaml(varied_tree(context, variation))))
-
-
-def _ranked(board: Leaderboard, found: TreeRow) -> TreeRow:
-    """Return a row with its place among the flat rows of the board."""
-    worth = found.row.step_time_s * found.row.gpus
-    place = 1 + sum(row.step_time_s * row.gpus < worth for row in board.rows)
-    return replace(found, row=replace(found.row, rank=place))
-
-
-def _gain(board: Leaderboard, found: TreeRow) -> float:
-    """Return how much faster a tree is than the best flat row of as many devices."""
-    steps = [row.step_time_s for row in board.rows if row.gpus == found.row.gpus]
-    return min(steps, default=math.inf) / found.row.step_time_s - 1

@@ -10,8 +10,8 @@ from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.kinds import TRANSFORMERS, kind_of
 from forerun.search.request.scorer import Told
 from forerun.search.request.setting import Setting
+from forerun.search.trees.beside import LEAST, check_objective, trees_beside
 from forerun.search.trees.simulate import row_of_tree
-from forerun.search.trees.tree_search import LEAST, check_objective, trees_beside
 from forerun.search.unequal.plan import Plan, plan_tree
 from forerun.search.unequal.planning import plans_of
 from forerun.simulator.events.trees import simulate_tree

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from forerun.search.validate.spelling import understood
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.escaping import quoted, shown
 from forerun.spaces.reading import opened_text
@@ -139,11 +140,13 @@ class Cells(Mapping[str, str]):
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One row as written: ``cells`` has every column of the schema ("" where blank or missing)."""
+    """One row: ``cells`` has every column of the schema ("" where blank or missing), in its words
+    (``spelling``). ``assumed``: rules by which these were chosen where a cell leaves several."""
 
     path: Path
     line: int
     cells: Mapping[str, str]
+    assumed: tuple[str, ...] = ()
 
     def __getitem__(self, column: str) -> str:
         return self.cells[column]
@@ -207,7 +210,7 @@ class _Table:
     """One file: its columns, and the words that its rows share."""
 
     def __init__(self, path: Path, header: Sequence[str]) -> None:
-        self._path, self._columns = path, len(header)
+        self._path, self._columns, self._header = path, len(header), tuple(header)
         self._places = dict.fromkeys((*REQUIRED, *OPTIONAL)) | {name: place for place, name in enumerate(header)}
         self._words: dict[str, str] = {}
 
@@ -217,7 +220,9 @@ class _Table:
             raise RequestError(
                 f"{self._path}, line {line}: {self._columns} columns are named, but this line has {len(cells)}"
             )
-        row = TableRow(self._path, line, Cells(self._places, tuple(self._once(cell.strip()) for cell in cells)))
+        read = [understood(column, cell.strip()) for column, cell in zip(self._header, cells, strict=True)]
+        texts = tuple(self._once(text) for text, _ in read)
+        row = TableRow(self._path, line, Cells(self._places, texts), tuple(rule for _, rule in read if rule))
         _check(row)
         return row
 

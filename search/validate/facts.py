@@ -85,7 +85,7 @@ def facts_of(row: TableRow, layers: int | None, pp: int | None) -> Facts:
         layers_per_stage=None if layers is None or pp is None else _stages(row, layers, pp),
         light_ends="embedding-balanced pp partition" in notes or "account_for_embedding_loss" in row["model"],
         network=network[1].expand(network[0]["kind"]) if network else None,
-        nic_gbit_per_node=float(nic[1]) if nic else None,
+        nic_gbit_per_node=float(nic[1]) if nic else network[0].get("nic_gbit") if network else None,
         memory_kind=memory[0]["kind"] if memory else None,
         memory_of_first=bool(memory and memory[0].get("of") == "first stage"),
         shard_ranks=int(shards[1] or shards[2]) if (shards := _SHARD_RANKS.search(notes)) else None,

@@ -9,6 +9,7 @@ from forerun.search.certainty import LEVEL, busy_share, certainty_of
 from forerun.search.validate.predict import Predictions
 from forerun.simulator import TIME_PARTS
 from forerun.simulator.calibration import Posterior
+from forerun.simulator.scoring import table_for
 from forerun.spaces.strategies import Context, by_context, table_of
 
 Floats = NDArray[np.float64]
@@ -35,21 +36,21 @@ def intervals_of(predictions: Predictions) -> Intervals:
     busy = busy_share(times) if len(times) == len(TIME_PARTS) else low
     for rows in by_context(predictions.runs, np.flatnonzero(predictions.predicted)):
         context, strategies = predictions.runs[rows[0]].context, [predictions.runs[row].strategy for row in rows]
+        posterior, table = context.correction, table_for(context, strategies)
+        if isinstance(posterior, Posterior):
+            faster, slower = posterior.believe([(context, table)]).reach(LEVEL)
+            low[rows], high[rows] = 1 / faster, slower
         if not isinstance(context, Context):  # what was left over of published runs is of transformers
             continue
         gpus = np.array([strategy.devices for strategy in strategies])
         held = certainty_of(context, gpus, busy[rows], "memory")
         memory_low[rows], memory_high[rows] = held.low, held.high
-        posterior, table = context.correction, table_of(strategies)
-        if isinstance(posterior, Posterior):
-            faster, slower = posterior.believe([(context, table)]).reach(LEVEL)
-            low[rows], high[rows] = 1 / faster, slower
-            if posterior.held is not None:
-                reach = posterior.held.reach(context, table, LEVEL)
-                memory_low[rows], memory_high[rows] = 1 / reach, reach
-        else:
+        if not isinstance(posterior, Posterior):
             step = certainty_of(context, gpus, busy[rows])
             low[rows], high[rows] = step.low, step.high
+        elif posterior.held is not None:
+            reach = posterior.held.reach(context, table_of(strategies), LEVEL)
+            memory_low[rows], memory_high[rows] = 1 / reach, reach
     return Intervals(
         low_s=low * predictions.step_time_s,
         high_s=high * predictions.step_time_s,

@@ -36,9 +36,7 @@ def cluster_of(row: TableRow, facts: Facts, filled: Filled) -> Cluster:
     device = _device(name)
     if device is None:
         raise Skip(f"unknown device {name}")
-    gpus = integer(row, "gpus")
-    if gpus is None or gpus < 1:
-        raise Skip("missing gpus")
+    gpus = devices_of(row, filled)
     if row["cluster"]:
         return _stated_cluster(row["cluster"], name)
     pod = device.link_kind == "ici"
@@ -58,6 +56,20 @@ def cluster_of(row: TableRow, facts: Facts, filled: Filled) -> Cluster:
         )
     except RequestError as error:
         raise Skip(f"no such cluster: {error}") from None
+
+
+def devices_of(row: TableRow, filled: Filled) -> int:
+    """Return the devices of a row: as stated, else the product of its degrees.
+
+    Raises:
+        Skip: neither is stated.
+    """
+    gpus = integer(row, "gpus")
+    if gpus is None and row["dp"] and row["tp"] and row["pp"]:
+        gpus = filled.of("gpus", math.prod(integer(row, column) or 1 for column in ("dp", "tp", "pp", "cp")))
+    if gpus is None or gpus < 1:
+        raise Skip("missing gpus")
+    return gpus
 
 
 def _stated_cluster(named: str, device: str) -> Cluster:

@@ -25,10 +25,14 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.models import train_flops_per_sequence
 from forerun.spaces.models.model import MixtureOfExperts, Model
-from forerun.spaces.strategies import Context, Recompute, Strategy, table_of
+from forerun.spaces.strategies import Context, Recompute, Strategy, parse_named, table_of
 from forerun.spaces.workload import PRECISIONS, Workload
 
 GIB = 2.0**30
+SLOW_HOST_LINK = 100e9
+"""Bytes per second (PCIe 6): beside Grace hosts, with 225e9 and more, states and activations stay there cheaply."""
+LEAST_FIRST = ("none", "selective", "full")
+"""Recompute by how much it repeats."""
 
 T = TypeVar("T")
 
@@ -36,7 +40,7 @@ T = TypeVar("T")
 def load_runs(files: Iterable[Path | str], *, graphs: bool = False) -> RunSet:
     """Read tables of measured runs (columns: ``docs/measured-runs.md``) and map every row.
 
-    ``graphs``: those of operator graphs too; what is fitted to runs is of transformers.
+    ``graphs``: those of operator graphs too; what constants of the catalogue are fitted to is of transformers.
 
     Raises:
         RequestError: a file is no such table; the text names file, line and column.
@@ -80,6 +84,8 @@ def _run(row: TableRow, table_name: str, pool: _Pool, *, graphs: bool) -> Measur
     _expressible(row, step_time_s, peak_gib)
     kind = _memory_kind(row)
     filled = Filled()
+    for rule in row.assumed:
+        filled.of(rule, None)
     facts = facts_of(row, integer(row, "layers"), integer(row, "pp"))
     graph = graph_named(row["model"])
     if graph is not None:
@@ -94,6 +100,8 @@ def _run(row: TableRow, table_name: str, pool: _Pool, *, graphs: bool) -> Measur
     strategy = strategy_of(row, facts, context.framework, model, filled, defaults_of(row))
     if facts.checkpoints_some and strategy.recompute == Recompute.FULL and not strategy.recompute_layers:
         strategy = filled.of("recompute_layers", _fewest_recomputed(context, strategy))
+    elif "recompute" in filled.codes and row["outcome"] == "ok" and peak_gib is None:
+        strategy = _least_recompute(context, strategy)
     _possible(context, strategy, step_time_s, pool)
     if peak_gib is not None and kind is None and facts.memory_kind is None:
         filled.of("memory_kind", None)
@@ -135,6 +143,17 @@ def _fewest_recomputed(context: Context, strategy: Strategy) -> Strategy:
     candidates = [replace(strategy, recompute_layers=some) for some in layers]
     if not candidates:
         return strategy
+    fits = score(context, table_of(candidates)).fits
+    return next((one for one, fit in zip(candidates, fits, strict=True) if fit), strategy)
+
+
+def _least_recompute(context: Context, strategy: Strategy) -> Strategy:
+    """Return a strategy with the least recompute that lets it fit: a run that ran did. As it is where nothing does,
+    where the host's memory may hold the rest, and with experts, whose peaks depend on an unknown balance."""
+    if context.moe or context.cluster.device.host_bytes_per_s > SLOW_HOST_LINK:
+        return strategy
+    names = [name for name in LEAST_FIRST if name in context.framework.legality.recompute]
+    candidates = [replace(strategy, recompute=Recompute(parse_named("recompute", name))) for name in names]
     fits = score(context, table_of(candidates)).fits
     return next((one for one, fit in zip(candidates, fits, strict=True) if fit), strategy)
 

@@ -12,9 +12,10 @@ from forerun.simulator import ScoreTable
 from forerun.simulator import score as simulator_score
 from forerun.simulator.assignment.memory import memory_by_stage
 from forerun.simulator.opgraph import GraphContext
-from forerun.simulator.opgraph.table import SplitTable, table_of_splits
+from forerun.simulator.opgraph.table import SplitTable
+from forerun.simulator.scoring import table_for
 from forerun.spaces.errors import ForerunError
-from forerun.spaces.strategies import COLUMNS, RULES, StrategyTable, by_context, table_of
+from forerun.spaces.strategies import COLUMNS, RULES, StrategyTable, by_context
 
 Scorer = Callable[[Any, Any], ScoreTable]
 
@@ -73,8 +74,7 @@ def predict(
         done += len(rows)
         context = runs[rows[0]].context
         strategies = [runs[row].strategy for row in rows]
-        split = isinstance(context, GraphContext)
-        table = table_of_splits(context, strategies) if split else table_of(strategies)
+        table = table_for(context, strategies)
         for row, codes in zip(rows, _broken_laws(context, table), strict=True):
             laws[row] = codes
         try:

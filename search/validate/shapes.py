@@ -1,5 +1,6 @@
 """Columns about shape -> a model."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -10,12 +11,14 @@ from forerun.search.validate.columns import TableRow
 from forerun.search.validate.facts import Facts
 from forerun.search.validate.vocabulary import every, first, table
 from forerun.spaces.errors import RequestError
-from forerun.spaces.models import load_model, resolve_model, transformer
+from forerun.spaces.models import load_model, model_names, resolve_model, transformer
 from forerun.spaces.models.model import Model
 
 FEW_EXPERTS = 16
 """Up to so many experts are as wide as the MLP that they take the place of (Mixtral, GShard); more are finer."""
 USUAL_HEAD = 128
+LLAMA_VOCAB, GPT_VOCAB = 32000, 50257
+"""Vocabularies of Llama 2 and GPT-2, which most others of their time took over."""
 VOCAB_MULTIPLE = 128
 """Megatron-LM arguments.py --make-vocab-size-divisible-by (times tp, which changes the head by under 2 %)."""
 
@@ -63,9 +66,7 @@ def _from_columns(row: TableRow, facts: Facts, filled: Filled) -> Model:
     top_k = (required(row, "moe_topk", "shape") if experts else 0) or 0
     if experts:
         filled.of("moe_imbalance", None)
-    vocab = integer(row, "vocab") or (filled.of("vocab", family["vocab"]) if "vocab" in family else None)
-    if not vocab:
-        raise Skip("missing shape: vocab")
+    vocab = integer(row, "vocab") or filled.of("vocab", family.get("vocab", LLAMA_VOCAB if gated else GPT_VOCAB))
     if vocab % VOCAB_MULTIPLE:
         vocab = filled.of("vocab_padding", -(-vocab // VOCAB_MULTIPLE) * VOCAB_MULTIPLE)
     filled.of("family", None)
@@ -96,7 +97,9 @@ def _from_columns(row: TableRow, facts: Facts, filled: Filled) -> Model:
 def _heads(row: TableRow, hidden: int, filled: Filled) -> int:
     """Return the heads of a row."""
     if not row["heads"] and hidden % USUAL_HEAD == 0:
-        return filled.of("heads", hidden // USUAL_HEAD)
+        shared = integer(row, "kv_heads") or 1  # as many of keys and values where heads of 128 do not divide by these
+        usual = hidden // USUAL_HEAD
+        return filled.of("heads", usual if usual % shared == 0 else shared)
     return required(row, "heads", "shape")
 
 
@@ -125,10 +128,20 @@ def _feed_forward(row: TableRow, hidden: int, filled: Filled) -> tuple[int, bool
 @cache
 def _named(name: str) -> Model | None:
     """Return the model of the catalogue, or of a file, that a row without a shape names."""
+    known = {_letters(one): one for one in model_names()}
     try:
-        return resolve_model(name).model
+        return resolve_model(known.get(_letters(name), name)).model
     except RequestError:
         return None
+
+
+def _letters(name: str) -> str:
+    """Return a name without what its spellings differ in.
+
+    >>> _letters("Meta-Llama 3.1-8B") == _letters("llama3-8b")
+    True
+    """
+    return re.sub(r"(?<=llama3)1|(?<=llama3)\.1|^meta|[^a-z0-9.]", "", re.sub(r"[-_ ]", "", name.lower()))
 
 
 @cache

@@ -1,10 +1,12 @@
 """Columns about the strategy -> a strategy."""
 
+import math
 from collections.abc import Mapping
 
 from forerun.search.validate.cells import Filled, Skip, integer, required
 from forerun.search.validate.columns import TableRow
-from forerun.search.validate.facts import Facts
+from forerun.search.validate.facts import Facts, light_last
+from forerun.search.validate.machines import devices_of
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.models.model import MixtureOfExperts, Model
@@ -30,6 +32,10 @@ SCHEDULES = {
 with a part of the vocabulary on every stage (``FrameworkProfile.vocabulary``)."""
 
 
+LIGHTENED = 4
+"""Stages from which on LiBai's last one is lighter."""
+
+
 def strategy_of(
     row: TableRow, facts: Facts, framework: FrameworkProfile, model: Model, filled: Filled, defaults: Mapping[str, int]
 ) -> Strategy:
@@ -40,11 +46,8 @@ def strategy_of(
     """
     if row["strategy"]:
         return _stated(row)
-    dp, tp, pp = (required(row, column, "strategy") for column in ("dp", "tp", "pp"))
-    cp = integer(row, "cp") or filled.of("cp", 1)
+    dp, tp, pp, cp = _degrees(row, framework, filled)
     ep = integer(row, "ep") or filled.of("ep", 1)
-    if dp * tp * pp * cp != integer(row, "gpus"):
-        raise Skip("dp*tp*pp*cp is not gpus")
     if (dp * tp * cp) % ep:
         raise Skip("ep does not divide dp*tp*cp")
     etp = _expert_tensor(facts, model, dp * tp * cp // ep, tp, defaults, filled)
@@ -53,6 +56,8 @@ def strategy_of(
         raise Skip("dp*micro_batch is more than global_batch")
     schedule, vpp = _schedule(row, pp, filled)
     split, stages = _split(facts, framework, model, pp, vpp, filled)
+    if defaults.get("lightens_last") and stages is None and split == Split.EVEN and pp >= LIGHTENED:
+        stages = lightened(model.layer_count, pp)
     zero = _zero(row, defaults, filled)
     try:
         return Strategy(
@@ -74,6 +79,30 @@ def strategy_of(
         )
     except RequestError as error:
         raise Skip(f"no strategy: {error}") from None
+
+
+def _degrees(row: TableRow, framework: FrameworkProfile, filled: Filled) -> tuple[int, int, int, int]:
+    """Return dp, tp, pp and cp, whose product is the row's devices. A blank one is what the others leave; of several
+    the one that the framework can have at all, and what nothing is left for is one.
+
+    Raises:
+        Skip: they are not that many devices, or what is left could belong to several.
+    """
+    legality = framework.legality
+    stated = {column: integer(row, column) for column in ("dp", "tp", "pp", "cp")}
+    left, rest = divmod(devices_of(row, filled), math.prod(value or 1 for value in stated.values()))
+    blank = [column for column, value in stated.items() if not value]
+    possible = {"dp": True, "tp": legality.tensor_parallel, "pp": legality.pipeline_parallel, "cp": blank == ["cp"]}
+    takers = [column for column in blank if possible[column]] if left > 1 else []
+    if rest or (left > 1 and not takers):
+        raise Skip("dp*tp*pp*cp is not gpus")
+    if len(takers) > 1:
+        raise Skip(f"missing strategy: {' or '.join(takers)}")
+    dp, tp, pp, cp = (
+        value or filled.of("cp" if column == "cp" else "degree", left if column in takers else 1)
+        for column, value in stated.items()
+    )
+    return dp, tp, pp, cp
 
 
 def _expert_tensor(facts: Facts, model: Model, ranks: int, tp: int, defaults: Mapping[str, int], filled: Filled) -> int:
@@ -144,6 +173,17 @@ def _split(
     if stages > 2 and (layers + 2) % stages == 0:
         return Split.LIGHT_ENDS, None
     return (Split.LIGHT_LAST if (layers + 1) % stages == 0 else Split.BALANCED), None
+
+
+def lightened(layers: int, pp: int) -> tuple[int, ...] | None:
+    """Return the layers of stages where the last one gives up as many as there are others, and takes one of those that
+    are then left over (LiBai).
+
+    >>> lightened(24, 4), lightened(48, 8)
+    ((6, 7, 7, 4), (6, 6, 7, 7, 7, 7, 7, 1))
+    """
+    each = layers // pp
+    return light_last(layers, pp, each + 1 - min(pp - 1, each))
 
 
 def _zero(row: TableRow, defaults: Mapping[str, int], filled: Filled) -> int:

@@ -12,6 +12,13 @@ from forerun.spaces.frameworks import framework_names
 PROFILE = "profile:"
 """A framework that is spelled with this is a profile of the catalogue as it stands, without facts of any source."""
 
+_VENDOR = re.compile(
+    r"^((NVIDIA|Microsoft|PyTorch|torch|MosaicML|Mosaic|Databricks|Meta|Google|InternLM|OneFlow|PaddlePaddle|AMD|OpenLLM|ROCm)"
+    r"('s)?[ /]+)+(?=\w)",
+    re.IGNORECASE,
+)
+"""Who makes a framework, before its name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -59,6 +66,7 @@ def framework_entry(framework: str, date: str = "") -> Mapping[str, Any] | None:
     if framework.startswith(PROFILE):
         name = framework.removeprefix(PROFILE)
         return {"profile": name} if name in framework_names() else None
+    framework = _VENDOR.sub("", framework)
     for entry in table("frameworks"):
         before, since = entry.data.get("before"), entry.data.get("since", "")
         timely = (not date or since <= date) and (before is None or (date and date < before))

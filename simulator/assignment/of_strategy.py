@@ -12,6 +12,7 @@ from forerun.simulator.stages.plan import in_flight
 from forerun.spaces.clusters import stage_groups
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import (
+    ALL_LAYERS,
     Context,
     Placement,
     Recompute,
@@ -44,7 +45,7 @@ def assign(context: Context, strategy: Strategy) -> Assignment:
             pp=strategy.pp,
             vpp=strategy.vpp,
             microbatches=context.workload.global_batch // (first.dp * first.mbs),
-            ahead=int(context.framework.combined_passes),
+            ahead=context.framework.passes_ahead,
         ),
         layers=_placed(context, strategy, counts),
         devices=(),
@@ -85,17 +86,16 @@ def _placed(context: Context, strategy: Strategy, counts: Sequence[int]) -> tupl
     model = context.model
     kinds = [kind for kind, layer in zip(kind_of_entry(model), model.layers, strict=True) for _ in range(layer.count)]
     embedding = len(layer_kinds(model))
-    flat = replace(
-        strategy, layers_per_stage=None, stage_recompute=None, recompute_layers=min(strategy.recompute_layers, 0)
-    )
+    layers = ALL_LAYERS if strategy.recompute_first else strategy.recompute_layers
+    flat = replace(strategy, layers_per_stage=None, stage_recompute=None, recompute_layers=layers)
     halves = (flat.half(False), flat.half(True))
     rows, done = [], 0
     for chunk, count in enumerate(counts):
         settings = recomputed = halves[in_second_half(chunk, strategy.pp)]
         some = count
         entry = None if strategy.stage_recompute is None else strategy.stage_recompute[chunk]
-        if strategy.recompute_layers > 0:
-            entry = StageRecompute(strategy.recompute, strategy.recompute_layers)
+        if strategy.recompute_first:
+            entry = StageRecompute(strategy.recompute, strategy.recompute_first)
         if entry is not None:
             recomputed = replace(settings, recompute=entry.kind)
             # Where only some layers are named, what is predicted besides is none of them.

@@ -33,7 +33,7 @@ def assign_tree(context: Context, strategies: TreeStrategies) -> Assignment:
         group_of_rank=(0,) * first.pp,
         schedule=tree.order,
         shape=PipelineShape(
-            pp=first.pp, vpp=first.vpp, microbatches=tree.microbatches, ahead=int(context.framework.combined_passes)
+            pp=first.pp, vpp=first.vpp, microbatches=tree.microbatches, ahead=context.framework.passes_ahead
         ),
         layers=tuple(map(tuple, rows)),
         devices=tuple(stage.devices for stage in tree.stages),

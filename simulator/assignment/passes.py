@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.assignment.value import Blocks
+from forerun.simulator.layer.known_times import known_block_times
 from forerun.simulator.layer.shard import Shard, shard_of
-from forerun.simulator.layer.times import BLOCK_PARTS, block_times, host_passes_s, unpaired_share
+from forerun.simulator.layer.times import BLOCK_PARTS, host_passes_s, unpaired_share
 from forerun.simulator.memory.peak import activation_memory
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, Schedule, Strategy, table_of
@@ -54,7 +55,7 @@ class ChunkPasses:
 
 def group_of(settings: Strategy) -> Floats | None:
     """Return how many layers are recomputed at once, [1]; None where each is by itself."""
-    return np.array([-float(settings.recompute_layers)]) if settings.recompute_layers < 0 else None
+    return np.array([float(settings.recompute_group)]) if settings.recompute_group > 1 else None
 
 
 def shard_with(context: Context, settings: Strategy) -> Shard:
@@ -71,7 +72,7 @@ def chunk_passes(context: Context, blocks: Blocks) -> ChunkPasses:
 def _with_settings(context: Context, settings: Strategy, held: Floats) -> ChunkPasses:
     """Return what virtual stages do with the layers ``held`` [B, C] that have the same settings."""
     shard, count = shard_with(context, settings), held.shape[1]
-    times = block_times(context, shard)
+    times = known_block_times(context, shard)
     recompute = np.full(count, int(settings.recompute))
     tp = np.full(count, float(settings.tp))
     host_forward_s, host_backward_s = host_passes_s(context, held[:-2], recompute, tp, float(settings.pp))

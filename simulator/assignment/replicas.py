@@ -2,14 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 
 import numpy as np
 
 from forerun.simulator.assignment.value import Assignment, Blocks, by_replicas
+from forerun.simulator.layer.known_times import Asked
 from forerun.simulator.replicas.reduction import REPLICA_DEGREES, ReplicaCosts, Replicas, bucket_bytes, replica_costs
 from forerun.simulator.score_table import Floats
 from forerun.simulator.stages.parameters import StageParameters, stage_parameters
 from forerun.spaces.strategies import Context, Strategy
+
+_MOST = 4096
+"""Costs that are remembered of one request and its software: some arrays of one number a rank each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +64,22 @@ def replicas_by_settings(assignment: Assignment, blocks: Blocks, *, fill: bool =
 
 def _costs(assignment: Assignment, settings: Strategy, on: Floats, here: Floats) -> ReplicaCosts:
     """Return the once-per-step costs of layers ``on`` [B, P] ranks; none where ``here`` is 0.0, shape P."""
-    degrees = {axis: np.full(on.shape[1], float(getattr(settings, axis))) for axis in REPLICA_DEGREES}
-    context, parameters = assignment.context, parameters_with(assignment.context, settings, on)
-    rounds = float(assignment.rounds)
-    costs = replica_costs(context, Replicas(parameters=parameters, rounds=rounds, **degrees))
-    return ReplicaCosts(**{entry.name: getattr(costs, entry.name) * here for entry in fields(ReplicaCosts)})
+    rounds, known = float(assignment.rounds), _known(Asked(assignment.context))
+    key = settings, rounds, on.tobytes(), here.tobytes()
+    if key not in known:
+        if len(known) >= _MOST:
+            known.clear()
+        degrees = {axis: np.full(on.shape[1], float(getattr(settings, axis))) for axis in REPLICA_DEGREES}
+        context, parameters = assignment.context, parameters_with(assignment.context, settings, on)
+        costs = replica_costs(context, Replicas(parameters=parameters, rounds=rounds, **degrees))
+        known[key] = ReplicaCosts(**{entry.name: getattr(costs, entry.name) * here for entry in fields(ReplicaCosts)})
+    return known[key]
+
+
+@lru_cache(maxsize=32)
+def _known(_: Asked) -> dict[tuple[Strategy, float, bytes, bytes], ReplicaCosts]:
+    """Return the costs that were computed before for a request: trees near each other differ in few settings."""
+    return {}
 
 
 def all_replicas(context: Context, each: Sequence[SettingsReplicas]) -> ReplicaCosts:

@@ -3,20 +3,27 @@
 A constant is a number ``z`` of standard deviations from the catalogue: ``z = 0`` leaves everything as it is, bit for
 bit. A factor multiplies by ``exp(spread * z)``; a share moves by ``spread * z`` and stays between 0 and 1. Together
 they turn a context into one whose device, links and framework profile are those of the user's machine; no cost rule
-changes.
+changes. Profiles of transformers and of operator graphs have different fields: a constant acts on those that there are.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
-from forerun.spaces.clusters.cluster import Level
+from forerun.simulator.opgraph import GraphContext
+from forerun.spaces.clusters.cluster import Cluster, Level
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.clusters.spec import NETWORK_KINDS
 from forerun.spaces.errors import unknown
 from forerun.spaces.frameworks import FrameworkProfile
+from forerun.spaces.opgraph.profile import GraphProfile
 from forerun.spaces.strategies import Context
 
+C = TypeVar("C", bound=Context | GraphContext)
+P = TypeVar("P", FrameworkProfile, GraphProfile)
+
+_FIELDS = {kind: frozenset(field.name for field in fields(kind)) for kind in (FrameworkProfile, GraphProfile)}
 LARGEST_Z = 4.0
 """Standard deviations beyond which no constant is taken: what lies there is another machine."""
 
@@ -26,7 +33,7 @@ class Constant:
     """One constant. ``spread``: standard deviation of the prior, of the logarithm of a factor or of a share.
 
     ``share``: a number between 0 and 1 that is moved by addition, else a factor on what the catalogue says.
-    ``fields``: fields of the framework profile that it acts on; ``part``: ``device``, ``links`` or ``profile``.
+    ``fields``: fields of framework profiles that it acts on; ``part``: ``device``, ``links`` or ``profile``.
     """
 
     name: str
@@ -39,6 +46,10 @@ class Constant:
     def factor(self, z: float) -> float:
         """Return the factor (or, for a share, what is added) at ``z``; exactly 1 (0) at 0."""
         return self.spread * z if self.share else math.exp(self.spread * z)
+
+    def acts_on(self, context: Context | GraphContext) -> bool:
+        """Return whether ``context`` has what it moves: of its profile's constants, one with such a field."""
+        return self.part != "profile" or not _FIELDS[type(software_of(context))].isdisjoint(self.fields)
 
 
 CONSTANTS: tuple[Constant, ...] = (
@@ -60,6 +71,13 @@ CONSTANTS: tuple[Constant, ...] = (
         part="profile",
         spread=0.4,
         fields=("host_layer_s", "host_expert_s"),
+    ),
+    Constant(
+        name="host_operator",
+        title="host time per operator",
+        part="profile",
+        spread=0.7,
+        fields=("operator_host_s", "piece_host_s"),
     ),
     Constant(
         name="host_rank",
@@ -84,12 +102,33 @@ CONSTANTS: tuple[Constant, ...] = (
         fields=("p2p_fixed_s",),
     ),
     Constant(
+        name="rendezvous",
+        title="rendezvous of nodes before gradients are exchanged",
+        part="profile",
+        spread=0.7,
+        fields=("rendezvous_s", "node_step_s"),
+    ),
+    Constant(
+        name="jitter",
+        title="deviation of a device's steps, for the slowest of which all wait",
+        part="profile",
+        spread=0.7,
+        fields=("jitter",),
+    ),
+    Constant(
+        name="staging",
+        title="rate of copies through the host's memory and of storage",
+        part="profile",
+        spread=0.4,
+        fields=("staged_bytes_per_s", "storage_bytes_per_s"),
+    ),
+    Constant(
         name="overlap_gradients",
         title="share of the gradient reduction under the backward pass",
         part="profile",
         spread=0.25,
         share=True,
-        fields=("overlap_gradients",),
+        fields=("overlap_gradients", "overlap"),
     ),
     Constant(
         name="overlap_parameters",
@@ -126,21 +165,31 @@ def constant_named(name: str) -> Constant:
     raise unknown("constant", name, NAMES)
 
 
-def calibrated(context: Context, z: Mapping[str, float]) -> Context:
+def software_of(context: Context | GraphContext) -> FrameworkProfile | GraphProfile:
+    """Return the framework profile of a context."""
+    return context.profile if isinstance(context, GraphContext) else context.framework
+
+
+def calibrated(context: C, z: Mapping[str, float]) -> C:
     """Return ``context`` with its constants at ``z`` (by name; those not named stay)."""
     moved = {constant: z[constant.name] for constant in CONSTANTS if z.get(constant.name)}
     if not moved:
         return context
     factors = {constant.name: constant.factor(value) for constant, value in moved.items()}
-    cluster = context.cluster
+    parts = {constant.part for constant in moved}
+    cluster = _cluster(context.cluster, factors) if parts & {"device", "links"} else context.cluster
+    if isinstance(context, GraphContext):
+        graphs = _profile(context.profile, factors) if "profile" in parts else context.profile
+        return replace(context, cluster=cluster, profile=graphs)
+    profile = _profile(context.framework, factors) if "profile" in parts else context.framework
+    return replace(context, cluster=cluster, framework=profile)
+
+
+def _cluster(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
     return replace(
-        context,
-        cluster=replace(
-            cluster,
-            device=_device(cluster.device, factors),
-            levels=tuple(_level(level, factors) for level in cluster.levels),
-        ),
-        framework=_profile(context.framework, factors),
+        cluster,
+        device=_device(cluster.device, factors),
+        levels=tuple(_level(level, factors) for level in cluster.levels),
     )
 
 
@@ -158,12 +207,13 @@ def _level(level: Level, factors: Mapping[str, float]) -> Level:
     return replace(level, bytes_per_s=level.bytes_per_s * factor, port_bytes_per_s=level.port_bytes_per_s * factor)
 
 
-def _profile(profile: FrameworkProfile, factors: Mapping[str, float]) -> FrameworkProfile:
-    changes: dict[str, float] = {}
+def _profile(profile: P, factors: Mapping[str, float]) -> P:
+    changes: dict[str, Any] = {}
     for constant in CONSTANTS:
         if constant.name not in factors:
             continue
-        for field in constant.fields:
+        for field in _FIELDS[type(profile)].intersection(constant.fields):
             value, factor = getattr(profile, field), factors[constant.name]
-            changes[field] = min(max(value + factor, 0.0), 1.0) if constant.share else value * factor
-    return replace(profile, **changes)  # type: ignore[arg-type]  # all of these fields are floats
+            if value is not None:  # what a profile has not got, no run can say
+                changes[field] = min(max(value + factor, 0.0), 1.0) if constant.share else value * factor
+    return replace(profile, **changes)

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.calibration.constants import CONSTANTS, NAMES, calibrated
+from forerun.simulator.calibration.constants import CONSTANTS, NAMES, C, calibrated
 from forerun.simulator.calibration.residual import ErrorPriors, Features, residual_covariance
-from forerun.simulator.core.score import score
+from forerun.simulator.opgraph.table import SplitTable
 from forerun.simulator.score_table import Floats
-from forerun.spaces.strategies import Context, StrategyTable
+from forerun.simulator.scoring import score
+from forerun.spaces.strategies import StrategyTable
 
 DOUBT = 4.0
 """Runs that the catalogue's idea of its own errors is worth against what measured runs say of them."""
@@ -49,14 +50,14 @@ def known_covariance(evidence: Evidence, used: NDArray[np.bool_], settings: Erro
     return np.asarray(covariance + np.diag(settings.noise**2 / evidence.weight))
 
 
-def slopes_of(context: Context, table: StrategyTable, live: Collection[str] = NAMES) -> Floats:
+def slopes_of(context: C, table: StrategyTable | SplitTable, live: Collection[str] = NAMES) -> Floats:
     """Return the slopes [N, C] of the logarithm of the step time along all constants, from where ``context`` is.
 
     ``live``: those that may matter; the others' slopes are zero.
     """
     columns = []
     for constant in CONSTANTS:
-        if constant.name not in live:
+        if constant.name not in live or not constant.acts_on(context):
             columns.append(np.zeros(len(table)))
             continue
         high, low = (score(calibrated(context, {constant.name: step}), table).step_time_s for step in (_STEP, -_STEP))

@@ -13,29 +13,47 @@ from forerun.simulator.calibration.left_out import LeftOut, left_out
 from forerun.simulator.calibration.mixture import PRIORS, WIDE, Covariances, Prior, PriorMixture, weighed
 from forerun.simulator.calibration.posterior import Posterior
 from forerun.simulator.calibration.residual import USUAL, ErrorPriors, features_of, joined
-from forerun.simulator.core.score import score
+from forerun.simulator.opgraph import GraphContext
+from forerun.simulator.opgraph.table import AnySplit
 from forerun.simulator.score_table import Floats
+from forerun.simulator.scoring import score, table_for
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Context, Strategy, by_context, table_of
+from forerun.spaces.strategies import Context, Strategy, by_context
 
 SURE = 0.8
 """A constant counts as determined when its standard deviation falls to this share of the catalogue's."""
 IDLE = 0.004
 """A constant that moves no run by this share of a step (at one standard deviation) is one that no run depends on."""
 _ROUNDS = 5
-_NEAR = 0.1
-"""Constants that moved by less (in standard deviations) leave slopes as they are."""
+_STRAIGHT = 0.002
+"""Slopes that tell where all steps of a request go to within this share are not taken again."""
 _CLOSE = 0.02
 """Largest change of a constant (in standard deviations) at which it counts as found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedRun:
-    """One measured run. ``context`` is uncalibrated, and the same object for runs that differ in strategy only."""
+    """One measured run. ``context`` is uncalibrated, and the same object for runs that differ in strategy only; of an
+    operator graph the strategy is a split."""
 
-    context: Context
-    strategy: Strategy
+    context: Context | GraphContext
+    strategy: Strategy | AnySplit
     step_time_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Slopes:
+    """Slopes of runs [N, C], and the logarithm of their steps ``log_time`` at the constants ``z`` [N, C] where the
+    slopes of each were taken."""
+
+    z: Floats
+    log_time: Floats
+    slopes: Floats
+
+    def hold(self, rows: Sequence[int], z: Floats, log_time: Floats) -> bool:
+        """Whether they tell what the steps of some runs are at ``z``."""
+        told = self.log_time[rows] + ((z - self.z[rows]) * self.slopes[rows]).sum(axis=1)
+        return bool(np.abs(told - log_time).max() <= _STRAIGHT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +74,8 @@ class FittedConstant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """Result: what to predict with, every constant, and the error (in logarithm of measured over predicted time) of
-    every run ``before``, and when it is ``left_out``."""
+    """Result: what to predict with, every constant that such models have, and the error (in logarithm of measured over
+    predicted time) of every run ``before``, and when it is ``left_out``."""
 
     posterior: Posterior
     constants: tuple[FittedConstant, ...]
@@ -84,12 +102,13 @@ def fit(
     def turning(before: int) -> Callable[[int], None]:
         return lambda turn: None if turned is None else turned(before + turn, 2 * _ROUNDS)
 
-    evidence, mixture, z = _fitted(runs, every, np.zeros(len(CONSTANTS)), settings, (WIDE,), turning(0))
+    evidence, mixture, z, known = _fitted(runs, every, np.zeros(len(CONSTANTS)), settings, (WIDE,), turning(0))
     refused = _refusals(evidence, _deviations(evidence, mixture, every, settings, scaled=False), settings)
     used = np.array([name not in refused for name in NAMES])
-    evidence, mixture, z = _fitted(runs, used, np.where(used, z, 0.0), settings, PRIORS, turning(_ROUNDS))
+    start = np.where(used, z, 0.0)
+    evidence, mixture, z, _ = _fitted(runs, used, start, settings, PRIORS, turning(_ROUNDS), known)
     deviations = _deviations(evidence, mixture, used, settings)
-    known = {n: float(v) for n, v, u in zip(NAMES, z, used, strict=True) if u}
+    moved = {n: float(v) for n, v, u in zip(NAMES, z, used, strict=True) if u}
     constants = tuple(
         FittedConstant(
             constant=constant,
@@ -98,11 +117,12 @@ def fit(
             refused=refused.get(constant.name),
         )
         for place, constant in enumerate(CONSTANTS)
+        if constant.acts_on(runs[0].context)
     )
     return Fit(
-        posterior=Posterior(z=known, evidence=evidence, mixture=mixture, settings=settings),
+        posterior=Posterior(z=moved, evidence=evidence, mixture=mixture, settings=settings),
         constants=constants,
-        before=np.log([run.step_time_s for run in runs]) - _per_context(runs, _log_time),
+        before=np.log([run.step_time_s for run in runs]) - _log_times(runs),
         left_out=left_out(evidence, mixture, used, settings),
     )
 
@@ -114,46 +134,54 @@ def _fitted(
     settings: ErrorPriors,
     priors: Sequence[Prior],
     turning: Callable[[int], None],
-) -> tuple[Evidence, PriorMixture, Floats]:
-    """Return evidence at the fitted constants, what it makes of priors, and the constants (Gauss-Newton from z)."""
+    known: _Slopes | None = None,
+) -> tuple[Evidence, PriorMixture, Floats, _Slopes]:
+    """Return evidence at the fitted constants, what it makes of priors, the constants (Gauss-Newton from z), and the
+    slopes that were taken last, of which ``known`` may be the first."""
     measured, weight = np.log([run.step_time_s for run in runs]), np.ones((len(priors), len(runs)))
-    live: Collection[str] = NAMES
-    kept: tuple[Floats, Floats] | None = None
-    for turn in range(_ROUNDS):
+    turn = 0
+    while True:
         turning(turn)
-        known = None if kept is None or np.abs(z - kept[0]).max() > _NEAR else kept[1]
-        evidence = _evidence(runs, measured, z, live, known)
-        kept = kept if known is not None else (z, evidence.slopes)
-        live = [name for name, slope in zip(NAMES, np.abs(evidence.slopes).max(axis=0), strict=True) if slope > 0]
+        evidence, known = _evidence(runs, measured, z, known)
         mixture = weighed(evidence, used, settings, priors, weight)
         found = np.clip(mixture.shares @ mixture.constants(evidence, used), -LARGEST_Z, LARGEST_Z)
         moved = float(np.abs(found - z).max())
-        if turn == _ROUNDS - 1 or moved < _CLOSE:
-            break
+        turn += 1
+        if turn == _ROUNDS or moved < _CLOSE:
+            return replace(evidence, weight=mixture.shares @ mixture.weight), mixture, z, known
         z, weight = found, mixture.weight
-    return replace(evidence, weight=mixture.shares @ mixture.weight), mixture, z
 
 
 def _evidence(
-    runs: Sequence[FittedRun],
-    measured: Floats,
-    z: Floats,
-    live: Collection[str],
-    known: Floats | None,
-) -> Evidence:
-    """Return what the runs say, linearised at ``z``; ``known``: slopes that were taken close by."""
+    runs: Sequence[FittedRun], measured: Floats, z: Floats, known: _Slopes | None
+) -> tuple[Evidence, _Slopes]:
+    """Return what the runs say, linearised at ``z``, and the slopes: those ``known`` where they hold, else new ones."""
     at = dict(zip(NAMES, z, strict=True))
     slopes, log_time = np.empty((len(runs), len(CONSTANTS))), np.empty(len(runs))
+    taken_z, taken_log_time = np.tile(z, (len(runs), 1)), np.empty(len(runs))
     parts, order = [], []
+    live = NAMES if known is None else _live(known.slopes)
     for rows in by_context(runs):
-        context, table = calibrated(runs[rows[0]].context, at), table_of([runs[row].strategy for row in rows])
+        context = calibrated(runs[rows[0]].context, at)
+        table = table_for(context, [runs[row].strategy for row in rows])
         scores = score(context, table)
-        slopes[rows] = slopes_of(context, table, live) if known is None else known[rows]
-        log_time[rows] = np.log(scores.step_time_s)
+        log_time[rows] = taken_log_time[rows] = np.log(scores.step_time_s)
+        if known is not None and known.hold(rows, z, log_time[rows]):
+            slopes[rows], taken_z[rows] = known.slopes[rows], known.z[rows]
+            taken_log_time[rows] = known.log_time[rows]
+        else:
+            slopes[rows] = slopes_of(context, table, live)
         parts.append(features_of(context, table, scores.time_s))
         order += rows
     features = joined(parts).take(np.argsort(order))
-    return Evidence(features=features, slopes=slopes, error=measured - log_time + slopes @ z, weight=np.ones(len(runs)))
+    error = measured - log_time + slopes @ z
+    evidence = Evidence(features=features, slopes=slopes, error=error, weight=np.ones(len(runs)))
+    return evidence, _Slopes(z=taken_z, log_time=taken_log_time, slopes=slopes)
+
+
+def _live(slopes: Floats) -> Collection[str]:
+    """Return the constants that some run depends on."""
+    return [name for name, slope in zip(NAMES, np.abs(slopes).max(axis=0), strict=True) if slope > 0]
 
 
 def _deviations(
@@ -199,13 +227,10 @@ def _refusals(evidence: Evidence, deviations: Floats, settings: ErrorPriors) -> 
     return result
 
 
-def _per_context(runs: Sequence[FittedRun], function: Callable[[Context, list[Strategy]], Floats]) -> Floats:
-    """Return one number per run."""
+def _log_times(runs: Sequence[FittedRun]) -> Floats:
+    """Return the logarithm of the predicted step of every run."""
     result = np.empty(len(runs))
     for rows in by_context(runs):
-        result[rows] = function(runs[rows[0]].context, [runs[row].strategy for row in rows])
+        context = runs[rows[0]].context
+        result[rows] = np.log(score(context, table_for(context, [runs[row].strategy for row in rows])).step_time_s)
     return result
-
-
-def _log_time(context: Context, strategies: list[Strategy]) -> Floats:
-    return np.log(score(context, table_of(strategies)).step_time_s)

@@ -8,13 +8,13 @@ the machine of the averaged constants, with one residual, predicts what all of t
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from forerun.simulator.calibration.belief import Belief, Components
-from forerun.simulator.calibration.constants import NAMES, calibrated
+from forerun.simulator.calibration.constants import NAMES, C, calibrated
 from forerun.simulator.calibration.evidence import FEW, Evidence, slopes_of
 from forerun.simulator.calibration.mixture import PRIORS, Covariances, PriorMixture, weighed
 from forerun.simulator.calibration.residual import (
@@ -26,8 +26,10 @@ from forerun.simulator.calibration.residual import (
     residual_covariance,
     row_products,
 )
-from forerun.simulator.core.score import score
+from forerun.simulator.opgraph import GraphContext
+from forerun.simulator.opgraph.table import SplitTable
 from forerun.simulator.score_table import Floats
+from forerun.simulator.scoring import score
 from forerun.spaces.strategies import Context, HeldMemory, StrategyTable
 
 if TYPE_CHECKING:
@@ -46,16 +48,21 @@ class Posterior:
     settings: ErrorPriors = USUAL
     held: "MemoryPosterior | None" = None
 
-    def applied(self, context: Context) -> Context:
+    def applied(self, context: C) -> C:
         """Return a context of the calibrated machine, whose scores carry the residual of alike strategies too."""
-        known = calibrated(context, self.z)
-        return replace(known if self.held is None else self.held.applied(known), correction=self)
+        known: Any = calibrated(context, self.z)
+        if self.held is not None:  # of transformers
+            known = self.held.applied(known)
+        result: C = replace(known, correction=self)
+        return result
 
     def memory(self, context: Context, table: StrategyTable, memory_bytes: Mapping[str, Floats]) -> HeldMemory | None:
         """Return what every row holds (see ``Context.correction``); None where no memory was measured."""
         return None if self.held is None else self.held.held(context, table, memory_bytes)
 
-    def factor(self, context: Context, table: StrategyTable, time_s: Mapping[str, Floats]) -> Floats:
+    def factor(
+        self, context: Context | GraphContext, table: StrategyTable | SplitTable, time_s: Mapping[str, Floats]
+    ) -> Floats:
         """Return the factor on the step time of every row that the residual makes (see ``Context.correction``)."""
         result = np.ones(len(table))
         if not len(self.evidence):
@@ -67,7 +74,7 @@ class Posterior:
             result[rows] = np.exp(row_products(self._residual(part), explained))
         return result
 
-    def believe(self, parts: Sequence[tuple[Context, StrategyTable]]) -> Belief:
+    def believe(self, parts: Sequence[tuple[Context | GraphContext, StrategyTable | SplitTable]]) -> Belief:
         """Return what is believed of the strategies of some tables, one after the other; each context was ``applied``.
 
         The covariance takes every constant into account, also those that the runs do not determine.

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.simulator.calibration.split_features import numbers_of, shares_of_phases, words_of
+from forerun.simulator.opgraph import GraphContext
+from forerun.simulator.opgraph.table import SplitTable
 from forerun.simulator.score_table import TIME_PARTS, Floats
 from forerun.spaces.models.parameters import parameter_count
 from forerun.spaces.strategies import Context, Recompute, StrategyTable
@@ -81,8 +84,19 @@ class Features:
         return Features(self.numbers[rows], self.parts[rows], self.words[rows])
 
 
-def features_of(context: Context, table: StrategyTable, time_s: Mapping[str, Floats]) -> Features:
-    """Return the features of every row of ``table``; ``time_s`` are the parts of its predicted time."""
+def features_of(
+    context: Context | GraphContext, table: StrategyTable | SplitTable, time_s: Mapping[str, Floats]
+) -> Features:
+    """Return the features of every row of ``table``, of the kind of the context; ``time_s`` are the parts of its
+    predicted time."""
+    if isinstance(context, GraphContext):
+        assert isinstance(table, SplitTable)
+        return Features(
+            numbers=numbers_of(context, table),
+            parts=shares_of_phases(time_s) / _PARTS_DISTANCE,
+            words=np.array(words_of(context, table), dtype=np.str_),
+        )
+    assert isinstance(table, StrategyTable)
     step_s = sum(time_s.values(), np.zeros(len(table)))
     return placed(context, table, np.stack([time_s[part] / step_s for part in TIME_PARTS], axis=1))
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from forerun.simulator.memory.peak import StageMemory, total_memory
 from forerun.simulator.pipeline.closed_forms import PipelineTime, exposed_p2p_s
-from forerun.simulator.replicas.reduction import ReplicaCosts
+from forerun.simulator.replicas.reduction import ReplicaCosts, reduces_each
 from forerun.simulator.replicas.sharded import (
     HidingPasses,
     Loops,
@@ -39,6 +39,8 @@ class Pipelines:
     """What traffic of replicas can overlap."""
     microbatches: Floats
     """Of a replica and step."""
+    pp: Floats
+    """Pipeline ranks."""
     memory: StageMemory
     """Activations, [R, S]."""
     loops: Loops | None = None
@@ -51,18 +53,18 @@ def step_scores(
     key: NDArray[np.intp],
     replicas: ReplicaCosts,
     replica: NDArray[np.intp],
-    sharing: tuple[Floats | NDArray[np.int64], NDArray[np.bool_]],
+    zero: Floats | NDArray[np.int64],
     p2p_s: Floats,
     table: Floats,
 ) -> ScoreTable:
     """Return the scores of N candidates; ``key`` and ``replica`` are their columns in the two tables, ``table`` [D] is
-    the token embedding's share of the largest stage's parameters (used where stages are interleaved); ``sharing``:
-    stage of sharding, and whether gradients are reduced with every microbatch.
+    the token embedding's share of the largest stage's parameters (used where stages are interleaved); ``zero`` [N]:
+    stage of sharding.
 
     Raises:
         RequestError: a time or a peak is no finite number.
     """
-    time_s = _time(context, pipelines, key, replicas, replica, sharing, p2p_s, table)
+    time_s = _time(context, pipelines, key, replicas, replica, zero, p2p_s, table)
     memory = total_memory(context, pipelines.memory, key, replicas, replica)
     step_time_s = sum(time_s.values(), np.zeros(len(key)))
     if context.framework.allocator_stall:
@@ -94,7 +96,7 @@ def _time(
     key: NDArray[np.intp],
     replicas: ReplicaCosts,
     replica: NDArray[np.intp],
-    sharing: tuple[Floats | NDArray[np.int64], NDArray[np.bool_]],
+    zero: Floats | NDArray[np.int64],
     p2p_s: Floats,
     table: Floats,
 ) -> dict[str, Floats]:
@@ -130,7 +132,7 @@ def _time(
     hidden = np.minimum(hidden, window)
     gather_beside = np.minimum(hidden, gather_beside)
     alone_s = reduce_s - reduce_hides_s
-    zero, each = sharing
+    each = reduces_each(profile, zero, pipelines.pp[key])
     two, two_looped = _by_rounds(rounds[0], each & (zero == 2))
     three, three_looped = _by_rounds(rounds[0], zero == 3)
     # What is reduced once per step comes beside what its microbatches gather.

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.layer.kinds import kind_of_entry, layer_kinds
+from forerun.simulator.layer.known_times import known_block_times
 from forerun.simulator.layer.shard import layer_axes, shard_of
-from forerun.simulator.layer.times import block_times
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Model
-from forerun.spaces.strategies import Context, Recompute, StrategyTable
+from forerun.spaces.strategies import Context, Recompute, StrategyTable, first_layers
 from forerun.spaces.strategies.software import READ_BY_SOFTWARE, choices_of_software, running, turned_on
 
 
@@ -45,7 +45,7 @@ class LeastStep:
     def step_s(self, table: StrategyTable) -> Floats:
         """Return seconds [N] that no step of the candidates of ``table`` is shorter than."""
         key = self._filled(table)
-        passes_s, some = self._passes_s[key], table.column("recompute_layers")
+        passes_s, some = self._passes_s[key], first_layers(table.column("recompute_layers"))
         if some.any():  # so many layers of every virtual stage are recomputed, and at least as cheap ones as any
             repeated = some * table.column("pp") * table.column("vpp")
             spared_s = np.maximum(self._recompute_s[key] - repeated * self._least_recompute_s[key], 0.0)
@@ -129,7 +129,7 @@ class LeastStep:
     def _fill(self, software: int, table: StrategyTable, rows: NDArray[np.intp], place: NDArray[np.intp]) -> None:
         """Remember at ``place`` what the combinations of some rows take, all of which run the same switches."""
         context = running(self.context, software)
-        times = block_times(context, shard_of(context, table, rows))
+        times = known_block_times(context, shard_of(context, table, rows))
         recompute_s = times.recompute_s
         passes_s = times.forward_s + times.backward_s
         if times.alone_s is not None:  # what overlaps takes multiprocessors: a pass alone may be the shorter one

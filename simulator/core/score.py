@@ -26,14 +26,13 @@ from forerun.simulator.replicas.reduction import (
     REPLICA_DEGREES,
     ReplicaCosts,
     Replicas,
-    reduces_each,
     replica_costs,
 )
 from forerun.simulator.replicas.sharded import before_gradients_s, gradient_pass_s, looped_passes, slowest_passes
 from forerun.simulator.score_table import Floats, ScoreTable, joined
 from forerun.simulator.stages.parameters import stage_parameters, table_share
 from forerun.simulator.stages.plan import PLAN_AXES, StagePlans, stage_plans
-from forerun.spaces.strategies import Context, Schedule, StrategyTable
+from forerun.spaces.strategies import Context, Schedule, StrategyTable, first_layers, group_size
 from forerun.spaces.strategies.software import running
 
 _STAGE_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split")
@@ -89,8 +88,7 @@ def _flat(context: Context, table: StrategyTable) -> ScoreTable:
     p2p_keys = table.distinct(*P2P_AXES)
     p2p_s = p2p_time_s(context, table.take(p2p_keys.rows))[p2p_keys.inverse]
     zero = table.column("zero")
-    sharing = zero, reduces_each(context.framework, zero, table.column("pp"))
-    return step_scores(context, pipelines, keys.inverse, replicas, replica_keys.inverse, sharing, p2p_s, tables)
+    return step_scores(context, pipelines, keys.inverse, replicas, replica_keys.inverse, zero, p2p_s, tables)
 
 
 def _some_staged(context: Context, table: StrategyTable) -> ScoreTable:
@@ -153,7 +151,7 @@ def _pipelines(
         uneven = np.flatnonzero(plans.paths.held.sum(axis=(0, 1))[plan])
         paths, own = plans.paths.columns(plan[uneven]), key[uneven]
         chunks = np.moveaxis(paths.held, 0, 1)
-        left = _left_of_chunks(chunks[:-2], table.column("recompute_layers")[rows[uneven]])
+        left = _left_of_chunks(chunks[:-2], first_layers(table.column("recompute_layers")[rows[uneven]]))
         launches = host_passes_s(context, chunks[:-2], shard.recompute[own], shard.tp[own], pp[uneven], left)
         there, back = _dot(chunks, times.forward_s[:, own]), _dot(chunks, times.backward_s[:, own])
         if alone_s:
@@ -194,6 +192,7 @@ def _pipelines(
         passes=passes,
         loops=looped_passes(stages, passes, time.rounds, time.group, hidden_per_s),
         microbatches=microbatches,
+        pp=pp,
         memory=activation_memory(
             context,
             shard,
@@ -213,7 +212,8 @@ def _pipelines(
 
 def _groups(layers: NDArray[np.int64]) -> Floats | None:
     """Return how many layers are recomputed at once by column; None where no candidate has several."""
-    return np.maximum(-layers, 1).astype(np.float64) if (layers < 0).any() else None
+    sizes = group_size(layers)
+    return sizes.astype(np.float64) if (sizes > 1).any() else None
 
 
 def _left_of_chunks(layers: Floats, some: NDArray[np.int64]) -> Floats | None:

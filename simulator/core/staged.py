@@ -11,7 +11,6 @@ from forerun.simulator.core.staged_passes import stage_passes, stage_replicas
 from forerun.simulator.costs.slowest import wait_share
 from forerun.simulator.pipeline.closed_forms import PipelineTime, StageTimes, pipeline_time
 from forerun.simulator.pipeline.p2p import P2pEnd, p2p_between_s
-from forerun.simulator.replicas.reduction import reduces_each
 from forerun.simulator.replicas.sharded import before_gradients_s, gradient_pass_s, slowest_passes
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.simulator.stages.rows import StageRows, stage_rows
@@ -57,12 +56,12 @@ def score_rows(context: Context, rows: StageRows) -> ScoreTable:
             stages, time.slowest, schedule, pp, vpp, count, overlap=overlap, hidden_per_s=context.overlap.hidden_per_s
         ),
         microbatches=count,
+        pp=pp,
         memory=passes.memory,
     )
     replicas = stage_replicas(context, rows, passes)
     p2p_s = _mean_p2p_s(context, time, pp, stage_p2p_s(context, rows))
-    sharing = rows.zero[0], reduces_each(context.framework, rows.zero[0], pp)
-    return step_scores(context, pipelines, columns, replicas, columns, sharing, p2p_s, np.zeros_like(pp))
+    return step_scores(context, pipelines, columns, replicas, columns, rows.zero[0], p2p_s, np.zeros_like(pp))
 
 
 def stage_p2p_s(context: Context, rows: StageRows) -> Floats:

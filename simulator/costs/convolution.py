@@ -130,7 +130,8 @@ def _product_s(device: Device, precision: str, direction: str, m: Floats, n: Flo
     width = "fp8" if INPUT_BYTES[precision] < 2 and "fp8" in found.gemm else "half"
     surface = found.gemm[width]
     # Clocks fall under the load of matrix units; fp32 keeps them idle.
-    rate = device.peak(precision) * (1.0 if precision == "fp32" else TENSOR_SHARE * found.sustained_clock[width])
+    share = 1.0 if precision == "fp32" else TENSOR_SHARE * found.sustained_clock[width]
+    rate = device.peak(precision) * device.compute_share * share
     kind = "forward" if direction == "forward" else "data_gradient"
     best: Floats | None = None
     for parts in SPLITS:

@@ -4,7 +4,7 @@ import numpy as np
 
 from forerun.simulator.costs import memory_bound_time_s
 from forerun.simulator.improve.step import Op, RankStep
-from forerun.simulator.improve.wires import RuleWire, Wire
+from forerun.simulator.improve.wires import RuleWire
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.input import own_input_s, stored_input_s
 from forerun.simulator.opgraph.messages import reduce_s, rendezvous_s, straggler_wait_s
@@ -18,7 +18,7 @@ _HOSTS = frozenset(
 """Operators that can do it for them."""
 
 
-def graph_step(context: GraphContext, *, ranks: int, batch: float, wire: Wire | None = None) -> RankStep:
+def graph_step(context: GraphContext, *, ranks: int, batch: float) -> RankStep:
     """Return the step with ``batch`` samples per device on ``ranks`` devices that exchange gradients in fp32.
 
     Passes, messages, waiting and loading are those of every other verb (``GraphContext.passes``,
@@ -60,7 +60,7 @@ def graph_step(context: GraphContext, *, ranks: int, batch: float, wire: Wire | 
     return RankStep(
         name=model.name,
         ops=tuple(ops),
-        wire=wire or RuleWire(cluster=cluster, ranks=ranks, share=profile.gradient_share),
+        wire=RuleWire(cluster=cluster, ranks=ranks, share=profile.gradient_share),
         update_s=float(context.update_s(context.dense_parameters)),
         host_s=float(waiting_s),
         message_s=profile.blocked_share * empty_s,

@@ -8,6 +8,10 @@ from forerun.simulator.improve.step import RankStep, StepPlan, memory_bytes, sim
 from forerun.spaces.errors import InfeasibleError
 from forerun.spaces.units import format_bytes
 
+FIXED_SHARE = 0.2
+"""Of an operator's time that does not shrink when the batch is halved (dPRO's estimate: half the batch takes 0.6 of the
+time)."""
+
 
 def fit_memory(step: RankStep, plan: StepPlan, limit_bytes: float) -> StepPlan:
     """Return the plan with as little recomputed as the memory needs; the plan itself where it fits.
@@ -42,13 +46,9 @@ def fit_memory(step: RankStep, plan: StepPlan, limit_bytes: float) -> StepPlan:
     return replace(plan, recomputed=frozenset(chosen))
 
 
-def split_batch(step: RankStep, parts: int, *, fixed_share: float = 0.2) -> RankStep:
-    """Return the step of a pass over a ``parts``-th of the batch.
-
-    ``fixed_share``: of an operator's time that does not shrink when the batch is halved (dPRO's estimate: half the
-    batch takes 0.6 of the time).
-    """
-    factor = fixed_share_factor(parts, fixed_share)
+def split_batch(step: RankStep, parts: int) -> RankStep:
+    """Return the step of a pass over a ``parts``-th of the batch."""
+    factor = FIXED_SHARE + (1 - FIXED_SHARE) / parts
     ops = tuple(
         replace(
             op,
@@ -61,11 +61,6 @@ def split_batch(step: RankStep, parts: int, *, fixed_share: float = 0.2) -> Rank
         for op in step.ops
     )
     return replace(step, ops=ops)
-
-
-def fixed_share_factor(parts: int, fixed_share: float) -> float:
-    """Return the time of a pass over one of ``parts`` of the batch over that of the whole."""
-    return fixed_share + (1 - fixed_share) / parts
 
 
 def cheapest_fit(step: RankStep, plans: Sequence[StepPlan], limit_bytes: float) -> tuple[RankStep, StepPlan]:

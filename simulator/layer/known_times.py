@@ -1,7 +1,7 @@
 """Times of blocks that were computed before: the slices of a search ask for the same shards again and again."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -9,25 +9,44 @@ import numpy as np
 from forerun.simulator.layer.shard import Shard
 from forerun.simulator.layer.times import BlockTimes, block_times
 from forerun.simulator.score_table import Floats
+from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.strategies import Context
 
 MOST = 1 << 15
 """Shards that are remembered of one request and its software: a dozen MiB of a model with a few kinds of layers."""
+OF_WHOLE_STEPS = {
+    "host_layer_s", "host_rank_s", "pipeline_rank_s", "host_expert_s", "host_microbatch_s", "host_step_s",
+    "p2p_fixed_s", "overlap_gradients", "overlap_parameters",
+}  # fmt: skip
+"""What a profile says of passes and steps as wholes, not of what a device does for a block: a calibration moves each of
+them, and blocks take as long as before."""
 
 
-class _Asked:
-    """What times depend on besides the shard, alike where it is the same objects (they may hold dictionaries, which
-    cannot be hashed, and comparing catalogue entries by value would take longer than most times)."""
+class Asked:
+    """What times, and costs of replicas, depend on besides the strategy, alike where it is the same objects (they may
+    hold dictionaries, which cannot be hashed, and comparing catalogue entries by value would take longer than most
+    times)."""
 
     def __init__(self, context: Context) -> None:
-        self.parts = (context.model, context.cluster, context.workload, context.framework)
+        self.parts = (context.model, context.cluster, context.workload, _of_blocks(context.framework))
         self.names = tuple(map(id, self.parts))
 
     def __hash__(self) -> int:
         return hash(self.names)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Asked) and self.names == other.names
+        return isinstance(other, Asked) and self.names == other.names
+
+
+@lru_cache(maxsize=64)
+def _of_blocks(profile: FrameworkProfile) -> FrameworkProfile:
+    """Return one object for all profiles that differ in ``OF_WHOLE_STEPS`` alone."""
+    return _first_alike(replace(profile, **dict.fromkeys(OF_WHOLE_STEPS, 0.0)))  # type: ignore[arg-type]  # all floats
+
+
+@lru_cache(maxsize=64)
+def _first_alike(profile: FrameworkProfile) -> FrameworkProfile:
+    return profile
 
 
 @dataclass(slots=True)
@@ -39,7 +58,7 @@ class _Known:
 
 
 @lru_cache(maxsize=32)
-def _known(_: _Asked) -> _Known:
+def _known(_: Asked) -> _Known:
     return _Known()
 
 
@@ -47,7 +66,7 @@ def known_block_times(context: Context, shard: Shard) -> BlockTimes:
     """Return ``block_times(context, shard)``, computing only the shards that were not asked for before."""
     if not len(shard):
         return block_times(context, shard)
-    known = _known(_Asked(context))
+    known = _known(Asked(context))
     columns = np.stack([np.asarray(getattr(shard, each.name), dtype=np.float64) for each in fields(Shard)], axis=1)
     keys = columns.view(f"V{columns.shape[1] * columns.itemsize}")[:, 0].tolist()
     place, times = known.state or ({}, None)

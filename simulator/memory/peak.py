@@ -84,7 +84,7 @@ def activation_memory(
     although others are recomputed, ``group`` [S] how many are recomputed at once from the input of the first (None:
     one)."""
     profile = context.framework
-    ahead = float(profile.combined_passes)
+    ahead = profile.passes_ahead
     flight = in_flight(schedule, stage, pp, vpp, microbatches, in_flight_factor, profile.vocabulary, ahead)
     kept = np.zeros_like(stage)
     working = np.zeros_like(stage)

@@ -1,6 +1,8 @@
 """What is trained, on what, with which software: everything of a score but the split."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,6 +26,13 @@ USABLE = 0.96
 """Share of a device's memory that an allocator can fill before fragmentation stops it."""
 
 
+class SplitCorrection(Protocol):
+    """What measured runs say beyond the constants of a context (``forerun.simulator.calibration``)."""
+
+    def factor(self, context: "GraphContext", table: Any, time_s: Mapping[str, Floats]) -> Floats:
+        """Return a factor on the step of every row of a table of splits, given the parts of its predicted time."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphContext:
     """One request for an operator graph without its split.
@@ -31,7 +40,8 @@ class GraphContext:
     ``seconds_per_sample``: forward and backward pass on one device as measured (None: by the cost rules); all
     operators are scaled by what it says of the sum of them. ``global_batch``: samples of a step, or of each device.
     ``memory_share``: what a split may need of a device's memory to count as fitting. ``inference``: forward passes
-    alone, of which nothing is kept, exchanged between replicas or updated.
+    alone, of which nothing is kept, exchanged between replicas or updated. ``correction``: None unless the context was
+    calibrated to measured runs.
     """
 
     model: GraphModel
@@ -42,6 +52,7 @@ class GraphContext:
     global_batch: int | PerDevice = DEFAULT_BATCH
     memory_share: float = USABLE
     inference: bool = False
+    correction: SplitCorrection | None = None
 
     def batch(self, devices: int) -> int:
         """Return the global batch on so many devices."""

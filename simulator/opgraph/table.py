@@ -1,8 +1,8 @@
 """Splits as a table of candidates, and their scores as rows like those of any other model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from forerun.spaces.opgraph.mixture import Mixture
 from forerun.spaces.opgraph.split import Split
 
 AnySplit = Split | Mixture
+S = TypeVar("S", bound=ScoreTable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +82,18 @@ def score_table(context: GraphContext, table: SplitTable) -> SplitScores:
     Raises:
         RequestError: a mixture is not legal, or an operator of the model has no iteration space.
     """
+    scores = _scored(context, table)
+    return corrected(context, table, scores, scores.time_s)
+
+
+def corrected(context: GraphContext, table: SplitTable, scores: S, time_s: Mapping[str, Floats]) -> S:
+    """Return scores as measured runs correct them, where the context was calibrated; ``time_s``: phases of the step by
+    the closed forms, by which splits are told to be alike."""
+    known = context.correction
+    return scores if known is None else scores.slowed(known.factor(context, table, time_s))
+
+
+def _scored(context: GraphContext, table: SplitTable) -> SplitScores:
     first = table.splits[0] if table.splits else None
     if isinstance(first, Mixture):
         return _mixture_scores(context, first, int(table.batch[0]))

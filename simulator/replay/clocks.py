@@ -267,7 +267,10 @@ def _obey(fit: _Fit, seen: _Seen, count: int) -> tuple[Floats, int]:
                 known.add((a, b))
                 laws.append(clocks_only[b] - clocks_only[a])
                 bounds.append(float(seen.end_s[a] - seen.start_s[b]))
-        values = _hildreth(fit.values, inverse, np.array(laws), np.array(bounds))
+        values, settled = _hildreth(fit.values, inverse, np.array(laws), np.array(bounds))
+        if not settled:  # they contradict each other, and more of them do no less
+            broken = len(_broken(seen, clocks_only @ values)[2])
+            break
     return values, broken
 
 
@@ -289,8 +292,9 @@ def _broken(seen: _Seen, shift: Floats) -> tuple[Integers, Integers, Floats]:
     return np.array(early, dtype=np.int64), np.array(late, dtype=np.int64), (latest - earliest)[wrong]
 
 
-def _hildreth(values: Floats, inverse: Floats, laws: Floats, bounds: Floats) -> Floats:
-    """Return the point nearest to ``values`` under the metric whose inverse is given with ``laws @ x <= bounds``.
+def _hildreth(values: Floats, inverse: Floats, laws: Floats, bounds: Floats) -> tuple[Floats, bool]:
+    """Return the point nearest to ``values`` under the metric whose inverse is given with ``laws @ x <= bounds``, and
+    whether there is one.
 
     One multiplier after the other is set to what its law needs, until none changes (Hildreth 1957).
     """
@@ -306,8 +310,8 @@ def _hildreth(values: Floats, inverse: Floats, laws: Floats, bounds: Floats) -> 
                 point -= step * ways[:, law]
                 change = max(change, abs(step) * strength[law])
         if change < 1e-9:
-            break
-    return point
+            return point, True
+    return point, False
 
 
 def _unlinked(seen: _Seen, count: int) -> int:

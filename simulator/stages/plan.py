@@ -19,7 +19,7 @@ from forerun.simulator.pipeline.interleaved import InterleavedPaths, interleaved
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.flops import layer_forward_flops
 from forerun.spaces.models.model import Model
-from forerun.spaces.strategies import Context, Schedule, StrategyTable, chunks_of_stage, stage_layers
+from forerun.spaces.strategies import Context, Schedule, StrategyTable, chunks_of_stage, first_layers, stage_layers
 
 Count = TypeVar("Count", int, Floats)
 
@@ -89,11 +89,11 @@ def stage_plans(context: Context, table: StrategyTable, rows: NDArray[np.intp]) 
     for column, row in enumerate(rows):
         pp, vpp, schedule, split, some = (int(table.choices[a][table.codes[a][row]]) for a in PLAN_AXES)
         counts = stage_layers(model.layer_count, pp, vpp, split, table.custom_splits, context.head_layers)
-        plans.append(_runs(model, counts, pp, schedule, int(context.framework.combined_passes)))
+        plans.append(_runs(model, counts, pp, schedule, context.framework.passes_ahead))
         if schedule == Schedule.INTERLEAVED and len(set(counts)) > 1:
             uneven[column] = counts, pp
-        if some > 0:
-            spared[column] = _spared(model, counts, pp, schedule, some)
+        if first := first_layers(some):
+            spared[column] = _spared(model, counts, pp, schedule, first)
     found = _paths(model, list(uneven.values()), context.workload.seq_len, context.framework.vocabulary)
     packed_plans = _pack(plans, kinds, dict(zip(uneven, found, strict=True)))
     if context.framework.vocabulary != "ends":

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from forerun.simulator.layer.kinds import kind_of_entry, layer_kinds
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Model
-from forerun.spaces.strategies import Context, Recompute, StrategyTable, stage_layers
+from forerun.spaces.strategies import Context, Recompute, StrategyTable, first_layers, stage_layers
 
 Ints = NDArray[np.int64]
 
@@ -54,8 +54,8 @@ def stage_rows(context: Context, table: StrategyTable) -> StageRows:
     edges[0] = 0
     split = table.column("split")
     kind = np.repeat(table.column("recompute")[None, :], depth, axis=0)
-    layers_column = table.column("recompute_layers")
-    some = np.repeat(np.where(layers_column > 0, layers_column, -1)[None, :], depth, axis=0)
+    first = first_layers(table.column("recompute_layers"))
+    some = np.repeat(np.where(first > 0, first, -1)[None, :], depth, axis=0)
     second_tp = table.column("tp").copy()
     for row in range(len(table)):
         stages = int(pp[row])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.spaces.clusters.cluster import Cluster, Overlap
-from forerun.spaces.clusters.description import spec_from_mapping
+from forerun.spaces.clusters.description import MOST_DEVICES, spec_from_mapping
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.clusters.devices import device_from_mapping, load_device, names_in, read_entry
 from forerun.spaces.clusters.groups import groups_from_document
@@ -144,7 +144,6 @@ def simple_cluster(
     nic_bytes_per_s_per_node: float | None,
     network: str = "infiniband",
     scale_up_size: int | None = None,
-    max_devices: int = 16_384,
 ) -> Cluster:
     """Return a cluster from the few facts that a published run states.
 
@@ -174,7 +173,7 @@ def simple_cluster(
         if nics > 1:
             notes.append(f"network.nics_per_node: {nics} (guessed from the sum of their rates)")
     unit = math.lcm(devices_per_node, data["scale_up"]["size"] if "size" in data["scale_up"] else 1)
-    data["max_devices"] = max(unit, max_devices // unit * unit)
+    data["max_devices"] = max(unit, MOST_DEVICES // unit * unit)
     name = f"{device.name} x{devices_per_node}"
     built = cluster_from_mapping(data | {"title": name, "source": "described in one call"}, name=name)
     return replace(built, defaults=tuple(notes) + built.defaults)

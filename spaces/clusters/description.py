@@ -31,7 +31,7 @@ _KERNEL_BYTES_PER_S = 2.5e9
 # A NIC that serves more than two devices stands behind another PCIe switch than most of them: without GPUDirect their
 # data pass through host memory, at about half of a device's link (dlperf_gpt: 8 of 12.5 GB/s on V100 with PCIe 3).
 _COPIED_SHARE = 0.5
-_MOST_DEVICES = 16_384
+MOST_DEVICES = 16_384
 # The usual wiring of the links that a device has.
 _KIND_OF_LINK: Mapping[str, str] = {"nvlink": "nvswitch", "xgmi": "xgmi-mesh", "roce": "roce-mesh", "ici": "torus"}
 _ARCHITECTURES_WITH_SHARP = ("Hopper", "Blackwell")
@@ -76,7 +76,7 @@ def spec_from_mapping(data: Mapping[str, Any], device: Device) -> tuple[ClusterS
     elif network is None:
         most = unit
     else:
-        most = filled.fill("max_devices", _MOST_DEVICES // unit * unit, f"{_MOST_DEVICES // unit * unit}", "not given")
+        most = filled.fill("max_devices", MOST_DEVICES // unit * unit, f"{MOST_DEVICES // unit * unit}", "not given")
     spec = ClusterSpec(devices_per_node=per_node, max_devices=most, scale_up=scale_up, host=host, network=network)
     return spec, filled.texts()
 

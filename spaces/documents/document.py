@@ -68,10 +68,10 @@ def read_document(path: Path, *, max_bytes: int = MAX_BYTES, own: bool = False) 
     return parse_document(read_text(path, most=max_bytes), source=str(path), own=own)
 
 
-def parse_document(text: str, *, source: str, own: bool = False, finite: bool = True) -> Document:
+def parse_document(text: str, *, source: str, own: bool = False) -> Document:
     """Return the document that ``text`` spells; JSON if ``source`` ends in ``.json``, YAML otherwise.
 
-    ``own``: a result of forerun's, which may have more values. ``finite``: else NaN and infinities of JSON are texts.
+    ``own``: a result of forerun's, which may have more values.
 
     Raises:
         RequestError: syntax errors with line and column; empty text; tags, aliases, several documents in one file; a
@@ -81,7 +81,7 @@ def parse_document(text: str, *, source: str, own: bool = False, finite: bool = 
     if not text.strip():
         raise RequestError(f"{source} is empty")
     if _is_json(source):
-        data = read_json(text, source, own=own, finite=finite)
+        data = read_json(text, source, own=own)
         return Document(data=data, source=source, text=text)
     most = OWN_VALUES if own else MAX_VALUES
     try:

@@ -17,11 +17,10 @@ _DOTTED = re.compile(rf"""(?<![^\s="',\[\]{{}}])(?:{_KEY}[ \t]*\.[ \t]*){{{MAX_D
 """A key of more parts than a document is deep; strings of a list have commas between them."""
 
 
-def read_json(text: str, source: str, *, own: bool = False, finite: bool = True) -> Any:
+def read_json(text: str, source: str, *, own: bool = False) -> Any:
     """Return the value that a JSON text spells.
 
-    ``own``: a result of forerun's, which may be large. Where numbers need not be ``finite``, NaN and infinities are
-    texts.
+    ``own``: a result of forerun's, which may be large.
 
     Raises:
         RequestError: it is no JSON, has a key twice, too many values, or a value that no document has.
@@ -32,9 +31,7 @@ def read_json(text: str, source: str, *, own: bool = False, finite: bool = True)
         raise RequestError(f"{source}: a document has at most {most:,} values")
 
     def constant(name: str) -> str:
-        if finite:
-            raise RequestError(f"a number must be finite, but got {name}")
-        return name
+        raise RequestError(f"a number must be finite, but got {name}")
 
     too_deep = f"{source}: a document is at most {MAX_DEPTH} levels deep"
     try:

@@ -259,6 +259,11 @@ class FrameworkProfile:
         """Whether some sharding stage adds gradients of ``precision`` up in an fp32 buffer beside them."""
         return self.main_grad_to_zero >= 0 and precision not in ("fp32", "tf32", "fp16")
 
+    @property
+    def passes_ahead(self) -> int:
+        """Forward passes of 1F1B that every device runs besides to warm up."""
+        return int(self.combined_passes)
+
     def held_gradient_bytes(self, precision: str) -> float:
         """Bytes per parameter of the gradients that a device holds when it trains at ``precision``, what is added up
         apart not counted."""

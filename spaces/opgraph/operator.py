@@ -193,7 +193,7 @@ class Operator:
         return tuple((k - 1) * d // 2 for k, d in zip(self.kernel, spread, strict=True))
 
 
-def window_extent(extent: int, kernel: int, stride: int, before: int, after: int, dilation: int = 1) -> int:
+def window_extent(extent: int, kernel: int, stride: int, before: int, after: int) -> int:
     """Extent of a convolution's or pool's output along one axis, of an input that is padded by ``before`` and
     ``after``; 0 or less where the window does not fit."""
-    return (extent + before + after - dilation * (kernel - 1) - 1) // stride + 1
+    return (extent + before + after - kernel) // stride + 1

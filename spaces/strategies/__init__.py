@@ -16,6 +16,9 @@ from forerun.spaces.strategies.axes import (
     Schedule,
     Software,
     Split,
+    first_layers,
+    group_size,
+    in_groups,
 )
 from forerun.spaces.strategies.context import Context, Correction, HeldMemory, by_context
 from forerun.spaces.strategies.defaults import default_choices, restrict
@@ -65,6 +68,9 @@ __all__ = [
     "default_choices",
     "devices_of_rank",
     "explicit_layers_broken",
+    "first_layers",
+    "group_size",
+    "in_groups",
     "in_second_half",
     "layers_of_chunks",
     "layers_per_virtual_stage",

@@ -6,6 +6,10 @@ the same rank by that index. Axes that many legality rules read stand first, so 
 
 from enum import IntEnum, IntFlag
 from itertools import combinations
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 class Schedule(IntEnum):
@@ -153,7 +157,27 @@ SPELLING: dict[str, dict[int, str]] = {
 """How named choices are written by users and in every output."""
 
 ALL_LAYERS = 0
-"""Choice of ``recompute_layers``: full recompute is of all layers, each from its own input. Above zero it stops after
-so many layers of every (virtual) stage; -N: all layers, groups of N from the input of the first (uniform)."""
+"""Choice of ``recompute_layers``: full recompute is of all layers, each from its own input. Choices above zero are so
+many first layers of every (virtual) stage; those below are ``in_groups``."""
 ALL_REPLICAS = 0
 """Choice of ``shard``: sharded states are shared out over all replicas (users write ``shard=all``, or nothing)."""
+
+
+Choices = TypeVar("Choices", int, NDArray[np.int64])
+"""Choices of ``recompute_layers``: one, or a column of them."""
+
+
+def in_groups(layers: int) -> int:
+    """Return the choice of ``recompute_layers`` that recomputes all layers, so many at once from the input of the
+    first of them (Megatron's uniform method)."""
+    return ALL_LAYERS if layers == 1 else -layers
+
+
+def first_layers(choice: Choices) -> Choices:
+    """Return how many first layers of every (virtual) stage are recomputed; 0 where all are."""
+    return choice * (choice > 0)
+
+
+def group_size(choice: Choices) -> Choices:
+    """Return how many layers are recomputed at once; 1 where each is from its own input."""
+    return 1 - (choice + 1) * (choice < 0)

@@ -9,6 +9,7 @@ from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.framework_laws import modules_of
 from forerun.spaces.strategies.stages import PREDICTING
 from forerun.spaces.strategies.strategy import parse_named
+from forerun.spaces.units import whole_number
 
 LARGEST_TP = 64
 """A tensor-parallel group never spans more than the largest scale-up domain on sale (GB200: 72)."""
@@ -127,14 +128,14 @@ def _choice(axis: str, value: object) -> int:
     text = str(value).strip().lower()
     if axis == "sp" and text in ("true", "false", "on", "off", "yes", "no"):
         return int(text in ("true", "on", "yes"))
-    if axis in NAMED and not text.isdigit():
+    number = whole_number(text)
+    if axis in NAMED and number is None:
         return parse_named(axis, text)
     if axis == "shard" and text == "all":
         return ALL_REPLICAS
-    if not text.isdigit():
+    if number is None:
         also = ", or all" if axis == "shard" else ""
         raise RequestError(f"choices of {axis} are whole numbers{also}, but got {value!r}")
-    number = int(text)
     if axis in NAMED and number in SPELLING[axis]:
         return number
     lowest, highest = {"zero": (0, 3), "sp": (0, 1), "recompute_layers": (0, 1 << 20)}.get(axis, (1, 1 << 20))

@@ -9,7 +9,7 @@ import numpy as np
 
 from forerun.spaces.frameworks.profile import FrameworkProfile
 from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts
-from forerun.spaces.strategies.axes import ALL_LAYERS, MODULES, SPELLING, Recompute, Schedule
+from forerun.spaces.strategies.axes import ALL_LAYERS, MODULES, SPELLING, Recompute, Schedule, first_layers, group_size
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.table import CUSTOM_SPLIT, Columns, Mask
 
@@ -145,7 +145,7 @@ def block_broken(c: Columns, x: Context) -> Mask:
     wrong = (c["recompute"] != Recompute.FULL) | ~np.isin(c["schedule"], BLOCK_SCHEDULES)
     most = -(-x.model.layer_count // (c["pp"] * c["vpp"]))
     # A group may be a whole stage.
-    many = (c["recompute_layers"] >= most) | (c["recompute_layers"] < -most)
+    many = (first_layers(c["recompute_layers"]) >= most) | (group_size(c["recompute_layers"]) > most)
     return np.asarray(asked & (wrong | many | (not x.framework.legality.recompute_layers)))
 
 
@@ -159,8 +159,7 @@ def no_such_block(v: Mapping[str, int], x: Context) -> str:
     if v["schedule"] not in BLOCK_SCHEDULES:
         name = SPELLING["schedule"][v["schedule"]]
         return f"recompute of {v['recompute_layers']} layers does not go with schedule {name}; recompute all or none"
-    if v["recompute_layers"] < 0:
-        group = -v["recompute_layers"]
+    if (group := group_size(v["recompute_layers"])) > 1:
         return f"(virtual) stages have {most + 1} layers at most and no groups of {group}; write recompute=full"
     return (
         f"(virtual) stages have {most + 1} layers at most and cannot recompute {v['recompute_layers']} of them; "

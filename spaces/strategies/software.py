@@ -134,14 +134,37 @@ def choices_of_software(context: Context) -> IntArray:
 
 def settled(context: Context, strategy: Strategy) -> Strategy:
     """Return a strategy with the switches that a search turns on: those that every half and stage can run with."""
+    return with_switches(strategy, switches_of(context, settled_by(strategy)))
+
+
+SettledBy = tuple[int, ...]
+"""All that decides which switches a search turns on for a strategy: numbers of ``READ_BY_SOFTWARE``, then the tp of its
+second half, then what its stages recompute."""
+
+
+def settled_by(strategy: Strategy) -> SettledBy:
+    """Return what decides the switches of a strategy."""
+    s, entries = strategy, strategy.stage_recompute
+    kinds = (s.recompute,) if entries is None else sorted({entry.kind for entry in entries})
+    return (s.tp, s.ep, s.etp, s.pp, s.vpp, s.sp, s.recompute, s.second_tp or s.tp, *kinds)
+
+
+def switches_of(context: Context, by: SettledBy) -> Software | None:
+    """Return the switches that a search turns on for strategies which agree in what decides them; None where it turns
+    none on and leaves a strategy as it is."""
     if not context.free_software:
-        return strategy
-    kinds = {entry.kind for entry in strategy.stage_recompute or ()} or {strategy.recompute}
-    ways = list(product({strategy.tp, strategy.second_tp or strategy.tp}, kinds))
-    columns = {name: np.full(len(ways), int(getattr(strategy, name)), dtype=np.int64) for name in READ_BY_SOFTWARE}
+        return None
+    tp, *_, second_tp = by[: len(READ_BY_SOFTWARE) + 1]
+    ways = list(product({tp, second_tp}, by[len(READ_BY_SOFTWARE) + 1 :]))
+    values = zip(READ_BY_SOFTWARE, by, strict=False)
+    columns = {name: np.full(len(ways), int(value), dtype=np.int64) for name, value in values}
     columns |= {"tp": np.array([tp for tp, _ in ways]), "recompute": np.array([int(kind) for _, kind in ways])}
-    software = int(np.bitwise_and.reduce(turned_on(columns, context)))
-    return strategy if software == strategy.software else replace(strategy, software=Software(software))
+    return Software(int(np.bitwise_and.reduce(turned_on(columns, context))))
+
+
+def with_switches(strategy: Strategy, software: Software | None) -> Strategy:
+    """Return a strategy with some switches turned on and no others; as it is for None."""
+    return strategy if software is None or software == strategy.software else replace(strategy, software=software)
 
 
 def not_running(columns: Columns, context: Context) -> Mask:

@@ -13,17 +13,17 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies.axes import ALL_REPLICAS, AXES, Recompute, Schedule, Split
+from forerun.spaces.strategies.axes import ALL_REPLICAS, AXES, Recompute, Schedule, Software, Split
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.questions import Choose, ask, batched, every
 from forerun.spaces.strategies.rules import RULES
-from forerun.spaces.strategies.software import settled
+from forerun.spaces.strategies.software import SettledBy, settled_by, switches_of, with_switches
 from forerun.spaces.strategies.space import StrategySpace
 from forerun.spaces.strategies.stage_choices import StageChoices, StageRecompute, alike, tidy
 from forerun.spaces.strategies.stage_laws import STAGED_SCHEDULES, flat_half, stage_choices_broken, stage_counts
@@ -57,6 +57,10 @@ class StagedSpace:
     that."""
     halves: bool = False
     """The second half of the stages may have another tp."""
+    _switches: dict[SettledBy, Software | None] = field(default_factory=dict, compare=False, repr=False)
+    """The switches that a search turns on, by what decides them: few values, asked for at every step of a walk."""
+    _split_of: dict[int, dict[tuple[int, ...], Split]] = field(default_factory=dict, compare=False, repr=False)
+    """By number of stages: the rule that deals so many layers to each."""
 
     def __post_init__(self) -> None:
         if self.reach < 0:
@@ -225,7 +229,14 @@ class StagedSpace:
     def canonical(self, strategy: Strategy) -> Strategy:
         """Return the one name of a candidate: a split by rule where it deals the same layers, one choice of recompute
         where all stages have it, one tp where both halves do, and the switches that a search turns on."""
-        return settled(self.context, self._named(strategy))
+        return self.settled(self._named(strategy))
+
+    def settled(self, strategy: Strategy) -> Strategy:
+        """Return a strategy with the switches that a search turns on."""
+        by = settled_by(strategy)
+        if by not in self._switches:
+            self._switches[by] = switches_of(self.context, by)
+        return with_switches(strategy, self._switches[by])
 
     def _named(self, strategy: Strategy) -> Strategy:
         if strategy.second_tp == strategy.tp:
@@ -235,12 +246,20 @@ class StagedSpace:
         layers = strategy.layers_per_stage
         if layers is None:
             return strategy
-        for split in self.flat.choices["split"]:
-            if not split_is_legal(self.layers, strategy.pp, split):
-                continue
-            if layers_per_virtual_stage(self.layers, strategy.pp, split, self.context.head_layers) == layers:
-                return dataclasses.replace(strategy, split=Split(split), layers_per_stage=None)
+        split = self._splits(strategy.pp).get(layers)
+        if split is not None:
+            return dataclasses.replace(strategy, split=split, layers_per_stage=None)
         return strategy if strategy.split == Split.EVEN else dataclasses.replace(strategy, split=Split.EVEN)
+
+    def _splits(self, pp: int) -> Mapping[tuple[int, ...], Split]:
+        """Return the rules of this space by the layers that they deal to the stages; the first of equal ones."""
+        if pp not in self._split_of:
+            layers, head_layers, found = self.layers, self.context.head_layers, dict[tuple[int, ...], Split]()
+            for split in self.flat.choices["split"]:
+                if split_is_legal(layers, pp, split):
+                    found.setdefault(layers_per_virtual_stage(layers, pp, split, head_layers), Split(split))
+            self._split_of[pp] = found
+        return self._split_of[pp]
 
     def _tidied(self, strategy: Strategy, entries: tuple[StageRecompute, ...]) -> Strategy:
         layers = stage_counts(strategy, self.context)

@@ -23,6 +23,9 @@ from forerun.spaces.strategies.axes import (
     Schedule,
     Software,
     Split,
+    first_layers,
+    group_size,
+    in_groups,
 )
 from forerun.spaces.strategies.stage_choices import (
     StageChoices,
@@ -81,7 +84,8 @@ class Strategy:
     recompute: Recompute = Recompute.NONE
     """What is computed again in the backward pass."""
     recompute_layers: int = ALL_LAYERS
-    """Layers of every (virtual) stage, the first ones, that full recompute is of; 0: all of them."""
+    """Which layers full recompute is of: ``ALL_LAYERS``, so many first ones of every (virtual) stage, or
+    ``in_groups``."""
     placement: Placement = Placement.TP_CP_EP_DP_PP
     """Which ranks are neighbours in device numbering."""
     layers_per_stage: tuple[int, ...] | None = None
@@ -115,9 +119,7 @@ class Strategy:
         """Give what stages recompute its one name: entries that are all alike are a choice for all stages."""
         if int(self.recompute) not in SPELLING["recompute"]:
             raise RequestError("recompute=full is of whole layers and excludes modules; name full or modules")
-        if self.recompute_layers == -1:
-            object.__setattr__(self, "recompute_layers", ALL_LAYERS)  # groups of one layer
-        if self.recompute_layers < 0 and self.second_tp is not None:
+        if self.recompute_group > 1 and self.second_tp is not None:
             raise RequestError("recompute in groups of layers does not go with halves that differ in tp; write full")
         if self.stage_recompute is not None and len(set(self.stage_recompute)) == 1:
             kind, layers = self.stage_recompute[0]
@@ -173,9 +175,31 @@ class Strategy:
     @property
     def recompute_entries(self) -> tuple[StageRecompute, ...] | None:
         """What every stage recomputes where that is not the same for all layers; None where it is."""
-        if self.recompute_layers > 0:
-            return (StageRecompute(self.recompute, self.recompute_layers),) * self.pp
+        if self.recompute_first:
+            return (StageRecompute(self.recompute, self.recompute_first),) * self.pp
         return self.stage_recompute
+
+    @property
+    def recompute_first(self) -> int:
+        """Layers of every (virtual) stage, the first ones, that full recompute is of; 0: all of them."""
+        return first_layers(self.recompute_layers)
+
+    @property
+    def recompute_group(self) -> int:
+        """Layers that are recomputed at once, from the input of the first of them."""
+        return group_size(self.recompute_layers)
+
+    @property
+    def recompute_name(self) -> str:
+        """How ``recompute`` and ``recompute_layers`` are written.
+
+        >>> Strategy(recompute=Recompute.FULL, recompute_layers=in_groups(2)).recompute_name
+        'full/2'
+        """
+        name = SPELLING["recompute"][int(self.recompute)]
+        if self.recompute_group > 1:
+            return f"{name}/{self.recompute_group}"
+        return f"{name}:{self.recompute_first}" if self.recompute_first else name
 
     @property
     def sharing(self) -> int:
@@ -207,11 +231,10 @@ class Strategy:
         words += [f"zero{self.zero}"] if self.zero else []
         words += [f"shard={self.shard}"] if self.shard else []
         words += ["sp"] if self.sp else []
-        some = f":{self.recompute_layers}" if self.recompute_layers else ""
-        some = some.replace(":-", "/")
+        words += [f"recompute={self.recompute_name}"] if self.recompute else []
         words += [
-            f"{axis}={SPELLING[axis][int(getattr(self, axis))]}{some if axis == 'recompute' else ''}"
-            for axis in ("recompute", "schedule", "split", "placement")
+            f"{axis}={SPELLING[axis][int(getattr(self, axis))]}"
+            for axis in ("schedule", "split", "placement")
             if int(getattr(self, axis))
         ]
         if self.layers_per_stage is not None:
@@ -317,7 +340,7 @@ def _parse_word(word: str) -> list[tuple[str, object]]:
     if name == "recompute" and (match := re.fullmatch(r"full:([1-9]\d{0,6})", value)):
         return [("recompute", Recompute.FULL), ("recompute_layers", int(match[1]))]
     if name == "recompute" and (match := re.fullmatch(r"full/([1-9]\d{0,6})", value)):
-        return [("recompute", Recompute.FULL), ("recompute_layers", -int(match[1]))]
+        return [("recompute", Recompute.FULL), ("recompute_layers", in_groups(int(match[1])))]
     if name == "recompute" and (";" in value or ":" in value or "*" in value):
         return [("stages", value.replace(";", ","))]
     if separator and name in enums:

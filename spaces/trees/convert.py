@@ -27,9 +27,10 @@ def tree_of(context: Context, strategy: Strategy) -> Node:
     Raises:
         RequestError: it recomputes layers in groups, for which trees have no word.
     """
-    if strategy.recompute_layers < 0:
-        group = -strategy.recompute_layers
-        raise RequestError(f"a tree has no word for recompute=full/{group}: write recompute=full, layer by layer")
+    if strategy.recompute_group > 1:
+        raise RequestError(
+            f"a tree has no word for recompute={strategy.recompute_name}: write recompute=full, layer by layer"
+        )
     counts = layers_of_chunks(strategy, context.model.layer_count, context.head_layers)
     groups = [tuple(devices_of_rank(strategy, stage)) for stage in range(strategy.pp)]
     rank = _ranks_of_chunks(strategy)
@@ -75,8 +76,8 @@ def _chosen(strategy: Strategy, node: Node, stage: int, own: list[str]) -> Node:
     """Return a stage's node with what this stage chooses for itself."""
     if strategy.second_tp is not None and in_second_half(stage, strategy.pp):
         node = replace(node, compute=Computation(tp=strategy.second_tp))
-    if strategy.recompute_layers > 0:
-        entry = StageRecompute(strategy.recompute, strategy.recompute_layers)
+    if strategy.recompute_first:
+        entry = StageRecompute(strategy.recompute, strategy.recompute_first)
     elif strategy.stage_recompute is not None:
         entry = strategy.stage_recompute[stage]
     else:

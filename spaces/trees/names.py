@@ -7,8 +7,10 @@ from dataclasses import replace
 from itertools import groupby
 
 from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.escaping import quoted
 from forerun.spaces.models.model import Layer, Model
 from forerun.spaces.trees.values import Node
+from forerun.spaces.units import whole_number
 
 _RANGE = re.compile(r"(\d+)\s*(?:-|\.\.)\s*(\d+)")
 MOST_DEVICES = 1 << 20
@@ -119,11 +121,11 @@ def device_numbers(specs: Iterable[str]) -> tuple[int, ...]:
     for spec in specs:
         text = spec.strip()
         match = _RANGE.fullmatch(text)
-        if not match and not text.isdigit():
-            raise RequestError(f"devices are numbers or ranges like 0-7, but got {text!r}")
-        low, high = (int(match[1]), int(match[2])) if match else (int(text), int(text))
+        low, high = map(whole_number, match.groups() if match else (text, text))
+        if low is None or high is None:
+            raise RequestError(f"devices are numbers or ranges like 0-7, but got {quoted(text)}")
         if low > high or high >= MOST_DEVICES:
-            raise RequestError(f"a range of devices grows and ends below {MOST_DEVICES}, but got {text}")
+            raise RequestError(f"a range of devices grows and ends below {MOST_DEVICES}, but got {quoted(text)}")
         numbers += range(low, high + 1)
     if len(set(numbers)) < len(numbers):
         twice = next(number for number in numbers if numbers.count(number) > 1)

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from forerun.search import search
 from forerun.search.cli import main
+from forerun.search.diagnosis.diagnosis import BeyondLimits
 from forerun.search.flat.exhaustive import Problem, search_slice
 from forerun.search.flat.fronts import front
 from forerun.search.flat.sample import search_space
+from forerun.search.notes.in_time import fewest_in_time
 from forerun.search.notes.marginal_gpus import paying
 from forerun.search.request.limits import TrainingLimits
 from forerun.search.request.objectives import objective_named
@@ -127,7 +129,28 @@ def test_what_cannot_be_in_time_is_one_document_too(capsys: pytest.CaptureFixtur
     assert main([*words.split(), "--train-within", "1s"]) == 3
     found = json.loads(capsys.readouterr().out)
     assert found["leaderboard"] == [] and found["space"]["rejected"]["deadline"] > 0
-    assert set(found["infeasible"]["nearest"]) == {"fastest", "cheapest"}
+    assert set(found["infeasible"]["nearest"]) == {"fastest"}, "on one number of GPUs it is the cheapest"
+    assert found["infeasible"]["enough"] is None
+
+
+@pytest.mark.parametrize(("days", "more"), [(40.0, True), (400.0, False)])
+def test_the_fewest_gpus_in_time_are_searched(days: float, more: bool) -> None:
+    asked = {**SMALL, "gpus": 64, "tokens": 1e12, "train_within_s": days * 86400}
+    if more:
+        with pytest.raises(BeyondLimits, match="fewest GPUs found that end in 40 d: ") as caught:
+            search(**asked)
+        enough = caught.value.document["infeasible"]["enough"]
+    else:
+        setting = resolve(Request(**{**asked, "gpus": "64"}))
+        board = search(**asked)
+        row = fewest_in_time(setting, board.rows, score).enough
+        assert row is not None and any(row.name in note for note in board.notes)
+        enough = row.to_json()
+    assert enough["train_days"] <= days and (enough["gpus"] > 64) is more
+    again = search(**{**asked, "gpus": enough["gpus"], "train_within_s": None}, top=1).rows[0]
+    assert again.train_days is not None and again.train_days <= days
+    fewer = search(**{**asked, "gpus": int(0.8 * enough["gpus"]) // 8 * 8, "train_within_s": None}, top=1).rows[0]
+    assert fewer.train_days is not None and fewer.train_days > days
 
 
 def test_runs_to_measure_help_with_one_objective(capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,7 +120,7 @@ def test_a_run(tmp_path, capsys):
         ([*RESNET, "--seq-len", "8"], "--seq-len is for transformers", 2),
         (["--traces", "/nowhere", "--batch", "8"], "--batch belongs to a MODEL", 2),
         ([*RESNET, "--strategy", "dp16"], "for transformers", 2),
-        ([*RESNET, "--calibration", "x.yaml"], "--calibration is for transformers", 2),
+        ([*RESNET, "--calibration", "x.yaml"], "x.yaml", 2),
         (["--traces", "/nowhere", "--profile", "x.yaml"], "--profile belongs to a MODEL", 2),
         ([*RESNET, "--memory", "1MiB"], "smaller batch", 3),
         (["resnet51", *RESNET[1:]], "resnet", 2),

@@ -13,6 +13,7 @@ from forerun.search import search, search_request, simulate
 from forerun.search.board.rows import TIGHT_MARK
 from forerun.search.cli import main
 from forerun.search.notes.low_oom_risk import safer_note
+from forerun.search.notes.uneven_experts import largest_imbalance, uneven_note
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.preferences import FAILED_START, odds_of_failure, worth_s
 from forerun.search.request.request import Request
@@ -34,6 +35,22 @@ def test_more_of_the_memory_is_more_risk() -> None:
 
     assert risks[0] == 0.0 and risks[-1] > 0.999
     assert all(low < high for low, high in pairwise(risks))
+
+
+def test_a_note_says_how_uneven_experts_may_be() -> None:
+    asked = {"cluster": "dgx-h100", "gpus": "16", "global_batch": 64, "seq_len": 4096, "overrides": {"ep": [8]}}
+    setting = resolve(Request(model="qwen3-30b-a3b", **asked))
+    table = table_of([parse_strategy("tp1 pp2 dp8 ep8 mbs2 zero1")])
+    row = simulate("qwen3-30b-a3b", strategy="tp1 pp2 dp8 ep8 mbs2 zero1", **asked)
+    (note,) = uneven_note(setting, (row,), score)
+    most = largest_imbalance(setting.context, row.strategy, score)
+    assert 1 < most < 2 and f" {most:.2f} times" in note
+    for imbalance, fits in ((most, True), (most + 0.01, False)):
+        workload = dataclasses.replace(setting.context.workload, moe_imbalance=imbalance)
+        assert score(dataclasses.replace(setting.context, workload=workload), table).fits[0] == fits
+
+    stated = resolve(Request(model="qwen3-30b-a3b", moe_imbalance=1.2, **asked))
+    assert uneven_note(stated, (row,), score) == ()
 
 
 @pytest.mark.parametrize("risk", [0.001, 0.05, 0.1, 0.3])

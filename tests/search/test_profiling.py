@@ -1,5 +1,6 @@
 """Profiles: what there is to measure, files and journals, output of nccl-tests, and measuring where torch is there."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -244,6 +245,19 @@ def small(tmp_path: Path) -> str:
     (tmp_path / "cpu.yaml").write_text(CLUSTER)
     (tmp_path / "tiny.yaml").write_text(MODEL)
     return f"{tmp_path / 'tiny.yaml'} --cluster {tmp_path / 'cpu.yaml'} --global-batch 8 --seq-len 32 --precision fp32"
+
+
+def test_a_plan_needs_no_torch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("torch", *(name for name in sys.modules if name.startswith("torch."))):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    words = ["profile", *small(tmp_path).split(), "--strategy", "dp2 mbs2"]
+    assert main([*words, "--plan"]) == 0
+    assert "by the catalogue" in capsys.readouterr().out
+    assert main([*words, "--out", str(tmp_path / "p.yaml")]) == 2
+    assert "profiling needs torch" in capsys.readouterr().err
 
 
 def test_operators_are_measured_here_and_not_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

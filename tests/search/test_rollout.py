@@ -8,6 +8,7 @@ import pytest
 
 from forerun.search import search
 from forerun.search.cli import main
+from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.request import Request
 from forerun.search.rollout import Rollout, RolloutPlacement, place
 from forerun.spaces.errors import RequestError
@@ -33,6 +34,21 @@ def test_every_share_of_the_gpus_is_looked_at_and_the_fastest_is_first() -> None
     assert {(2, 2), (4, 4)} <= shares <= {(1, 3), (2, 2), (3, 1), (4, 4)}
     assert [one.step_time_s for one in found] == sorted(one.step_time_s for one in found)
     assert [one.together for one in found].count(True) == 1
+
+
+def test_whoever_stops_it_gets_what_was_found() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def told(task: str, done: int, of: int, note: str) -> None:
+        seen.append((done, of))
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(EndedEarly) as stopped:
+        place(REQUEST, Rollout(tokens_per_s=2000.0, response=1000.0, forwards=1), told)
+    assert seen == [(0, 4), (1, 4), (2, 4)]
+    assert stopped.value.exit_code == 130
+    assert {one.train_gpus for one in stopped.value.found} <= {4, 3} and stopped.value.found
 
 
 def test_the_parts_of_a_step_are_those_of_the_trainer_and_of_the_stated_rate() -> None:

@@ -7,10 +7,11 @@ import pytest
 from forerun_measured import mapped, reason, write_runs
 
 from forerun.search.validate import RULES, load_runs
+from forerun.search.validate.spelling import understood
 from forerun.simulator import score
 from forerun.simulator.costs import device_efficiency
 from forerun.spaces.models.model import MixtureOfExperts
-from forerun.spaces.strategies import Schedule, Split, layers_per_virtual_stage, table_of
+from forerun.spaces.strategies import Recompute, Schedule, Split, layers_per_virtual_stage, table_of
 
 
 def test_a_row_that_states_everything_needs_only_the_family(tmp_path: Path) -> None:
@@ -75,6 +76,10 @@ def test_rows_that_repeat_words_share_them_and_record_the_same_rules(tmp_path: P
         ({"notes": ""}, "memory_kind"),
         ({"moe_experts": "8", "moe_topk": "2"}, "moe_imbalance"),
         ({"model": "gpt3_mcore_x", "vocab": ""}, "vocab"),
+        ({"vocab": ""}, "vocab"),
+        ({"device": "A100"}, "device"),
+        ({"gpus": ""}, "gpus"),
+        ({"tp": ""}, "degree"),
         ({"recompute": "full", "micro_batch": "8", "notes": "FSDP_sAC_h100"}, "recompute_layers"),
     ],
 )
@@ -90,10 +95,10 @@ def test_what_is_filled_in_is_recorded(tmp_path: Path, change: dict[str, str], c
         ({"device": "v100-sxm2-16+t4"}, "heterogeneous cluster"),
         ({"device": "z80"}, "unknown device z80"),
         ({"layers": ""}, "missing shape: layers"),
-        ({"vocab": ""}, "missing shape: vocab"),
         ({"precision": "int3"}, "unknown precision int3"),
         ({"model": "ResNet-101"}, "not a transformer"),
-        ({"tp": ""}, "missing strategy: tp"),
+        ({"tp": "", "dp": ""}, "missing strategy: dp or tp"),
+        ({"tp": "", "gpus": ""}, "missing gpus"),
         ({"tp": "4"}, "dp*tp*pp*cp is not gpus"),
         ({"ep": "FSEP(32)"}, "ep is not a number"),
         ({"ep": "3"}, "ep does not divide dp*tp*cp"),
@@ -155,6 +160,13 @@ def test_uneven_layers_are_dealt_by_the_stated_rule(tmp_path: Path) -> None:
     assert mapped(tmp_path, layers="15", pp="4", dp="1").strategy.split == Split.LIGHT_LAST
     assert mapped(tmp_path, layers="17", pp="4", dp="1").strategy.split == Split.BALANCED
     assert mapped(tmp_path, layers="16", pp="4", dp="1").strategy.split == Split.EVEN
+
+
+def test_libai_takes_layers_off_its_last_stage(tmp_path: Path) -> None:
+    deep = {"layers": "24", "tp": "1", "pp": "4", "framework": "LiBai"}
+
+    assert mapped(tmp_path, **deep).strategy.layers_per_stage == (6, 7, 7, 4)
+    assert mapped(tmp_path, **deep | {"framework": "Megatron"}).strategy.layers_per_stage is None
 
 
 @pytest.mark.parametrize(("pp", "vpp", "first", "last"), [("4", "4", 4, 1), ("8", "4", 1, 0), ("16", "1", 4, 1)])
@@ -321,3 +333,50 @@ def test_experts_are_not_cut_into_more_parts_than_there_are_devices(tmp_path: Pa
     assert mapped(tmp_path, **wide).strategy.etp == 1
     assert reason(tmp_path, **wide, notes="ETP=2") == "ep*etp does not divide dp*tp*cp"
     assert mapped(tmp_path, framework="Megatron-LM").strategy.etp == 1  # no experts
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"device": "NVIDIA A100-SXM4-80GB", "precision": "bfloat16", "recompute": "off", "schedule": "PipeDream-Flush"},
+        {"gpus": "1x8", "seq_len": "1k", "vocab": "51,200", "zero_stage": "none", "sequence_parallel": "False"},
+        {
+            "dp": "n/a",
+            "ep": "1",
+            "gated_mlp": "no",
+            "outcome": "OK",
+            "attention": "-",
+            "framework": "NVIDIA Megatron-LM",
+        },
+    ],
+)
+def test_words_of_others_are_read_as_the_schemas(tmp_path: Path, change: dict[str, str]) -> None:
+    stated, spelled = mapped(tmp_path), mapped(tmp_path, **change)
+
+    assert spelled.context == stated.context
+    assert spelled.strategy == stated.strategy
+    assert set(spelled.filled) - {"degree"} == set(stated.filled)
+
+
+@pytest.mark.parametrize(
+    ("text", "device"),
+    [
+        ("H100 SXM5 80GB", "h100-sxm"),
+        ("H100 PCIe", "h100-pcie"),
+        ("GB200 NVL72", "gb200-nvl72"),
+        ("MI300X OAM", "mi300x"),
+        ("TPU v5p-256", "tpu-v5p"),
+        ("Tesla V100-SXM2-16GB", "v100-sxm2-16"),
+    ],
+)
+def test_trade_names_of_devices(text: str, device: str) -> None:
+    assert understood("device", text) == (device, None)
+
+
+def test_a_dense_run_that_would_not_fit_had_recompute(tmp_path: Path) -> None:
+    large = {"recompute": "", "peak_mem_gib": "", "layers": "96", "seq_len": "8192", "step_time_s": "90"}
+
+    assert mapped(tmp_path, **large).strategy.recompute == Recompute.NONE
+    assert mapped(tmp_path, **large, micro_batch="8").strategy.recompute == Recompute.FULL
+    assert mapped(tmp_path, **large, micro_batch="8", device="gh200-96").strategy.recompute == Recompute.NONE
+    assert "recompute" in mapped(tmp_path, **large, micro_batch="8").filled

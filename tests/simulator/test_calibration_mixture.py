@@ -10,6 +10,7 @@ from scipy.stats import t as student
 
 from forerun.simulator import score
 from forerun.simulator.calibration import (
+    CONSTANTS,
     NAMES,
     PRIORS,
     USUAL,
@@ -27,6 +28,7 @@ from forerun.simulator.calibration.residual import Features
 from forerun.spaces.strategies import table_of
 
 EVERY = np.ones(len(NAMES), dtype=bool)
+ACTING = np.array([constant.acts_on(machine_context()) for constant in CONSTANTS])
 CALM = Prior(constants=0.25, residual=0.5, noise=0.5)
 
 
@@ -37,7 +39,8 @@ def evidence_drawn(prior: Prior, seed: int, runs: int = 10, others: int = 0) -> 
     features = Features(
         draw.normal(size=(count, 5)), 0.3 * draw.normal(size=(count, 3)), np.full((count, 1), "flash", dtype=np.str_)
     )
-    slopes = 0.08 * draw.normal(size=(count, len(NAMES)))
+    slopes = np.zeros((count, len(NAMES)))
+    slopes[:, ACTING] = 0.08 * draw.normal(size=(count, ACTING.sum()))
     blank = Evidence(features=features, slopes=slopes, error=np.zeros(count), weight=np.ones(count))
     covariance = Covariances.of(blank, EVERY, USUAL).known(prior, np.ones(count))
     return replace(blank, error=np.linalg.cholesky(covariance) @ draw.normal(size=count))

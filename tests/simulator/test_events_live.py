@@ -181,6 +181,7 @@ def test_a_source_that_writes_too_late_is_refused() -> None:
         """Writes what could have started at once when another task ends."""
 
         graph = LiveGraph(["work"])
+        paused = False
 
         def open(self) -> None:
             for name in STREAMS:

@@ -1,5 +1,6 @@
 """A long step is what its steady state makes of shorter ones."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,10 @@ from forerun_examples import request as small_request
 from forerun.simulator import TIME_PARTS
 from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.events import EventResult, StepCosts, simulate_costs, step_costs
+from forerun.simulator.events.engine.live_run import LiveRun
 from forerun.simulator.events.step import steady
+from forerun.simulator.events.step.lengths import step_uses
+from forerun.simulator.events.step.simulate import step_use
 from forerun.simulator.events.step.steady import step_figures
 from forerun.spaces.strategies import parse_strategy
 
@@ -25,6 +29,40 @@ STRATEGIES = (
 )
 
 
+def simulated_by(monkeypatch: pytest.MonkeyPatch, simulated: Callable[[StepCosts], EventResult]) -> None:
+    """Let steps be simulated otherwise, one or several lengths at once."""
+    monkeypatch.setattr(steady, "step_use", simulated)
+    monkeypatch.setattr(
+        steady, "step_uses", lambda costs, counts: [simulated(with_microbatches(costs, count)) for count in counts]
+    )
+
+
+def with_microbatches(costs: StepCosts, count: int) -> StepCosts:
+    return replace(costs, shape=replace(costs.shape, microbatches=count))
+
+
+@pytest.mark.parametrize("text", STRATEGIES)
+@pytest.mark.parametrize("framework", ["generic", "nanotron"])
+def test_lengths_that_share_their_beginning_are_each_as_by_themselves(text: str, framework: str) -> None:
+    costs = step_costs(assign(small_request(framework=framework, global_batch=240), parse_strategy(text)))
+    counts = [4 * costs.shape.pp, 5 * costs.shape.pp, 6 * costs.shape.pp]
+
+    assert step_uses(costs, counts) == [step_use(with_microbatches(costs, count)) for count in counts]
+
+
+def test_what_lengths_have_in_common_is_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = step_costs(assign(small_request(framework="generic", global_batch=240), parse_strategy("pp4 dp2 mbs1")))
+    ended = []
+    leave = LiveRun.leave
+    monkeypatch.setattr(LiveRun, "leave", lambda run, task, now: (ended.append(task), leave(run, task, now))[1])
+    step_uses(costs, [16, 20, 24])
+    together, ended[:] = len(ended), []
+    for count in (16, 20, 24):
+        step_use(with_microbatches(costs, count))
+
+    assert together < 0.75 * len(ended)
+
+
 @pytest.mark.parametrize("text", STRATEGIES)
 @pytest.mark.parametrize("framework", ["generic", "nanotron"])
 def test_extended_figures_are_those_of_the_whole_step(
@@ -32,11 +70,7 @@ def test_extended_figures_are_those_of_the_whole_step(
 ) -> None:
     costs = step_costs(assign(small_request(framework=framework, global_batch=240), parse_strategy(text)))
     longest = []
-    monkeypatch.setattr(
-        steady,
-        "step_use",
-        lambda given: (longest.append(given.shape.microbatches), simulate_costs(given))[1],
-    )
+    simulated_by(monkeypatch, lambda given: (longest.append(given.shape.microbatches), simulate_costs(given))[1])
     figures, whole = step_figures(costs), simulate_costs(costs)
 
     assert max(longest) < costs.shape.microbatches
@@ -60,7 +94,7 @@ def test_what_never_becomes_even_is_simulated_whole(monkeypatch: pytest.MonkeyPa
         result = simulate_costs(given)
         return replace(result, step_time_s=result.step_time_s + given.shape.microbatches**2)
 
-    monkeypatch.setattr(steady, "step_use", growing)
+    simulated_by(monkeypatch, growing)
 
     assert step_figures(costs).step_time_s == simulate_costs(costs).step_time_s + 240**2
 
@@ -74,7 +108,7 @@ def test_a_step_that_grows_by_less_than_its_busiest_stream_is_not_extended(monke
         simulated.append(given.shape.microbatches)
         return replace(result, step_time_s=result.step_time_s / 2)
 
-    monkeypatch.setattr(steady, "step_use", slower)
+    simulated_by(monkeypatch, slower)
     step_figures(costs)
 
     assert simulated[-1] == 240

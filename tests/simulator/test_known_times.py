@@ -99,6 +99,15 @@ def test_a_key_holds_every_field_of_a_shard() -> None:
         assert_same(known_block_times(context, changed), block_times(context, changed))
 
 
+@pytest.mark.parametrize("framework", ["megatron-lm", "nemo", "torchtitan"])
+def test_what_a_profile_says_of_whole_steps_changes_no_block(framework: str) -> None:
+    context = context_of("deepseek-v2-lite" if framework == "nemo" else "llama3-8b", framework)
+    asked = shard(context, [0, 5, 11])
+    moved = {name: 0.5 * getattr(context.framework, name) + 0.25 for name in known_times.OF_WHOLE_STEPS}
+    other = replace(context, framework=replace(context.framework, **moved))
+    assert_same(block_times(other, asked), block_times(context, asked))
+
+
 def test_a_changed_cost_rule_counts_once_the_times_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     context = context_of("llama3-8b")
     asked = shard(context, [0, 5])

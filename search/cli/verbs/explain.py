@@ -36,63 +36,33 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Explain and print."""
-    from forerun.search.board.rows import GIB
     from forerun.search.cli.opgraph import explain_split, is_graph_model
     from forerun.search.explain.explain import explain_strategy
     from forerun.search.files.documents import SCHEMA, dump_json, versions
     from forerun.search.request.resolve import resolve
     from forerun.search.request.setting import legal_strategy
-    from forerun.simulator.assignment.memory import memory_by_stage
 
     setting = resolve(single_request(args, graphs=STRATEGY_OF_GRAPH))
     if is_graph_model(args):
         return explain_split(args, setting)
     strategy = legal_strategy(setting, args.strategy)
     explanation = explain_strategy(setting.context, strategy, usd_per_gpu_hour=setting.usd_per_gpu_hour)
-    stages = memory_by_stage(setting.context, strategy)
     if args.json:
-        print(
-            dump_json(
-                {
-                    "schema": SCHEMA,
-                    "request": setting.document(),
-                    **explanation.to_json(),
-                    "stages": [{part: size / GIB for part, size in stage.items()} for stage in stages],
-                    "versions": versions(),
-                }
-            )
-        )
+        document = {"schema": SCHEMA, "request": setting.document(), **explanation.to_json(), "versions": versions()}
+        print(dump_json(document))
         return 0
     from rich.text import Text
 
-    from forerun.search.board.rows import GIB
-    from forerun.search.cli.console import brush_of, open_console, say
-    from forerun.search.cli.details import (
-        explanation_tables,
-        headline,
-        memory_stack,
-        memory_table,
-        operators_table,
-        stage_stacks,
-        step_table,
-    )
+    from forerun.search.cli.console import open_console, say
+    from forerun.search.cli.details import explained
 
     console = open_console()
-    brush, row = brush_of(console), explanation.row
-    say(console, *headline(row), "", Text(explanation.text))
-    say(console, step_table(row, brush, console), operators_table(explanation), memory_table(row, brush, console))
-    limit = row.memory_limit_gib * GIB
-    if len(stages) > 1:
-        say(console, stage_stacks(stages, limit, brush, min(60, console.width - 26)))
-    else:
-        say(console, memory_stack(row, brush, min(60, console.width - 24)))
-    say(console, "", *_timeline(setting.context, strategy, console.width))
-    say(console, *explanation_tables(explanation))
+    say(console, *explained(explanation, _timeline(setting.context, strategy, console.width), console))
     say(console, *(Text(line, style="dim") for line in setting.remarks()))
     return 0
 
 
-def _timeline(context: "Context", strategy: "Strategy", width: int) -> "list[Text]":
+def _timeline(context: "Context", strategy: "Strategy", width: int) -> "Text":
     """Return the step as a Gantt chart of text; a line says so where it would take seconds to simulate."""
     from rich.text import Text
 
@@ -100,8 +70,5 @@ def _timeline(context: "Context", strategy: "Strategy", width: int) -> "list[Tex
 
     passes = 2 * strategy.pp * strategy.vpp * context.workload.global_batch // (strategy.dp * strategy.mbs)
     if passes > MOST_PASSES:
-        return [
-            Text(f"no timeline: a step has {passes:,} passes (`forerun simulate --fidelity events` draws it)"),
-            Text(),
-        ]
-    return [Text(timeline_text(simulate(context, strategy), width)), Text()]
+        return Text(f"no timeline: a step has {passes:,} passes (`forerun simulate --fidelity events` draws it)")
+    return Text(timeline_text(simulate(context, strategy), width))

@@ -52,8 +52,10 @@ def add_arguments(parser: Parser) -> None:
     group.add_argument("--framework", metavar="F", help="profile of the training software")
     group.add_argument("--strategy", metavar="TEXT", help='for transformers; default "dpN mbsB"')
     group.add_argument("--servers", metavar="RATE", help="parameter servers with this rate per direction")
-    group.add_argument("--profile", metavar="FILE", help="for transformers: as `forerun profile` wrote it")
-    group.add_argument("--calibration", metavar="FILE", help="for transformers: as `forerun calibrate` wrote it")
+    group.add_argument("--profile", metavar="FILE", help="operators of this machine, as `forerun profile` wrote them")
+    group.add_argument(
+        "--calibration", metavar="FILE", help="constants of this machine, as `forerun calibrate` wrote them"
+    )
     parser.add_argument(
         "--buckets", metavar="RULE", help="default buckets of ddp or horovod (default: of the framework)"
     )

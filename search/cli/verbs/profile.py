@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from forerun.search.profiling.document import Line
     from forerun.search.profiling.messages import MeasuredCollective
     from forerun.search.profiling.operators import ProfiledOperator
-    from forerun.search.profiling.run import ProfilingSettings
+    from forerun.search.profiling.plan import ProfilingSettings
     from forerun.search.request.setting import Setting
 
 EPILOG = """\
@@ -173,40 +173,34 @@ def _machine(
     args: argparse.Namespace, setting: "Setting[Any]"
 ) -> "tuple[ProfilingSettings, int, list[MeasuredCollective], Any]":
     """Return how to measure, this rank, the messages between ranks, and the way to them (None: one rank)."""
-    try:
-        import torch
-    except ImportError:
-        raise RequestError('profiling needs torch; run `pip install "forerun[profile]"`') from None
     import os
 
-    from forerun.search.profiling import collectives
     from forerun.search.profiling.messages import messages as planned
-    from forerun.search.profiling.run import ProfilingSettings
+    from forerun.search.profiling.plan import ProfilingSettings, device_of
     from forerun.search.request.kinds import kind_of
     from forerun.spaces.units import parse_bytes
 
-    device = args.device if args.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    if device not in ("cpu", "cuda"):
-        raise RequestError(f"--device is cpu, cuda or auto, but got {args.device!r}")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise RequestError("torch sees no CUDA device here; use --device cpu, or a build of torch with CUDA")
     low, separator, high = args.collective_bytes.partition("..")
     smallest, largest = int(parse_bytes(low)), int(parse_bytes(high if separator else low))
     if not 4 <= smallest <= largest:
         raise RequestError(f"--collective-bytes is LO..HI with 4 <= LO <= HI, but got {args.collective_bytes}")
     settings = ProfilingSettings(
-        device=device,
+        device=device_of(args.device, planned=args.plan),
         precision=kind_of(setting.context).work(setting.context, 1).precision,
         repeat=args.repeat,
         largest_bytes=args.largest_operator * 2**30,
         seconds=args.seconds,
     )
-    if not collectives.launched() or args.plan:
+    if args.plan:
         return settings, 0, [], None
-    rank, world = collectives.begin(device)
+    from forerun.search.profiling import collectives
+
+    if not collectives.launched():
+        return settings, 0, [], None
+    rank, world = collectives.begin(settings.device)
     per_node = int(os.environ.get("LOCAL_WORLD_SIZE", world))
     messages = [] if args.only == "operators" else planned(world, per_node, smallest, largest)
-    return settings, rank, messages, collectives.Between(device)
+    return settings, rank, messages, collectives.Between(settings.device)
 
 
 def _plan(
@@ -218,19 +212,25 @@ def _plan(
 ) -> bool:
     """Say what will be measured and about how long it takes; return whether that was all."""
     from collections import Counter
+    from importlib.util import find_spec
 
-    from forerun.search.profiling.run import expected_s
+    from forerun.search.profiling.plan import expected_s
     from forerun.spaces.units import format_seconds
 
     if rank:
         return False
-    seconds = expected_s(operators, settings)
+    if find_spec("torch") is None:
+        seconds, source = expected_s(operators, settings), "by the catalogue (with torch here, some are tried)"
+    else:
+        from forerun.search.profiling.run import slower_here
+
+        seconds, source = expected_s(operators, settings, slower_here), f"on {settings.device}"
     seconds = min(seconds, args.seconds) if args.seconds else seconds
     kinds = Counter(one.name.split()[0] for one in operators)
     stream = sys.stdout if args.plan and not args.json else sys.stderr
     shown = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "none"
     print(f"{len(operators)} distinct operators ({shown}), {len(messages)} messages between ranks", file=stream)
-    print(f"about {format_seconds(seconds)} for the operators on {settings.device}", file=stream)
+    print(f"about {format_seconds(seconds)} for the operators, {source}", file=stream)
     if args.plan and args.json:
         from forerun.search.files.documents import SCHEMA, dump_json
 

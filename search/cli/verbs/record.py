@@ -52,6 +52,11 @@ def run(args: argparse.Namespace) -> int:
     if not args.command:
         raise RequestError("name the command that trains after --: forerun record --out traces -- torchrun train.py")
     first, last = parse_steps(args.steps)
+    print(
+        f"forerun: recording steps {first} to {last} into {args.out}; what follows is the command's own output",
+        file=sys.stderr,
+        flush=True,
+    )
     recording = record(args.command, args.out, first=first, last=last, output=sys.stderr if args.json else None)
     if args.json:
         document = asdict(recording) | {"folder": str(recording.folder), "overhead": recording.overhead}

@@ -1,9 +1,14 @@
 """``forerun rollout``: a trainer and the engines that generate for it, placed on one cluster."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from forerun.search.cli.arguments import add_json, add_training, single_request
 from forerun.search.cli.parser import Parser, count, positive, seed
+
+if TYPE_CHECKING:
+    from forerun.search.request.setting import Setting
+    from forerun.search.rollout import RolloutPlacement
 
 EPILOG = """\
 examples:
@@ -43,14 +48,27 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search the trainer for every share of the GPUs and print the placements."""
-    from forerun.search.files.documents import SCHEMA, dump_json, versions
+    from forerun.search.cli.progress import told
+    from forerun.search.request.interrupts import EndedEarly
     from forerun.search.request.resolve import resolve
     from forerun.search.rollout import Rollout, place
 
     request = single_request(args)
     rollout = Rollout(tokens_per_s=args.rollout_rate, response=args.response, forwards=args.forward_passes)
-    found = place(request, rollout)
     setting = resolve(request)
+    try:
+        _print(args, setting, place(request, rollout, told))
+    except EndedEarly as stop:
+        if stop.found:
+            _print(args, setting, stop.found)
+        raise
+    return 0
+
+
+def _print(args: argparse.Namespace, setting: "Setting", found: "tuple[RolloutPlacement, ...]") -> None:
+    """Print the placements, fastest first."""
+    from forerun.search.files.documents import SCHEMA, dump_json, versions
+
     if args.json:
         rows = [
             {
@@ -69,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         ]
         told = {**setting.to_json(), "defaults": setting.defaults, "notes": setting.notes}
         print(dump_json({"schema": SCHEMA, "request": told, "placements": rows, "versions": versions()}))
-        return 0
+        return
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -91,9 +109,9 @@ def run(args: argparse.Namespace) -> int:
             format_seconds(one.weights_s),
             f"{one.idle_share:.0%}",
         )
-    head = f"{setting.context.model.name} on {setting.context.cluster.name}, {request.gpus} GPUs: fastest step first"
+    where = f"{setting.context.cluster.name}, {setting.request.gpus} GPUs"
+    head = f"{setting.context.model.name} on {where}: fastest step first"
     best = found[0].row
     trainer = f"trainer of the first: {best.name}, {best.peak_memory_gib:.1f} of {best.memory_limit_gib:.1f} GiB"
     remarks = (Text(line, style="dim") for line in setting.remarks())
     say(open_console(), Text(head, style="bold"), table, Text(trainer), *remarks)
-    return 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.parser import OutputFile, add_force
 from forerun.spaces.errors import RequestError
+from forerun.spaces.units import whole_number
 
 if TYPE_CHECKING:
     from forerun.search.validate import Predictions, RunSet, Summary
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.validate import load_runs, summarise
     from forerun.search.validate.report import worst_rows, write_predictions
 
-    runs = load_runs(args.files, graphs=args.profile is None and args.calibration is None)
+    runs = load_runs(args.files, graphs=True)
     if not runs.runs:
         raise RequestError(_nothing(runs))
     calibration = None
@@ -184,9 +185,10 @@ def _nothing(runs: "RunSet") -> str:
 
 def _count(text: str) -> int:
     """Read a whole number of zero or more."""
-    if not text.isdigit() or len(text) > 9:
+    number = whole_number(text)
+    if number is None or number >= 10**9:
         raise argparse.ArgumentTypeError(f"must be a whole number of zero or more, but is {text!r}")
-    return int(text)
+    return number
 
 
 def _share(text: str) -> float:

@@ -65,6 +65,7 @@ class Run:
     cause: ByTask[Any]
     special: ByTask[int]
     begins: Container[int] = ()
+    paused = False
 
     def __init__(self, graph: EventGraph, count: int) -> None:
         self.graph = graph
@@ -111,9 +112,10 @@ class Run:
         return self.graph.successors[task], task
 
     def loop(self) -> None:
-        """Take one event after the other until there are none left: all of an instant, then what follows from them."""
+        """Take one event after the other until there are none left, or the run is ``paused``: all of an instant, then
+        what follows from them."""
         heap, joins, wakes, by_rank, components = self.heap, self.joins, self.wakes, self.by_rank, self.components
-        while heap:
+        while heap and not self.paused:
             now, key = heappop(heap)
             # The range of the key is the type of event: ends first, since what ends frees what others join or wake for.
             if key < joins:
@@ -288,12 +290,12 @@ class Run:
             heappush(self.heap, (now + duration_s, self.joins + self.rank[task]))
         elif slowed is not None:
             streams = [stream for stream in self._occupied(task, graph.stream[task]) if stream in self.slowed]
-            # Rate 0 until ``settle`` has counted who is busy: then ``_pace`` makes the event of its end.
             slowed.task, slowed.left_s, slowed.since_s, slowed.rate = task, duration_s, now, 0.0
             slowed.members = [self.slowed[stream] for stream in streams]
             for member in slowed.members:
                 member.lead = slowed
-            self.unsettled.update(streams)
+            # What else begins at this instant and slows it makes ``settle`` pace it again.
+            self._pace(slowed, now)
         else:
             heappush(self.heap, (now + duration_s, self.rank[task]))
 

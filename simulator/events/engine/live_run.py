@@ -13,6 +13,8 @@ class TaskWriter(Protocol):
     """Writes a graph."""
 
     graph: LiveGraph
+    paused: bool
+    """Whether the run is to pause before the next event."""
 
     def open(self) -> None:
         """Write the first tasks."""
@@ -39,9 +41,7 @@ def run_live(source: TaskWriter, watcher: Watcher) -> bool:
     Raises:
         RuntimeError: the source wrote a task after it could have started, which would be an error of the source.
     """
-    source.open()
-    run = _LiveRun(source, watcher)
-    run.start(run.enter())
+    run = LiveRun(source, watcher)
     run.loop()
     return not source.graph.missing
 
@@ -54,8 +54,8 @@ class _Special(dict[int, int]):
         return UNUSUAL
 
 
-class _LiveRun(Run):
-    """The run of a graph that is written while it runs."""
+class LiveRun(Run):
+    """The run of a graph that is written while it runs, begun."""
 
     special: dict[int, int]
     start_s: dict[int, float]
@@ -63,12 +63,15 @@ class _LiveRun(Run):
     graph: LiveGraph
 
     def __init__(self, source: TaskWriter, watcher: Watcher) -> None:
+        source.open()
         super().__init__(source.graph, MOST_NUMBERS)
         self.source, self.watcher = source, watcher
         self.rank = self.by_rank = _SAME_NUMBERS  # type: ignore[assignment]  # a range is never written to
         self.missing, self.begins = source.graph.missing, source.graph.begins
         self.special = _Special()
         self.start_s, self.end_s, self.cause = {}, {}, {}
+        self.start(self.enter())
+        self.paused = source.paused
 
     def enter(self) -> list[int]:
         """Take in what has been written; return what waits for nothing."""
@@ -105,6 +108,7 @@ class _LiveRun(Run):
         """Let the source write on, tell the watcher of a task that ends, and forget it."""
         graph, ends = self.graph, self.graph.ends
         self.source.advance(task)
+        self.paused = self.source.paused
         if graph.fresh and self.enter():
             raise RuntimeError(f"a task was written after it could have started, when {graph.name(task)} ended")
         past = self.watcher.ended(task, self.start_s.pop(task), now, self.cause.pop(task, None))

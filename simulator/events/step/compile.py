@@ -6,7 +6,7 @@ by ``device_tasks.py``; here is what joins them, and the end of the step.
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from forerun.simulator.assignment.costs import StepCosts
 from forerun.simulator.events.engine.graph import EventGraph, TaskGraph
@@ -16,7 +16,7 @@ from forerun.simulator.events.step.contention import Contention, Key, SharedLink
 from forerun.simulator.events.step.device_tasks import DeviceWriter, add_streams
 from forerun.simulator.events.step.disturb import Disturbance, draws_of
 from forerun.simulator.events.step.hand_over import Collectives, HandOver
-from forerun.simulator.events.step.stage_order import stage_orders
+from forerun.simulator.events.step.stage_order import StageOrder, stage_orders
 from forerun.spaces.errors import RequestError
 
 
@@ -36,7 +36,8 @@ def compile_step(
     graph = TaskGraph(KINDS)
     step = _Step(costs, graph, replicas, contention, disturbance)
     for device in step.devices:
-        for _ in device.write():
+        device.begin()
+        while device.write() is not None:
             pass
     for add in (step.end.tie, step.end.norm, step.end.update):
         for device in step.devices:
@@ -60,10 +61,13 @@ class StepSource:
         contention: Contention | None = None,
         disturbance: Disturbance | None = None,
         arrows: "array[int] | None" = None,
+        orders: Sequence[StageOrder] = (),
     ) -> None:
         self.graph = LiveGraph(KINDS)
-        self._step = _Step(costs, self.graph, replicas, contention, disturbance, arrows)
-        self._writing: list[Iterator[bool] | None] = []
+        self.paused = False
+        self._step = _Step(costs, self.graph, replicas, contention, disturbance, arrows, orders)
+        self._writing = [True] * len(self._step.devices)
+        self._pauses: Sequence[int] = ()
 
     @property
     def sent_bytes(self) -> dict[Key, float]:
@@ -73,9 +77,8 @@ class StepSource:
     def open(self) -> None:
         """Write the first tasks of every device."""
         for device in self._step.devices:
-            writing = device.write()
-            self._writing.append(writing)
-            while not next(writing):
+            device.begin()
+            while not device.write():
                 pass
             self._write_on(device, -1)
 
@@ -93,12 +96,36 @@ class StepSource:
 
     def _write_on(self, device: DeviceWriter, ending: int) -> None:
         """Write a device's next actions until it is far enough ahead, and the end of the step behind the last."""
-        writing = self._writing[device.device]
-        while writing is not None and device.runs_short(ending):
-            if next(writing, None) is None:
-                writing = self._writing[device.device] = None
+        number = device.device
+        while self._writing[number] and device.runs_short(ending):
+            if device.write() is None:
+                self._writing[number] = False
                 for add in (self._step.end.tie, self._step.end.norm, self._step.end.update):
-                    add(device.device, device.behind)
+                    add(number, device.behind)
+        if self._pauses and device.written >= self._pauses[number]:
+            self.paused = True
+
+    def pause_at(self, actions: Sequence[int]) -> None:
+        """Pause the run as soon as a device has written so many actions of its program."""
+        self._pauses = actions
+        self.paused = any(one.written >= most for one, most in zip(self._step.devices, actions, strict=False))
+
+    def written(self) -> list[int]:
+        """Return how many actions every device has written."""
+        return [device.written for device in self._step.devices]
+
+    def go_on(self, orders: Sequence[StageOrder]) -> None:
+        """Go on with other programs, which have been the same so far, to their end."""
+        self.pause_at(())
+        for device, order in zip(self._step.devices, orders, strict=True):
+            device.go_on(order)
+
+    @property
+    def read_only(self) -> list[object]:
+        """What is never written to: copies of a run that is under way may share it."""
+        step = self._step
+        costs = [step.costs, *(cost for stage in step.costs.stages for cost in (stage, *stage.also))]
+        return [*costs, *(part for device in step.devices for part in (device.order, device.left))]
 
 
 class _Step:
@@ -112,7 +139,9 @@ class _Step:
         contention: Contention | None,
         disturbance: Disturbance | None,
         arrows: "array[int] | None" = None,
+        orders: Sequence[StageOrder] = (),
     ) -> None:
+        self.costs = costs
         pp = costs.shape.pp
         count = replicas * pp
         if not 1 <= count < MOST_OWNERS:
@@ -128,7 +157,7 @@ class _Step:
         if costs.one_port and contention is None:
             _declare_ports(costs, graph, replicas)
         draws = draws_of(disturbance, count) if disturbance else [None] * count
-        common, orders = Collectives(replicas), stage_orders(costs.programs, len(costs.chunks))
+        common, orders = Collectives(replicas), orders or stage_orders(costs.programs, len(costs.chunks))
         self.end = _End(costs, graph, count)
         self.devices: list[DeviceWriter] = []
         for replica in range(replicas):

@@ -12,6 +12,7 @@ like that; the rest stands behind the last backward pass, or before the first fo
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from forerun.simulator.assignment.costs import StepCosts
 from forerun.simulator.assignment.host import COPY_AHEAD
@@ -77,6 +78,9 @@ class DeviceWriter:
         self.unsent: list[tuple[Pass, int, int]] = []
         self.woven = -1
         self.quiet = self._quiet()
+        self.written = self.place = 0
+        self.left: Iterator[Action] = iter(order.program)
+        self.asked = max(order.first.values()) if any(cost.gather_s for _, cost in self.traffic) else 0
         self.pass_s = [
             (cost.forward_s, cost.backward_s, cost.backward_s - cost.weight_s, cost.weight_s) for cost in costs.chunks
         ]
@@ -95,14 +99,20 @@ class DeviceWriter:
         recent = self.recent
         return len(recent) <= COPY_AHEAD or recent[0] == ending or not self.graph.pending(recent[0])
 
-    def write(self) -> Iterator[bool]:
-        """Write action by action; yield after each whether a device may begin to run before it has the next ones. It
-        may once all parameters have been asked for, whose gathers wait for the first task only."""
-        costs, cost = self.costs, self.cost
+    def begin(self) -> None:
+        """Write what stands before the first action."""
         self.graph.at(self.device, 0)
-        self.graph.hold(self._begin(), self.device, cost.fixed_bytes)
-        asked = max(self.order.first.values()) if any(cost.gather_s for _, cost in self.traffic) else 0
-        for number, action in enumerate(self.order.program):
+        self.graph.hold(self._begin(), self.device, self.cost.fixed_bytes)
+        self.place = self.graph.place
+
+    def write(self) -> bool | None:
+        """Write the next action, and those that it is interwoven with; return whether the device may begin to run
+        before it has the next ones. It may once all parameters have been asked for, whose gathers wait for the first
+        task only. None where there was no action left: what stands behind the last is then written."""
+        costs = self.costs
+        self.graph.at(self.device, self.place)
+        for action in self.left:
+            number, self.written = self.written, self.written + 1
             self.sharing = costs.one_port and number not in self.quiet
             if action.kind == Pass.FORWARD and self.order.begins(action):
                 if costs.host_microbatch_s:
@@ -112,13 +122,19 @@ class DeviceWriter:
                 self.behind = [task for task in self.behind if self.graph.pending(task)]
                 self.most_behind = 2 * len(self.behind) + 64
             if not action.interwoven:  # else the next one adds to what its first task waits for
-                place = self.graph.place
-                yield number >= asked
-                self.graph.at(self.device, place)
+                self.place = self.graph.place
+                return number >= self.asked
         # Up to ZeRO 1 gradients are reduced once, behind the last pass; from ZeRO 2 on with every pass (`_act`).
         rest_s = (1 - costs.overlap_gradients) * sum(cost.reduce_s for zero, cost in self.traffic if zero < self.each)
         if rest_s:
             self.behind = [self._replicas(REDUCE, rest_s, self.behind, ("rest",), blocking=True)]
+        return None
+
+    def go_on(self, order: StageOrder) -> None:
+        """Go on with another program, which has been the same so far."""
+        self.order = order
+        self.quiet = self._quiet()
+        self.left = islice(order.program, self.written, None)
 
     def _begin(self) -> int:
         """Add the host's work of a step and the gather that nothing covers; return the first task."""

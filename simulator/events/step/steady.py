@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from forerun.simulator.assignment.costs import StepCosts
 from forerun.simulator.events.step.contention import Contention
+from forerun.simulator.events.step.lengths import step_uses
 from forerun.simulator.events.step.simulate import step_use
 from forerun.simulator.events.step.tally import StepUse
 from forerun.simulator.score_table import TIME_PARTS
@@ -56,7 +57,11 @@ def step_figures(costs: StepCosts, contention: Contention | None = None) -> Step
     count, period = costs.shape.microbatches, costs.shape.pp
     first = _FIRST * costs.shape.pp + count % period
     while costs.zero < min(3, costs.reduced_each_from) and 2 * (first + 2 * period) < count:
-        figures = [_simulated(costs, first + turn * period, contention) for turn in range(3)]
+        counts = [first + turn * period for turn in range(3)]
+        if contention is None:
+            figures = [figures_of(use) for use in step_uses(costs, counts)]
+        else:
+            figures = [_simulated(costs, count, contention) for count in counts]
         if _even(figures):
             return _extended(figures, (count - first) / period)
         first += (first // period + 1) * period

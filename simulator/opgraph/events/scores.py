@@ -1,5 +1,7 @@
 """Scores of splits event by event: of a step that was simulated, and of a table whose best a search refines."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from forerun.simulator.events.step.result import EventResult
@@ -9,7 +11,7 @@ from forerun.simulator.opgraph.events.planning import graph_plan
 from forerun.simulator.opgraph.events.simulate import simulate_plan
 from forerun.simulator.opgraph.memory import RESERVE_BYTES
 from forerun.simulator.opgraph.split_tree import tree_of_split
-from forerun.simulator.opgraph.table import AnySplit, SplitTable, score_table
+from forerun.simulator.opgraph.table import AnySplit, SplitTable, corrected, score_table
 from forerun.simulator.score_table import TIME_PARTS, ScoreTable, joined
 
 
@@ -51,8 +53,9 @@ def result_row(context: GraphContext, result: EventResult, parts: dict[str, floa
 
 def result_scores(context: GraphContext, table: SplitTable, result: EventResult) -> ScoreTable:
     """Return the scores of the one split of a table from its step as it was simulated."""
-    closed = score_table(context, table).memory_bytes
-    return result_row(context, result, {part: float(sizes[0]) for part, sizes in closed.items()})
+    closed = score_table(replace(context, correction=None), table)
+    row = result_row(context, result, {part: float(sizes[0]) for part, sizes in closed.memory_bytes.items()})
+    return corrected(context, table, row, closed.time_s)
 
 
 def event_scores(context: GraphContext, table: SplitTable, *, contention: bool = False) -> ScoreTable:

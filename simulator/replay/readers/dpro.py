@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from forerun.simulator.replay.readers.json_stream import JsonStream, Progress
+from forerun.simulator.replay.readers.json_stream import JsonStream, Progress, is_moment
 from forerun.simulator.replay.readers.rings import Rings, rings_beside
 from forerun.simulator.replay.trace import Floats, Integers, Place, RankTrace, SpanKind, SpanMessage, SpanPhase
 from forerun.spaces.errors import RequestError
+from forerun.spaces.units import whole_number
 
 _PID = re.compile(r"(?P<host>[^.\s]{1,60})\.rank(?P<rank>\d{1,6})")
 _SERVER = re.compile(r"(?:[^.\s]{1,60}\.)?server[._]?\d{1,6}")
@@ -105,13 +106,10 @@ class _Rank:
     def take(self, event: dict[str, Any], name: re.Match[str]) -> None:
         """Add one event."""
         start, duration = event.get("ts"), event.get("dur", 0)
-        for value in (start, duration):
-            if not isinstance(value, int | float) or not abs(value) < 1e18:
-                raise RequestError(
-                    f"{self.source}: {event.get('name')!r:.60} has ts={start!r:.40}, dur={duration!r:.40}"
-                )
+        if not is_moment(start) or not is_moment(duration) or duration < 0:
+            raise RequestError(f"{self.source}: {event.get('name')!r:.60} has ts={start!r:.40}, dur={duration!r:.40}")
         arguments = event.get("args") if isinstance(event.get("args"), dict) else {}
-        assert isinstance(arguments, dict) and isinstance(start, int | float)
+        assert isinstance(arguments, dict)
         step = arguments.get("step", arguments.get("cnt", 0))
         step = step if isinstance(step, int) and 0 <= step < 10**9 else 0
         kind, message, stage = SpanKind.COMPUTE, None, None
@@ -125,7 +123,7 @@ class _Rank:
             (
                 self.lanes.setdefault(lane, len(self.lanes)),
                 float(start),
-                float(start) + max(float(duration), 0.0),
+                float(start) + float(duration),
                 self.names.setdefault(str(event.get("name"))[:200], len(self.names)),
                 kind,
                 _PHASES.get(name["category"], SpanPhase.BACKWARD),
@@ -150,8 +148,9 @@ class _Rank:
         peer = arguments.get("peer")
         if not (isinstance(peer, int) and peer >= 0):
             _, _, rest = suffix.partition("_")
-            channel = int(rest.partition("_")[0]) if rest.partition("_")[0].isdigit() else -1
-            peer = (self.following if kind == SpanKind.SEND else self.preceding).get(channel, -1)
+            ring = self.following if kind == SpanKind.SEND else self.preceding
+            channel = whole_number(rest.partition("_")[0])
+            peer = -1 if channel is None else ring.get(channel, -1)
         ranks = (self.rank, peer) if kind == SpanKind.SEND else (peer, self.rank)
         return kind, SpanMessage(operation=word, size_bytes=size, ranks=ranks, label=label)
 

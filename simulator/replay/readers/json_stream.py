@@ -11,7 +11,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeGuard
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.reading import check_ratio, opened, size_of
@@ -29,6 +29,11 @@ _LONGEST_WORD = 16
 
 Progress = Callable[[int], None]
 """Is told how many bytes of a file have been read since it was last told."""
+
+
+def is_moment(value: Any) -> TypeGuard[float]:
+    """Whether what stands for a time of an event is one: finite, and no more microseconds than clocks count."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18
 
 
 class JsonStream:

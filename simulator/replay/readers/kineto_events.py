@@ -9,11 +9,10 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from forerun.simulator.replay.readers.json_stream import JsonStream, Progress
+from forerun.simulator.replay.readers.json_stream import JsonStream, Progress, is_moment
 from forerun.spaces.errors import RequestError
 
 MOST_EVENTS = 100_000_000
@@ -99,11 +98,11 @@ def _take(columns: Columns, event: dict[str, Any], path: Path) -> None:
             if isinstance(arguments.get("External id"), int):
                 columns.external[arguments["External id"]] = arguments
             moment = event.get("ts")
-            if _is_time(moment) and moment is not None and len(columns.records) < MOST_EVENTS:
+            if is_moment(moment) and len(columns.records) < MOST_EVENTS:
                 columns.records.append((moment, _lane(columns, event), arguments))
         return
     start, duration = event.get("ts"), event.get("dur")
-    if not _is_time(start) or not _is_time(duration) or start is None or duration is None or duration < 0:
+    if not is_moment(start) or not is_moment(duration) or duration < 0:
         raise RequestError(
             f"an event has a start and a duration of at least 0 in microseconds, but {name[:60]!r} in {path} has "
             f"ts={start!r:.40}, dur={duration!r:.40}; was the trace edited?"
@@ -156,7 +155,3 @@ def _sort(category: str, name: str, arguments: dict[str, Any]) -> Sort | None:
             return Sort.STEP
         return Sort.OPTIMIZER if name.startswith("Optimizer.step#") else None
     return None
-
-
-def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18 and isfinite(value)

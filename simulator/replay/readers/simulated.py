@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from forerun.simulator.events.engine.kinds import STREAMS
-from forerun.simulator.replay.readers.json_stream import JsonStream, Progress
+from forerun.simulator.replay.readers.json_stream import JsonStream, Progress, is_moment
 from forerun.simulator.replay.trace import Place, RankTrace, SpanKind, SpanMessage, SpanPhase
 from forerun.spaces.errors import RequestError
 
@@ -26,6 +26,7 @@ _KINDS = {
 _PHASES = {"forward": SpanPhase.FORWARD, "optimizer": SpanPhase.OPTIMIZER} | dict.fromkeys(
     ("backward", "input gradient", "weight gradient", "recompute"), SpanPhase.BACKWARD
 )
+_MOST_STAGES = 1 << 20
 _OPERATIONS = {"gather": "all_gather", "send": "send"}
 
 
@@ -44,19 +45,26 @@ def read_simulated(path: Path, progress: Progress | None = None) -> list[tuple[R
         RequestError: the file is torn, or has no tasks.
     """
     spans: dict[int, list[tuple[int, float, float, str, str]]] = {}
-    stream = JsonStream(path, progress)
-    for event in stream.items("traceEvents"):
+    for event in JsonStream(path, progress).items("traceEvents"):
         if not isinstance(event, dict) or event.get("ph") != "X":
             continue
-        try:
-            begin_s, took_s = float(event["ts"]) * 1e-6, float(event["dur"]) * 1e-6
-            span = (int(event["tid"]), begin_s, begin_s + took_s, str(event["name"]), str(event.get("cat", "")))
-            spans.setdefault(int(event["pid"]), []).append(span)
-        except (KeyError, TypeError, ValueError) as error:
-            raise RequestError(f"{path}: a task of a timeline has pid, tid, ts and dur, but got {event}") from error
+        begin, took, stage, stream = (event.get(key) for key in ("ts", "dur", "pid", "tid"))
+        numbered = _below(stage, _MOST_STAGES) and _below(stream, len(STREAMS))
+        if not numbered or not is_moment(begin) or not is_moment(took) or took < 0:
+            raise RequestError(
+                f"a task of a timeline has pid (a stage), tid (0 to {len(STREAMS) - 1}), ts and dur (at least 0), but "
+                f"{path} has {event!r:.200}"
+            )
+        assert isinstance(stage, int) and isinstance(stream, int)
+        span = (stream, begin * 1e-6, begin * 1e-6 + took * 1e-6, str(event.get("name")), str(event.get("cat", "")))
+        spans.setdefault(stage, []).append(span)
     if not spans:
         raise RequestError(f"{path} has no tasks; was the timeline written to its end?")
     return [(_rank(path, stage, own), 0) for stage, own in sorted(spans.items())]
+
+
+def _below(value: Any, count: int) -> bool:
+    return isinstance(value, int) and 0 <= value < count
 
 
 def _rank(path: Path, stage: int, spans: list[tuple[int, float, float, str, str]]) -> RankTrace:

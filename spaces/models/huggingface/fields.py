@@ -144,6 +144,16 @@ class Fields:
         """The list ``name``, None where the field is missing or no list (some fields are a number or a list)."""
         return self.listed(name, kind) if isinstance(self._find(name)[1], list) else None
 
+    def of_layer(self, name: str, index: int) -> int | None:
+        """The size of layer ``index``, where ``name`` is a list of one for each; None where it is no list."""
+        sizes = self.listed_or_none(name, int)
+        if sizes is None:
+            return None
+        if index >= len(sizes) or not 0 < sizes[index] <= LARGEST_SIZE:
+            what = f"{sizes[index]} for layer {index}" if index < len(sizes) else f"{len(sizes)} of them"
+            raise RequestError(f"{self.source}: {name} has a size of at least 1 for every layer, but got {what}")
+        return int(sizes[index])
+
     def refusal(self, name: str, why: str) -> RequestError:
         """The refusal of a field's value: what it is, and why it cannot be read."""
         return RequestError(f"{self.source}: {name}={_shown(self.raw(name))}: {why}; describe the model in a YAML file")

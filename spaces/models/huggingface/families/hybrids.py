@@ -86,10 +86,10 @@ def gated_delta(fields: Fields, attention: Attention) -> GatedDelta:
 
 def kimi_delta(fields: Fields, attention: Attention, *, low_rank: bool = True) -> GatedDelta:
     """Kimi Delta Attention; its decay and gate are low-rank products (Ling 2.5: whole ones)."""
-    nested = fields.raw("linear_attn_config")
-    if isinstance(nested, Mapping):
-        heads, width = int(nested["num_heads"]), int(nested["head_dim"])
-        taps = int(nested.get("short_conv_kernel_size", 4))
+    if isinstance(fields.raw("linear_attn_config"), Mapping):
+        nested = _kimi_config(fields)
+        heads, width = nested.size("num_heads"), nested.size("head_dim")
+        taps = nested.size("short_conv_kernel_size", 4)
     else:
         heads, width = fields.size("linear_num_heads"), fields.size("linear_head_dim")
         taps = _first(fields, "linear_conv_kernel_dim", "short_conv_kernel_size")
@@ -107,9 +107,15 @@ def kimi_delta(fields: Fields, attention: Attention, *, low_rank: bool = True) -
     )
 
 
-def _kimi_types(fields: Fields, count: int) -> list[str]:
+def _kimi_config(fields: Fields) -> Fields:
+    """The sizes and places of the delta layers; what else it names is of the softmax layers."""
     nested = fields.raw("linear_attn_config")
-    linear = set(nested.get("kda_layers", ())) if isinstance(nested, Mapping) else set()
+    values = dict(nested) if isinstance(nested, Mapping) else {}
+    return Fields(values, source=f"{fields.source}, linear_attn_config", defaults={})
+
+
+def _kimi_types(fields: Fields, count: int) -> list[str]:
+    linear = set(_kimi_config(fields).listed("kda_layers", int) or ())
     return ["linear_attention" if index + 1 in linear else FULL for index in range(count)]
 
 

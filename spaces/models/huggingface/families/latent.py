@@ -23,7 +23,7 @@ def _indexed(fields: Fields, attention: Attention) -> Mixer:
 
 def _without_indexer(fields: Fields, layer: Layer, index: int) -> Layer:
     """Layers whose indexer is another layer's have none of their own."""
-    kinds = fields.listed("indexer_types", str)
+    kinds = fields.listed("indexer_types", str, length=fields.size("num_hidden_layers"))
     if kinds is None or kinds[index] == "full" or layer.attention.indexer is None:
         return layer
     return replace(layer, mixer=replace(layer.attention, indexer=replace(layer.attention.indexer, shared=True)))

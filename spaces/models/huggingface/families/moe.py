@@ -49,10 +49,10 @@ def _dense_llama4(fields: Fields) -> FeedForward:
 
 def _laguna(fields: Fields, layer: Layer, index: int) -> Layer:
     """Layers may differ in their query heads; a gate with one column per head where ``gating``."""
-    heads = fields.listed("num_attention_heads_per_layer", int)
-    attention = layer.attention
+    heads, attention = fields.of_layer("num_attention_heads_per_layer", index), layer.attention
     if heads is not None:
-        attention = replace(attention, heads=heads[index])
+        check_heads(fields.source, heads, attention.kv_heads)
+        attention = replace(attention, heads=heads)
     gate = attention.heads if fields.flag("gating", False) else 0
     return replace(layer, mixer=replace(attention, gate=gate))
 

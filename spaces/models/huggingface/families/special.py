@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from forerun.spaces.errors import unknown
 from forerun.spaces.models.huggingface import mixtures
 from forerun.spaces.models.huggingface.decoder import Decoder
 from forerun.spaces.models.huggingface.families.hybrids import mamba1, mamba2
@@ -20,6 +21,7 @@ from forerun.spaces.models.mixers import Attention, CompressedAttention, Indexer
 from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts, Model
 from forerun.spaces.models.parts import Mixer
 
+_ZAMBA_KINDS = ("mamba", "linear_attention", "hybrid", "full_attention")
 _GEMMA = Decoder(
     tied=True,
     norms=4,
@@ -53,9 +55,9 @@ def _own_input(fields: Fields) -> int:
 
 def _gemma3n(fields: Fields, layer: Layer, index: int) -> Layer:
     """Widths one by one; the last layers read an earlier layer's keys."""
-    widths = fields.listed_or_none("intermediate_size", int)
-    if widths is not None:
-        layer = replace(layer, mlp=FeedForward(hidden=widths[index], gated=True))
+    width = fields.of_layer("intermediate_size", index)
+    if width is not None:
+        layer = replace(layer, mlp=FeedForward(hidden=width, gated=True))
     return _shared_keys(fields, layer, index)
 
 
@@ -128,6 +130,9 @@ class SharedBlocks:
     def _kinds(self, fields: Fields, count: int) -> Sequence[str]:
         listed = fields.listed("layers_block_type", str) or fields.listed("layer_types", str)
         if listed is not None:
+            strange = next((kind for kind in listed if kind not in _ZAMBA_KINDS), None)
+            if strange is not None:
+                raise unknown("kind of layer", strange, _ZAMBA_KINDS)
             return listed
         if self.second:
             hybrid = fields.listed("hybrid_layer_ids", int) or ()

@@ -1,0 +1,47 @@
+"""How unevenly experts may be loaded before the best strategy runs out of memory."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from forerun.search.board.rows import Row
+from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
+from forerun.spaces.strategies import Context, Strategy, table_of
+
+WORTH_SAYING = 2.0
+"""Imbalance from which it goes without saying: a router with an auxiliary loss stays below."""
+_HALVINGS = 8
+
+
+def uneven_note(setting: Setting, rows: Sequence[Row], score: Scorer) -> tuple[str, ...]:
+    """Return as one note at which imbalance of its experts the first row no longer fits; none where experts are not
+    divided among devices, where the user states the imbalance, and where it takes a large one."""
+    if not rows or not setting.context.moe or setting.request.moe_imbalance is not None:
+        return ()
+    row = rows[0]
+    if not isinstance(row.strategy, Strategy) or row.strategy.ep == 1:
+        return ()
+    most = largest_imbalance(setting.context, row.strategy, score)
+    if most >= WORTH_SAYING:
+        return ()
+    return (
+        "experts count as evenly loaded: row 1 runs out of memory once its busiest GPU gets "
+        f"{most:.2f} times its share of tokens in all layers (--moe-imbalance)",
+    )
+
+
+def largest_imbalance(context: Context, strategy: Strategy, score: Scorer) -> float:
+    """Return up to which imbalance of experts a strategy that fits still does; ``WORTH_SAYING`` at the most."""
+    table = table_of([strategy])
+
+    def fits(imbalance: float) -> bool:
+        workload = dataclasses.replace(context.workload, moe_imbalance=imbalance)
+        return bool(score(dataclasses.replace(context, workload=workload), table).fits[0])
+
+    low, high = 1.0, WORTH_SAYING
+    if fits(high):
+        return high
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

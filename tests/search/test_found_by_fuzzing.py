@@ -1,0 +1,88 @@
+"""Documents that once ended in an internal error, or were believed: each has one sentence for its answer."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forerun.search.cli import main
+
+TRAINING = "--cluster dgx-h100 --global-batch 16 --seq-len 1024".split()
+STRATEGY = ["--strategy", "tp2 pp1 dp4 mbs1 zero1 sp"]
+SEARCH = ["search", "llama3-8b", *TRAINING]
+
+
+def timeline(**changes: Any) -> str:
+    """A timeline of one task as ``simulate --trace`` writes it."""
+    task = {"ph": "X", "name": "forward 0", "cat": "forward", "pid": 0, "tid": 0, "ts": 0, "dur": 10, **changes}
+    stage = {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "stage 0"}}
+    return json.dumps({"traceEvents": [stage, task]})
+
+
+def dpro(**changes: Any) -> str:
+    event = {"ph": "X", "name": "FW.a", "pid": "host0.rank0", "ts": 0, "dur": 10, "args": {"step": 0}, **changes}
+    return json.dumps({"traceEvents": [event]})
+
+
+def kimi(**changes: Any) -> str:
+    linear = {"kda_layers": [1, 2], "num_heads": 4, "head_dim": 16, **changes}
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_hidden_layers": 4}
+    return json.dumps({"model_type": "kimi_linear", "vocab_size": 100, **sizes, "linear_attn_config": linear})
+
+
+def zamba(*kinds: str) -> str:
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": len(kinds), "vocab_size": 100}
+    return json.dumps({"model_type": "zamba2", **sizes, "layers_block_type": kinds})
+
+
+def nccl(**changes: Any) -> str:
+    devices = [{"rank": rank, "hostname": "a", "device": rank} for rank in range(8)]
+    line = {"size": 4096, "experiment_name": "all_reduce_perf", "in_place": {"time": 11.0}, **changes}
+    return json.dumps({"config": {"devices": devices}, "results": [line]})
+
+
+REPLAY, SHOW, TREE = (
+    ["replay", "it.json"],
+    ["show", "it.json"],
+    ["simulate", "llama3-8b", *TRAINING, "--tree", "it.yaml"],
+)
+NCCL = ["profile", "llama3-8b", *TRAINING, "--gpus", "8", "--nccl-tests", "it.json", "--out", "p.yaml"]
+CASES: dict[str, tuple[list[str], str, str]] = {
+    "a stream that is no number": (REPLAY, timeline(tid=float("inf")), "finite|tid"),
+    "a stream that there is none of": (REPLAY, timeline(tid=1 << 32), "tid"),
+    "a stage beyond numbers": (REPLAY, timeline(pid=10**30), "pid"),
+    "a task that starts beyond numbers": (REPLAY, timeline(ts=10**30), "ts"),
+    "a task that ends before it starts": (REPLAY, timeline(dur=-1), "dur"),
+    "a stage of dPRO that ends before it starts": (REPLAY, dpro(dur=-1), "dur=-1"),
+    "a size that is missing": (SHOW, kimi(head_dim=None), "head_dim"),
+    "a list as a layer's number": (SHOW, kimi(kda_layers=[1, [2]]), "kda_layers must be a list of int"),
+    "a kind of layer that there is none of": (SHOW, zamba("mamba", "hybrid", "-1T"), "kind of layer"),
+    "a message of fewer bytes than none": (NCCL, nccl(size=-4096), "moves -4096 bytes"),
+    "a message that never ends": (NCCL, nccl(in_place={"time": "inf"}), "in inf s"),
+    "devices that no whole number counts": (TREE, "{devices: 0-²}", "ranges like 0-7"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_document_gets_one_sentence(name: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    argv, text, words = CASES[name]
+    (tmp_path / ("it.yaml" if "it.yaml" in argv else "it.json")).write_text(text, encoding="utf-8")
+    assert main(argv) == 2
+    message = capsys.readouterr().err
+    assert "our fault" not in message
+    assert any(word in message for word in words.split("|"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--gpus", "8", "--set", "tp=²"], "choices of tp are whole numbers"),
+        (["--gpus", "8", "--set", "mbs=" + "9" * 5000], "choices of mbs are whole numbers"),
+        (["--gpus", "8", "--tokens", "1T", "--train-within", "e1 d"], "a number with a unit"),
+    ],
+)
+def test_a_flag_gets_one_sentence(flags: list[str], words: str, capsys: Any) -> None:
+    assert main([*SEARCH, *flags]) == 2
+    assert words in capsys.readouterr().err
