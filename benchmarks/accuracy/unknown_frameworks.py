@@ -4,7 +4,8 @@
 
 DIR holds CSV files of the schema in docs/measured-runs.md. Every run whose trainer is not Megatron-LM or made of it is
 predicted four times: by its own profile, by Megatron-LM's, by the one that a trainer without a description gets, and by
-that with the settings of the run's switches, as a user states them. The kernel of attention stays, as rows state it. Prints the median of predicted over measured less one, and of its size.
+that with the settings of the run's switches, as a user states them. The kernel of attention stays, as rows state it.
+Prints the median of predicted over measured less one, and of its size.
 """
 
 import argparse
