@@ -7,7 +7,7 @@ from typing import Any
 from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.launchers import LAUNCH, SLURM, Value, comment, slurm, torchrun
 from forerun.search.formats.limits import MEGATRON_COMMON, MEGATRON_SCHEDULES, only, precisions, splits_by_rule
-from forerun.search.formats.limits_of_models import decoders_only
+from forerun.search.formats.limits_of_models import recipes_of_decoders
 from forerun.search.formats.megatron_write import model_arguments, parallel_arguments, sharding_of
 from forerun.search.formats.settings import flatten
 from forerun.search.formats.software import exports, flags_of
@@ -30,7 +30,7 @@ PRECISIONS: dict[str, dict[str, Any]] = {
 
 LIMITS = (
     *MEGATRON_COMMON,
-    decoders_only("Megatron-Bridge"),
+    *recipes_of_decoders("Megatron-Bridge"),
     MEGATRON_SCHEDULES,
     splits_by_rule("Megatron-Bridge"),
     only("zero", (0, 1), "the distributed optimizer shards optimizer states (zero=1) and no more", zero=1),

@@ -51,6 +51,7 @@ def _uneven(launch: Launch) -> bool:
     )
 
 
+SIMPLE = Schedule.ONE_F_ONE_B
 LIMITS = (
     *COMMON,
     when(
@@ -58,7 +59,7 @@ LIMITS = (
         "pp with tp or ep: PipelineModule builds layers, AutoTP and AutoEP change built ones",
         folds="pp",
     ),
-    only("schedule", (Schedule.ONE_F_ONE_B,), "its pipeline runs 1F1B (TrainSchedule)", vpp=1, schedule=Schedule(0)),
+    only("schedule", (SIMPLE,), "its pipeline runs 1F1B (TrainSchedule)", vpp=1, schedule=SIMPLE),
     only("placement", (Placement.TP_CP_EP_DP_PP,), "its topology has stages outermost (PipeDataParallelTopology)"),
     when(lambda s: s.pp > 1 and s.zero > 1, "pp with zero > 1: PipelineEngine runs with ZeRO-1 at most", zero=1),
     Limit(

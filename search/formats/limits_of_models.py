@@ -4,8 +4,36 @@ import dataclasses
 from collections.abc import Callable
 
 from forerun.search.formats.contract import Launch, Limit
-from forerun.search.formats.limits import is_mixture
+from forerun.search.formats.limits import change, is_mixture
 from forerun.spaces.models.model import Attention, MixtureOfExperts, Model
+
+
+def _encoder_beside(model: Model) -> bool:
+    """Whether encoders of images or sound, with tokens of their own, stand before a decoder with rotary positions."""
+    layers = [layer for layer in model.layers if layer.mixer]
+    beside = [not layer.attention.causal and layer.tokens is not None for layer in layers]
+    ordered = beside == sorted(beside, reverse=True)
+    causal = all(layer.attention.causal for layer, own in zip(layers, beside, strict=True) if not own)
+    plain = not (model.encoder_layers or model.patch_inputs or model.learned_positions)
+    return any(beside) and not beside[-1] and ordered and causal and plain
+
+
+def recipes_of_decoders(framework: str) -> tuple[Limit, ...]:
+    """Return the limits "the model is a decoder over tokens", and "with encoders beside it there is one stage": a
+    recipe builds the encoder on the first one, and layers are dealt without it."""
+    decoders = decoders_only(framework)
+    return (
+        Limit(
+            broken=lambda launch: decoders.broken(launch) and not _encoder_beside(launch.model),
+            reason=decoders.reason,
+            fix=None,
+        ),
+        Limit(
+            broken=lambda launch: launch.strategy.pp > 1 and _encoder_beside(launch.model),
+            reason=lambda launch: f"pp={launch.strategy.pp}: {framework} deals the layers of the decoder alone",
+            fix=lambda launch: change(launch, pp=1, dp=launch.strategy.dp * launch.strategy.pp, vpp=1),
+        ),
+    )
 
 
 def decoders_only(framework: str) -> Limit:

@@ -165,4 +165,4 @@ LAUNCHER = Launcher(
     harmless=_known,
     adjust=settle,
 )
-FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write)
+FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, also=("megatron-lm",))

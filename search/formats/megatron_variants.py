@@ -38,7 +38,7 @@ MS_SWIFT = megatron(
     known=(
         r"model|load|save|dataset|split_dataset|packing|max_epochs|finetune|lr|min_lr|eval|log|num_workers|tuner|train_type|lora|"
         r"target_modules|freeze|vit_|padding|group_by|template|system|loss_scale|rlhf|beta|rpo|ref_|cached|add_version|streaming|"
-        r"gradient_accumulation_fusion|num_train|dataloader|save_|output|lora|mtp|vit|packing|truncation|attn_impl|attention_backend|torch_dtype|columns|modules|sft|output_dir|merge|adapters|new_special|task_type"
+        r"gradient_accumulation_fusion|num_train|dataloader|truncation|attn_impl|attention_backend|torch_dtype|columns|modules|sft|output_dir|merge|adapters|new_special|task_type"
     ),
     says={"tuner_type": "{value} is trained; a strategy is of training all parameters"},
 )

@@ -4,7 +4,7 @@ The same table reads (``keys.read_keys``), so that a key is named once. What sta
 optimizer, the data, what a short run needs) is the launcher's own.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from forerun.search.formats.contract import Launch
@@ -86,8 +86,8 @@ def sizes(model: Model, length: int) -> dict[str, Any]:
     return found
 
 
-def nested(*parts: Mapping[str, Any], keep: Iterable[str] = ()) -> dict[str, Any]:
-    """Return settings by dotted name as sections, later parts over earlier ones; ``keep``: names whose dots stay.
+def nested(*parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted name as sections, later parts over earlier ones.
 
     >>> nested({"a.b": 1, "c": 2}, {"a.d": 3})
     {'a': {'b': 1, 'd': 3}, 'c': 2}
@@ -95,7 +95,7 @@ def nested(*parts: Mapping[str, Any], keep: Iterable[str] = ()) -> dict[str, Any
     found: dict[str, Any] = {}
     for part in parts:
         for name, value in part.items():
-            *sections, last = [name] if name in keep else name.split(".")
+            *sections, last = name.split(".")
             inner = found
             for section in sections:
                 inner = inner.setdefault(section, {})

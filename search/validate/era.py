@@ -27,7 +27,7 @@ are of 2020 to 2023; read without their source, with today's kernels, they are p
 
 def software_date(row: TableRow) -> str:
     """Return year and month like 2022-05; empty where nobody says."""
-    for stated in (row["software_date"], row["software_version"]):
+    for stated in (row["software_date"], row["software_version"], row["framework"]):
         if written := date_in(stated) or _container(stated):
             return written
     if written := date_in(row["source"]):

@@ -26,15 +26,20 @@ from forerun.spaces.frameworks.switches import (
 ATTENTION_KERNELS = ("flash", "flash2", "flash1", *MATERIALISED)
 
 
+_STAGE = re.compile(r"\bZeRO[- ]?(?:stage[- ]?)?([1-3])\b", re.IGNORECASE)
+
 UNKNOWN: Mapping[str, Any] = {
     "profile": "megatron-lm",
+    "flash": "flash2",
     "facts": {
         "eager": ["layernorm", "rmsnorm", "gelu", "swiglu", "rope", "cross_entropy"],
         "fused_accumulation": False,
+        "attention": "flash2",
         "lineage": ["unknown"],
     },
 }
 """What a trainer that nobody described is taken to be: Megatron-LM in what it overlaps, PyTorch's kernels one by one.
+Outside Transformer Engine attention is FlashAttention 2, as four trainers on Hopper have it.
 Runs of six other trainers, read as if theirs were unknown, are predicted 12 % too fast by Megatron-LM's
 own profile and right by this one, in the median of tables (docs/decisions/accuracy-by-source.md)."""
 
@@ -55,8 +60,11 @@ def _changes(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def defaults_of(row: TableRow) -> dict[str, Any]:
-    """Return what the row's framework does where cells are blank."""
-    return dict((entry_of(row) or {}).get("defaults", {}))
+    """Return what the row's framework does where cells are blank; its text may name the sharding stage."""
+    found = dict((entry_of(row) or {}).get("defaults", {}))
+    if match := _STAGE.search(row["framework"]):
+        found["zero"] = int(match[1])
+    return found
 
 
 SOFTWARE_COLUMNS = (
@@ -95,7 +103,7 @@ def profile_of(row: TableRow, facts: Facts, filled: Filled) -> FrameworkProfile:
 
 def _released(row: TableRow, profile: FrameworkProfile) -> FrameworkProfile:
     """Return a profile as of the release that the row states, if any; a date or a commit is none."""
-    number = release_in(row["software_version"])
+    number = release_in(row["software_version"] or row["framework"])
     return of_release(profile, number) if number else profile
 
 

@@ -358,6 +358,12 @@ def test_words_of_others_are_read_as_the_schemas(tmp_path: Path, change: dict[st
     assert set(spelled.filled) - {"degree"} == set(stated.filled)
 
 
+def test_who_published_a_model_is_no_part_of_its_name(tmp_path: Path) -> None:
+    shape = {"layers": "32", "hidden": "4096", "step_time_s": "99"}
+
+    assert mapped(tmp_path, model="mistralai/Mixtral-8x7B-v0.1", **shape).context.model.name == "mixtral-8x7b"
+
+
 @pytest.mark.parametrize(
     ("text", "device"),
     [

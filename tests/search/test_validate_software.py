@@ -144,6 +144,24 @@ def test_switches_and_releases_of_a_row(tmp_path: Path) -> None:
     assert fields(software_version="NeMo 23.05") == fields(software_date="2023-05")
 
 
+@pytest.mark.parametrize(
+    ("framework", "profile", "zero", "attention"),
+    [
+        ("HF Trainer + DeepSpeed ZeRO-3", "deepspeed", 3, "flash2"),
+        ("Primus TorchTitan", "torchtitan", 3, "flash2"),
+        ("NVIDIA NeMo 24.07", "nemo", 1, "flash"),
+        ("Colossal-AI", "megatron-lm", 0, "flash2"),
+    ],
+)
+def test_what_the_name_of_a_framework_says(
+    tmp_path: Path, framework: str, profile: str, zero: int, attention: str
+) -> None:
+    run = mapped(tmp_path, framework=framework, zero_stage="", tp="1", pp="1", dp="8")
+
+    assert (run.context.framework.name, run.strategy.zero) == (profile, zero)
+    assert run.context.framework.attention == attention
+
+
 def test_training_in_fp16_dates_software_that_nobody_dates(tmp_path: Path) -> None:
     undated = mapped(tmp_path, framework="Megatron-LM", precision="fp16")
     dated = mapped(tmp_path, framework="Megatron-LM", precision="fp16", software_date="2022-06")
