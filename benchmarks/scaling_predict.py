@@ -57,8 +57,9 @@ class Constants:
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A measured row of several GPUs. ``efficiency``: throughput per GPU over that of one. The rest is what its
-    prediction is made of: ``one_s`` a measured step of one GPU, ``known_s`` the same predicted (None: the device or the
-    model is not described well enough); ``shown_s``: exchange that a step shows, by blocked share."""
+    prediction is made of: ``one_s`` a measured step of one GPU (``one_rate``: its samples per second), ``known_s`` the
+    same predicted (None: the device or the model is not described well enough); ``shown_s``: exchange that a step
+    shows, by blocked share."""
 
     file: str
     source: str
@@ -72,6 +73,7 @@ class Case:
     tokens: bool
     efficiency: float
     one_s: float
+    one_rate: float
     known_s: float | None
     compute_share: float
     rules: GraphProfile
@@ -212,6 +214,7 @@ def _case(row: Mapping[str, str], one: float) -> Case:
         tokens="Translation" in row["source"],
         efficiency=float(row["throughput_samples_per_s"]) / gpus / one,
         one_s=one_s,
+        one_rate=one,
         known_s=known_s,
         compute_share=sent.compute_s / sent.step_s,
         rules=how.rules,
@@ -246,6 +249,7 @@ def _paradl(row: Mapping[str, str], skipped: dict[str, int]) -> list[Case]:
             tokens=False,
             efficiency=one_s / (float(row["measured_iter_ms"]) / 1e3),
             one_s=one_s,
+            one_rate=float(row["micro_batch"]) / one_s,
             known_s=profile.step_s,
             compute_share=1.0,
             rules=how.rules,

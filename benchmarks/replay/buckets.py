@@ -1,10 +1,11 @@
-"""Predicts other bucket sizes from the trace of one run, then runs them; writes a dated page.
+"""Predicts changes of a data-parallel training from the trace of one run, then makes them; writes a dated page.
 
-    python benchmarks/replay/buckets.py [--rate 80] [--rounds 2] [--out FILE.md]
+    python benchmarks/replay/buckets.py [--rate 40] [--rounds 4] [--out FILE.md]
 
 Two hosts with a NIC of so many Mbit/s (benchmarks/real_runs/hosts.py: needs root, iproute2 and torch), data-parallel
-training of a small transformer. `improve --traces` reads the run with buckets of 2 MiB; what it says of the other sizes
-is compared with runs of them. Rounds are interleaved; of each setting the median over rounds counts.
+training of a small transformer. In each round one run with buckets of 2 MiB is read as `improve --traces` does, and
+every change is predicted from it and run: other buckets, those that `improve` finds, gradients in 16 bits, another
+NIC. Gains are those of a round, so that what the machine does meanwhile counts on both sides; the median counts.
 """
 
 import argparse
@@ -15,7 +16,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -27,88 +29,119 @@ from forerun.simulator.improve import BucketRule, best_buckets, rule_plan, simul
 from forerun.simulator.improve.from_replay import ReplayedStep, replayed_step  # noqa: E402
 from forerun.simulator.replay import analyse_files  # noqa: E402
 
-SIZES_MIB = (0.5, 1.0, 2.0, 4.0, 25.0)
 KNOWN_MIB = 2.0
 
 
-def train(rate_mbit: float, size_mib: float, out: Path, limits_mib: Sequence[float] = ()) -> None:
-    """Run one setting on two hosts; ``limits_mib``: of each bucket, in place of one size."""
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One change. ``options`` of the training, with ``rate`` times the NIC; ``predicted``: the step as `improve` has
+    it."""
+
+    name: str
+    options: Callable[[ReplayedStep], Sequence[str]]
+    predicted: Callable[[ReplayedStep], float]
+    rate: float = 1.0
+
+
+def train(rate_mbit: float, out: Path, options: Sequence[str]) -> float:
+    """Run one setting on two hosts and return the median of its steps."""
     with VirtualHosts([rate_mbit * 1e6] * 2) as hosts:
         processes = []
         for rank in range(2):
             command = [sys.executable, "-W", "ignore", str(HERE / "train.py"), "dp-transformer", "--ranks", "2"]
-            command += ["--bucket-mb", str(size_mib), "--out", str(out), "--rank", str(rank), "--steps", "6"]
+            command += ["--out", str(out), "--rank", str(rank), "--steps", "6", *options]
             command += ["--rendezvous", f"tcp://{hosts.address(0)}:29511"]
-            command += ["--limits-mb", *map(str, limits_mib)] if limits_mib else []
             environment = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
-            processes.append(hosts.start(rank, command, environment=environment, stdout=subprocess.DEVNULL))
+            quiet = {"stdout": subprocess.DEVNULL}
+            processes.append(hosts.start(rank, command, environment=environment, **quiet))
         if any(process.wait(timeout=300) for process in processes):
             raise SystemExit("a process of the run failed")
+    return float(statistics.median(analyse_files([out]).replay.measured_s))
 
 
-def predicted(found: ReplayedStep, size_mib: float) -> float:
-    """Return the step with the framework's buckets of another size."""
+def sized(size_mib: float) -> Change:
+    """Return the framework's buckets of another size."""
     size = size_mib * 2**20
     rule = BucketRule(cap_bytes=size, first_bytes=size, setting="", source="")
-    return simulate(found.step, rule_plan(found.step, rule)).step_s
+    return Change(
+        name=f"buckets of {size_mib:g} MiB",
+        options=lambda found: ["--bucket-mb", str(size_mib)],
+        predicted=lambda found: simulate(found.step, rule_plan(found.step, rule)).step_s,
+    )
+
+
+def chosen(found: ReplayedStep) -> Sequence[str]:
+    """Return the buckets that `improve` finds, as the training takes them."""
+    plan = best_buckets(found.step, fuse=False)
+    limits = [sum(found.step.ops[op].gradient_bytes for op in one) / 2**20 for one in plan.buckets]
+    return ["--bucket-mb", str(KNOWN_MIB), "--limits-mb", *map(str, limits)]
+
+
+def faster(found: ReplayedStep) -> float:
+    """Return the step where messages take half as long per byte."""
+    return simulate(replace(found.step, wire=found.step.wire.faster(2.0)), found.plan).step_s
+
+
+def known(found: ReplayedStep | None = None) -> Sequence[str]:
+    """Return the options of the run that is read."""
+    return ["--bucket-mb", str(KNOWN_MIB)]
+
+
+CHANGES = (
+    sized(0.5),
+    sized(25.0),
+    Change(
+        name="buckets that `improve` finds",
+        options=chosen,
+        predicted=lambda found: simulate(found.step, best_buckets(found.step, fuse=False)).step_s,
+    ),
+    Change(name="gradients in 16 bits", options=lambda found: [*known(), "--half"], predicted=faster),
+    Change(name="NICs twice as fast", options=known, predicted=faster, rate=2.0),
+)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rate", type=float, default=80.0, help="Mbit/s of every NIC")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rate", type=float, default=40.0, help="Mbit/s of every NIC")
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--out", type=Path, default=Path("/dev/stdout"))
     args = parser.parse_args()
-    measured: dict[float, list[float]] = {size: [] for size in SIZES_MIB}
-    said: dict[float, list[float]] = {size: [] for size in SIZES_MIB}
-    errors, best, exposed, with_plan = [], [], [], []
+    said: dict[str, list[float]] = {change.name: [] for change in CHANGES}
+    gained: dict[str, list[float]] = {change.name: [] for change in CHANGES}
+    known_s, errors, exposed = [], [], []
     with tempfile.TemporaryDirectory() as name:
         for turn in range(args.rounds):
-            for size in SIZES_MIB:
-                out = Path(name) / f"{size}-{turn}"
-                train(args.rate, size, out)
-                analysis = analyse_files([out])
-                measured[size].append(float(statistics.median(analysis.replay.measured_s)))
-                errors.append(abs(analysis.replay.error))
-                if size == KNOWN_MIB:
-                    found = replayed_step(analysis)
-                    for other in SIZES_MIB:
-                        said[other].append(predicted(found, other))
-                    plan = best_buckets(found.step, fuse=False)
-                    best.append(simulate(found.step, plan).step_s)
-                    limits = [sum(found.step.ops[op].gradient_bytes for op in one) / 2**20 for one in plan.buckets]
-                    applied = Path(name) / f"applied-{turn}"
-                    train(args.rate, size, applied, limits)
-                    with_plan.append(float(statistics.median(analyse_files([applied]).replay.measured_s)))
-                    exposed.append(statistics.mean(use.exposed_s for use in analysis.uses) / analysis.replay.step_s)
-                print(size, turn, measured[size][-1], said[size][-1:], file=sys.stderr)
-    known_s = statistics.median(measured[KNOWN_MIB])
-    base_s = statistics.median(said[KNOWN_MIB])
+            out = Path(name) / f"known-{turn}"
+            before_s = train(args.rate, out, known())
+            analysis = analyse_files([out])
+            found = replayed_step(analysis)
+            base_s = simulate(found.step, found.plan).step_s
+            known_s.append(before_s)
+            errors.append(abs(analysis.replay.error))
+            exposed.append(statistics.mean(use.exposed_s for use in analysis.uses) / analysis.replay.step_s)
+            for number, change in enumerate(CHANGES):
+                after_s = train(args.rate * change.rate, Path(name) / f"{turn}-{number}", change.options(found))
+                said[change.name].append(1 - change.predicted(found) / base_s)
+                gained[change.name].append(1 - after_s / before_s)
+                print(turn, change.name, said[change.name][-1], gained[change.name][-1], file=sys.stderr)
     rows = []
-    for size in SIZES_MIB:
-        real, claim = statistics.median(measured[size]), statistics.median(said[size])
-        rows.append(
-            f"| {size:g} | {real * 1e3:.0f} | {min(measured[size]) * 1e3:.0f} to {max(measured[size]) * 1e3:.0f} | "
-            f"{claim * 1e3:.0f} | {claim / real - 1:+.1%} | {real / known_s:.2f} | {claim / base_s:.2f} |"
-        )
+    for change in CHANGES:
+        claim, real = statistics.median(said[change.name]), statistics.median(gained[change.name])
+        spread = f"{min(gained[change.name]):.1%} to {max(gained[change.name]):.1%}"
+        rows.append(f"| {change.name} | {claim:.1%} | {real:.1%} | {spread} | {100 * (claim - real):+.1f} |")
     page = "\n".join(
         [
-            f"# Bucket sizes predicted from one run ({datetime.date.today()})",
+            f"# Changes predicted from one run, and made ({datetime.date.today()})",
             "",
-            f"{platform.machine()}, {os.cpu_count()} cores shared with other work; two virtual hosts with NICs of "
-            f"{args.rate:g} Mbit/s, torch on the CPU with gloo, {args.rounds} rounds; "
-            "`python benchmarks/replay/buckets.py`. Predicted from the runs with buckets of 2 MiB, in which "
-            f"{statistics.mean(exposed):.0%} of the step is exposed communication.",
+            f"{platform.machine()}, {os.cpu_count()} cores shared with other work (load {os.getloadavg()[2]:.1f}); two "
+            f"virtual hosts with NICs of {args.rate:g} Mbit/s, torch on the CPU with gloo, {args.rounds} rounds; "
+            f"`python benchmarks/replay/buckets.py`. Gains over a run with buckets of {KNOWN_MIB:g} MiB in the same "
+            f"round ({statistics.median(known_s) * 1e3:.0f} ms, {statistics.mean(exposed):.0%} of it exposed "
+            f"communication; replay error at most {max(errors):.2%}).",
             "",
-            "| bucket MiB | step ms | over rounds | predicted ms | error | measured / 2 MiB | predicted / 2 MiB |",
-            "|---|---|---|---|---|---|---|",
+            "| change | predicted gain | measured gain | over rounds | points apart |",
+            "|---|---|---|---|---|",
             *rows,
-            "",
-            f"Best buckets of chosen gradients: {statistics.median(best) * 1e3:.0f} ms predicted, "
-            f"{1 - statistics.median(best) / base_s:.1%} less than with 2 MiB; applied (bucket_cap_mb_list): "
-            f"{statistics.median(with_plan) * 1e3:.0f} ms measured, "
-            f"{1 - statistics.median(with_plan) / known_s:.1%} less. Replay error of all runs: at most "
-            f"{max(errors):.2%}.",
             "",
         ]
     )

@@ -83,9 +83,13 @@ def cnn() -> nn.Sequential:
     return nn.Sequential(*parts, nn.Flatten(), nn.Linear(128 * 4 * 4, 512), nn.ReLU(), nn.Linear(512, 10))
 
 
-def data_parallel(kind: str, bucket_mb: float, limits_mb: list[float]) -> Any:
+def data_parallel(kind: str, bucket_mb: float, limits_mb: list[float], half: bool) -> Any:
     buckets: dict[str, Any] = {"bucket_cap_mb_list": limits_mb} if limits_mb else {"bucket_cap_mb": bucket_mb}
     model = nn.parallel.DistributedDataParallel(cnn() if kind == "dp-cnn" else layers(LAYERS), **buckets)
+    if half:
+        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+
+        model.register_comm_hook(None, fp16_compress_hook)
     inputs = torch.randn(16, 3, 64, 64) if kind == "dp-cnn" else torch.randn(BATCH, LENGTH, WIDTH)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
 
@@ -142,7 +146,15 @@ def pipeline_parallel(rank: int, ranks: int) -> Any:
 
 
 def work(
-    rank: int, kind: str, ranks: int, steps: int, bucket_mb: float, limits_mb: list[float], rendezvous: str, out: str
+    rank: int,
+    kind: str,
+    ranks: int,
+    steps: int,
+    bucket_mb: float,
+    limits_mb: list[float],
+    half: bool,
+    rendezvous: str,
+    out: str,
 ) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -152,7 +164,7 @@ def work(
     elif kind == "pp-transformer":
         step = pipeline_parallel(rank, ranks)
     else:
-        step = data_parallel(kind, bucket_mb, limits_mb)
+        step = data_parallel(kind, bucket_mb, limits_mb, half)
     path = f"{out}/rank{rank}.json.gz"
     schedule = torch.profiler.schedule(wait=2, warmup=2, active=steps)
     with torch.profiler.profile(
@@ -175,12 +187,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--bucket-mb", type=float, default=2.0)
     parser.add_argument("--limits-mb", type=float, nargs="+", default=[], help="of each bucket (PyTorch 2.13)")
+    parser.add_argument("--half", action="store_true", help="gradients are sent in 16 bits")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rank", type=int, help="be this rank only, and meet the others at --rendezvous")
     parser.add_argument("--rendezvous", help="as tcp://10.77.0.1:29500")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    buckets = args.bucket_mb, args.limits_mb
+    buckets = args.bucket_mb, args.limits_mb, args.half
     if args.rank is not None:
         work(args.rank, args.kind, args.ranks, args.steps, *buckets, args.rendezvous, str(args.out))
         return

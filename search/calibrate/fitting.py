@@ -158,7 +158,8 @@ def _as_runs(rows: Iterable[Mapping[str, str]]) -> RunSet:
 
 
 def _chosen(runs: Sequence[MeasuredRun], where: Sequence[str]) -> list[MeasuredRun]:
-    """Return the runs whose cells are as asked."""
+    """Return the runs whose cells are as asked; devices and frameworks also by the names that runs are predicted with,
+    as messages name them (a source may have had another power limit than the part that its table names)."""
     chosen = list(runs)
     for condition in where:
         column, separator, value = condition.partition("=")
@@ -166,11 +167,18 @@ def _chosen(runs: Sequence[MeasuredRun], where: Sequence[str]) -> list[MeasuredR
             raise RequestError(f"--where is written COLUMN=VALUE, like device=h100-sxm, but got {condition!r}")
         if runs and column not in runs[0].cells:
             raise unknown("column", column, runs[0].cells)
-        chosen = [run for run in chosen if run.cells[column] == value]
+        values = {run.cells[column] for run in chosen} | {_predicted_as(run, column) for run in chosen}
+        named = [run for run in chosen if _predicted_as(run, column) == value]
+        chosen = named or [run for run in chosen if run.cells[column] == value]
         if not chosen:
-            values = {run.cells[column] for run in runs}
             raise unknown(f"value of {column}", value, values)
     return chosen
+
+
+def _predicted_as(run: MeasuredRun, column: str) -> str:
+    if column == "device":
+        return str(run.context.cluster.device.name)
+    return str(run.context.framework.name if column == "framework" else run.cells[column])
 
 
 def _skipped(found: Sequence[RunSet]) -> dict[str, int]:

@@ -231,7 +231,7 @@ def check_kind(args: argparse.Namespace, graphs: tuple[str, ...]) -> None:
             )
         if args.paradl and "paradl" not in graphs:
             raise RequestError("--paradl is about one split; use it with `forerun explain` or `forerun simulate`")
-        only(args, graphs, f"is for transformers, and {args.model} is an operator graph")
+        only(args, graphs, f"is for transformers, and {args.model} is an operator graph; drop it")
         return
     if args.seq_len is None:
         raise RequestError("the following arguments are required: --seq-len; see `forerun search --help`")

@@ -69,7 +69,7 @@ def print_board(board: Leaderboard) -> None:
     if any(row.same_as_rank is not None for row in board.rows):
         say(console, Text(SAME_LEGEND, style="dim"))
     for sign, mark, more in signs:
-        if any(mark in row.marks for row in board.rows):
+        if any(mark in row.marks for row in (*board.rows, *(board.families or ()))):
             say(console, Text(f"{sign} {mark}{more}", style="dim"))
     if any(row.variants for row in board.rows):
         say(console, Text(VARIANTS_LEGEND, style="dim"))

@@ -1,6 +1,6 @@
 """One strategy, or two, on the terminal: parts of the step and of memory as tables with bars."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -168,13 +168,29 @@ def comparison_table(first: Row, second: Row, *, names: tuple[str, str] = ("A", 
     for part in first.breakdown_s:
         _compare(table, part, first.breakdown_s[part], second.breakdown_s[part], "s")
     _compare(table, "step", first.step_time_s, second.step_time_s, "s", style="bold")
+    bounds = [(row.step_time_low_s, row.step_time_high_s) for row in (first, second)]
+    _add_intervals(table, first, bounds, lambda low, high: f"{low:.4g} to {high:.4g} s")
     _compare(table, f"{first.unit}s/s/GPU", first.throughput_per_gpu, second.throughput_per_gpu, "")
     _compare(table, "MFU", 100 * first.mfu, 100 * second.mfu, "%")
     table.add_section()
     for part in first.memory_gib:
         _compare(table, part, first.memory_gib[part], second.memory_gib[part], "GiB")
     _compare(table, "peak memory", first.peak_memory_gib, second.peak_memory_gib, "GiB", style="bold")
+    bounds = [(row.peak_memory_low_gib, row.peak_memory_high_gib) for row in (first, second)]
+    _add_intervals(table, first, bounds, lambda low, high: f"{low:.1f} to {high:.1f} GiB")
     return table
+
+
+def _add_intervals(
+    table: Table,
+    row: Row[Any],
+    bounds: Sequence[tuple[float | None, float | None]],
+    text: Callable[[float, float], str],
+) -> None:
+    """Add a line with the intervals of both rows, where they have any."""
+    cells = [text(low, high) for low, high in bounds if low is not None and high is not None]
+    if len(cells) == len(bounds):
+        table.add_row(Text(f"{row.interval_level or 0:.0%} between"), *map(Text, cells), "", style="dim")
 
 
 def _compare(table: Table, name: str, first: float, second: float, unit: str, *, style: str = "") -> None:

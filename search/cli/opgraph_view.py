@@ -147,7 +147,7 @@ def _useful_table(limits: Limits) -> Table:
 
 
 def _help_table(limits: Limits) -> Table:
-    table = _table("throughput with twice the ...")
+    table = _table("change in throughput with twice the bandwidth, compute or batch, or full bisection")
     table.add_column("family", no_wrap=True)
     names = [change.what for change in limits.families[0].changes]
     for name in names:

@@ -56,8 +56,8 @@ def _headline(analysis: Analysis) -> list[Text]:
             Text(
                 f"replayed with mean operator times: {format_seconds(analysis.averaged.replayed_step_s)} "
                 f"({analysis.averaged.error:+.1%})"
-                + (f", scaled by each rank's speed in each step: {analysis.paced.error:+.1%}" if analysis.paced else "")
-                + "; the rest is variation between steps"
+                + (f", with each rank's speed in each step {analysis.paced.error:+.1%}" if analysis.paced else "")
+                + "; what is left is variation within steps"
             )
         )
     world = max(graph.traces[0].world, len(graph.traces))
@@ -90,17 +90,18 @@ def table(title: str, *columns: str) -> Table:
     """Return an empty table whose first column is text and whose others are figures."""
     made = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for number, column in enumerate(columns):
-        made.add_column(column, justify="left" if not number else "right", no_wrap=bool(number))
+        narrowest = None if number else len(column)
+        made.add_column(column, justify="left" if not number else "right", no_wrap=bool(number), min_width=narrowest)
     return made
 
 
 def _ranks(analysis: Analysis) -> Table:
-    head = ("rank", "computing", "exposed comm.", "of it waiting", "for rank", "host", "idle")
+    head = ("rank", "computing", "exposed comm.", "waiting", "on rank", "host", "idle")
     shown = table("\nTime per step, by rank", *head)
     for place, use in enumerate(analysis.uses[:_RANKS_SHOWN]):
         whole = use.compute_s + use.exposed_s + use.host_s + use.idle_s or 1.0
         values = (use.compute_s, use.exposed_s, use.waiting_s, use.host_s, use.idle_s)
-        figures = [f"{format_seconds(value)} {value / whole:4.0%}" for value in values]
+        figures = [f"{format_seconds(value)} {value / whole:3.0%}" for value in values]
         waits = analysis.blame_s[place]
         mostly = str(analysis.uses[int(waits.argmax())].rank) if waits.max() > _WORTH * whole else ""
         shown.add_row(str(use.rank), *figures[:3], mostly, *figures[3:])

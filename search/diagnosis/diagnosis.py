@@ -55,7 +55,7 @@ class Diagnosis:
         if self.legal:
             lines = [f"nothing is feasible: none of {self.legal:,} legal candidates fits into memory"]
         else:
-            lines = ["nothing is feasible: no candidate keeps all laws"]
+            lines = ["nothing is feasible: no candidate satisfies all laws"]
         lines += _blocker_lines(self.blockers, self.laws)
         if self.closest is not None:
             row = self.closest
@@ -104,7 +104,7 @@ def empty_space(setting: Setting, piece: SliceResult) -> RequestError:
     """Return the error for restrictions that leave no legal candidate: the laws they meet and which one to lift."""
     blockers = _blockers(piece)
     laws = _laws(setting.space(), [reason for reason, _ in blockers[:TOP_BLOCKERS]])
-    lines = ["the restricted space is empty: no candidate keeps all laws", *_blocker_lines(blockers, laws)]
+    lines = ["the restricted space is empty: no candidate satisfies all laws", *_blocker_lines(blockers, laws)]
     freed = next((words for words, other in relaxed(setting) if _has_legal(other)), None)
     lines.append(f"nearest fix: {freed}" if freed else "no restriction that was lifted gives a legal candidate either")
     return RequestError("\n".join(lines))
@@ -152,7 +152,7 @@ def _blockers(piece: SliceResult) -> tuple[tuple[str, int], ...]:
 def _blocker_lines(blockers: tuple[tuple[str, int], ...], laws: Mapping[str, str]) -> list[str]:
     lines = ["top blockers, by number of candidates:"]
     for reason, number in blockers[:TOP_BLOCKERS]:
-        lines.append(f"  {reason} {number:,}" + (f", such as: {laws[reason]}" if reason in laws else ""))
+        lines.append(f"  {reason} {number:,}" + (f", for example: {laws[reason]}" if reason in laws else ""))
     return lines
 
 

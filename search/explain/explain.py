@@ -216,6 +216,8 @@ def against(winner: Row[Any], other: Row[Any], *, name: str = "") -> str:
         text = f"{called} is as fast"
     else:
         text = f"{called} is {abs(gap):.1%} {'slower' if gap > 0 else 'faster'}"
+    if not other.fits:
+        text += f", {'but' if gap < 0 else 'and'} does not fit"
     parts = [f"{part} +{format_seconds(s)}" for s, part in lost] + [f"{part} -{format_seconds(s)}" for s, part in won]
     if parts:
         return f"{text}: {', '.join(parts)}."

@@ -129,6 +129,8 @@ def _repair(
     if values["gpus"] % stage:
         return None
     values["dp"] = values["gpus"] // stage
+    # Choices that the change leaves without meaning go back to none, unless they are the change: the laws then say why
+    # it cannot be.
     policy = context.framework.legality.sequence_parallel
     if values["tp"] == 1:
         values["sp"] = 0 if axis != "sp" else values["sp"]

@@ -3,11 +3,11 @@
 Source: ``MegatronLMPlugin`` in ``accelerate/utils/dataclasses.py``; its defaults count where a file is silent.
 """
 
-from typing import Any
-
-from forerun.search.formats.accelerate_common import VERSION, common, files, imported, world_stated
-from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile, Limit
-from forerun.search.formats.devices import replicas
+from forerun.search.formats.accelerate_common import HARMLESS as COMMON_HARMLESS
+from forerun.search.formats.accelerate_common import KEYS, VERSION, common, files
+from forerun.search.formats.contract import Files, Launch, Limit
+from forerun.search.formats.facts import format_of
+from forerun.search.formats.keys import YES, Launcher, LaunchFacts, LaunchKey
 from forerun.search.formats.layers import counts_of, split_of
 from forerun.search.formats.limits import (
     COMMON,
@@ -18,10 +18,11 @@ from forerun.search.formats.limits import (
     precisions,
     splits_by_rule,
 )
-from forerun.search.formats.program_arguments import program_settings, trainer_arguments
-from forerun.search.formats.settings import LaunchSettings, flatten
+from forerun.search.formats.program_arguments import document_and_program, trainer_arguments
+from forerun.search.formats.syntax import is_yaml
+from forerun.search.formats.writing import nested, settings_of
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Recompute, Schedule, Split, Strategy
+from forerun.spaces.strategies import Recompute, Schedule, Split
 
 NAME, MAIN = "accelerate-megatron", "accelerate-megatron.yaml"
 
@@ -30,6 +31,11 @@ HARMLESS = (
     "calculate_per_token_loss use_rotary_position_embeddings use_custom_fsdp no_load_optim eod_mask_loss no_save_optim "
     "optimizer_cpu_offload overlap_cpu_optimizer_d2h_h2d use_precision_aware_optimizer recompute_num_layers"
 ).split()
+
+KEY = "megatron_lm_config.megatron_lm_{}".format
+RUN = {"megatron_lm_recompute_method": "uniform", "megatron_lm_recompute_num_layers": 1} | {
+    "megatron_lm_gradient_clipping": 1.0
+}
 
 LIMITS = (
     *COMMON,
@@ -74,111 +80,75 @@ def _last_differs(launch: Launch) -> bool:
 def write(launch: Launch) -> Files:
     """Return the YAML of the Megatron-LM plugin and a launch script."""
     s = launch.strategy
-    prefix = "megatron_lm_"
     arguments = [argument for argument in trainer_arguments(launch) if "accumulation" not in argument]
-    plugin: dict[str, Any] = {
-        "tp_degree": s.tp,
-        "pp_degree": s.pp,
-        "num_micro_batches": launch.microbatches,
-        "sequence_parallelism": s.sp,
-        "context_parallel_size": s.cp,
-        "expert_model_parallel_size": s.ep,
-        "expert_tensor_parallel_size": s.etp,
-        "use_distributed_optimizer": s.zero == 1,
-        "recompute_granularity": "full",
-        "recompute_method": "uniform",
-        "recompute_num_layers": 1,
-        "gradient_clipping": 1.0,
-    }
+    stated = settings_of(LAUNCHER, launch, leave=("devices", "precision"))
+    plugin = RUN | nested(stated)["megatron_lm_config"]
     if s.pp > 1 and len(set(counts := counts_of(s, launch.model.layer_count))) > 1:
-        plugin["decoder_last_pipeline_num_layers"] = counts[-1]
+        plugin["megatron_lm_decoder_last_pipeline_num_layers"] = counts[-1]
         arguments.append(f"--num_layers {launch.model.layer_count}")  # else a reader could not tell the other stages
     data = common(launch, "MEGATRON_LM")
-    data["megatron_lm_config"] = {prefix + key: value for key, value in plugin.items()}
+    data["megatron_lm_config"] = plugin
     return files(launch, MAIN, data, arguments)
 
 
-def parse(source: LaunchFile) -> Imported:
-    """Read a file for the Megatron-LM plugin."""
-    settings = LaunchSettings(flatten(source.top_level()), source.name)
-    program = program_settings(source.beside, source.given)
-    notes: list[str] = []
-    defaults: list[str] = []
-    settings.text("distributed_type")
-    key = "megatron_lm_config.megatron_lm_{}".format
-    tp, pp = settings.whole(key("tp_degree")) or 1, settings.whole(key("pp_degree")) or 1
-    cp = settings.whole(key("context_parallel_size"))
-    if cp is None:
-        cp = 1
-        defaults.append("cp=1: the file has no megatron_lm_context_parallel_size (accelerate 1.15 then assumes 2)")
-    found = replicas(
-        world_stated(settings, source), tp * pp * cp, what=f"tp*pp*cp = {tp}*{pp}*{cp}", source=source.name
-    )
-    micro = settings.whole(key("num_micro_batches")) or 1
-    mbs = program.whole("per_device_train_batch_size", "micro_batch_size")
-    if mbs is None:
-        mbs = 1
-        defaults.append("mbs=1: the program's --per_device_train_batch_size is not known")
-    sharded = bool(settings.flag(key("use_distributed_optimizer")))
-    strategy = Strategy(
-        dp=found.dp,
-        tp=tp,
-        pp=pp,
-        cp=cp,
-        ep=settings.whole(key("expert_model_parallel_size")) or 1,
-        etp=settings.whole(key("expert_tensor_parallel_size")) or 1,
-        mbs=mbs,
-        zero=int(sharded and not (found.known and found.dp * cp == 1)),
-        sp=bool(settings.flag(key("sequence_parallelism"))) and tp > 1,
-        recompute=_plugin_recompute(settings, notes),
-        **_plugin_stages(settings, program, pp, source.name),
-    )
-    return imported(NAME, settings, program, strategy, found, mbs * micro * found.dp, defaults, notes, _known)
+def adjust(facts: LaunchFacts) -> None:
+    """Settle what the plugin assumes where the file is silent, and a last stage with layers of its own.
 
-
-def _plugin_recompute(settings: LaunchSettings, notes: list[str]) -> Recompute:
-    key = "megatron_lm_config.megatron_lm_{}".format
-    granularity = settings.one_of(key("recompute_granularity"), ("full", "selective"))
-    activations = settings.flag(key("recompute_activations"))
-    if granularity == "full":
-        return Recompute.FULL
-    if granularity is None:
-        notes.append("recompute_granularity is not set; accelerate 1.15 then recomputes whole layers")
-    return Recompute.SELECTIVE if granularity == "selective" or activations else Recompute.NONE
-
-
-def _plugin_stages(settings: LaunchSettings, program: LaunchSettings, pp: int, source: str) -> dict[str, Any]:
-    last = settings.whole("megatron_lm_config.megatron_lm_decoder_last_pipeline_num_layers")
-    layers = program.whole("num_layers")
+    Raises:
+        RequestError: the other stages cannot share what the last one leaves.
+    """
+    facts.settings.text("distributed_type")
+    if facts.get("cp") is None:
+        facts.assume("cp", 1, "the file has no megatron_lm_context_parallel_size (accelerate 1.15 then assumes 2)")
+    if facts.get("recompute") is None:
+        facts.notes.append("recompute_granularity is not set; accelerate 1.15 then recomputes whole layers")
+    if facts.settings.flag(KEY("recompute_activations")):
+        facts.assume("recompute", Recompute.SELECTIVE, "by recompute_activations")
+    last = facts.settings.whole(KEY("decoder_last_pipeline_num_layers"))
+    layers, pp = facts.values.pop("model.layers", None), facts.get("pp", 1)
     if last is None or pp == 1:
-        return {}
-    if layers is None or layers <= last or (layers - last) % (pp - 1):
+        return
+    if not isinstance(layers, int) or layers <= last or (layers - last) % (pp - 1):
         raise RequestError(
-            f"{source}: the last stage has {last} layers, but all layers (--num_layers of the program) are {layers}"
+            f"{facts.source.name}: the last stage has {last} layers, but all layers (--num_layers of the program) are "
+            f"{layers}"
         )
     named = split_of((*[(layers - last) // (pp - 1)] * (pp - 1), last), pp=pp, vpp=1)
     assert named is not None  # without virtual stages every split has a name
-    return {"split": named[0], "layers_per_stage": named[1]}
+    facts.values["split"], facts.values["layers_per_stage"] = named
 
 
-def _known(key: str) -> bool:
+def _harmless(key: str) -> bool:
     section, _, name = key.partition(".")
-    return section == "megatron_lm_config" and name.removeprefix("megatron_lm_") in HARMLESS
+    inside = section == "megatron_lm_config" and name.removeprefix("megatron_lm_") in HARMLESS
+    return inside or section in COMMON_HARMLESS
 
 
-def recognise(source: LaunchFile) -> bool:
-    """Whether a YAML file has accelerate's ``distributed_type: MEGATRON_LM``."""
-    return source.suffix in (".yaml", ".yml") and "distributed_type" in source.text and "MEGATRON_LM" in source.text
-
-
-FORMAT = Format(
+LAUNCHER = Launcher(
     name=NAME,
     version=VERSION,
     title="accelerate with Megatron-LM",
-    main=MAIN,
-    limits=LIMITS,
-    write=write,
-    parse=parse,
-    recognise=recognise,
-    framework="megatron-lm",
+    keys=(
+        *KEYS,
+        LaunchKey(names=(KEY("tp_degree"),), decides="tp"),
+        LaunchKey(names=(KEY("pp_degree"),), decides="pp"),
+        LaunchKey(names=(KEY("context_parallel_size"),), decides="cp"),
+        LaunchKey(names=(KEY("expert_model_parallel_size"),), decides="ep"),
+        LaunchKey(names=(KEY("expert_tensor_parallel_size"),), decides="etp"),
+        LaunchKey(names=(KEY("num_micro_batches"),), decides="accumulation"),
+        LaunchKey(names=(KEY("sequence_parallelism"),), decides="sp", words=YES),
+        LaunchKey(
+            names=(KEY("use_distributed_optimizer"),), decides="zero", words={word: int(on) for word, on in YES.items()}
+        ),
+        LaunchKey(
+            names=(KEY("recompute_granularity"),),
+            decides="recompute",
+            words={"full": Recompute.FULL, "selective": Recompute.SELECTIVE},
+        ),
+    ),
+    syntax=document_and_program,
+    marks=lambda source: is_yaml(source) and "distributed_type" in source.text and "MEGATRON_LM" in source.text,
+    harmless=_harmless,
+    adjust=adjust,
 )
+FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, framework="megatron-lm")

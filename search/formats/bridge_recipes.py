@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.formats.contract import Format, Imported, LaunchFile
-from forerun.search.formats.megatron_bridge import FORMAT as SECTIONS
-from forerun.search.formats.megatron_bridge import parse_sections
+from forerun.search.formats.facts import read
+from forerun.search.formats.megatron_bridge import LAUNCHER as SECTIONS
+from forerun.search.formats.megatron_bridge import stated
 from forerun.search.formats.python_text import CALLED, UNKNOWN, PythonReader, open_settings, parse_python, settings_of
 from forerun.spaces.errors import RequestError, unknown
 
@@ -35,6 +36,8 @@ COMMON: Mapping[str, Mapping[str, Any]] = {
     "distributed_fused_adam_with_cosine_annealing_samples": SHARDED,
 }
 """What recipes start from (``recipes/common.py``), and optimizers that they make (``recipes/utils``)."""
+COMPUTED = "arguments or code, which is not run: give them defaults, or write the numbers"
+_DEGREES = re.compile(r"\.(tensor|pipeline|context|expert)_((model|tensor)_)?parallel_size$")
 _DECIDING = re.compile(r"parallel|recompute|batch_size|layout|seq_length")
 PRECISIONS = {"nvfp4": "bf16_with_nvfp4_mixed", "fp8_mx": "bf16_with_mxfp8_mixed", "fp8": "bf16_with_fp8_mixed"}
 
@@ -48,6 +51,8 @@ def parse(source: LaunchFile) -> Imported:
     tree = parse_python(source.text, source.name)
     reader = PythonReader(tree)
     named = _entries(tree, reader)
+    if not named and re.search(rf"\.{DEGREE}\s*=[^=]", source.text):
+        raise RequestError(f"{source.name} sets {DEGREE} from {COMPUTED}")
     if not named:
         raise RequestError(f"{source.name} has no recipe: no function or constant sets {DEGREE}")
     if source.entry is not None and source.entry not in named:
@@ -56,9 +61,11 @@ def parse(source: LaunchFile) -> Imported:
         shown = ", ".join(list(named)[:MOST]) + (", ..." if len(named) > MOST else "")
         raise RequestError(f"{source.name} has {len(named)} configurations ({shown}); add --entry {next(iter(named))}")
     entry = source.entry or next(iter(named))
-    found = parse_sections(source, named[entry])
+    found = read(dataclasses.replace(SECTIONS, syntax=lambda _: stated(source, named[entry])), source)
     computed = [] if entry in reader.constants else open_settings(reader.function(entry))
     lost = [name for name in computed if _DECIDING.search(name)]
+    if degrees := [name for name in lost if _DEGREES.search(name)]:
+        raise RequestError(f"{entry} in {source.name} sets {', '.join(degrees)} from {COMPUTED}")
     notes = [f"{', '.join(lost[:4])}: computed by code that is not run, so left out"] if lost else []
     return dataclasses.replace(found, format=NAME, notes=(f"read from {entry}", *notes, *found.notes))
 

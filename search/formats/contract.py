@@ -127,8 +127,8 @@ class LaunchFile:
 
     @property
     def scripts(self) -> Files:
-        """Return the launch scripts, the file itself among them where it is one."""
-        return {**self.beside, self.name: self.text} if self.suffix in SCRIPTS else self.beside
+        """Return the launch scripts, the file itself among them where it is one, or a list of arguments."""
+        return {**self.beside, self.name: self.text} if self.suffix in ("", ".txt", *SCRIPTS) else self.beside
 
     @property
     def suffix(self) -> str:
@@ -197,15 +197,15 @@ class Format:
         reasons = "; ".join(dict.fromkeys(limit.reason(launch) for limit in broken))
         near = self.nearest(launch)
         if near is None:
-            raise RequestError(f"{self.title} ({self.name}) cannot express {launch.strategy}: {reasons}")
+            raise RequestError(f"{self.title} ({self.name}) cannot express {launch.strategy}. {reasons}")
         changed = [str(near.strategy)]
         if near.workload.precision != launch.workload.precision:
             changed.append(f"precision {near.workload.precision}")
         if near.strategy.devices != launch.strategy.devices:
             changed.append(f"{near.strategy.devices} GPUs")
         raise RequestError(
-            f"{self.title} ({self.name}) cannot express {launch.strategy}: {reasons}; "
-            f"nearest that it can: {', '.join(changed)}"
+            f"{self.title} ({self.name}) cannot express {launch.strategy}. {reasons}; "
+            f"nearest that it can express: {', '.join(changed)}"
         )
 
     def nearest(self, launch: Launch) -> Launch | None:

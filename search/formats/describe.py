@@ -1,20 +1,22 @@
 """The keys of every launcher that is a table, as the page ``docs/launchers.md``."""
 
 from forerun.search.formats.keys import DECISIONS, Launcher, LaunchKey
-from forerun.search.formats.table import LAUNCHERS
+from forerun.search.formats.table import TABLES
 
 HEAD = """\
 # Keys of launch files
 
-What `forerun import` reads of each launcher, from the tables in `search/formats/tables/`. Several names of a key are
+What `forerun import` reads of each launcher, from the tables in `search/formats/`. Several names of a key are
 spellings of it, the newest first. Degrees that several keys decide multiply; of everything else the first key that a
-file states counts. `python -m forerun.search.formats.describe` prints this page.
+file states counts. Megatron-Bridge, NeMo, Megatron-LM's logs, ms-swift's `megatron`, MindSpeed, slime, Primus and
+Pai-Megatron-Patch have the keys of Megatron-LM, some under other names. `python -m forerun.search.formats.describe`
+prints this page.
 """
 
 
 def page() -> str:
     """Return the page: a table of keys for each launcher."""
-    return HEAD + "".join(_section(launcher) for launcher in LAUNCHERS)
+    return HEAD + "".join(_section(launcher) for launcher in TABLES)
 
 
 def _section(launcher: Launcher) -> str:

@@ -2,44 +2,56 @@
 
 from typing import Any
 
-from forerun.search.formats.contract import Format, Imported
+from forerun.search.formats.contract import Format, Imported, LaunchFile
 from forerun.search.formats.devices import RunReplicas, World, batch_of, fewest_replicas, replicas, shard_stated
 from forerun.search.formats.keys import REST, Launcher, LaunchFacts, read_keys
 from forerun.search.formats.script_world import world_of
-from forerun.search.formats.software import split_known
+from forerun.search.formats.software import read_switches, split_known
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import ALL_LAYERS, ALL_REPLICAS, Recompute, Schedule, Split, Strategy
+from forerun.spaces.strategies import ALL_LAYERS, ALL_REPLICAS, Placement, Recompute, Schedule, Split, Strategy
 
 
 def format_of(launcher: Launcher, **writing: Any) -> Format:
     """Return the format of a table; ``writing`` are the fields of ``Format`` of one that is written, too."""
-    fields: dict[str, Any] = {"main": "", "limits": (), "write": None} | writing
+    framework = launcher.frameworks[0] if launcher.frameworks else None
+    fields: dict[str, Any] = {"main": "", "limits": (), "write": None, "framework": framework} | writing
     return Format(
         name=launcher.name,
         version=launcher.version,
         title=launcher.title,
-        parse=lambda source: imported(launcher, read_keys(launcher, source)),
+        parse=lambda source: read(launcher, source),
         recognise=launcher.marks,
         **fields,
     )
 
 
-def imported(launcher: Launcher, facts: LaunchFacts) -> Imported:
+def read(launcher: Launcher, source: LaunchFile) -> Imported:
+    """Return what a file says, read through a table."""
+    return imported(read_keys(launcher, source))
+
+
+def imported(facts: LaunchFacts) -> Imported:
     """Return what a file says.
 
     Raises:
         RequestError: degrees do not fill the devices, or batches do not divide.
     """
-    get, settings = facts.get, facts.settings
+    get, launcher = facts.get, facts.launcher
     tp, pp, cp = get("tp", 1), get("pp", 1), get("cp", 1)
-    found = _replicas(facts, tp, pp, cp)
+    found = _of_batches(facts, _replicas(facts, tp, pp, cp))
     mbs, batch = _batch(facts, found)
     zero = get("zero", 0)
     if zero and found.known and found.dp * cp == 1:
-        facts.notes.append(f"sharding over replicas (zero={zero}) has no effect with one replica")
+        if "zero" in facts.stated:
+            facts.notes.append(f"sharding over replicas (zero={zero}) has no effect with one replica")
         zero = 0
-    copies, shard = get("replicate", 1), ALL_REPLICAS
+    copies, shard = get("instances", get("replicate", 1)), ALL_REPLICAS
     if zero and copies > 1:
+        if found.known and found.dp * cp % copies:
+            raise RequestError(
+                f"{facts.source.name}: dp*cp = {found.dp}*{cp} replicas are not divisible by "
+                f"{facts.key('instances' if get('instances') else 'replicate')}={copies}"
+            )
         shard = shard_stated(found.dp * cp // copies if found.known else None, copies, facts.notes)
         zero = 0 if shard == 1 else zero  # every replica is a copy
     some = get("recompute_layers", 0)
@@ -56,14 +68,17 @@ def imported(launcher: Launcher, facts: LaunchFacts) -> Imported:
         sp=bool(get("sp")) and tp > 1,
         recompute=Recompute.FULL if some else get("recompute", Recompute.NONE),
         recompute_layers=some or ALL_LAYERS,
+        placement=Placement(int(bool(get("placement")) and pp > 1 and (found.dp > 1 or not found.known))),
         **_stages(facts, pp),
     )
-    workload = {"global_batch": batch, "seq_len": get("seq_len"), "precision": get("precision", "fp32")}
+    precision = get("precision", None if "precision" in facts.open else "fp32")
+    workload = {"global_batch": batch, "seq_len": get("seq_len"), "precision": precision}
     workload["gpus"] = strategy.devices if found.known else None
     if get("adapter"):
         facts.notes.append(f"{get('adapter')} is trained and the rest is frozen; a strategy is of training all of it")
-    other, unknown = settings.rest(launcher.harmless)
-    unmodelled, other = split_known(other, launcher.name)
+    switches = _switches(facts, strategy, precision)
+    other, unknown = _rest(facts)
+    unmodelled, other = split_known(other, (*launcher.frameworks, launcher.name)[0])
     model = {name.removeprefix("model."): value for name, value in facts.values.items() if name.startswith("model.")}
     return Imported(
         format=launcher.name,
@@ -73,9 +88,41 @@ def imported(launcher: Launcher, facts: LaunchFacts) -> Imported:
         model=model,
         other=other,
         unknown=unknown,
+        switches=switches,
         unmodelled=unmodelled,
         defaults=(*found.defaults, *facts.defaults),
         notes=(*found.notes, *facts.notes),
+    )
+
+
+def _switches(facts: LaunchFacts, strategy: Strategy, precision: str | None) -> dict[str, str]:
+    """Return the switches of the software that a file sets."""
+    by_spelling = {spelled: name for name, spelled in facts.file.spelled.items()}
+    mixture = "model.experts" in facts.values or strategy.ep > 1
+    found: dict[str, str] = {}
+    for framework in facts.launcher.frameworks:
+        found |= read_switches(
+            lambda key: facts.settings.raw(by_spelling.get(key, key)),
+            framework,
+            strategy,
+            mixture=mixture,
+            precision=precision,
+        )
+    return found
+
+
+def _rest(facts: LaunchFacts) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what no key asked for, as the file has it: settings known to decide nothing, and unknown ones."""
+    file, launcher = facts.file, facts.launcher
+    other, unknown = facts.settings.rest(
+        lambda name: name in file.repeated or launcher.harmless(file.spelled.get(name, name))
+    )
+    return tuple(  # type: ignore[return-value]  # of two
+        {
+            file.spelled.get(name, name): file.values.get(name, value) if value is None else value
+            for name, value in part.items()
+        }
+        for part in (other, unknown)
     )
 
 
@@ -86,7 +133,8 @@ def _stages(facts: LaunchFacts, pp: int) -> dict[str, Any]:
     schedule = facts.get("schedule")
     vpp = 2 if schedule == Schedule.ZB_V else facts.get("vpp", 1)
     plain = Schedule.INTERLEAVED if vpp > 1 else Schedule.ONE_F_ONE_B
-    return {"vpp": vpp, "schedule": schedule or plain, "split": facts.get("split", Split.EVEN)}
+    split = {"split": facts.get("split", Split.EVEN), "layers_per_stage": facts.get("layers_per_stage")}
+    return {"vpp": vpp, "schedule": plain if schedule is None else schedule, **split}
 
 
 def world(facts: LaunchFacts) -> World:
@@ -95,7 +143,7 @@ def world(facts: LaunchFacts) -> World:
     devices = get("devices")
     if devices is None and get("devices_per_node") is not None and get("nodes") != REST:
         devices = get("devices_per_node") * get("nodes", 1)
-    if source.gpus is None and devices is not None:
+    if source.gpus is None and devices not in (None, REST):
         return World(devices=devices)
     return world_of(source.scripts, source.gpus, source.given)
 
@@ -122,6 +170,25 @@ def _replicas(facts: LaunchFacts, tp: int, pp: int, cp: int) -> RunReplicas:
     return RunReplicas(dp=found.dp * fixed, known=found.known, defaults=found.defaults, notes=found.notes)
 
 
+def _of_batches(facts: LaunchFacts, found: RunReplicas) -> RunReplicas:
+    """Return the replicas that batches state where nothing else does: global over micro-batch and accumulation.
+
+    Raises:
+        RequestError: all three are stated, and not those of the replicas.
+    """
+    batch, mbs, steps = (facts.get(name) for name in ("global_batch", "mbs", "accumulation"))
+    if batch is None or mbs is None or steps is None:
+        return found
+    dp = batch // (mbs * steps)
+    if batch % (mbs * steps) or (found.known and dp != found.dp):
+        raise RequestError(
+            f"{facts.source.name}: {facts.key('global_batch')} must be {facts.key('mbs')} * "
+            f"{facts.key('accumulation')} * replicas, but they are {batch} and "
+            f"{mbs}*{steps}*{found.dp if found.known else dp or 1}"
+        )
+    return RunReplicas(dp=dp, known=True)
+
+
 def _batch(facts: LaunchFacts, found: RunReplicas) -> tuple[int, int | None]:
     """Return micro-batch and global batch (None: it depends on replicas that are not known)."""
     get, name = facts.get, facts.source.name
@@ -130,6 +197,9 @@ def _batch(facts: LaunchFacts, found: RunReplicas) -> tuple[int, int | None]:
     batch = _sequences(facts, "global_tokens") if batch is None else batch
     if batch is None and get("local_batch") is not None and found.known:
         batch = get("local_batch") * found.dp
+        facts.defaults.append(f"global batch {batch}: {get('local_batch')}*dp, the batches of all replicas")
+    elif batch is not None and get("local_batch") and get("pp", 1) > 1 and batch != get("local_batch") * found.dp:
+        facts.notes.append("each step runs the pipeline several times (gradient accumulation); read as one longer run")
     if mbs is None and batch is not None and found.known:
         share, left = divmod(batch, (steps or 1) * found.dp)
         if left or not share:
@@ -142,15 +212,15 @@ def _batch(facts: LaunchFacts, found: RunReplicas) -> tuple[int, int | None]:
         mbs = 1
         facts.defaults.append("mbs=1: the file states no micro-batch")
     if batch is None:
-        if steps is None:
+        if steps is None and get("local_batch") is None:
             facts.defaults.append("1 microbatch per step: the file states no accumulation")
         batch, assumed = batch_of(found, mbs * (steps or 1), "by accumulation")
         if not found.known or steps is None:
             facts.defaults.append(assumed)
-    elif found.known and batch % (mbs * found.dp * (steps or 1)):
-        raise RequestError(
-            f"{name}: a global batch of {batch} is no multiple of micro-batch * microbatches * replicas = "
-            f"{mbs}*{steps or 1}*{found.dp}"
+    elif found.known and batch % (mbs * found.dp):
+        facts.notes.append(
+            f"a global batch of {batch} is no multiple of micro-batch * replicas = {mbs}*{found.dp}: the run needs "
+            "another batch or another number of devices"
         )
     return mbs, batch
 

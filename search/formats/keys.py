@@ -4,7 +4,7 @@
 launcher is a table, the reader of its syntax and, where keys depend on each other, one function between both.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,14 +62,46 @@ CHOICES = {
     "schedule": Decision(title="pipeline schedule", meaning="order of microbatches"),
     "split": Decision(title="layers of stages"),
     "adapter": Decision(title="what is trained", meaning="what is trained in place of all parameters"),
+    "placement": Decision(title="placement", meaning="replicas outside of pipeline stages"),
+    "instances": Decision(title="sets of sharded states", meaning="sets of states over all replicas", unit="sets"),
 }
 FACTS = {
-    "model.layers": Decision(title="model: layers", meaning="layers", unit="layers"),
-    "model.hidden": Decision(title="model: hidden", meaning="width of the residual stream", unit="elements"),
-    "model.heads": Decision(title="model: heads", meaning="attention heads", unit="heads"),
-    "model.kv_heads": Decision(title="model: kv_heads", meaning="key and value heads", unit="heads"),
-    "model.experts": Decision(title="model: experts", meaning="experts", unit="experts"),
-    "model.vocab": Decision(title="model: vocab", meaning="tokens of the vocabulary", unit="tokens"),
+    f"model.{name}": Decision(title=f"model: {name}", meaning=meaning, unit=unit)
+    for name, meaning, unit in (
+        ("layers", "layers", "layers"),
+        ("hidden", "width of the residual stream", "elements"),
+        ("ffn_hidden", "width of a feed-forward", "elements"),
+        ("heads", "attention heads", "heads"),
+        ("kv_heads", "key and value heads", "heads"),
+        ("head_dim", "width of a head", "elements"),
+        ("max_positions", "longest sequence of the model", "tokens"),
+        ("vocab", "tokens of the vocabulary", "tokens"),
+        ("padded_vocab", "tokens of the vocabulary, filled up", "tokens"),
+        ("gated", "gated feed-forward", "yes or no"),
+        ("norm", "kind of norms", "name"),
+        ("positions", "kind of positions", "name"),
+        ("tied_embeddings", "output layer that is the embedding", "yes or no"),
+        ("untied_embeddings", "output layer of its own", "yes or no"),
+        ("grouped_query_attention", "fewer key heads than heads", "yes or no"),
+        ("query_key_value_bias", "biases of queries, keys and values", "yes or no"),
+        ("no_bias", "no biases of products", "yes or no"),
+        ("query_key_norm", "norms of queries and keys", "yes or no"),
+        ("latent_attention", "latent attention", "yes or no"),
+        ("query_rank", "rank of queries", "elements"),
+        ("key_value_rank", "rank of keys and values", "elements"),
+        ("query_key_head_dim", "width of a query head", "elements"),
+        ("rope_head_dim", "rotated part of a query head", "elements"),
+        ("value_head_dim", "width of a value head", "elements"),
+        ("experts", "experts", "experts"),
+        ("top_k", "experts of a token", "experts"),
+        ("expert_hidden", "width of an expert", "elements"),
+        ("moe_layers", "layers with experts", "every how many, or a list"),
+        ("shared_hidden", "width of the shared experts", "elements"),
+        ("mtp_layers", "layers that predict further tokens", "layers"),
+        ("window", "sliding window", "tokens"),
+        ("name", "name of the model", "name"),
+        ("flavor", "size of the model, by name", "name"),
+    )
 }
 DECISIONS = {**DEGREES, **SIZES, **CHOICES, **FACTS}
 
@@ -80,7 +112,7 @@ YES = {"true": True, "1": True, "false": False, "0": False, "none": False, "": F
 RECOMPUTED = {word: Recompute.FULL if on else Recompute.NONE for word, on in YES.items()}
 
 
-def switched_on(value: str) -> dict[str, str | None]:
+def switched_on(value: Any) -> dict[str, Any]:
     """Return the words of a flag that decides ``value`` where it is on, and nothing where it is off."""
     return {word: value if on else None for word, on in YES.items()}
 
@@ -104,6 +136,8 @@ class LaunchKey:
     """The smallest number that it takes; 0 then means 1, -1 what other degrees leave."""
     says: str = ""
     """A note for whoever sets it."""
+    written: bool = True
+    """Whether it is written, too (an older or a second way to decide the same is not)."""
 
     @property
     def told(self) -> str:
@@ -117,6 +151,23 @@ class LaunchKey:
         return "" if self.words is not None else self.unit or DECISIONS[self.decides].unit
 
 
+def facts_of(names: Mapping[str, str], section: str = "") -> tuple[LaunchKey, ...]:
+    """Return the keys of a ``section`` that state sizes of the model; ``names``: key: fact."""
+    return tuple(LaunchKey(names=(f"{section}{key}",), decides=f"model.{fact}") for key, fact in names.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """What a syntax found in a file: ``values`` by the names of the table, ``spelled`` the names that the file itself
+    has for them where they differ, ``repeated`` settings that others overrule, and what there is to say."""
+
+    values: Mapping[str, Any]
+    spelled: Mapping[str, str] = field(default_factory=dict)
+    repeated: frozenset[str] = frozenset()
+    notes: Sequence[str] = ()
+    defaults: Sequence[str] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launcher:
     """A format as data.
@@ -124,29 +175,37 @@ class Launcher:
     ``syntax`` returns the settings of a file by dotted name; ``adjust`` (None: nothing) settles what keys decide
     together; ``assumed`` is what the tool takes where a file is silent, by decision; ``harmless`` says of a
     setting that it decides nothing of a strategy. Those that change speed or memory are listed under its
-    name in ``data/switches/unmodelled.yaml``.
+    name in ``data/switches/unmodelled.yaml``, or under that of the first of ``frameworks``, whose switches the settings
+    are. ``left`` is the word with which a file leaves a setting to the program. ``bare_flags``: a flag has no value.
     """
 
     name: str
     version: str
     title: str
     keys: tuple[LaunchKey, ...]
-    syntax: Callable[[LaunchFile], Mapping[str, Any]]
+    syntax: Callable[[LaunchFile], Mapping[str, Any] | Stated]
     marks: Callable[[LaunchFile], bool]
     harmless: Callable[[str], bool]
     adjust: "Callable[[LaunchFacts], None] | None" = None
     assumed: Mapping[str, Any] = field(default_factory=dict)
+    frameworks: tuple[str, ...] = ()
+    left: str = ""
+    bare_flags: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
 class LaunchFacts:
-    """What the keys of one file decide: ``values`` by decision, ``stated`` those that the file itself states, and what
-    there is to say of them."""
+    """What the keys of one file decide: ``values`` by decision, ``stated`` those that the file itself states, ``open``
+    those that it leaves to the program, and what there is to say of them. ``launcher``: the table, which an adjustment
+    may replace by a nearer one."""
 
     source: LaunchFile
+    launcher: Launcher
+    file: Stated
     settings: LaunchSettings
     values: dict[str, Any] = field(default_factory=dict)
     stated: set[str] = field(default_factory=set)
+    open: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     defaults: list[str] = field(default_factory=list)
 
@@ -162,6 +221,21 @@ class LaunchFacts:
             shown = SPELLING[decision][int(value)] if decision in SPELLING else value
             self.defaults.append(f"{decision}={shown}, {why}")
 
+    def key(self, decision: str) -> str:
+        """Return the name of the first key that decides something."""
+        return next((key.names[0] for key in self.launcher.keys if key.decides == decision), decision)
+
+    def missing(self, *decisions: str) -> None:
+        """Refuse a file that does not state what its tool requires.
+
+        Raises:
+            RequestError: a decision is open; the text names its key.
+        """
+        for decision in decisions:
+            if self.get(decision) is None:
+                told = f"is it a launch file of {self.launcher.title}?"
+                raise RequestError(f"{self.source.name}: {self.key(decision)} is missing; {told}")
+
 
 def read_keys(launcher: Launcher, source: LaunchFile) -> LaunchFacts:
     """Return what a file decides.
@@ -169,10 +243,23 @@ def read_keys(launcher: Launcher, source: LaunchFile) -> LaunchFacts:
     Raises:
         RequestError: a value is of the wrong type, or no key of the table that decides a degree or a batch is stated.
     """
-    facts = LaunchFacts(source=source, settings=LaunchSettings(launcher.syntax(source), source.name))
+    file = launcher.syntax(source)
+    file = file if isinstance(file, Stated) else Stated(values=file)
+    open_keys = [name for name, value in file.values.items() if launcher.left and value == launcher.left]
+    values = {**file.values, **dict.fromkeys(open_keys)}
+    settings = LaunchSettings(values, source.name, bare_flags=launcher.bare_flags)
+    facts = LaunchFacts(source=source, launcher=launcher, file=file, settings=settings)
+    facts.notes += file.notes
+    deciding = {name for key in launcher.keys for name in key.names}
+    facts.defaults += [
+        f"{name}: {launcher.left}, left to the trainer" for name in sorted(open_keys) if name in deciding
+    ]
+    facts.defaults += file.defaults
     for key in launcher.keys:
         value = _value(key, facts.settings)
         if value is None:
+            if set(key.names) & {*open_keys}:
+                facts.open.add(key.decides)
             continue
         facts.stated.add(key.decides)
         if key.says and value not in (1, False):
@@ -184,7 +271,7 @@ def read_keys(launcher: Launcher, source: LaunchFile) -> LaunchFacts:
             facts.values.setdefault(key.decides, value)
     if launcher.adjust is not None:
         launcher.adjust(facts)
-    if not facts.stated & ({*DEGREES, *SIZES} - {"seq_len"}):
+    if not (facts.stated | facts.open) & ({*DEGREES, *SIZES, "zero"} - {"seq_len"}):
         names = [key.names[0] for key in launcher.keys if key.decides in ("tp", "mbs", "mbs_tokens", "global_batch")]
         raise RequestError(
             f"{source.name} states no degree and no batch ({', '.join(names[:4])}, ...): it is no launch file of "
@@ -205,10 +292,14 @@ def _value(key: LaunchKey, settings: LaunchSettings) -> Any:
             raise settings.wrong(key.names, "must be at least 1, or -1 for what is left, but got 0")
         return 1 if number == 0 and key.decides in DEGREES else number
     stated = settings.raw(*key.names)
+    if settings.bare_flags and "true" in key.words:
+        stated = settings.flag(*key.names)
+        return None if stated is None else key.words[str(stated).lower()]
     if stated is None or isinstance(stated, list | tuple | dict):
         return None
     if "*" in key.words:
         word = str(stated).strip().lower()
         return key.words.get(word, key.words["*"])
-    chosen = settings.one_of(key.names, [*key.words, *YES] if set(YES) & set(key.words) else key.words)
-    return None if chosen is None else key.words.get(chosen)
+    words = {word.lower(): meaning for word, meaning in key.words.items()}
+    chosen = settings.one_of(key.names, {**words, **YES} if set(YES) & set(words) else words)
+    return None if chosen is None else words.get(chosen)

@@ -145,19 +145,17 @@ def fixed(broken: Callable[[Launch], bool], reason: str, **instead: Any) -> Limi
     return Limit(broken=broken, reason=lambda launch: reason, fix=lambda launch: change(launch, **instead))
 
 
-def decoders_only(framework: str) -> Limit:
-    """Return the limit "the model is a decoder over tokens"; nothing mends it."""
+def when(broken: Callable[[Strategy], bool], reason: str, *, folds: str = "", **instead: Any) -> Limit:
+    """Return a limit on the strategy alone, whose fields ``reason`` may name (``{s.tp}``). It is mended by setting some
+    fields, and by making the devices of the degree ``folds`` replicas."""
 
-    def other(launch: Launch) -> bool:
-        model = launch.model
-        return bool(
-            model.encoder_layers or model.patch_inputs or not all(x.attention.causal for x in model.layers if x.mixer)
-        )
+    def fix(launch: Launch) -> Launch:
+        s = launch.strategy
+        folded = {"dp": s.dp * getattr(s, folds), **_alone(folds, s)} if folds else {}
+        return change(launch, **{**folded, **instead})
 
     return Limit(
-        broken=other,
-        reason=lambda launch: f"{launch.model.name} is not a decoder over tokens, which is all {framework} builds here",
-        fix=None,
+        broken=lambda launch: broken(launch.strategy), reason=lambda launch: reason.format(s=launch.strategy), fix=fix
     )
 
 

@@ -4,60 +4,22 @@ Source: ``ConfigContainer`` of NVIDIA-NeMo/Megatron-Bridge (sections ``model``, 
 ``model`` has the fields of megatron-core's ``TransformerConfig``. NeMo 1 files (``trainer.devices``) are read too.
 """
 
-import json
+import dataclasses
 import re
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from forerun.search.formats.command_line import split_again
-from forerun.search.formats.contract import SCRIPTS, Files, Format, Imported, Launch, LaunchFile
-from forerun.search.formats.devices import World
-from forerun.search.formats.launchers import LAUNCH, SLURM, Value, comment, slurm, torchrun
-from forerun.search.formats.limits import (
-    MEGATRON_COMMON,
-    MEGATRON_SCHEDULES,
-    decoders_only,
-    only,
-    precisions,
-    splits_by_rule,
-)
+from forerun.search.formats.bridge_write import LIMITS, MAIN, VERSION, write
+from forerun.search.formats.contract import SCRIPTS, LaunchFile
+from forerun.search.formats.facts import format_of
+from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey, Stated
 from forerun.search.formats.megatron_known import is_known
-from forerun.search.formats.megatron_read import MODEL_FACTS, read_arguments
-from forerun.search.formats.megatron_write import model_arguments, parallel_arguments
-from forerun.search.formats.script_world import world_of
-from forerun.search.formats.settings import LaunchSettings, flatten
-from forerun.search.formats.shell_script import read_script
-from forerun.search.formats.software import environment, exports, flags_of, read_switches, split_known
-from forerun.search.formats.yaml_text import dump_yaml
-from forerun.spaces.documents import parse_document
-from forerun.spaces.errors import RequestError
+from forerun.search.formats.megatron_read import KEYS, MODEL_FACTS, adjust
+from forerun.search.formats.settings import flatten
+from forerun.search.formats.software import environment
+from forerun.search.formats.syntax import overrides
 
-NAME, VERSION = "megatron-bridge", "0.6"
-MAIN = "megatron-bridge.yaml"
-
-RECIPES = {"bf16": "bf16_mixed", "fp16": "fp16_mixed", "fp8": "bf16_with_fp8_current_scaling_mixed"} | {
-    "mxfp8": "bf16_with_mxfp8_mixed",
-    "nvfp4": "bf16_with_nvfp4_mixed",
-}
-"""Names of ``mixed_precision`` recipes (megatron/bridge/training/mixed_precision.py)."""
-
-LIMITS = (
-    *MEGATRON_COMMON,
-    decoders_only("Megatron-Bridge"),
-    MEGATRON_SCHEDULES,
-    splits_by_rule("Megatron-Bridge"),
-    only("zero", (0, 1), "the distributed optimizer shards optimizer states (zero=1) and no more", zero=1),
-    precisions(tuple(RECIPES), "Megatron-Bridge has no recipe for it"),
-)
-
-RENAMED = {
-    "num_virtual_stages_per_pipeline_rank": "model.virtual_pipeline_model_parallel_size",
-    "use_tp_pp_dp_mapping": "dist.use_tp_pp_dp_mapping",
-    "use_distributed_optimizer": "ddp.use_distributed_optimizer",
-    "num_distributed_optimizer_instances": "ddp.num_distributed_optimizer_instances",
-}
-"""Megatron-LM's arguments that Megatron-Bridge has elsewhere than under their own name in ``model``."""
+NAME = "megatron-bridge"
 
 ALIASES = {
     "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
@@ -68,20 +30,6 @@ ALIASES = {
     "gated_linear_unit": "swiglu",
 }
 """Fields of a section: the argument of Megatron-LM that means the same."""
-
-_OVERRIDE = re.compile(r"[+~]{0,2}([a-z_]\w*(?:\.\w+)+)=(.*)", re.DOTALL)
-"""An override of Hydra's command-line grammar."""
-
-UNUSED = (
-    "virtual_pipeline_model_parallel_size",
-    "pipeline_model_parallel_layout",
-    "num_layers_in_first_pipeline_stage",
-    "num_layers_in_last_pipeline_stage",
-    "recompute_granularity",
-    "recompute_method",
-    "recompute_num_layers",
-    "recompute_modules",
-)
 
 SHARDING_OPTIMIZERS = ("mcore_distributed_optim", "distributed_fused_adam")
 """Optimizers of NeMo 1 that share their states out over replicas (ZeRO 1)."""
@@ -94,131 +42,34 @@ OTHER_SECTIONS = (
 ).split()
 
 
-def write(launch: Launch) -> Files:
-    """Return the YAML, and a launch script with the same settings as overrides of a recipe."""
-    switches, variables = exports(flags_of(launch, "nemo"))
-    sections = _sections(launch)
-    for name, value in switches.items():
-        section, _, key = name.partition(".")
-        sections.setdefault(section, {})[key] = value
-    yaml_text = dump_yaml(
-        sections,
-        f"{launch.name}: Megatron-Bridge {VERSION}, {launch.strategy}",
-        f"{launch.strategy.devices} GPUs; model sizes are the recipe's",
-    )
-    overrides = " \\\n".join(f"    {shlex.quote(f'{key}={_hydra(value)}')}" for key, value in flatten(sections).items())
-    before = [
-        f"# RECIPE names the model: a recipe of Megatron-Bridge for {comment(launch.model.name)}.",
-        'RECIPE="${RECIPE:?name a recipe of Megatron-Bridge}"',
-        f"# {MAIN} says the same, for scripts that take --config-file.",
-    ]
-    program = '"${BRIDGE_PATH:-.}/scripts/training/run_recipe.py"'
-    script = torchrun(
-        launch,
-        f"Megatron-Bridge {VERSION}",
-        program,
-        '--recipe "$RECIPE" \\\n' + overrides,
-        before=[*before, *variables, ""],
-    )
-    return {MAIN: yaml_text, LAUNCH: script, SLURM: slurm(launch)}
+def sections_of(source: LaunchFile) -> Stated:
+    """Return a configuration container, an override file, or a NeMo 1 file."""
+    return stated(source, _overrides(source))
 
 
-def _sections(launch: Launch) -> dict[str, Any]:
-    s, workload = launch.strategy, launch.workload
-    sections: dict[str, Any] = {"model": {}, "train": {}, "ddp": {}, "dist": {}}
-    for name, value in parallel_arguments(launch).items():
-        section, _, key = RENAMED.get(name, f"model.{name}").partition(".")
-        sections[section][key] = _listed(value)
-    sections["model"] |= {"seq_length": workload.seq_len}
-    experts = model_arguments(launch).get("num_experts")
-    if experts is not None:
-        sections["model"]["num_moe_experts"] = experts  # the recipe's own: it tells a reader what etp is for
-    # What the strategy does not use is switched off by name: a recipe may have it on.
-    for name in UNUSED:
-        sections["model"].setdefault(name, None)
-    for end in ("embedding", "loss"):
-        sections["model"].setdefault(f"account_for_{end}_in_pipeline_split", False)
-    sections["train"] |= {"micro_batch_size": s.mbs, "global_batch_size": workload.global_batch}
-    # Recipes shard the optimizer in two places, and what is on in one of them is switched on in the other.
-    sections["ddp"].setdefault("use_distributed_optimizer", False)
-    sections["optimizer"] = {"use_distributed_optimizer": sections["ddp"]["use_distributed_optimizer"]}
-    if not sections["ddp"]["use_distributed_optimizer"]:
-        sections["ddp"]["overlap_param_gather"] = False
-    sections["dataset"] = {"seq_length": workload.seq_len}
-    sections["mixed_precision"] = RECIPES[workload.precision]
-    return sections
-
-
-def _listed(value: Value) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _hydra(value: Any) -> str:
-    """Return a value in Hydra's override grammar: texts with anything special are quoted."""
-    if value is None or isinstance(value, bool | list):
-        return json.dumps(value, separators=(",", ":"))
-    text = str(value)
-    return text if text.replace("_", "").isalnum() else "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def parse(source: LaunchFile) -> Imported:
-    """Read a configuration container, an override file, or a NeMo 1 file."""
-    return parse_sections(source, _overrides(source))
-
-
-def parse_sections(source: LaunchFile, sections: Mapping[str, Any]) -> Imported:
-    """Return what the sections of a container say, from whichever file they came."""
+def stated(source: LaunchFile, sections: Mapping[str, Any]) -> Stated:
+    """Return the sections of a container by the arguments of Megatron-LM that they mean, from whichever file."""
     flat = flatten({_section(key): value for key, value in sections.items()})
     named: dict[str, Any] = {}
-    original: dict[str, str] = {}
+    spelled: dict[str, str] = {}
     for key in sorted(flat, key=_precedence):
         name = _argument(key)
         name = key if name is None or name in named else name  # the first section that has an argument counts
-        named[name], original[name] = flat[key], key
+        named[name], spelled[name] = flat[key], key
+    repeated = frozenset(key for key in flat if key in named and _argument(key) in named)
     recipe = next((key for key in ("mixed_precision", "trainer.precision") if isinstance(named.get(key), str)), None)
-    assumed: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
     if recipe is not None:
         named |= _precision(named.pop(recipe))
     elif not {"bf16", "fp16", "fp8_format"} & set(named):
         named["bf16"] = True
-        assumed = ("precision bf16, as the recipes have it",)
-    if str(flat.get("model.optim.name")) in SHARDING_OPTIMIZERS:
+        told = ("precision bf16, as the recipes have it",)
+    if str(named.pop("model.optim.name", None)) in SHARDING_OPTIMIZERS:
         named.setdefault("use_distributed_optimizer", True)
-    elif flat.get("optimizer.use_distributed_optimizer", _recipe_shards(source, flat)):
+    elif named.pop("optimizer.use_distributed_optimizer", _recipe_shards(source, flat)):
         named["use_distributed_optimizer"] = True  # where `ddp` or `optimizer` has it, validation switches both on
-    settings = LaunchSettings(named, source.name)
-    scripts = {**source.beside, source.name: source.text} if source.suffix in SCRIPTS else source.beside
-    world = _nemo_world(settings, world_of(scripts, source.gpus, source.given))
-    reading = read_arguments(settings, world, source.name)
-    for key, value in environment(source.text, *source.beside.values()).items():
-        settings.also(key, value)
-    spelled = {original[name]: name for name in named if name in original}
-    mixture = "experts" in reading.model or reading.strategy.ep > 1
-    switches = read_switches(
-        lambda key: settings.raw(spelled.get(key, key)),
-        "nemo",
-        reading.strategy,
-        mixture=mixture,
-        precision=reading.workload.get("precision"),
-    )
-    settings.raw("optimizer.use_distributed_optimizer")
-    settings.raw("model.optim.name")
-    repeated = {key for key in flat if key in named and _argument(key) in named}
-    other, unknown = settings.rest(lambda name: name in repeated or _known(original.get(name, name)))
-    unmodelled, other = split_known({original.get(name, name): value for name, value in other.items()}, "nemo")
-    return Imported(
-        format=NAME,
-        version="NeMo 1" if "trainer.devices" in flat else VERSION,
-        strategy=reading.strategy,
-        workload=reading.workload,
-        model=reading.model,
-        other=other,
-        unknown={original.get(name, name): value for name, value in unknown.items()},
-        switches=switches,
-        unmodelled=unmodelled,
-        defaults=(*reading.defaults, *assumed),
-        notes=reading.notes,
-    )
+    named |= {k: v for k, v in environment(source.text, *source.beside.values()).items() if k not in named}
+    return Stated(values=named, spelled=spelled, repeated=repeated, defaults=told)
 
 
 def _recipe_shards(source: LaunchFile, flat: Mapping[str, Any]) -> bool:
@@ -228,21 +79,10 @@ def _recipe_shards(source: LaunchFile, flat: Mapping[str, Any]) -> bool:
 
 
 def _overrides(source: LaunchFile) -> Mapping[str, Any]:
-    """Return the sections of a file; of a launch script, the overrides on its command line.
-
-    Raises:
-        RequestError: the file cannot be read, or an override is given twice with different values.
-    """
+    """Return the sections of a file; of a launch script, the overrides on its command line."""
     if source.suffix not in SCRIPTS:
         return source.top_level()
-    found: dict[str, Any] = {}
-    for command in read_script(source.text, source.name, source.given).commands:
-        for word in split_again(command):
-            if match := _OVERRIDE.fullmatch(word):
-                value = parse_document(f"x: {match[2]}", source=f"{source.name}.yaml").data["x"] if match[2] else None
-                if found.setdefault(match[1], value) != value:
-                    raise RequestError(f"{source.name}: {match[1]} is given twice and differs")
-    return found
+    return {name: value for name, value in overrides(source).items() if "." in name}
 
 
 def _section(key: str) -> str:
@@ -282,14 +122,6 @@ def _precision(recipe: str) -> dict[str, Any]:
     return found
 
 
-def _nemo_world(settings: LaunchSettings, world: World) -> World:
-    nodes = settings.whole("trainer.num_nodes")
-    devices = settings.whole("trainer.devices")
-    if world.stated or devices is None:
-        return world
-    return World(devices=devices * (nodes or 1))
-
-
 def _known(key: str) -> bool:
     section, _, name = key.partition(".")
     if (
@@ -311,14 +143,26 @@ def recognise(source: LaunchFile) -> bool:
     return source.suffix in (".yaml", ".yml") and named and not (arguments and not sections)
 
 
-FORMAT = Format(
+def settle(facts: LaunchFacts) -> None:
+    """Settle what arguments decide together, and whose file it is."""
+    if facts.get("devices_per_node") is not None:
+        facts.launcher = dataclasses.replace(facts.launcher, version="NeMo 1")
+    adjust(facts)
+
+
+LAUNCHER = Launcher(
     name=NAME,
     version=VERSION,
     title="Megatron-Bridge",
-    main=MAIN,
-    limits=LIMITS,
-    write=write,
-    parse=parse,
-    recognise=recognise,
-    framework="nemo",
+    frameworks=("nemo",),
+    keys=(
+        *KEYS,
+        LaunchKey(names=("trainer.devices",), decides="devices_per_node"),
+        LaunchKey(names=("trainer.num_nodes",), decides="nodes"),
+    ),
+    syntax=sections_of,
+    marks=recognise,
+    harmless=_known,
+    adjust=settle,
 )
+FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, also=("megatron-lm",))

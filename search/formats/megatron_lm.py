@@ -3,30 +3,24 @@
 Source: ``megatron/training/arguments.py`` and the dataclasses of megatron-core whose fields become arguments.
 """
 
+import dataclasses
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from forerun.search.formats.command_line import options, split_again, split_command
-from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile
-from forerun.search.formats.devices import World
+from forerun.search.formats.contract import Files, Launch, LaunchFile
+from forerun.search.formats.facts import format_of
+from forerun.search.formats.keys import Launcher, LaunchFacts, Stated
 from forerun.search.formats.launchers import LAUNCH, SLURM, Value, array, comment, slurm, torchrun
-from forerun.search.formats.limits import (
-    MEGATRON_COMMON,
-    MEGATRON_SCHEDULES,
-    decoders_only,
-    only,
-    precisions,
-    splits_by_rule,
-)
+from forerun.search.formats.limits import MEGATRON_COMMON, MEGATRON_SCHEDULES, only, precisions, splits_by_rule
+from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.megatron_known import is_known
-from forerun.search.formats.megatron_read import read_arguments
+from forerun.search.formats.megatron_read import KEYS, adjust
 from forerun.search.formats.megatron_write import PRECISION, model_arguments, model_remarks, parallel_arguments
-from forerun.search.formats.script_world import script_devices, world_of
-from forerun.search.formats.settings import LaunchSettings
 from forerun.search.formats.shell_script import read_script
-from forerun.search.formats.software import environment, exports, flags_of, read_switches, split_known
+from forerun.search.formats.software import environment, exports, flags_of, plain_name
+from forerun.search.formats.syntax import document
 from forerun.spaces.errors import RequestError
 
 NAME, VERSION = "megatron-lm", "0.20.0"
@@ -91,31 +85,12 @@ def write(launch: Launch) -> Files:
     return {LAUNCH: script, SLURM: slurm(launch)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MegatronVariant:
-    """Software whose scripts have Megatron-LM's arguments and some of its own.
+def arguments(source: LaunchFile) -> Stated:
+    """Return the arguments of a launch script, or of a list of them, by their names in Python; nothing is run.
 
-    ``renamed``: its argument: that of Megatron-LM; ``assumed``: what it takes where Megatron-LM takes something else;
-    ``known``: names of its own; ``says``: an argument, and a note for whoever sets it; ``extends``: the argument with
-    which tensor ranks hold experts of their own, instead of a part of each.
+    Raises:
+        RequestError: there are none.
     """
-
-    name: str
-    version: str
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    assumed: Mapping[str, str | bool] = field(default_factory=dict)
-    known: re.Pattern[str] = re.compile("(?!)")
-    says: Mapping[str, str] = field(default_factory=dict)
-    extends: str = ""
-
-
-def parse(source: LaunchFile) -> Imported:
-    """Read a launch script or a list of arguments; the script is never run."""
-    return parse_variant(source, MegatronVariant(name=NAME, version=VERSION))
-
-
-def parse_variant(source: LaunchFile, variant: MegatronVariant) -> Imported:
-    """Read a launch script of Megatron-LM, or of software that has its arguments."""
     script = read_script(source.text, source.name, source.given)
     found: dict[str, str | bool] = {}
     remarks: list[str] = list(script.notes)
@@ -127,62 +102,76 @@ def parse_variant(source: LaunchFile, variant: MegatronVariant) -> Imported:
         raise RequestError(
             f"{source.name}: no command with arguments like --tensor-model-parallel-size; is it a launch script?"
         )
-    world = world_of(source.beside, source.gpus, source.given)
-    if not world.stated:
-        devices = script_devices(script)
-        world = world_of({}, None) if devices is None else type(world)(devices=devices)
-    return read_variant(source, variant, found, world, remarks)
+    spelled = {name: "--" + name.replace("_", "-") for name in found}
+    return Stated(values=found | environment(source.text), spelled=spelled, notes=remarks)
 
 
-def read_variant(
-    source: LaunchFile, variant: MegatronVariant, found: Mapping[str, Any], world: World, remarks: Sequence[str] = ()
-) -> Imported:
-    """Return what arguments by their names (with underscores) say, from whichever syntax they came."""
-    defaults = [
-        f"{name}={value}, as {variant.name} assumes" for name, value in variant.assumed.items() if name not in found
-    ]
-    found = {variant.renamed.get(name, name): value for name, value in found.items()}
-    found = {name: value for name, value in ({**variant.assumed, **found}).items() if value != "none"}
-    said = [text.format(value=found[name]) for name, text in variant.says.items() if name in found]
-    if found.get(variant.extends):
-        found |= _extended(found, variant.extends, said)
-    bare = "use_distributed_optimizer" not in variant.assumed  # ms-swift gives its flags a value
-    settings = LaunchSettings(found | environment(source.text), source.name, bare_flags=bare)
-    reading = read_arguments(settings, world, source.name)
-    mixture = "experts" in reading.model or reading.strategy.ep > 1
-    precision = reading.workload.get("precision")
-    switches = read_switches(settings.raw, NAME, reading.strategy, mixture=mixture, precision=precision)
-    if settings.flag("deepspeed"):  # Megatron-DeepSpeed forked before flash attention was what runs without a flag
-        switches |= read_switches(settings.raw, "megatron-deepspeed", reading.strategy, mixture=mixture)
-    other, unknown = settings.rest(lambda name: is_known(name) or variant.known.match(name) is not None)
-    unmodelled, other = split_known(other, NAME)
-    return Imported(
-        format=variant.name,
-        version=variant.version,
-        strategy=reading.strategy,
-        workload=reading.workload,
-        model=reading.model,
-        other=_flagged(other),
-        unknown=_flagged(unknown),
-        switches=switches,
-        unmodelled=_flagged(unmodelled),
-        defaults=(*defaults, *reading.defaults),
-        notes=(*remarks, *said, *reading.notes),
+def in_section(section: str) -> Callable[[LaunchFile], Stated]:
+    """Return the reader of a YAML file that has arguments in a section."""
+
+    def read(source: LaunchFile) -> Stated:
+        stated = {name[len(section) :]: value for name, value in document(source).items() if name.startswith(section)}
+        found = {name.lstrip("-").replace("-", "_"): name for name, value in stated.items() if value is not None}
+        return Stated(values={name: stated[key] for name, key in found.items()}, spelled=found)
+
+    return read
+
+
+def megatron(
+    name: str,
+    version: str,
+    title: str,
+    *,
+    marks: Callable[[LaunchFile], bool],
+    syntax: Callable[[LaunchFile], Stated] = arguments,
+    renamed: Mapping[str, str] | None = None,
+    assumed: Mapping[str, Any] | None = None,
+    known: str = "(?!)",
+    says: Mapping[str, str] | None = None,
+    extends: str = "",
+    valued: bool = False,
+) -> Launcher:
+    """Return the table of Megatron-LM, or of software that has its arguments and some of its own.
+
+    ``renamed``: its argument: that of Megatron-LM; ``assumed``: arguments where a file has none; ``known``: a
+    pattern of names of its own; ``says``: an argument, and a note for whoever sets it; ``extends``: the argument with
+    which tensor ranks hold experts of their own, instead of a part of each; ``valued``: its flags have values.
+    """
+    own = re.compile(known)
+
+    def read(source: LaunchFile) -> Stated:
+        stated = syntax(source)
+        names = {name: (renamed or {}).get(name, name) for name, value in stated.values.items() if value != "none"}
+        values = {new: stated.values[old] for old, new in names.items()}
+        spelled = {new: stated.spelled.get(old, old) for old, new in names.items()}
+        beneath = {key: value for key, value in (assumed or {}).items() if key not in values}
+        told = [f"{key}={value}, as {name} assumes" for key, value in beneath.items()]
+        return dataclasses.replace(stated, values=values | beneath, spelled=spelled, defaults=told)
+
+    def settle(facts: LaunchFacts) -> None:
+        stated, values = facts.file.values, facts.values
+        facts.notes += [text.format(value=stated[key]) for key, text in (says or {}).items() if key in stated]
+        if stated.get(extends):
+            told = f"{extends}: tensor ranks hold experts of their own, so that ep is {facts.get('ep', 1)}*"
+            values |= {"ep": facts.get("ep", 1) * facts.get("tp", 1), "etp": 1}
+            facts.notes.append(f"{told}{facts.get('tp', 1)}")
+        if facts.settings.flag("deepspeed"):  # it forked before flash attention was what runs without a flag
+            facts.launcher = dataclasses.replace(facts.launcher, frameworks=(NAME, "megatron-deepspeed"))
+        facts.stated.add("tp")  # a degree that it does not state is 1
+        adjust(facts)
+
+    return Launcher(
+        name=name,
+        version=version,
+        title=title,
+        frameworks=(NAME,),
+        keys=KEYS,
+        syntax=read,
+        marks=marks,
+        harmless=lambda key: any(pattern(plain_name(key)) for pattern in (is_known, own.match)),
+        adjust=settle,
+        bare_flags=not valued,
     )
-
-
-def _extended(found: Mapping[str, Any], by: str, said: list[str]) -> dict[str, str]:
-    """Return the degrees of experts where tensor ranks hold experts of their own."""
-    degrees = [str(found.get(name, "1")) for name in ("expert_model_parallel_size", "tensor_model_parallel_size")]
-    if not all(degree.isdecimal() and len(degree) < 8 for degree in degrees):
-        return {}
-    experts = int(degrees[0]) * int(degrees[1])
-    said.append(f"{by}: tensor ranks hold experts of their own, so that ep is {degrees[0]}*{degrees[1]}")
-    return {"expert_model_parallel_size": str(experts), "expert_tensor_parallel_size": "1"}
-
-
-def _flagged(settings: dict[str, Any]) -> dict[str, Any]:
-    return {"--" + name.replace("_", "-"): value for name, value in settings.items()}
 
 
 def _commands(commands: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
@@ -197,21 +186,10 @@ def _commands(commands: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
     return [largest, *bare] if largest is not None and sized[largest] else bare
 
 
-def recognise(source: LaunchFile) -> bool:
-    """Whether a file has Megatron-LM's arguments."""
-    return bool(
-        re.search(r"--(tensor|pipeline)[-_]model[-_]parallel[-_]size|--num[-_]layers|pretrain_gpt", source.text)
-    )
+def _marked(source: LaunchFile) -> bool:
+    marks = r"--(tensor|pipeline)[-_]model[-_]parallel[-_]size|--num[-_]layers|pretrain_gpt"
+    return re.search(marks, source.text) is not None
 
 
-FORMAT = Format(
-    name=NAME,
-    version=VERSION,
-    title="Megatron-LM",
-    main=LAUNCH,
-    limits=LIMITS,
-    write=write,
-    parse=parse,
-    recognise=recognise,
-    framework="megatron-lm",
-)
+LAUNCHER = megatron(NAME, VERSION, "Megatron-LM", marks=_marked)
+FORMAT = format_of(LAUNCHER, main=LAUNCH, limits=LIMITS, write=write)

@@ -4,18 +4,19 @@ Lines read: ``elapsed time per iteration (ms): 5123.4`` (newer versions append `
 (TFLOP/s/GPU): 412.3``, ``global batch size: 256`` and the list of arguments ``  tensor_model_parallel_size ....... 8``.
 """
 
+import dataclasses
 import math
 import re
 import statistics
 from typing import Any
 
-from forerun.search.formats.contract import Format, Imported, LaunchFile, Steps
-from forerun.search.formats.devices import World
+from forerun.search.formats.contract import Imported, LaunchFile, Steps
+from forerun.search.formats.facts import format_of, read
+from forerun.search.formats.keys import Launcher, LaunchKey
 from forerun.search.formats.megatron_known import is_known
-from forerun.search.formats.megatron_read import read_arguments
-from forerun.search.formats.settings import LaunchSettings
-from forerun.search.formats.software import read_switches, split_known
+from forerun.search.formats.megatron_read import KEYS, adjust
 from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Strategy
 
 NAME, VERSION = "megatron-log", "0.20"
 WARM_UP = 3
@@ -57,41 +58,19 @@ def measured_steps(text: str, source: str) -> Steps:
 def parse(source: LaunchFile) -> Imported:
     """Read a log: its steps, and its arguments where it printed them."""
     steps = measured_steps(source.text, source.name)
-    values: dict[str, Any] = {}
-    for match in _ARGUMENT.finditer(source.text):
-        text = match[2].strip()
-        values.setdefault(match[1], _plain(text))
-    listed = bool(values)
-    if (batch := _batch_of_steps(source.text, steps.skipped)) is not None:
-        values.setdefault("global_batch_size", str(batch))
-    world = _WORLD.search(source.text)
-    settings = LaunchSettings(values, source.name)
-    devices = settings.whole("world_size") or (int(world[1]) if world else None)
-    by_user = source.gpus is not None
-    reading = read_arguments(settings, World(devices=source.gpus or devices, by_user=by_user), source.name)
-    notes = () if listed else (NO_ARGUMENTS,)
-    workload = reading.workload if listed else {} if batch is None else {"global_batch": batch}
-    mixture = "experts" in reading.model or reading.strategy.ep > 1
-    switches: dict[str, str] = {}
-    if listed:
-        precision = reading.workload.get("precision")
-        switches = read_switches(settings.raw, "megatron-lm", reading.strategy, mixture=mixture, precision=precision)
-    other, unknown = settings.rest(is_known)
-    unmodelled, other = split_known({k: v for k, v in other.items()}, "megatron-lm")
-    return Imported(
-        format=NAME,
-        version=VERSION,
-        strategy=reading.strategy,
-        workload=workload,
-        model=reading.model,
-        other=other,
-        unknown=unknown,
-        switches=switches,
-        unmodelled=unmodelled,
-        defaults=reading.defaults,
-        notes=(*notes, *reading.notes),
-        measured=steps,
-    )
+    batch = _batch_of_steps(source.text, steps.skipped)
+    found = {match[1]: _plain(match[2].strip()) for match in reversed([*_ARGUMENT.finditer(source.text)])}
+    if not found:
+        workload = {} if batch is None else {"global_batch": batch}
+        nothing = Imported(
+            format=NAME, version=VERSION, strategy=Strategy(), workload=workload, model={}, other={}, unknown={}
+        )
+        return dataclasses.replace(nothing, notes=(NO_ARGUMENTS,), measured=steps)
+    if batch is not None:
+        found.setdefault("global_batch_size", str(batch))
+    if world := _WORLD.search(source.text):
+        found.setdefault("world_size", world[1])
+    return dataclasses.replace(read(dataclasses.replace(LAUNCHER, syntax=lambda _: found), source), measured=steps)
 
 
 def _batch_of_steps(text: str, skipped: int) -> int | None:
@@ -116,14 +95,15 @@ def recognise(source: LaunchFile) -> bool:
     return _STEP.search(source.text) is not None
 
 
-FORMAT = Format(
+LAUNCHER = Launcher(
     name=NAME,
     version=VERSION,
     title="Megatron-LM training log",
-    main="train.log",
-    limits=(),
-    write=None,
-    parse=parse,
-    recognise=recognise,
-    framework="megatron-lm",
+    frameworks=("megatron-lm",),
+    keys=(*KEYS, LaunchKey(names=("world_size",), decides="devices")),
+    syntax=lambda source: {},
+    marks=recognise,
+    harmless=is_known,
+    adjust=adjust,
 )
+FORMAT = dataclasses.replace(format_of(LAUNCHER, main="train.log"), parse=parse)

@@ -6,14 +6,23 @@ of MindSpeed-LLM; ``megatron_patch/arguments.py`` of Pai-Megatron-Patch.
 """
 
 import re
+from collections.abc import Callable
 
-from forerun.search.formats.contract import Format, Imported, LaunchFile
-from forerun.search.formats.megatron_lm import MegatronVariant, parse_variant, read_variant
-from forerun.search.formats.script_world import world_of
-from forerun.search.formats.syntax import document, is_script, is_yaml
+from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.facts import format_of
+from forerun.search.formats.megatron_lm import in_section, megatron
+from forerun.search.formats.syntax import is_script, is_yaml
+
+
+def _marked(written: Callable[[LaunchFile], bool], mark: str) -> Callable[[LaunchFile], bool]:
+    pattern = re.compile(mark, re.MULTILINE)
+    return lambda source: written(source) and pattern.search(source.text) is not None
+
 
 ULYSSES = "context_parallel_algo={value}: where it exchanges heads (Ulysses), read as cp all the same"
-MS_SWIFT = MegatronVariant(
+MS_SWIFT = megatron(
+    title="ms-swift with Megatron-core",
+    marks=_marked(is_script, r"(^|\s)megatron\s+(sft|pt|rlhf)\b"),
     name="ms-swift-megatron",
     version="4",
     renamed={"max_length": "seq_length"},
@@ -25,17 +34,20 @@ MS_SWIFT = MegatronVariant(
         "moe_token_dispatcher_type": "alltoall",
         "bf16": True,
     },
-    known=re.compile(
+    valued=True,
+    known=(
         r"model|load|save|dataset|split_dataset|packing|max_epochs|finetune|lr|min_lr|eval|log|num_workers|tuner|train_type|lora|"
         r"target_modules|freeze|vit_|padding|group_by|template|system|loss_scale|rlhf|beta|rpo|ref_|cached|add_version|streaming|"
-        r"truncation|attn_impl|attention_backend|torch_dtype|columns|modules|sft|output_dir|merge|adapters|new_special|task_type"
+        r"gradient_accumulation_fusion|num_train|dataloader|truncation|attn_impl|attention_backend|torch_dtype|columns|modules|sft|output_dir|merge|adapters|new_special|task_type"
     ),
     says={"tuner_type": "{value} is trained; a strategy is of training all parameters"},
 )
-MINDSPEED = MegatronVariant(
+MINDSPEED = megatron(
+    title="MindSpeed",
+    marks=_marked(is_script, r"ASCEND|NPUS?_PER_NODE|mindspeed|--use-ascend|--reuse-fp32-param|ascend-toolkit"),
     name="mindspeed",
     version="2.3",
-    known=re.compile(
+    known=(
         r"use_(ascend|fused|mc2|mcore|cp_send|distributed|flash|rotary|fusion|alibi|ring|nd_matmul)|reuse_fp32|swap_attention|"
         r"ampipe|pipe_experts|optimize_(recomp|send)|enable_(high_avail|recompute|backward|overlap)|context_parallel_(algo|kv)|"
         r"cp_(window|attention)|ulysses|megatron_cp|attention_mask_type|moe_(tp|without|fb|zero|alltoall|adaptive|unperm)|"
@@ -53,10 +65,12 @@ MINDSPEED = MegatronVariant(
     },
     extends="moe_tp_extend_ep",
 )
-PAI = MegatronVariant(
+PAI = megatron(
+    title="Pai-Megatron-Patch",
+    marks=_marked(is_script, r"--patch-tokenizer-type|PAI-Megatron|Megatron-Patch|--extra-vocab-size"),
     name="pai-megatron-patch",
     version="0.11",
-    known=re.compile(
+    known=(
         r"patch_tokenizer|extra_vocab|max_padding|train_mode|dataset|train_data|valid_data|optimizer_offload|n_(head|shared)|"
         r"intermediate_size|rms_norm|kv_|sliding|shape_|use_llama|expert_interval|moe|generation|repetition|padding|rotary_scale|"
         r"transformer_type|eod_mask|sft|num_fewshot|freeze|image|task_list|qk_|v_head|q_lora|router|moe_train_capacity|language"
@@ -64,62 +78,33 @@ PAI = MegatronVariant(
 )
 
 
-SLIME = MegatronVariant(
+SLIME = megatron(
+    title="slime",
+    marks=_marked(is_script, r"--actor-num-(nodes|gpus-per-node)"),
     name="slime",
     version="0.2",
     assumed={"bf16": True},
-    known=re.compile(
+    known=(
         r"actor_|rollout|n_samples|num_rollout|num_epoch|num_steps|hf_checkpoint|ref_load|prompt_data|input_key|label_key|"
         r"rm_|loss_type|advantage|kl_|entropy|balance_data|colocate|sglang|debug_|max_tokens|model_name|update_weight|"
         r"over_sampling|dynamic_sampling|critic_|n_sample|custom_|tis_|get_mismatch|metadata|apply_chat|ci_"
     ),
     says={"max_tokens_per_gpu": "micro-batches of up to {value} tokens are read as mbs=1"},
 )
-TESTS = MegatronVariant(name="megatron-lm-test", version="0.20")
-PRIMUS = MegatronVariant(
+TESTS = megatron(
+    title="Megatron-LM's functional tests",
+    marks=_marked(is_yaml, r"^MODEL_ARGS:"),
+    name="megatron-lm-test",
+    version="0.20",
+    syntax=in_section("MODEL_ARGS."),
+)
+PRIMUS = megatron(
+    title="AMD Primus",
+    marks=_marked(is_yaml, r"^\s+pre_trainer:"),
     name="primus",
     version="0.2",
-    known=re.compile(
-        r"stderr_sink|primus|turbo|enable_primus|disable_|wandb|tensorboard|profile|mock_data|log_|mlflow|use_"
-    ),
+    syntax=in_section("modules.pre_trainer.overrides."),
+    known=(r"stderr_sink|primus|turbo|enable_primus|disable_|wandb|tensorboard|profile|mock_data|log_|mlflow|use_"),
 )
-SECTIONS = {"megatron-lm-test": "MODEL_ARGS.", "primus": "modules.pre_trainer.overrides."}
-"""Where a YAML file has Megatron-LM's arguments."""
-
-
-def _parse_yaml(source: LaunchFile, variant: MegatronVariant) -> Imported:
-    """Read a section of a YAML file whose keys are Megatron-LM's arguments."""
-    section = SECTIONS[variant.name]
-    stated = {name[len(section) :]: value for name, value in document(source).items() if name.startswith(section)}
-    found = {name.lstrip("-").replace("-", "_"): value for name, value in stated.items() if value is not None}
-    return read_variant(source, variant, found, world_of(source.beside, source.gpus, source.given))
-
-
-def _format(variant: MegatronVariant, title: str, mark: str) -> Format:
-    pattern = re.compile(mark, re.MULTILINE)
-    written, parse = (is_yaml, _parse_yaml) if variant.name in SECTIONS else (is_script, parse_variant)
-
-    def marks(source: LaunchFile) -> bool:
-        return written(source) and pattern.search(source.text) is not None
-
-    return Format(
-        name=variant.name,
-        version=variant.version,
-        title=title,
-        main="",
-        limits=(),
-        write=None,
-        parse=lambda source: parse(source, variant),
-        recognise=marks,
-        framework="megatron-lm",
-    )
-
-
-FORMATS = (
-    _format(TESTS, "Megatron-LM's functional tests", r"^MODEL_ARGS:"),
-    _format(PRIMUS, "AMD Primus", r"^\s+pre_trainer:"),
-    _format(SLIME, "slime", r"--actor-num-(nodes|gpus-per-node)"),
-    _format(MS_SWIFT, "ms-swift with Megatron-core", r"(^|\s)megatron\s+(sft|pt|rlhf)\b"),
-    _format(PAI, "Pai-Megatron-Patch", r"--patch-tokenizer-type|PAI-Megatron|Megatron-Patch|--extra-vocab-size"),
-    _format(MINDSPEED, "MindSpeed", r"ASCEND|NPUS?_PER_NODE|mindspeed|--use-ascend|--reuse-fp32-param|ascend-toolkit"),
-)
+FORMATS = tuple(map(format_of, (TESTS, PRIMUS, SLIME, MS_SWIFT, PAI, MINDSPEED)))
+"""In the order in which a file is tried."""

@@ -142,8 +142,8 @@ def _dense_width(model: Model) -> int:
 def model_remarks(model: Model) -> list[str]:
     """Return what the arguments of a model leave out, one sentence each."""
     remarks = [
-        "only what decides the model's cost: rotary base and scaling, the norms' epsilon, the kind of activation, soft "
-        "caps, sinks and the router's scores are Megatron-LM's defaults; set them to train this model"
+        "only arguments that decide the cost are written: rotary base and scaling, the norms' epsilon, the kind of "
+        "activation, soft caps, sinks and the router's scores have Megatron-LM's defaults; set them before training"
     ]
     if len({layer.attention.window for layer in model.layers}) > 1 or model.layers[-1].attention.window:
         remarks.append("sliding windows are not written; set --window-size and --window-attn-skip-freq")

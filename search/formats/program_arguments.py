@@ -2,16 +2,43 @@
 of the distributed configuration."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from forerun.search.formats.command_line import options, split_again, split_command
-from forerun.search.formats.contract import Launch
+from forerun.search.formats.contract import Launch, LaunchFile
+from forerun.search.formats.keys import LaunchKey, switched_on
 from forerun.search.formats.launchers import LAUNCH, SLURM, distributed, header, slurm
 from forerun.search.formats.settings import LaunchSettings
 from forerun.search.formats.shell_script import read_script
 from forerun.search.formats.shell_words import NOTHING, Given
+from forerun.search.formats.syntax import document
 from forerun.spaces.opgraph import GraphModel
+from forerun.spaces.strategies import Recompute
 
 PROGRAM = '"${TRAIN_SCRIPT:-train.py}"'
+PROGRAM_KEYS = tuple(
+    LaunchKey(names=tuple(f"program.{name}" for name in names), decides=decides, words=words, written=False)
+    for decides, words, names in (
+        ("mbs", None, ("per_device_train_batch_size", "micro_batch_size")),
+        ("accumulation", None, ("gradient_accumulation_steps",)),
+        ("seq_len", None, ("max_seq_length", "seq_length", "max_length", "model_max_length")),
+        ("recompute", switched_on(Recompute.FULL), ("gradient_checkpointing",)),
+        ("model.layers", None, ("num_layers",)),
+    )
+)
+"""Arguments of a training program that decide what its distributed configuration leaves open."""
+
+
+def document_and_program(source: LaunchFile) -> Mapping[str, Any]:
+    """Return a YAML or JSON file, and the arguments of the program that the scripts beside it start, as ``program``.
+
+    Raises:
+        RequestError: the file or a script cannot be read.
+    """
+    program = program_settings(source.beside, source.given)
+    named = [name for key in PROGRAM_KEYS for name in key.names]
+    found = {name: program.raw(name.removeprefix("program.")) for name in named}
+    return {**document(source), **{name: value for name, value in found.items() if value is not None}}
 
 
 def trainer_arguments(launch: Launch) -> list[str]:

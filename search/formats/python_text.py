@@ -107,6 +107,8 @@ class PythonReader:
 
     def _call(self, node: ast.Call, names: Mapping[str, Any], depth: int) -> Any:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name == "Config" and isinstance(node.func, ast.Attribute):  # of a class, which says what is configured
+            name = f"{getattr(node.func.value, 'id', getattr(node.func.value, 'attr', ''))}.Config"
         positional = [self.value(argument, names, depth) for argument in node.args]
         if name in ("int", "float", "str") and len(positional) == 1 and isinstance(positional[0], int | float):
             return int(positional[0]) if name == "int" and abs(positional[0]) < LARGEST else positional[0]

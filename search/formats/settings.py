@@ -44,7 +44,7 @@ class LaunchSettings:
         self._source = source
         self._read: set[str] = set()
         self._asked: set[str] = set()
-        self._bare_flags = bare_flags
+        self.bare_flags = bare_flags
 
     def __contains__(self, name: str) -> bool:
         """Whether the file has the setting with any value but null."""
@@ -125,7 +125,7 @@ class LaunchSettings:
         Raises:
             RequestError: the value is something else.
         """
-        if self._bare_flags and _VARIABLES.fullmatch(str(self.raw(*names))):
+        if self.bare_flags and _VARIABLES.fullmatch(str(self.raw(*names))):
             return True
         value = self._inside(names)
         if value is None or isinstance(value, bool):
@@ -164,7 +164,8 @@ class LaunchSettings:
     def facts(self, names: Mapping[str, str]) -> dict[str, Any]:
         """Return the settings found among ``names`` (setting: fact) under the names of the facts."""
         found = {fact: self.raw(name) for name, fact in names.items() if name in self}
-        return {fact: _plain(value) for fact, value in found.items()}
+        outside = {fact for fact, value in found.items() if isinstance(value, str) and _OUTSIDE.search(value)}
+        return {fact: _plain(value) for fact, value in found.items() if fact not in outside}
 
     def rest(self, known: Callable[[str], bool] = lambda name: False) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the settings that were not read: those whose name is ``known``, and the others.

@@ -1,5 +1,6 @@
 """A launch script as the commands it would start, read and never run."""
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,13 @@ from forerun.spaces.errors import RequestError
 _ASSIGN = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _DECLARE = ("export", "local", "readonly", "declare", "typeset")
 _SOURCES = ("source", ".")
+_SHELLS = ("bash", "sh")
+_NO_TEST = object()
+"""A command that is no test: whether it succeeds is taken for granted."""
+_WRITTEN = re.compile(
+    r"""^\s*cat\s*>\s*["']?([\w./-]+\.(?:sh|sbatch))["']?\s*<<-?\s*(["']?)(\w+)\2\s*\n(.*?)\n\s*\3\s*$""", re.M | re.S
+)
+"""A script that this one writes."""
 _DEEPEST = 4
 """Scripts that read one another; published ones go two deep."""
 _UNSET = re.compile(r"\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})")
@@ -56,6 +64,8 @@ class _Reader:
         self._branches: list[list[bool]] = []
         self._condition: list[list[str]] | None = None
         self._depth = 0
+        self._joined = ""
+        self._tested: bool | object | None = _NO_TEST
 
     def read(self, text: str) -> Script:
         self._scope.values |= slurm_variables([word for match in _SBATCH.finditer(text) for word in match[1].split()])
@@ -65,6 +75,8 @@ class _Reader:
             pairs = (word.partition("=") for word in self._given.arguments if _ASSIGN.match(word))
             self._scope.values |= {name: value for name, _, value in pairs}
         self._scope.values |= self._given.variables
+        written = {PurePath(match[1]).name: match[4] for match in _WRITTEN.finditer(text)}
+        self._given = dataclasses.replace(self._given, scripts={**written, **self._given.scripts})
         for line, command in lex(text, self._source):
             self._command(line, command)
         return Script(
@@ -91,14 +103,26 @@ class _Reader:
         if not command:
             return
         if self._condition is None and word in ("&&", "||"):
+            self._joined = word
             return
+        joined, self._joined = self._joined, ""
         if self._condition is not None:
             self._condition.append(self._words(command))
         elif all(branch[0] for branch in self._branches):
-            self._run(command)
+            self._listed(line, joined, command)
         elif all(branch[0] or branch[2] for branch in self._branches) and (match := _assignment(command[0])):
             # Only a branch that is not taken assigns it: elsewhere it is empty, as in a shell.
             self._scope.values.setdefault(match[1], "")
+
+    def _listed(self, line: int, joined: str, command: list[Word | str]) -> None:
+        """Run a command of a list: after a test that is joined to it (``[ ... ] && ...``) only where that says so."""
+        if joined and self._tested is not _NO_TEST and self._tested is not (joined == "&&"):
+            if self._tested is None and _assignment(command[0]) is not None:
+                self._notes.append(f"line {line}: a condition cannot be decided; what follows {joined} is left out")
+            return
+        tests = _plain(command[0]) in ("[", "[[")
+        self._tested = _test(self._words(command)) if tests else _NO_TEST
+        self._run(command)
 
     def _open(self, word: str) -> None:
         if word == "if":
@@ -137,14 +161,29 @@ class _Reader:
         elif rest and (words := tuple(self._words(rest))):
             self._commands.append(words)
             self._source_of(words)
+            self._inner(words)
+
+    def _inner(self, words: tuple[str, ...]) -> None:
+        """Go through the script that a shell is handed as a word (``bash -c "$CMD"``), with the variables around it."""
+        shells = [at for at, word in enumerate(words[:-2]) if word in _SHELLS and words[at + 1] in ("-c", "-lc")]
+        if not shells or self._depth == _DEEPEST or not re.search(r"[$\n]", words[shells[0] + 2]):
+            return
+        self._commands[-1] = words[: shells[0]] or ("bash",)
+        self._depth += 1
+        for line, command in lex(words[shells[0] + 2], self._source):
+            self._command(line, command)
+        self._depth -= 1
 
     def _source_of(self, words: tuple[str, ...]) -> None:
         """Go through a script that this one reads, where it was given with it."""
-        text = self._given.scripts.get(PurePath(words[1]).name) if words[0] in _SOURCES and len(words) > 1 else None
-        if text is None or self._depth == _DEEPEST:
+        at = next((at for at, word in enumerate(words[:-1]) if word in _SHELLS), 0)
+        if len(words) < 2 or words[at] not in (*_SOURCES, *_SHELLS) or self._depth == _DEEPEST:
+            return
+        name = PurePath(words[at + 1]).name
+        if (text := self._given.scripts.get(name)) is None:
             return
         self._depth += 1
-        for line, command in lex(text, PurePath(words[1]).name):
+        for line, command in lex(text, name):
             self._command(line, command)
         self._depth -= 1
 

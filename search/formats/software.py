@@ -17,7 +17,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile, Switch, all_switches, framework_names, load_framework
 from forerun.spaces.strategies import Strategy
 
-_ENVIRONMENT = re.compile(r"\bPYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF=['\"]?([\w:.,\[\]-]+)")
+_ENVIRONMENT = re.compile(r"\bPYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF=['\"]?(?:\$\{\w+:?-)?([\w:.,\[\]-]+)")
 
 
 def has_effect(switch: Switch, strategy: Strategy, *, mixture: bool, precision: str | None = None) -> bool:
@@ -148,7 +148,8 @@ def _unmodelled(framework: str) -> tuple[tuple[re.Pattern[str], str], ...]:
     return tuple((re.compile(entry["match"]), entry["what"]) for entry in _entries().get(framework, []))
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """Return the name of an argument without dashes at its head, with underscores."""
     return name.removeprefix("--").replace("-", "_")
 
 
@@ -162,12 +163,12 @@ def split_known(settings: Mapping[str, Any], framework: str) -> tuple[dict[str, 
     relevant = {
         name: value
         for name, value in settings.items()
-        if any(pattern.fullmatch(_plain(name)) for pattern, _ in _unmodelled(framework))
-        and not any(_alike(value, one) for one in usual.get(_plain(name), ()))
+        if any(pattern.fullmatch(plain_name(name)) for pattern, _ in _unmodelled(framework))
+        and not any(_alike(value, one) for one in usual.get(plain_name(name), ()))
     }
     return relevant, {name: value for name, value in settings.items() if name not in relevant}
 
 
 def why_relevant(name: str, framework: str) -> str:
     """Return in words what a setting that is not modelled changes; "" where nothing is known about it."""
-    return next((what for pattern, what in _unmodelled(framework) if pattern.fullmatch(_plain(name))), "")
+    return next((what for pattern, what in _unmodelled(framework) if pattern.fullmatch(plain_name(name))), "")

@@ -93,7 +93,7 @@ def overrides(source: LaunchFile) -> Mapping[str, Any]:
 
 def plain(text: str) -> Any:
     """Return a word as the YAML value that it is, the word itself where it is none."""
-    if re.search(r"[$`{}\[\]]", text) or len(text) > 200:
+    if re.search(r"[$`{}]", text) or len(text) > 2000:
         return text
     try:
         return parse_document(f"x: {text}", source="word.yaml").data["x"]

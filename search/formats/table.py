@@ -62,7 +62,18 @@ LAUNCHERS: tuple[Launcher, ...] = (
     simumax.LAUNCHER,
     calculon.LAUNCHER,
 )
-"""Formats that are tables of their keys."""
+"""Formats that are only a table of their keys."""
+TABLES: tuple[Launcher, ...] = (
+    megatron_lm.LAUNCHER,
+    torchtitan_python.LAUNCHER,
+    torchtitan_toml.LAUNCHER,
+    deepspeed.LAUNCHER,
+    accelerate_fsdp.LAUNCHER,
+    accelerate_megatron.LAUNCHER,
+    nanotron.LAUNCHER,
+    *LAUNCHERS,
+)
+"""All tables: those of frameworks that forerun predicts first."""
 
 WRITTEN: Mapping[str, Mapping[str, Any]] = {
     "gpt-neox": {"main": writers.NEOX_MAIN, "limits": limits_of.NEOX, "write": writers.write_neox},
@@ -143,6 +154,9 @@ def recognised(source: LaunchFile) -> Format:
     if '"model_type"' in source.text and '"architectures"' in source.text:
         told = "describes a model and no training: `forerun search` takes it as MODEL"
         raise RequestError(f"{source.name} is a Hugging Face configuration, which {told}")
+    if source.suffix in SCRIPTS and "--deepspeed_config" in source.text:
+        told = "import the JSON that --deepspeed_config names, with this script beside it"
+        raise RequestError(f"{source.name} starts a program that has arguments of its own: {told}")
     if source.suffix in SCRIPTS and (other := _STARTED.findall(source.text) or _handed(source.text)):
         inside = ", ".join(dict.fromkeys(word.rpartition("/")[2] for word in other))[:120]
         told = "import that (with --set-var NAME=VALUE for what this one sets, -- ARGUMENTS for its arguments)"

@@ -1,26 +1,25 @@
 """What torchtitan's configurations have in common over its versions: degrees, stages, schedule, sharding."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from forerun.search.formats.contract import Launch, Limit
-from forerun.search.formats.devices import RunReplicas, World, replicas, shard_stated
+from forerun.search.formats.contract import Launch
+from forerun.search.formats.keys import REST, Launcher, LaunchFacts, LaunchKey
 from forerun.search.formats.layers import counts_of, in_runs, split_of
 from forerun.search.formats.limits import (
     COMMON,
     DEFAULT_PLACEMENT,
     SHARED_BY_WHOLE_REPLICAS,
-    change,
-    decoders_only,
-    fixed,
     only,
     splits_by_rule,
+    when,
 )
+from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.settings import LaunchSettings
+from forerun.search.formats.writing import settings_of
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import load_model
-from forerun.spaces.strategies import Schedule, Split, Strategy
+from forerun.spaces.strategies import Schedule, Split
 
 FLAVORS = {
     "llama3-8b": ("llama3", "8B"),
@@ -64,45 +63,49 @@ TITAN_LIMITS = (
     splits_by_rule("torchtitan"),
     DEFAULT_PLACEMENT,
     SHARED_BY_WHOLE_REPLICAS,
-    fixed(
-        lambda launch: launch.strategy.zero == 1,
+    when(
+        lambda s: s.zero == 1,
         "zero=1: FSDP shards gradients with the optimizer (zero=2) or parameters as well (zero=3)",
         zero=2,
     ),
-    Limit(
-        broken=lambda launch: (
-            launch.strategy.zero == 0 and launch.strategy.dp * launch.strategy.cp > 1 and not _ddp(launch)
-        ),
-        reason=lambda launch: "zero=0: replicas without sharding (DDP) go with no tp, pp, cp or ep in torchtitan",
-        fix=lambda launch: change(launch, zero=2),
+    when(
+        lambda s: s.zero == 0 and s.dp * s.cp > 1 and s.tp * s.pp * s.cp * s.ep * s.etp > 1,
+        "zero=0: replicas without sharding (DDP) go with no tp, pp, cp or ep in torchtitan",
+        zero=2,
     ),
 )
 
+TITAN_KEYS = (
+    LaunchKey(names=("parallelism.data_parallel_replicate_degree",), decides="replicate"),
+    LaunchKey(names=("parallelism.data_parallel_shard_degree",), decides="shard", least=-1),
+    LaunchKey(names=("parallelism.tensor_parallel_degree",), decides="tp"),
+    LaunchKey(names=("parallelism.context_parallel_degree",), decides="cp"),
+    LaunchKey(names=("parallelism.pipeline_parallel_degree",), decides="pp"),
+    LaunchKey(names=("parallelism.expert_parallel_degree",), decides="ep"),
+    LaunchKey(
+        names=("parallelism.fsdp_reshard_after_forward",),
+        decides="zero",
+        meaning="whether parameters are gathered again in the backward pass",
+        words={"default": None, "never": 2, "always": 3},
+    ),
+    LaunchKey(
+        names=("parallelism.pipeline_parallel_microbatch_size",), decides="mbs", meaning="sequences of a microbatch"
+    ),
+    LaunchKey(
+        names=("training.mixed_precision_param",), decides="precision", words={"bfloat16": "bf16", "float32": "fp32"}
+    ),
+)
+"""Keys of every version."""
 
-def _ddp(launch: Launch) -> bool:
+
+def parallelism(launcher: Launcher, launch: Launch, *, head: str, leave: Collection[str] = ()) -> dict[str, Any]:
+    """Return the settings of the table without the decisions ``leave``; ``head`` is the module of the output layer."""
     s = launch.strategy
-    return s.tp * s.pp * s.cp * s.ep * s.etp == 1
-
-
-def parallelism(launch: Launch, *, head: str, microbatch: str | None) -> dict[str, Any]:
-    """Return the settings of ``parallelism``; ``head`` is the module of the output layer, ``microbatch`` the setting of
-    its size under a pipeline."""
-    s = launch.strategy
-    found: dict[str, Any] = {
-        "data_parallel_replicate_degree": s.dp if s.zero == 0 else s.copies,
-        "data_parallel_shard_degree": 1 if s.zero == 0 else s.dp // s.copies,
-        "fsdp_reshard_after_forward": {0: "default", 2: "never", 3: "always"}[s.zero],
-        "tensor_parallel_degree": s.tp,
-        "context_parallel_degree": s.cp,
-        "pipeline_parallel_degree": s.pp,
-    }
+    unused = ({"ep", "etp"} if s.ep == s.etp == 1 else set()) | ({"mbs", "accumulation"} if s.pp == 1 else set())
+    found = settings_of(launcher, launch, leave={*leave, *unused})
     if s.pp > 1:
-        found["pipeline_parallel_schedule"] = SCHEDULES[s.schedule]
-        found |= _stages(launch, head)
-        if microbatch is not None:
-            found[microbatch] = s.mbs
-    if s.ep > 1 or s.etp > 1:
-        found["expert_parallel_degree"] = s.ep
+        found["parallelism.pipeline_parallel_schedule"] = SCHEDULES[s.schedule]
+        found |= {f"parallelism.{name}": value for name, value in _stages(launch, head).items()}
     return found
 
 
@@ -126,69 +129,34 @@ def _stages(launch: Launch, head: str) -> dict[str, Any]:
     return {"module_fqns_per_model_part": stages}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TitanDegrees:
-    """What ``parallelism`` says, as fields of a strategy, with the replicas and the number of layers where known."""
-
-    fields: dict[str, Any]
-    found: RunReplicas
-    layers: int | None
-
-
-def read_degrees(
-    settings: LaunchSettings, world: World, flavor: tuple[str, str] | None, source: str, notes: list[str]
-) -> TitanDegrees:
-    """Read ``parallelism``; ``flavor`` is the model's name and flavor where the file names both.
+def adjust_titan(facts: LaunchFacts) -> None:
+    """Settle what is sharded, how a pipeline deals layers, and batches under it.
 
     Raises:
-        RequestError: a value is of the wrong type, or the degrees do not fill the GPUs.
+        RequestError: stages or batches do not divide.
     """
-    key = "parallelism.{}".format
-    tp = settings.whole(key("tensor_parallel_degree")) or 1
-    pp = settings.whole(key("pipeline_parallel_degree")) or 1
-    cp = settings.whole(key("context_parallel_degree")) or 1
-    replicate = settings.whole(key("data_parallel_replicate_degree")) or 1
-    shard = settings.whole(key("data_parallel_shard_degree"), least=-1)
-    shard = -1 if shard is None else shard
-    found, shard = _replicas(world, tp, pp, cp, replicate, shard, source)
+    get, values = facts.get, facts.values
+    values.setdefault("shard", REST)  # all that is left
+    values.setdefault("zero", 3 if get("pp", 1) == 1 else 2)  # under a pipeline parameters stay gathered
+    flavor = (get("model.name"), get("model.flavor"))
     layers = next((load_model(name).layer_count for name, known in FLAVORS.items() if known == flavor), None)
-    fields: dict[str, Any] = {"tp": tp, "pp": pp, "cp": cp, "dp": found.dp, "sp": tp > 1}
-    fields["zero"] = _zero(settings, shard, cp, pp)
-    if fields["zero"] and replicate > 1:
-        fields["shard"] = shard_stated(shard * cp if shard > 0 else None, replicate, notes)
-    fields["ep"] = settings.whole(key("expert_parallel_degree")) or 1
-    fields["etp"] = settings.whole(key("expert_tensor_parallel_degree")) or 1
-    fields |= _read_stages(settings, pp, layers, source, notes)
-    return TitanDegrees(fields=fields, found=found, layers=layers)
-
-
-def _replicas(
-    world: World, tp: int, pp: int, cp: int, replicate: int, shard: int, source: str
-) -> tuple[RunReplicas, int]:
-    """Return the replicas, and the shard degree with -1 ("the rest") resolved where the GPUs are known."""
-    if shard == 0 or shard < -1:
-        raise RequestError(f"{source}: data_parallel_shard_degree must be -1 (all that is left) or at least 1")
-    if shard > 0:
-        dp = replicate * shard
-        devices = dp * tp * pp * cp
-        if world.devices not in (None, devices):
-            raise RequestError(f"{source}: the degrees occupy {devices} GPUs, but {world.devices} are given")
-        return RunReplicas(dp=dp, known=True), shard
-    what = f"dp_replicate*tp*pp*cp = {replicate}*{tp}*{pp}*{cp}"
-    found = replicas(world, replicate * tp * pp * cp, what=what, source=source)
-    if not found.known:
-        return RunReplicas(dp=replicate, known=False, defaults=found.defaults, notes=found.notes), -1
-    return RunReplicas(dp=replicate * found.dp, known=True), found.dp
-
-
-def _zero(settings: LaunchSettings, shard: int, cp: int, pp: int) -> int:
-    """FSDP shards over ``shard * cp`` ranks; under a pipeline ``default`` keeps parameters gathered."""
-    policy = settings.one_of("parallelism.fsdp_reshard_after_forward", ("default", "always", "never")) or "default"
-    if shard * cp == 1:
-        return 0
-    if policy == "default":
-        return 3 if pp == 1 else 2
-    return 3 if policy == "always" else 2
+    if layers is not None:
+        values["model.layers"] = layers
+    values |= _read_stages(facts.settings, get("pp", 1), layers, facts.source.name, facts.notes)
+    for name in ("global_batch", "global_tokens"):
+        if get(name) == REST:
+            del values[name]
+    if get("mbs_tokens") is None:
+        facts.assume("local_batch", 8, "as torchtitan assumes")
+        mbs = get("mbs", 1) if get("pp", 1) > 1 else get("local_batch")
+        if get("local_batch") % mbs:
+            raise RequestError(
+                f"{facts.source.name}: local_batch_size {get('local_batch')} is not divisible by microbatches of {mbs}"
+            )
+        values["mbs"] = mbs
+        values.pop("accumulation", None)
+    elif get("pp", 1) == 1 or get("global_tokens") is not None:
+        values.pop("accumulation", None)
 
 
 def _read_stages(
@@ -269,11 +237,6 @@ def dealt(layers: int, stages: int, first: int, last: int) -> tuple[int, ...]:
     counts[0] -= first
     counts[-1] -= last
     return tuple(max(0, count) for count in counts)
-
-
-def strategy_of(fields: dict[str, Any], mbs: int, recompute: Any) -> Strategy:
-    """Return the strategy of read degrees."""
-    return Strategy(mbs=mbs, recompute=recompute, **fields)
 
 
 def parts_text(parts: Sequence[Sequence[str]]) -> str:

@@ -6,25 +6,17 @@ Source: ``torchtitan/config/job_config.py`` and ``torchtitan/distributed/pipelin
 import json
 from typing import Any
 
-from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile, Limit
-from forerun.search.formats.devices import batch_of
+from forerun.search.formats.contract import Files, Launch, Limit
+from forerun.search.formats.facts import format_of
+from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey, facts_of
 from forerun.search.formats.launchers import LAUNCH, SLURM, comment, slurm, torchrun
-from forerun.search.formats.limits import change, fixed, precisions
-from forerun.search.formats.script_world import world_of
-from forerun.search.formats.settings import LaunchSettings, flatten
-from forerun.search.formats.software import flags_of, read_switches, split_known
-from forerun.search.formats.titan_keys import (
-    FLAVORS,
-    TITAN_LIMITS,
-    TitanDegrees,
-    parallelism,
-    parts_text,
-    read_degrees,
-    strategy_of,
-)
+from forerun.search.formats.limits import change, precisions, when
+from forerun.search.formats.settings import flatten
+from forerun.search.formats.software import flags_of
+from forerun.search.formats.titan_keys import FLAVORS, TITAN_KEYS, TITAN_LIMITS, adjust_titan, parallelism, parts_text
+from forerun.search.formats.writing import nested
 from forerun.spaces.documents import read_toml
-from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Recompute, Strategy
+from forerun.spaces.strategies import Recompute
 
 NAME, VERSION = "torchtitan-toml", "0.2.2"
 MAIN = "torchtitan.toml"
@@ -36,7 +28,12 @@ MOVED = {
     "model_registry.moe_comm_backend": "parallelism.expert_parallel_comm_backend",
 }
 """Where 0.2.2 has what later versions have elsewhere."""
-MODES = {Recompute.NONE: "none", Recompute.SELECTIVE: "selective", Recompute.FULL: "full"}
+MODES = {
+    "none": Recompute.NONE,
+    "selective": Recompute.SELECTIVE,
+    "full": Recompute.FULL,
+    "memory_budget": Recompute.SELECTIVE,
+}
 HARMLESS = (
     "job profiling metrics optimizer lr_scheduler checkpoint comm memory_estimation fault_tolerance experimental "
     "validation float8 mx quantize compile debug"
@@ -60,8 +57,8 @@ HARMLESS_KEYS = (
 
 LIMITS = (
     *TITAN_LIMITS,
-    fixed(
-        lambda launch: launch.strategy.tp > 1 and not launch.strategy.sp,
+    when(
+        lambda s: s.tp > 1 and not s.sp,
         "tp without sp: tensor parallel includes sequence parallel",
         sp=True,
     ),
@@ -78,26 +75,12 @@ def write(launch: Launch) -> Files:
     """Return the TOML, and launch scripts that name it."""
     s, workload = launch.strategy, launch.workload
     name, flavor = FLAVORS.get(launch.model.name, (launch.model.name, launch.model.name))
-    degrees = parallelism(launch, head="output", microbatch="pipeline_parallel_microbatch_size")
-    if s.ep > 1 or s.etp > 1:
-        degrees["expert_tensor_parallel_degree"] = s.etp
-    sections: dict[str, dict[str, Any]] = {
-        "job": {"description": f"{launch.name}: {s}"},
-        "model": {"name": name, "flavor": flavor},
-        "training": {
-            # Under a pipeline the local batch is what one pipeline run works off in microbatches.
-            "local_batch_size": workload.global_batch // s.dp if s.pp > 1 else s.mbs,
-            "global_batch_size": workload.global_batch,
-            "seq_len": workload.seq_len,
-            "steps": 100,
-            "mixed_precision_param": "float32" if workload.precision == "fp32" else "bfloat16",
-        },
-        "parallelism": degrees,
-        "activation_checkpoint": {"mode": MODES[s.recompute]},
-    }
-    for name, value in flags_of(launch, "torchtitan").items():
-        section, _, key = MOVED.get(name, name).partition(".")
-        sections.setdefault(section, {})[key] = value
+    sections = nested(
+        {"job.description": f"{launch.name}: {s}", "model.name": name, "model.flavor": flavor, "training.steps": 100},
+        parallelism(LAUNCHER, launch, head="output"),
+        {MOVED.get(name, name): value for name, value in flags_of(launch, "torchtitan").items()},
+    )
+    sections["training"].setdefault("mixed_precision_param", "bfloat16")
     if s.recompute == Recompute.SELECTIVE:
         sections["activation_checkpoint"]["selective_ac_option"] = "op"
     if workload.precision in CONVERTERS:
@@ -123,113 +106,40 @@ def _toml(value: Any) -> str:
     return json.dumps(value)
 
 
-def parse(source: LaunchFile) -> Imported:
-    """Read a job configuration; sections and keys of older versions are understood."""
-    settings = LaunchSettings(flatten(read_toml(source.text, source.name)), source.name)
-    notes: list[str] = []
-    defaults: list[str] = []
-    name, flavor = settings.text("model.name"), settings.text("model.flavor")
-    world = world_of(source.beside, source.gpus, source.given)
-    titan = (name, flavor) if name is not None and flavor is not None else None
-    degrees = read_degrees(settings, world, titan, source.name, notes)
-    recompute = _recompute(settings, notes)
-    strategy, workload = _batch(settings, degrees, recompute, defaults, notes, source.name)
-    workload["precision"] = _precision(settings)
-    if degrees.found.known:
-        workload["gpus"] = strategy.devices
-    switches = _switches(settings, strategy, workload["precision"])
-    other, unknown = settings.rest(lambda key: key.split(".")[0] in HARMLESS or key in HARMLESS_KEYS)
-    unmodelled, other = split_known(other, "torchtitan")
-    facts = {"name": name, "flavor": flavor, "layers": degrees.layers}
-    return Imported(
-        format=NAME,
-        version=VERSION,
-        strategy=strategy,
-        workload=workload,
-        model={key: value for key, value in facts.items() if value is not None},
-        other=other,
-        unknown=unknown,
-        switches=switches,
-        unmodelled=unmodelled,
-        defaults=(*degrees.found.defaults, *defaults),
-        notes=(*degrees.found.notes, *notes),
-    )
-
-
-def _switches(settings: LaunchSettings, strategy: Strategy, precision: str) -> dict[str, str]:
-    mixture = strategy.ep * strategy.etp > 1
-    return read_switches(settings.raw, "torchtitan", strategy, mixture=mixture, precision=precision)
-
-
-def _batch(
-    settings: LaunchSettings,
-    degrees: TitanDegrees,
-    recompute: Recompute,
-    defaults: list[str],
-    notes: list[str],
-    source: str,
-) -> tuple[Strategy, dict[str, Any]]:
-    fields = degrees.fields
-    local = settings.whole("training.local_batch_size", "training.batch_size")
-    batch = settings.whole("training.global_batch_size", least=-1)
-    length = settings.whole("training.seq_len")
-    micro = settings.whole("parallelism.pipeline_parallel_microbatch_size")
-    if local is None:
-        local = 8
-        defaults.append("local_batch_size=8, as torchtitan assumes")
-    if length is None:
-        length = 2048
-        defaults.append("seq_len=2048, as torchtitan assumes")
-    if batch is None or batch < 0:
-        batch, assumed = batch_of(degrees.found, local, "as torchtitan assumes")
-        defaults.append(assumed)
-    mbs = local
-    if fields["pp"] > 1:
-        mbs = micro or 1
-        if local % mbs:
-            raise RequestError(f"{source}: local_batch_size {local} is not divisible by microbatches of {mbs}")
-        if batch is not None and batch != local * fields["dp"]:
-            notes.append("each step runs the pipeline several times (gradient accumulation); read as one longer run")
-    strategy = strategy_of(fields, mbs, recompute)
-    return strategy, {"seq_len": length} | ({} if batch is None else {"global_batch": batch})
-
-
-def _recompute(settings: LaunchSettings, notes: list[str]) -> Recompute:
-    modes = {**{mode: recompute for recompute, mode in MODES.items()}, "memory_budget": Recompute.SELECTIVE}
-    mode = settings.one_of("activation_checkpoint.mode", modes) or "selective"
-    option = settings.text("activation_checkpoint.selective_ac_option")
+def adjust(facts: LaunchFacts) -> None:
+    """Settle stages and batches, converters to 8 bits, and which layers are recomputed."""
+    adjust_titan(facts)
+    converters = str(facts.settings.raw("model.converters"))
+    precision = "mxfp8" if "mx" in converters else "fp8" if "float8" in converters else None
+    if precision is not None:
+        facts.values["precision"] = precision
+    facts.values["sp"] = True  # tensor parallel includes it
+    mode = str(facts.settings.raw("activation_checkpoint.mode") or "selective").lower()
+    option = facts.settings.text("activation_checkpoint.selective_ac_option") or "2"
     if mode == "memory_budget":
-        notes.append("recompute by a memory budget is read as recompute=selective")
-    if mode == "selective" and (option or "2") != "op":
-        notes.append(f"recompute of every layer number {option or '2'} is read as recompute=selective")
-    return modes[mode]
+        facts.notes.append("recompute by a memory budget is read as recompute=selective")
+    elif mode == "selective" and option != "op":
+        facts.notes.append(f"recompute of every layer number {option} is read as recompute=selective")
 
 
-def _precision(settings: LaunchSettings) -> str:
-    converters = settings.raw("model.converters")
-    kind = settings.one_of("training.mixed_precision_param", ("bfloat16", "float32"))
-    names = converters if isinstance(converters, list) else str(converters or "").split(",")
-    text = " ".join(map(str, names))
-    if "mx" in text:
-        return "mxfp8"
-    if "float8" in text:
-        return "fp8"
-    return "fp32" if kind == "float32" else "bf16"
-
-
-def recognise(source: LaunchFile) -> bool:
-    """Whether a file is TOML."""
-    return source.suffix == ".toml"
-
-
-FORMAT = Format(
+LAUNCHER = Launcher(
     name=NAME,
     version=VERSION,
     title="torchtitan",
-    main=MAIN,
-    limits=LIMITS,
-    write=write,
-    parse=parse,
-    recognise=recognise,
-    framework="torchtitan",
+    frameworks=("torchtitan",),
+    keys=(
+        *TITAN_KEYS,
+        LaunchKey(names=("parallelism.expert_tensor_parallel_degree",), decides="etp"),
+        LaunchKey(names=("training.local_batch_size", "training.batch_size"), decides="local_batch"),
+        LaunchKey(names=("training.global_batch_size",), decides="global_batch", least=-1),
+        LaunchKey(names=("training.seq_len",), decides="seq_len"),
+        LaunchKey(names=("activation_checkpoint.mode",), decides="recompute", words=MODES),
+        *facts_of({"name": "name", "flavor": "flavor"}, "model."),
+    ),
+    syntax=lambda source: flatten(read_toml(source.text, source.name)),
+    marks=lambda source: source.suffix == ".toml",
+    harmless=lambda key: key.split(".")[0] in HARMLESS or key in HARMLESS_KEYS,
+    adjust=adjust,
+    assumed={"seq_len": 2048, "precision": "bf16", "recompute": Recompute.SELECTIVE},
 )
+FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write)

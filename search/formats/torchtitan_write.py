@@ -1,15 +1,14 @@
 """torchtitan's Python configuration, written: a module with a function that returns ``Trainer.Config``."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.launchers import LAUNCH, SLURM, comment, slurm, torchrun
 from forerun.search.formats.software import flags_of
-from forerun.search.formats.titan_keys import (
-    FLAVORS,
-    parallelism,
-)
+from forerun.search.formats.titan_keys import FLAVORS
+from forerun.search.formats.writing import nested
 from forerun.spaces.strategies import Recompute
 
 MAIN = "torchtitan_config.py"
@@ -24,24 +23,13 @@ _RELEASE_DATA = 'HuggingFaceTextDataLoader.Config(dataset="c4")'
 _VOCABULARY = "global_vocab_size=decoder_vocab_size(model_spec)"
 
 
-def write(launch: Launch) -> Files:
-    """Return a module for the main branch."""
-    return _write(launch, tokens=True)
-
-
-def write_release(launch: Launch) -> Files:
-    """Return a module for release 0.3.0."""
-    return _write(launch, tokens=False)
-
-
-def _write(launch: Launch, *, tokens: bool) -> Files:
+def write(launch: Launch, stated: Mapping[str, Any], *, tokens: bool) -> Files:
+    """Return a module with the settings ``stated``; ``tokens``: for the main branch, which counts them."""
     s = launch.strategy
     name, flavor = FLAVORS.get(launch.model.name, ("llama3", launch.model.name))
-    degrees = parallelism(launch, head="lm_head", microbatch=None if tokens else "pipeline_parallel_microbatch_size")
     switches = flags_of(launch, "torchtitan")
-    degrees["enable_sequence_parallel"] = s.sp or s.tp == 1
-    if tokens and s.pp > 1:
-        degrees["num_pp_microbatches"] = launch.microbatches
+    sections = nested(stated)
+    degrees = {**sections["parallelism"], "enable_sequence_parallel": s.sp or s.tp == 1}
     remarks = [] if launch.model.name in FLAVORS else [f"# Register {comment(launch.model.name)!r} as a flavor."]
     lines = [
         f'"""{"torchtitan (main)" if tokens else "torchtitan 0.3.0"}: {s} ({s.devices} GPUs), written by forerun."""',
@@ -64,7 +52,7 @@ def _write(launch: Launch, *, tokens: bool) -> Files:
         "        model_spec=model_spec,",
         f"        loss=CrossEntropyLoss.Config({_VOCABULARY}),",
         "        optimizer=default_adamw(lr=1e-4),",
-        f"        training=TrainingConfig({_arguments(_training(launch, tokens))}),",
+        f"        training=TrainingConfig({_arguments(_training(launch, sections['training']))}),",
         f"        parallelism=ParallelismConfig({_arguments(degrees)}),",
         f"        activation_checkpoint={POLICIES[s.recompute]},",
         f"        compile=CompileConfig({', '.join(_keywords_of(switches, 'compile'))}),",
@@ -86,25 +74,12 @@ def _module(name: str) -> str:
     return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
-def _training(launch: Launch, tokens: bool) -> dict[str, Any]:
-    s, workload = launch.strategy, launch.workload
-    found: dict[str, Any]
-    if tokens:
-        found = {
-            "num_tokens_per_microbatch_per_dp_rank": s.mbs * workload.seq_len,
-            "num_tokens_per_train_step": workload.tokens_per_step,
-            "max_context_length": workload.seq_len,
-        }
-    else:
-        found = {
-            "local_batch_size": workload.global_batch // s.dp if s.pp > 1 else s.mbs,
-            "global_batch_size": workload.global_batch,
-            "seq_len": workload.seq_len,
-        }
+def _training(launch: Launch, stated: Mapping[str, Any]) -> dict[str, Any]:
+    s = launch.strategy
+    found = dict(stated)
     if s.pp > 1 or s.ep > 1:
         found["disable_cuda_graphs"] = True  # Trainer.Config refuses graphs with pipelines and most expert dispatchers
-    kind = "float32" if workload.precision == "fp32" else "bfloat16"
-    return found | {"steps": 100, "mixed_precision_param": kind}
+    return {"mixed_precision_param": "bfloat16"} | found | {"steps": 100}
 
 
 def _arguments(values: dict[str, Any]) -> str:

@@ -170,7 +170,7 @@ def _names(setting: Setting) -> str:
 
 def _nothing(setting: Setting) -> str:
     return (
-        f"nothing is feasible on {_names(setting)}: no plan makes whole stages on every group, keeps all laws and fits "
-        "into memory; nearest fix: groups whose devices have a large common divisor, more nodes, fewer restricted "
+        f"nothing is feasible on {_names(setting)}: no plan makes whole stages on every group, satisfies all laws and "
+        "fits into memory; nearest fix: groups whose devices have a large common divisor, more nodes, fewer restricted "
         "axes, --per-stage layers,recompute, or a shorter --seq-len"
     )

@@ -43,4 +43,4 @@ def switches_note(setting: Setting, first: Row, score: Scorer) -> tuple[str, ...
     for gain, name, other, words in sorted(found, reverse=True):
         best.setdefault(name, (gain, f"{name}{'' if other == 'on' else f'={other}'} {gain:+.1%} ({words})"))
     told = "; ".join(text for _, text in sorted(best.values(), reverse=True)[:MOST])
-    return (f"switches that speed up row 1, one at a time (search with them by --with): {told}",)
+    return (f"switches that speed up row 1, one at a time (--with adds one to the search): {told}",)

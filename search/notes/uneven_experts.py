@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from forerun.search.board.rows import Row
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
+from forerun.simulator.memory.risk import risking
 from forerun.spaces.strategies import Context, Strategy, table_of
 
 WORTH_SAYING = 2.0
-"""Imbalance from which it goes without saying: a router with an auxiliary loss stays below."""
+"""Imbalance up to which is looked: what takes twice the even share everywhere is not near its limit."""
 _HALVINGS = 8
 
 
@@ -21,7 +22,9 @@ def uneven_note(setting: Setting, rows: Sequence[Row], score: Scorer) -> tuple[s
     row = rows[0]
     if not isinstance(row.strategy, Strategy) or row.strategy.ep == 1:
         return ()
-    most = largest_imbalance(setting.context, row.strategy, score)
+    most = largest_imbalance(
+        risking(setting.context, None), row.strategy, score
+    )  # all memory, whatever risk is asked for
     if most >= WORTH_SAYING:
         return ()
     return (

@@ -160,7 +160,7 @@ def _law(setting: Setting[GraphContext], family: str) -> str:
         "filter": f"at most {limits.filters} parts ({limits.filters_at})",
         "channel": f"at most {limits.channels} parts ({limits.channels_at})",
         "pipeline": f"at most {limits.weighted} stages",
-        "spatial": f"at most {'x'.join(map(str, limits.extents))} parts, and the halo of every layer in one neighbour",
+        "spatial": f"at most {'x'.join(map(str, limits.extents))} parts, and each layer's halo within one neighbour",
     }
     names = family.split("+")
     laws = [own[name] for name in names if name in own]
@@ -168,4 +168,4 @@ def _law(setting: Setting[GraphContext], family: str) -> str:
         laws.append(f"replicas divide the global batch of {asked}")
     if "tables" in family:
         laws.append(f"{sum(o.kind is Kind.EMBEDDING for o in setting.context.model.operators)} tables to distribute")
-    return "; ".join(laws) or "none here: the batch grows with the devices"
+    return "; ".join(laws) or "none: the batch grows with the GPUs"

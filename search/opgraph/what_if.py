@@ -75,7 +75,7 @@ def doublings(context: GraphContext, row: Row[Split]) -> tuple[Doubling, ...]:
         if not new.fits:  # as many samples at a time as before, gradients exchanged half as often
             more = dataclasses.replace(row.strategy, segments=row.strategy.segments * factor)
             (new,) = rows_of(changed, [more])
-            words = f"{words}, in {more.segments} segments"
+            words = f"{words}, in {more.segments} segment{'s' if more.segments > 1 else ''}"
         gain = new.throughput / row.throughput - 1.0 if new.fits else None
         found.append(Doubling(what=what, gain=gain, words=words))
     return tuple(found)

@@ -46,6 +46,7 @@ def verdict(board: Leaderboard, launch: Safe | None = None) -> Safe:
         ("step", format_seconds(best.step_time_s)),
         *([(f"{best.interval_level:.0%} of measured steps", best.range_text)] if best.interval_level else []),
         ("peak memory", f"{best.peak_memory_gib:.1f} of {best.memory_limit_gib:.1f} GiB"),
+        *_measured_peaks(best),
     ]
     if len(board.request["gpu_counts"]) > 1:
         facts.insert(0, ("GPUs", f"{best.gpus:,}"))
@@ -67,6 +68,12 @@ def verdict(board: Leaderboard, launch: Safe | None = None) -> Safe:
     notes = tag("ul", *(tag("li", note) for note in others), class_="notes") if others else None
     winner = tag("p", tag("code", best.name), class_="winner")
     return joined([winner, _warning(board), launch, tag("dl", *tiles), notes, tag("p", lead)])
+
+
+def _measured_peaks(row: Row) -> list[tuple[str, str]]:
+    """Return between which values measured peaks are expected."""
+    low, high = row.peak_memory_low_gib, row.peak_memory_high_gib
+    return [] if low is None or high is None else [(f"{row.interval_level:.0%} of peaks", f"{low:.0f}..{high:.0f} GiB")]
 
 
 def _warning(board: Leaderboard) -> Safe | None:

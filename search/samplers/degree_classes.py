@@ -114,6 +114,9 @@ def _paired(
                 alike = columns["sp"][first] == columns["sp"][second] or 1 in tps
                 if tps[0] == tps[1] or not alike:
                     continue
+                # With all layers in either half a stage takes a or b a microbatch. Layers that are shared out so that
+                # both halves take the same make it the harmonic mean, t = 2 / (1 / a + 1 / b); a pipeline of m
+                # microbatches then takes (m + pp - 1) t at least, besides its sends.
                 pace = 2 / (1 / pace_s[first] + 1 / pace_s[second])
                 count = batch / (columns["dp"][first] * columns["mbs"][first])
                 p2p_s = float(each_p2p_s[first] + each_p2p_s[second]) / 2

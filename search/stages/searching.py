@@ -135,8 +135,9 @@ def _telling(told: Told, evaluations: int, objective: str) -> Seen:
     """Return what tells how far a sampler is, and the best it has found."""
 
     def seen(scored: int, best: float | None) -> None:
-        found = "" if best is None or objective != "throughput" else f"best {format_seconds(best)}"
-        told("exploring stages", scored, evaluations, found)
+        found = "" if best is None or objective != "throughput" else f", best {format_seconds(best)}"
+        # Samplers mostly end long before the most that they may score, which so tells nothing of the time left.
+        told("exploring stages", scored, 0, f"{scored:,} of at most {evaluations:,}{found}")
 
     return seen
 

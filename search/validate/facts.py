@@ -35,7 +35,7 @@ _SOME_LAYERS = re.compile(r"_sAC_|\bAC ratio\b|selective (activation )?checkpoin
 _MODULES = "|".join(sorted(MODULES, key=len, reverse=True))
 _RECOMPUTED = re.compile(rf"\bname=((?:{_MODULES})(?:_plus_(?:{_MODULES}))*)(?:;|$)")
 """Modules that a run recomputes, as Megatron-Bridge's ablations are called."""
-_NIC = re.compile(r"(\d+) ?Gbps node-node")
+_NIC = re.compile(r"(\d{1,6}) ?Gbps node-node")
 _MEGA = 1e6
 
 _MODULES_BEFORE_LAYERS = 2
@@ -85,7 +85,7 @@ def facts_of(row: TableRow, layers: int | None, pp: int | None) -> Facts:
         layers_per_stage=None if layers is None or pp is None else _stages(row, layers, pp),
         light_ends="embedding-balanced pp partition" in notes or "account_for_embedding_loss" in row["model"],
         network=network[1].expand(network[0]["kind"]) if network else None,
-        nic_gbit_per_node=float(nic[1]) if nic else None,
+        nic_gbit_per_node=float(nic[1]) if nic else network[0].get("nic_gbit") if network else None,
         memory_kind=memory[0]["kind"] if memory else None,
         memory_of_first=bool(memory and memory[0].get("of") == "first stage"),
         shard_ranks=int(shards[1] or shards[2]) if (shards := _SHARD_RANKS.search(notes)) else None,

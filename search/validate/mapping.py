@@ -18,7 +18,7 @@ from forerun.search.validate.runs import MeasuredRun, RunSet, Skipped
 from forerun.search.validate.shapes import model_of
 from forerun.search.validate.software import SOFTWARE_COLUMNS, defaults_of, profile_of
 from forerun.search.validate.strategies import strategy_of
-from forerun.search.validate.vocabulary import first, table
+from forerun.search.validate.vocabulary import bare, first, table
 from forerun.simulator import score
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError
@@ -228,7 +228,7 @@ def _profile(row: TableRow, facts: Facts, pool: _Pool, filled: Filled) -> Framew
 
 def _usual_precision(row: TableRow, model: Model, cluster: Cluster) -> str:
     """Return the precision that published runs of a framework mean where they name none."""
-    named = first(table("models", "catalogue"), row["model"])
+    named = first(table("models", "catalogue"), bare(row["model"]))
     experts = any(isinstance(layer.mlp, MixtureOfExperts) for layer in model.layers)
     recipe = (named[0] if named else {}).get("trained", "") if experts else defaults_of(row).get("precision", "")
     half = "bf16" if "bf16" in cluster.device.peak_flops_per_s else "fp16"

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 from rich import box
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from forerun.search.validate.intervals import intervals_of
 from forerun.search.validate.metrics import WIDE_NOISE, Metrics, memory_error, time_error, timed_rows
@@ -98,14 +100,14 @@ def _percent(value: float | None) -> str:
     return "" if value is None else f"{value:.1f}"
 
 
-def counts_table(title: str, counts: Mapping[str, int]) -> Table:
-    """Return a table of counted texts."""
-    result = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 1, 0, 0))
+def counts_table(title: str, counts: Mapping[str, int]) -> Group:
+    """Return a table of counted texts below its title, which may be the wider one."""
+    result = Table(show_header=False, box=None, padding=(0, 1, 0, 0))
     result.add_column(justify="right", no_wrap=True)
     result.add_column(overflow="fold")
     for text, count in counts.items():
         result.add_row(str(count), text)
-    return result
+    return Group(Text(title, style="table.title"), result)
 
 
 def worst_rows(predictions: Predictions, count: int) -> list[int]:

@@ -33,6 +33,7 @@ RULES: Mapping[str, str] = {
     "micro_batch": "blank micro_batch: 1",
     "recompute": "blank recompute: none; dense models that ran but would not fit so: the least that fits",
     "recompute_layers": "layers that are recomputed not stated: as few as fit the device",
+    "software_date": "date of the software not stated, training in fp16: the middle of 2022",
     "framework": "framework unknown or not stated: Megatron-LM's overlaps, PyTorch's kernels one by one",
     "split": "layers that stages do not divide: head, MTP, embedding count as layers where that divides, else balanced",
     "graph_framework": "framework of an operator graph unknown or not stated: pytorch-ddp",

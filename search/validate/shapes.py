@@ -9,7 +9,7 @@ from typing import Any
 from forerun.search.validate.cells import Filled, Skip, integer, required
 from forerun.search.validate.columns import TableRow
 from forerun.search.validate.facts import Facts
-from forerun.search.validate.vocabulary import every, first, table
+from forerun.search.validate.vocabulary import bare, every, first, table
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import load_model, model_names, resolve_model, transformer
 from forerun.spaces.models.model import Model
@@ -29,7 +29,7 @@ def model_of(row: TableRow, facts: Facts, filled: Filled) -> Model:
     Raises:
         Skip: the shape is incomplete or cannot be expressed.
     """
-    name = row["model"]
+    name = bare(row["model"])
     if not any(row[column] for column in ("layers", "hidden", "heads")) and (model := _named(name)) is not None:
         return model
     if found := first(table("models", "skip"), name):
@@ -57,7 +57,7 @@ def _from_catalogue(row: TableRow, entry: Mapping[str, Any], filled: Filled) -> 
 
 def _from_columns(row: TableRow, facts: Facts, filled: Filled) -> Model:
     """Return a model of the shape in the columns."""
-    family = every(table("models", "facts"), row["model"])
+    family = every(table("models", "facts"), bare(row["model"]))
     layers, hidden = (required(row, column, "shape") for column in ("layers", "hidden"))
     heads = _heads(row, hidden, filled)
     seq_len = required(row, "seq_len", "shape")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from forerun.search.validate.cells import Filled, Skip, integer, required
 from forerun.search.validate.columns import TableRow
-from forerun.search.validate.facts import Facts
+from forerun.search.validate.facts import Facts, light_last
 from forerun.search.validate.machines import devices_of
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile
@@ -32,6 +32,10 @@ SCHEDULES = {
 with a part of the vocabulary on every stage (``FrameworkProfile.vocabulary``)."""
 
 
+LIGHTENED = 4
+"""Stages from which on LiBai's last one is lighter."""
+
+
 def strategy_of(
     row: TableRow, facts: Facts, framework: FrameworkProfile, model: Model, filled: Filled, defaults: Mapping[str, int]
 ) -> Strategy:
@@ -52,6 +56,8 @@ def strategy_of(
         raise Skip("dp*micro_batch is more than global_batch")
     schedule, vpp = _schedule(row, pp, filled)
     split, stages = _split(facts, framework, model, pp, vpp, filled)
+    if defaults.get("lightens_last") and stages is None and split == Split.EVEN and pp >= LIGHTENED:
+        stages = lightened(model.layer_count, pp)
     zero = _zero(row, defaults, filled)
     try:
         return Strategy(
@@ -167,6 +173,17 @@ def _split(
     if stages > 2 and (layers + 2) % stages == 0:
         return Split.LIGHT_ENDS, None
     return (Split.LIGHT_LAST if (layers + 1) % stages == 0 else Split.BALANCED), None
+
+
+def lightened(layers: int, pp: int) -> tuple[int, ...] | None:
+    """Return the layers of stages where the last one gives up as many as there are others, and takes one of those that
+    are then left over (LiBai).
+
+    >>> lightened(24, 4), lightened(48, 8)
+    ((6, 7, 7, 4), (6, 6, 7, 7, 7, 7, 7, 1))
+    """
+    each = layers // pp
+    return light_last(layers, pp, each + 1 - min(pp - 1, each))
 
 
 def _zero(row: TableRow, defaults: Mapping[str, int], filled: Filled) -> int:

@@ -18,6 +18,7 @@ _VENDOR = re.compile(
     re.IGNORECASE,
 )
 """Who makes a framework, before its name."""
+_PUBLISHER = re.compile(r"^[A-Za-z][\w.-]*/(?=[A-Za-z])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,15 @@ def first(entries: tuple[Entry, ...], text: str) -> tuple[Mapping[str, Any], re.
         if match := entry.pattern.search(text):
             return entry.data, match
     return None
+
+
+def bare(model: str) -> str:
+    """Return a model's name without who published it.
+
+    >>> bare("mistralai/Mixtral-8x7B-v0.1"), bare("GPT-3 175B")
+    ('Mixtral-8x7B-v0.1', 'GPT-3 175B')
+    """
+    return _PUBLISHER.sub("", model)
 
 
 def every(entries: tuple[Entry, ...], text: str) -> dict[str, Any]:

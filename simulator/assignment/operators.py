@@ -52,6 +52,8 @@ def busiest_rank_operators(assignment: Assignment) -> tuple[int, tuple[RankOpera
     # A rank of DualPipe runs each of its two stages for half of the microbatches.
     microbatches = assignment.shape.microbatches * (0.5 if assignment.schedule == Schedule.DUALPIPE else 1.0)
     ranks: list[list[OperatorTime]] = [[] for _ in assignment.group_of_rank]
+    # Seconds of an operator on a rank and step: passes of its block there, layers [B, P] times microbatches, times what
+    # one pass takes with the block's settings on the rank's devices.
     for settings, held in assignment.blocks().items():
         on = assignment.on_ranks(held) * microbatches
         for group, context in enumerate(assignment.contexts):

@@ -32,14 +32,19 @@ def observations(
     if not len(labels):
         return seen, told
     seen[labels], told[labels] = 0.0, _FAINT
+    # Each label stands for a factor exp(-p x^2 / 2 + h x) of precision p and pull h, which is a measurement of h / p
+    # with weight p noise^2. Faint ones to begin with.
     precision, pull = np.full(len(labels), _FAINT / noise**2), np.zeros(len(labels))
     for _ in range(_ROUNDS):
         explained = np.linalg.solve(prior + np.diag(noise**2 / told), prior).T
         mean, variance = explained @ seen, np.diag(prior) - np.einsum("nm,nm->n", explained, prior)
+        # Cavity: the belief about a label's quantity (mean m, variance v) without its own factor, 1 / v' = 1 / v - p
+        # and m' = (m / v - h) v'.
         own, middle = np.maximum(variance[labels], 1e-12), mean[labels]
         left = np.maximum(1.0 / own - precision, 1e-9)
         cavity_mean, cavity = (middle / own - pull) / left, 1.0 / left
         goal_mean, goal = _truncated(cavity_mean, cavity, value[labels], side[labels].astype(float), noise)
+        # The factor that turns the cavity into a belief with the mean and variance of the cavity cut off at the bound.
         wanted = np.clip(1.0 / goal - left, _FAINT / noise**2, _LOUD / noise**2)
         # The pull is what makes the mean right with the precision that was allowed.
         wanted_pull = goal_mean * (left + wanted) - cavity_mean * left

@@ -54,7 +54,7 @@ class Constant:
 
 CONSTANTS: tuple[Constant, ...] = (
     Constant(name="compute", title="speed of matrix products and attention", part="device", spread=0.12),
-    Constant(name="attention", title="speed of attention besides", part="device", spread=0.15),
+    Constant(name="attention", title="speed of attention, on top of compute", part="device", spread=0.15),
     Constant(name="memory_bandwidth", title="device memory bandwidth reached", part="device", spread=0.15),
     Constant(name="scale_up_bandwidth", title="bandwidth inside the scale-up domain", part="links", spread=0.3),
     Constant(name="network_bandwidth", title="bandwidth of the network", part="links", spread=0.4),

@@ -35,6 +35,13 @@ TENSOR_SHARE = 0.58
 Published one-GPU rates of VGG-16, which is nearly all convolutions: V100 fp16 456 images/s, A100 tf32 503 and fp16
 1190 (LambdaColdStorage/lambda-tensorflow-benchmark); with plain products 735, 899 and 1804 would be predicted."""
 
+ADDRESSING = 1.36
+"""Instructions per multiplication of an implicit product whose window is larger than a point, and so has addresses to
+compute: 36 integer instructions per 100 of floating point (NVIDIA Turing architecture white paper). Since Volta they
+issue side by side."""
+_ONE_ISSUE = ("Kepler", "Maxwell", "Pascal")
+"""Architectures on which they share their slots (ibid.)."""
+
 WINOGRAD_CHANNELS = 16
 """Below this many channels or filters the transforms cost more than they save (ibid., section 4.3)."""
 
@@ -102,9 +109,10 @@ def _surface_s(
         # (cuDNN and PyTorch take them for depthwise convolutions).
         direct = 2.0 * m * n * k * g / device.peak_flops_per_s.get("fp32", device.peak(precision))
         compute = np.where(g > 1, np.minimum(compute, direct), compute)
-    if precision == "fp32":
-        reduced = (reducible > 1) & (np.minimum(c, f) / g >= WINOGRAD_CHANNELS)
-        compute = compute / np.where(reduced, WINOGRAD_GAIN, 1.0)
+    reduced = (precision == "fp32") & (reducible > 1) & (np.minimum(c, f) / g >= WINOGRAD_CHANNELS)
+    compute = compute / np.where(reduced, WINOGRAD_GAIN, 1.0)
+    if device.architecture.startswith(_ONE_ISSUE):
+        compute = compute * np.where((w > 1) & ~reduced, ADDRESSING, 1.0)
     elements = b * (c * pixels_in + f * pixels_out) + c * f / g * w
     share = device_efficiency(device).stream.memory_share
     traffic = elements * max(INPUT_BYTES[precision], 2.0) / (device.memory_bytes_per_s * share)

@@ -240,8 +240,10 @@ def coarse(step: RankStep) -> tuple[RankStep, tuple[tuple[int, ...], ...]]:
     Operators between two gradients run one after the other in any plan; where no fusion starts or ends among them they
     are one to a search over buckets.
     """
-    groups: list[list[int]] = []
+    groups: list[list[int]] = []  # -1 heads those that may take another plain operator in
     for number, op in enumerate(step.ops):
+        # Plain: no plan decides anything at its end, neither a bucket (it has no gradient) nor a fusion with its
+        # neighbours.
         after = step.ops[number + 1] if number + 1 < len(step.ops) else None
         plain = not op.gradient_bytes and not op.fusable and not (after is not None and after.fusable)
         last_plain = bool(groups) and groups[-1][0] < 0

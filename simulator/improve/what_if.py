@@ -45,7 +45,7 @@ def what_ifs(step: RankStep, found: Improvement, *, fuse: bool = True) -> tuple[
             best_s = min(best_s, simulate(changed, kept(buckets, found.fitted_plan)).pass_s * parts)
         answers.append(WhatIf(name=name, what=what, default_s=default_s, best_s=best_s))
     ways = [
-        ("no overlap", "messages behind the backward pass", False, 1),
+        ("no overlap", "messages after the backward pass", False, 1),
         ("accumulation", "2 passes per exchange (2 times the global batch)", True, 2),
         ("accumulation", "4 passes per exchange (4 times the global batch)", True, 4),
     ]

@@ -164,7 +164,7 @@ def _idle(cost: _Cost) -> tuple[str, float, str, bool]:
     return (
         "small kernels",
         cost.facts.idle_s,
-        f"kernels take more than {part} of their time on {part} of the work",
+        f"{part} of the work takes kernels more than {part} of the time",
         True,
     )
 
@@ -186,7 +186,7 @@ def _bounds(context: GraphContext, cost: _Cost) -> list[Bottleneck]:
     if cost.split.devices > 1 and held_bytes > 0.2 * peak_bytes:
         words = f"{held_bytes / 2**30:.1f} GiB of parameters and optimizer states that other devices store too"
         found.append(Bottleneck(name="memory redundancy", seconds=None, words=words, inference=True))
-    if full > NEARLY_FULL:
+    if NEARLY_FULL < full <= 1.0:
         words = f"{full:.0%} of the usable memory: fragmentation may stop the run"
         found.append(Bottleneck(name="fragmentation", seconds=None, words=words, inference=False))
     most, law = _largest_parts(context, cost.split)

@@ -132,6 +132,7 @@ class OperatorCosts:
         filters = np.ceil(row(o.filters for o in operators) / np.where(grouped, parts_f * parts_c, parts_f))
         channels = np.ceil(row(o.channels_in for o in operators) / np.where(grouped, parts_f * parts_c, parts_c))
         groups = np.maximum(np.ceil(count / (parts_f * parts_c)), 1.0)
+        bias_forward, bias_weight = self._biases(operators, local.batch_K[:, None] * filters * pixels_out)
         # A transposed convolution is the data gradient of one the other way, and its gradient the forward pass.
         turned = np.array([operator.kind is Kind.CONV_TRANSPOSE for operator in operators])
         filters, channels = np.where(turned, channels, filters), np.where(turned, filters, channels)
@@ -159,7 +160,17 @@ class OperatorCosts:
         )
         forward, gradient = np.where(turned, gradient, forward), np.where(turned, forward, gradient)
         first = np.array([not operator.inputs for operator in operators])  # nobody asks for the gradient of the data
-        return forward, np.where(first, 0.0, gradient), weight
+        return forward + bias_forward, np.where(first, 0.0, gradient), weight + bias_weight
+
+    def _biases(self, operators: Sequence[Operator], outputs: Floats) -> tuple[Floats, Floats]:
+        """Passes over the ``outputs`` [K, U] of convolutions that add a bias, forward (read and written; direct kernels
+        of groups add it themselves), and that sum up its gradient; products of linear layers do both by themselves."""
+        own = np.array([o.bias and o.kind is not Kind.LINEAR for o in operators])
+        if self.profile.fuses_elementwise or not own.any():
+            return np.zeros_like(outputs), np.zeros_like(outputs)
+        alone = own & np.array([operator.groups == 1 for operator in operators])
+        read_s, added_s = (passes_time_s(self.device, passes * outputs * self.width) for passes in (1, 2))
+        return np.where(alone, added_s, 0.0), np.where(own, read_s, 0.0)
 
     def _products(self, operator: Operator, batch: Floats) -> tuple[Floats, Floats]:
         """Products of two activations: each gradient is a product as large as the forward one."""

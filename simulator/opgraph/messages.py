@@ -75,6 +75,7 @@ def fill(filling: Filling, sizes_NL: Floats, backward_NL: Floats) -> Messages:
     column = np.cumsum(wanted_NL, axis=1)[row, operator] - 1 + most - counts[row]
     size_NL, now_NL = np.zeros((rows, most)), np.zeros((rows, most))
     size_NL[row, column] = sizes_NL[row, operator]
+    # The backward pass runs right to left: a gradient is there after its own operator and all to the right of it.
     now_NL[row, column] = np.cumsum(backward_NL[:, ::-1], axis=1)[:, ::-1][row, operator]
     sizes, ready = np.zeros((rows, most)), np.zeros((rows, most))
     number = np.full(rows, -1)
@@ -82,6 +83,8 @@ def fill(filling: Filling, sizes_NL: Floats, backward_NL: Floats) -> Messages:
     every = np.arange(rows)
     for size, now in zip(size_NL.T[::-1], now_NL.T[::-1], strict=True):
         there = size > 0
+        # ``Filling.buckets`` for all rows at once: held is in the bucket so far, full is its bound (the first one's is
+        # smaller), number counts the buckets begun less one.
         over = held + size > full if filling.strict else held >= full
         begins = there & ((number < 0) | over)
         full = np.where(begins, np.where(number < 0, filling.first_bytes, filling.cap_bytes), full)

@@ -84,6 +84,8 @@ def _row(
     """Return the values of ``Stages`` for one row, in the order of its fields."""
     layers, profile, split = context.layers, context.profile, c.splits[row]
     segment, count = float(c.local_N[row]), float(c.segments_N[row])
+    # Stages are cut where sums over operators of max(f, host) + max(b, host) balance: none runs faster than the host
+    # launches it.
     host = profile.operator_host_s
     starts = balanced_cuts(np.maximum(forward_L, host) + np.maximum(backward_L, host), split.parts)
     stage_of_L = np.searchsorted(starts, np.arange(len(forward_L)), side="right") - 1
@@ -91,6 +93,7 @@ def _row(
     def per_stage(values: Floats) -> Floats:
         return np.add.reduceat(values, starts)
 
+    # [stages, L]: 1.0 where a stage has an operator. Hosts and exchanges of stages do not wait for each other.
     own = np.where(stage_of_L == np.arange(len(starts))[:, None], 1.0, 0.0)
     host_s = per_stage(np.where(layers.is_kind(Kind.VIEW), 0.0, context.directions)) * host
     forward_L, backward_L = (one.sum(axis=0) for one in context.paced(own * forward_L, own * backward_L, host_s, own))
@@ -109,6 +112,8 @@ def _row(
     dense, tables = per_stage(np.where(table, 0.0, everything)), per_stage(np.where(table, everything, 0.0))
     straggler_wait = straggler_wait_s(profile, count * (forward + backward), float(c.devices_N[row]))
     update = context.update_s(dense)
+    # The step ends with the stage whose last pass, exposed gradients, wait and update end last. The same pipeline with
+    # free sends says what of that stage's time is bubble (free - passes) and what sends cost (done - free).
     done = _drained(forward, backward, there, back, count)
     last = int(np.argmax(done + shown + straggler_wait + update))
     free = _drained(forward, backward, [one.free() for one in there], [one.free() for one in back], count)[last]
@@ -144,6 +149,9 @@ def _drained(forward: Floats, backward: Floats, there: Sequence[_Sent], back: Se
 
 def _left(passes: Floats, sent: Sequence[_Sent], order: Sequence[int], begin: Floats, count: float) -> Floats:
     """Seconds until every stage has done ``count`` passes, where none begins before ``begin``."""
+    # first: when a stage's first pass begins, the longest path through the stages before it. longest: the slowest pass
+    # or send up to it, at whose pace further segments arrive. So the last pass ends at first + pass + (count - 1)
+    # longest, and no earlier than a stage takes that never waits.
     first, longest = begin.copy(), passes.copy()
     for stage in order:
         one, each = sent[stage], max(longest[stage], sent[stage].all_s)

@@ -115,11 +115,14 @@ def _observe(traces: Sequence[RankTrace], exchanges: Sequence[MatchedMessage], c
     """Collect the ends of what crosses hosts."""
     rows: list[tuple[int, int, float, float, int, int, int]] = []
     number = 0
+    # Every k-th exchange, so that about _ENOUGH ends are left.
     for one in exchanges[:: max(sum(len(each.members) for each in exchanges) // _ENOUGH, 1)]:
         clocks = [int(clock[place]) for place, _ in one.members]
         paired = one.operation == "pair"
         if len(set(clocks)) < 2 or not (one.synchronising or (paired and len(one.members) == 2)):
             continue
+        # A collective says that its members' ends are one moment, whatever their clocks show: side 0. A pair says that
+        # the receive (member 1, side +1) ends a delay after the send (member 0, side -1).
         for turn, (place, span) in enumerate(one.members):
             ends = (float(traces[place].start_s[span]), float(traces[place].end_s[span]))
             low, high = sorted(clocks)[0], sorted(clocks)[-1]

@@ -43,6 +43,8 @@ def _explain(
         return
     others = others[np.argsort(end_s[others], kind="stable")]
     ends = end_s[others]
+    # A span may start at r = max(end of the one before it on its lane, end of what launched it); the gap that is to be
+    # explained lasts from r to its start s. -inf: the trace shows neither.
     before_s = np.concatenate([[-np.inf], end_s[own[:-1]]])
     launched = np.where(trace.cause[own] >= 0, end_s[trace.cause[own]], -np.inf)
     ready_s = np.maximum(before_s, launched)
@@ -50,6 +52,8 @@ def _explain(
         span, low, high = int(own[place]), float(ready_s[place]), float(start_s[own[place]])
         if low == -np.inf and launched[place] == -np.inf and trace.places[int(trace.lane[span])] != Place.HOST:
             continue
+        # Of the spans on other lanes, sorted by their end e, the last with e <= s is what the gap waited for, if the
+        # wait makes up most of it: e - r >= _COVERED (s - r).
         ended = int(np.searchsorted(ends, high, side="right"))
         late = _late(others[ended : ended + 8], trace, high, low, start_s, end_s)
         if late:

@@ -146,6 +146,8 @@ def _layer(line: str, number: int, source: str) -> NetLayer:
     kind = found[0].upper() if found else ""
     if kind not in KINDS:
         raise RequestError(f"{where}: {unknown('kind of layer', kind or name, KINDS)}")
+    # KIND, extents of input (C, D, ...), weight (C, F, K, ...) and output (F, D, ...), and perhaps seconds per sample;
+    # extents stand in brackets, or else between spaces as 1x3x8x8.
     groups = _GROUP.findall(line) or _EXTENTS.findall(line[len(name) :])
     if any(len(part) > 18 for group in groups for part in re.findall(r"[0-9]+", group)):
         raise RequestError(f"{where}: extents must be between 1 and {MAX_EXTENT}, but got {line[:80]!r}")
@@ -158,6 +160,7 @@ def _layer(line: str, number: int, source: str) -> NetLayer:
         raise RequestError(f"{where}: extents must be between 1 and {MAX_EXTENT}, but got {line[:80]!r}")
     if kind == "CONV" and len(shapes[1]) != len(shapes[0]) + 1:
         raise RequestError(f"{where}: a convolution's weight is (C, F, K, K), but got {shapes[1]}")
+    # What follows the extents; nothing does where the line ends with them.
     rest = re.split(r"[\s,;)]+", line.rstrip(" ,;"))[-1]
     try:
         seconds = float(rest) if rest and not _EXTENTS.fullmatch(rest) and not line.rstrip().endswith(")") else None

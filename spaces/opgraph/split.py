@@ -29,8 +29,8 @@ class Mode(IntEnum):
 NORM_HANDLING = {
     Mode.DATA: "batch normalisation over the samples of each replica",
     Mode.SPATIAL: "batch normalisation over the part of the picture on one device",
-    Mode.FILTER: "batch normalisation of all channels repeated on every device",
-    Mode.CHANNEL: "batch normalisation of all channels repeated on every device",
+    Mode.FILTER: "every device normalises all channels: batch normalisation is repeated",
+    Mode.CHANNEL: "every device normalises all channels: batch normalisation is repeated",
     Mode.PIPELINE: "batch normalisation over each segment",
 }
 """What each mode does with batch normalisation; none of them synchronises statistics (as ParaDL assumes too)."""

@@ -173,10 +173,9 @@ def no_such_zero(v: Mapping[str, int], x: Context) -> str:
     legality, degrees = x.framework.legality, f"tp={v['tp']} pp={v['pp']} cp={v['cp']} ep={v['ep']}"
     if v["zero"] == 0 and 0 in legality.zero_stages:
         return f"{x.framework.name} has replicas that share nothing (zero=0) alone, but got {degrees}; use zero=2 or 3"
-    return (
-        f"{x.framework.name} does not offer zero={v['zero']} with pp={v['pp']}; it has zero "
-        f"{', '.join(map(str, legality.zero_stages))}, with a pipeline at most {legality.zero_with_pipeline}"
-    )
+    stages = [zero for zero in legality.zero_stages if v["pp"] == 1 or zero <= legality.zero_with_pipeline]
+    fix = " or ".join(f"zero={zero}" for zero in stages) or "pp=1"
+    return f"{x.framework.name} does not offer zero={v['zero']} with pp={v['pp']}; use {fix}"
 
 
 def sp_unsupported(c: Columns, x: Context) -> Mask:

@@ -138,6 +138,9 @@ class StagedSpace:
     def build(self, choose: Choose) -> Strategy | None:
         """Return the candidate that the answers of ``choose`` name; None where they name none (degrees that do not
         divide the devices, or a stage without layers). It may break other laws."""
+        # What an answer makes meaningless is not asked any more: schedules of one stage, sharding over one replica,
+        # sequence parallelism of one tensor rank. So every candidate has one list of answers, and a walk over all lists
+        # (``every``) meets each candidate once.
         flat, value = self.flat.choices, dict[str, int]()
         for axis in ("gpus", "pp", "tp", "cp", "ep", "etp", "mbs"):
             value[axis] = ask(choose, axis, flat[axis])
@@ -152,6 +155,7 @@ class StagedSpace:
         value["shard"] = ask(choose, "shard", flat["shard"]) if partial else ALL_REPLICAS
         value["sp"] = ask(choose, "sp", flat["sp"]) if max(value["tp"], second_tp) > 1 else 0
         value["placement"] = ask(choose, "placement", flat["placement"]) if piped and dp > 1 else 0
+        # 1: every stage answers for itself, in _entries.
         each = staged and self.recompute and choose("recompute_per_stage", (0, 1))
         value["recompute"] = int(Recompute.NONE) if each else ask(choose, "recompute", flat["recompute"])
         whole = each or value["recompute"] != Recompute.FULL

@@ -129,7 +129,7 @@ def _check(leaf: Leaf, degrees: Mapping[str, int], stage: Stage, known: set[str]
         parts *= degree
     count = len(devices_of(leaf, stage))
     if parts != count:
-        where = "its stage has" if leaf.compute.on is None else "it stands on"
+        where = "its stage has" if leaf.compute.on is None else "it runs on"
         raise TreeError(
             (*leaf.place, "compute", "cut"),
             f"layer {leaf.layer} is cut in {parts} parts, but {where} {count} devices; cut axes so that the parts "
@@ -142,13 +142,13 @@ def _check(leaf: Leaf, degrees: Mapping[str, int], stage: Stage, known: set[str]
         if math.prod(layout.values()) != count:
             raise TreeError(
                 (*leaf.place, "memory", name),
-                f"{name} of layer {leaf.layer} lies in {math.prod(layout.values())} parts, but stands on {count} "
+                f"{name} of layer {leaf.layer} has {math.prod(layout.values())} parts, but the layer runs on {count} "
                 "devices; add replicate for copies",
             )
 
 
 def devices_of(leaf: Leaf, stage: Stage) -> tuple[int, ...]:
-    """Return the devices of its stage that a layer stands on.
+    """Return the devices of its stage that a layer runs on.
 
     Raises:
         TreeError: it names another one.

@@ -310,3 +310,13 @@ def test_bad_requests_end_with_the_fix(tmp_path: Path, capsys: pytest.CaptureFix
     code, _, err = cli(capsys, f"calibrate {runs} --out {out}")
     assert code == 2
     assert "--force" in err
+
+
+def test_names_of_the_message_choose_a_device(capsys: pytest.CaptureFixture[str]) -> None:
+    """The tables' column has the name of a part, the message that of the device as it is predicted."""
+    table = Path(__file__).parents[2] / "benchmarks" / "measured" / "torchtitan.csv"
+    name = "h100-sxm-500w"
+    assert f"{name} with torchtitan" in cli(capsys, f"calibrate {table} --out none.yaml")[2]
+    code, _, err = cli(capsys, f"calibrate {table} --where device={name} --where layers=1 --out none.yaml")
+    assert code == 2
+    assert "unknown value of layers" in err  # the device was found

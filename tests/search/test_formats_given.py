@@ -150,3 +150,38 @@ def test_a_script_that_hands_over_a_configuration_names_it() -> None:
         import_texts(
             {"a.sh": "CUDA_VISIBLE_DEVICES=0,1 accelerate launch --num_processes 2 \\\n    src/train.py my/sft.yaml\n"}
         )
+
+
+ARGUMENTS = "--tensor-model-parallel-size {tp} --micro-batch-size 1 --global-batch-size 64 --num-layers 8 --bf16"
+
+
+def test_what_follows_a_test_that_cannot_be_decided_is_left_out() -> None:
+    text = f"ARGS=({ARGUMENTS.format(tp=2)})\n[[ $EIGHT == 1 ]] && ARGS+=(--fp8-format hybrid)\n"
+    text += "python gpt.py ${ARGS[@]}\n"
+
+    found = import_texts({"run.sh": text}, gpus=8)
+    asked = import_texts({"run.sh": text}, gpus=8, given=Given(variables={"EIGHT": "1"}))
+
+    assert found.workload["precision"] == "bf16"
+    assert any("what follows && is left out" in note for note in found.notes)
+    assert asked.workload["precision"] == "fp8"
+
+
+@pytest.mark.parametrize(
+    "started",
+    [
+        "cat > inner.sh << 'EOF'\npython gpt.py {inside}\nEOF\nsrun bash inner.sh\n",
+        "CMD='\nset -e\npython gpt.py {inside}\n'\nsrun bash -c \"$CMD\"\n",
+    ],
+)
+def test_a_script_inside_of_a_script_is_read_with_its_variables(started: str) -> None:
+    text = "#SBATCH --nodes=2 --gpus-per-node=8\nTP=4\n" + started.format(inside=ARGUMENTS.format(tp="$TP"))
+
+    assert str(import_texts({"run.slurm": text}).strategy) == "tp4 pp1 dp4 mbs1"
+
+
+def test_a_recipe_whose_degrees_are_arguments_says_so() -> None:
+    text = "def recipe(tp):\n    cfg = base()\n    cfg.model.tensor_model_parallel_size = tp\n    return cfg\n"
+
+    with pytest.raises(RequestError, match="from arguments or code, which is not run"):
+        import_texts({"recipe.py": text})

@@ -130,11 +130,11 @@ CASES = (
         "tp1 pp1 dp1 cp8 mbs1 zero3 recompute=full",
         {"global_batch": 1, "precision": "bf16", "gpus": 8},
     ),
-    # What DeepSpeed shards stands in another file, which a default names.
+    # What DeepSpeed shards stands in another file, whose name says it; a default says so.
     Case(
         "accelerate_deepspeed.yaml",
         "accelerate-fsdp",
-        "tp1 pp1 dp2 mbs1",
+        "tp1 pp1 dp2 mbs1 zero1",
         {"global_batch": 2, "precision": "fp32", "gpus": 2},
     ),
     Case(

@@ -1,10 +1,15 @@
 """Documents that are no launch file of any tool, and values that no run could have, are refused with one sentence."""
 
+import dataclasses
+
 import pytest
 from launch_texts import LEVANTER, MAXTEXT, NEOX, OLMO, OLMO_CORE, PRESETS, RECIPES
 
-from forerun.search.formats import import_texts
+from forerun.search.formats import Launch, format_named, import_texts
 from forerun.spaces.errors import RequestError
+from forerun.spaces.models import load_model
+from forerun.spaces.strategies import parse_strategy
+from forerun.spaces.workload import Workload
 
 REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "a deployment": ({"a.yaml": "apiVersion: v1\nkind: Pod\nspec: {containers: []}\n"}, "looks like no format"),
@@ -50,3 +55,23 @@ def test_what_cannot_be_read_is_refused_with_one_sentence(name: str) -> None:
         )
 
     assert "\n" not in str(caught.value)
+
+
+def test_a_recipe_builds_the_encoder_beside_a_decoder_on_one_stage() -> None:
+    launch = Launch(
+        strategy=parse_strategy("tp2 pp2 dp4 mbs1 zero1"),
+        model=load_model("qwen2.5-vl-7b"),
+        workload=Workload(global_batch=64, seq_len=4096),
+        devices_per_node=8,
+    )
+    bridge = format_named("megatron-bridge")
+
+    with pytest.raises(RequestError, match=r"pp=2: .*the decoder alone; nearest .*: tp2 pp1 dp8"):
+        bridge.express(launch)
+    near = bridge.nearest(launch)
+
+    assert near is not None
+    assert import_texts(bridge.express(near)).strategy == near.strategy
+    for name in ("clip-vit-l-14", "whisper-large-v3"):
+        with pytest.raises(RequestError, match="is not a decoder over tokens"):
+            bridge.express(dataclasses.replace(near, model=load_model(name)))

@@ -103,7 +103,7 @@ def test_a_bound_on_the_risk_of_running_out_of_memory_leaves_less(capsys: pytest
 
 def test_explain_shows_phases_classes_and_what_would_help(capsys: pytest.CaptureFixture[str]) -> None:
     text = run(f"explain {RESNET} --strategy", capsys, words=("data4 filter4 segments4",))
-    for word in ("gradient exchange", "weight update", "redundant compute*", "all links twice as fast", "repeated on"):
+    for word in ("gradient exchange", "weight update", "redundant compute*", "all links twice as fast", "is repeated"):
         assert word in text
     assert "?" not in text
     document = json.loads(run(f"explain {RESNET} --json --strategy", capsys, words=("data16",)))

@@ -162,6 +162,13 @@ def test_uneven_layers_are_dealt_by_the_stated_rule(tmp_path: Path) -> None:
     assert mapped(tmp_path, layers="16", pp="4", dp="1").strategy.split == Split.EVEN
 
 
+def test_libai_takes_layers_off_its_last_stage(tmp_path: Path) -> None:
+    deep = {"layers": "24", "tp": "1", "pp": "4", "framework": "LiBai"}
+
+    assert mapped(tmp_path, **deep).strategy.layers_per_stage == (6, 7, 7, 4)
+    assert mapped(tmp_path, **deep | {"framework": "Megatron"}).strategy.layers_per_stage is None
+
+
 @pytest.mark.parametrize(("pp", "vpp", "first", "last"), [("4", "4", 4, 1), ("8", "4", 1, 0), ("16", "1", 4, 1)])
 def test_a_prediction_block_and_its_head_are_layers_of_the_last_stage(
     tmp_path: Path, pp: str, vpp: str, first: int, last: int
@@ -349,6 +356,12 @@ def test_words_of_others_are_read_as_the_schemas(tmp_path: Path, change: dict[st
     assert spelled.context == stated.context
     assert spelled.strategy == stated.strategy
     assert set(spelled.filled) - {"degree"} == set(stated.filled)
+
+
+def test_who_published_a_model_is_no_part_of_its_name(tmp_path: Path) -> None:
+    shape = {"layers": "32", "hidden": "4096", "step_time_s": "99"}
+
+    assert mapped(tmp_path, model="mistralai/Mixtral-8x7B-v0.1", **shape).context.model.name == "mixtral-8x7b"
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,42 @@ def test_switches_and_releases_of_a_row(tmp_path: Path) -> None:
     old = mapped(tmp_path, framework="megatron-lm", software_version="0.4").context.framework
     assert old.overlap_parameters == 0.0
     assert "no such switches" in reason(tmp_path, framework="megatron-lm", switches="compile")
-    assert "no such release" in reason(tmp_path, framework="megatron-lm", software_version="new")
+
+    def fields(**change: str) -> tuple[object, ...]:
+        profile = mapped(tmp_path, framework="megatron-lm", **change).context.framework
+        return profile.version, profile.overlap_gradients, profile.overlap_parameters
+
+    assert fields(switches="--overlap_grad_reduce=False") == fields(switches=both)
+    assert fields(software_version="core_r0.10.0") == fields(software_version="0.10.0")
+    assert fields(software_version="8aa4619") == fields()
+    assert fields(software_version="NeMo 23.05") == fields(software_date="2023-05")
+
+
+@pytest.mark.parametrize(
+    ("framework", "profile", "zero", "attention"),
+    [
+        ("HF Trainer + DeepSpeed ZeRO-3", "deepspeed", 3, "flash2"),
+        ("Primus TorchTitan", "torchtitan", 3, "flash2"),
+        ("NVIDIA NeMo 24.07", "nemo", 1, "flash"),
+        ("Colossal-AI", "megatron-lm", 0, "flash2"),
+    ],
+)
+def test_what_the_name_of_a_framework_says(
+    tmp_path: Path, framework: str, profile: str, zero: int, attention: str
+) -> None:
+    run = mapped(tmp_path, framework=framework, zero_stage="", tp="1", pp="1", dp="8")
+
+    assert (run.context.framework.name, run.strategy.zero) == (profile, zero)
+    assert run.context.framework.attention == attention
+
+
+def test_training_in_fp16_dates_software_that_nobody_dates(tmp_path: Path) -> None:
+    undated = mapped(tmp_path, framework="Megatron-LM", precision="fp16")
+    dated = mapped(tmp_path, framework="Megatron-LM", precision="fp16", software_date="2022-06")
+
+    assert undated.context.framework == dated.context.framework
+    assert set(undated.filled) - set(dated.filled) == {"software_date"}
+    assert mapped(tmp_path, framework="Megatron-LM").context.framework != dated.context.framework
 
 
 def test_frameworks_choose_what_a_blank_cell_means(tmp_path: Path) -> None:

@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.simulator.costs.convolution import DIRECTIONS, WINOGRAD_GAIN, Direction, convolution_time_s
+from forerun.simulator.costs.convolution import (
+    ADDRESSING,
+    DIRECTIONS,
+    WINOGRAD_GAIN,
+    Direction,
+    convolution_time_s,
+)
 from forerun.spaces.clusters import load_device
 from forerun.spaces.errors import RequestError
 
@@ -76,3 +82,18 @@ def test_depthwise_convolutions_take_the_time_of_their_tensors(precision: str) -
     for direction in names:
         shape = {"channels": 144, "filters": 144, "groups": 144, "input_pixels": pixels, "output_pixels": pixels}
         assert 1 < seconds(direction, precision, **shape) * DEVICE.memory_bytes_per_s / moved < 2
+
+
+@pytest.mark.parametrize(("device", "share"), [("p100-sxm2", ADDRESSING), ("v100-sxm2-16", 1.0)])
+def test_addresses_of_a_window_cost_what_issues_them_beside_products(device: str, share: float) -> None:
+    """The same product, of 25 pixels of a window and of as many channels; no window, no addresses. Minimal filtering
+    has none either."""
+    sizes = {"batch": 64, "filters": 512, "input_pixels": 784, "output_pixels": 784}
+
+    def took(channels: int, window: int, *, winograd: bool = False) -> float:
+        shape = sizes | {"channels": channels, "window": window}
+        found = convolution_time_s(load_device(device), "fp32", "forward", **shape, winograd=winograd)  # type: ignore[arg-type]
+        return float(found)
+
+    assert took(64, 25) / took(1600, 1) == pytest.approx(share, rel=0.01)
+    assert took(128, 9) / took(128, 9, winograd=True) == pytest.approx(share * WINOGRAD_GAIN, rel=0.1)

@@ -159,7 +159,7 @@ def test_questions():
     for one in answers.values():
         if one.name.startswith("faster"):
             assert one.default_s <= now.default_s and one.best_s <= min(one.default_s, now.best_s) + 1e-12
-    assert answers["no overlap", "messages behind the backward pass"].default_s >= now.default_s
+    assert answers["no overlap", "messages after the backward pass"].default_s >= now.default_s
 
 
 def test_questions_keep_to_the_memory():

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import tries
 
-from forerun.simulator.costs import collective_time_s, point_to_point_time_s
+from forerun.simulator.costs import collective_time_s, passes_time_s, point_to_point_time_s
 from forerun.simulator.opgraph import PHASES, GraphContext, score_splits
+from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.layers import layers_of
 from forerun.simulator.opgraph.stages import balanced_cuts
 from forerun.spaces.clusters import load_cluster
@@ -262,3 +263,23 @@ def test_arrays_say_the_same_as_the_operators() -> None:
             operator.kind, operator.input, operator.output, operator.kernel,
         )  # fmt: skip
     assert layers.weighted.sum() == sum(operator.kind in WEIGHTED for operator in model.operators)
+
+
+def test_biases_of_convolutions_are_passes_over_their_outputs() -> None:
+    """Read and written forward, read for their gradient; none where operators behind are computed with what they
+    follow."""
+    both = []
+    for bias in (False, True):
+        b = Builder(16, 56, 56)
+        b.loss(b.linear(b.flatten(b.conv(b.start, 64, 3, padding=1, bias=bias)), 10))
+        both.append(b.build("one convolution", "by hand"))
+    batch = np.array([32.0])
+    times = {
+        fused: [context(model, fuses_elementwise=fused).times(Local.whole(batch)) for model in both]
+        for fused in (False, True)
+    }
+    size = 32 * 64 * 56**2 * 4.0
+    plain, own = times[False]
+    assert own.forward_KU[0, 0] - plain.forward_KU[0, 0] == pytest.approx(float(passes_time_s(ABCI.device, 2 * size)))
+    assert own.weight_KU[0, 0] - plain.weight_KU[0, 0] == pytest.approx(float(passes_time_s(ABCI.device, size)))
+    assert times[True][0].forward_KU[0, 0] == times[True][1].forward_KU[0, 0]

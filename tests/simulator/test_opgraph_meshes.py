@@ -107,9 +107,9 @@ def test_samples_come_from_where_they_are() -> None:
 @pytest.mark.parametrize(
     ("child", "words"),
     [
-        ("{layers: conv1, compute: {on: 0-3}}", "is cut in 8 parts, but it stands on 4 devices"),
+        ("{layers: conv1, compute: {on: 0-3}}", "is cut in 8 parts, but it runs on 4 devices"),
         ("{layers: conv1, compute: {on: '8', cut: {batch: 1}}}", "device 8 is none of the stage"),
-        ("{layers: conv1, memory: {output: {batch: 4}}}", "lies in 4 parts, but stands on 8 devices"),
+        ("{layers: conv1, memory: {output: {batch: 4}}}", "has 4 parts, but the layer runs on 8 devices"),
         ("{layers: conv1, memory: {output: {wide: 8}}}", "unknown axis"),
     ],
 )

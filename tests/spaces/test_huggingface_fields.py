@@ -192,6 +192,7 @@ def test_a_doubtful_field_can_be_ignored() -> None:
         ([LLAMA], r"config.json: a config.json is a mapping of fields to values, but got a list"),
         ("llama", r"but got a str"),
         ({}, r"model_type is missing"),
+        ({"peft_type": "LORA", "r": 8, "base_model_name_or_path": "a/b"}, r"adapter \(LORA\).* a/b, and --lora 8"),
         (LLAMA | {"model_type": "lama"}, r"unknown model_type 'lama'; did you mean llama"),
         (LLAMA | {"model_type": 3}, r"unknown model_type '3'"),
         (LLAMA | {"model_type": ["llama"]}, r"unknown model_type"),

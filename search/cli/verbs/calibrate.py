@@ -147,7 +147,7 @@ def _print(found: "Calibrated", out: Path) -> None:
     )
     lines = [f"kept {one.constant.name}: {one.refused}" for one in calibration.constants if one.refused]
     lines += [
-        f"! run {name} is {abs(error):.0%} {'slower' if error > 0 else 'faster'} than the others say; it counts little"
+        f"! run {name}: {abs(error):.0%} {'slower' if error > 0 else 'faster'} than the others imply; its weight is low"
         for name, error in found.odd[:MOST_SHOWN]
     ]
     skipped = sorted(found.skipped.items(), key=lambda item: -item[1])[:MOST_SHOWN]
@@ -166,7 +166,7 @@ def _believed(posterior: "Posterior") -> list[str]:
     )
     return [
         f"runs repeat within {100 * noise:.1f} % (one standard deviation)",
-        f"constants as far from the catalogue's as other machines' are: believed to {100 * wide:.0f} %",
+        f"probability that this machine differs from the catalogue as much as other machines do: {100 * wide:.0f} %",
     ]
 
 
@@ -195,7 +195,7 @@ def _constants(found: "Calibrated") -> "Table":
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("constant", no_wrap=True)
-    for name in ("of the catalogue's", "90 % between"):
+    for name in ("against the catalogue", "90 % interval"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
     for one in found.calibration.constants:
@@ -203,13 +203,13 @@ def _constants(found: "Calibrated") -> "Table":
             continue
         value, (low, high) = one.constant.factor(one.z), one.factors(1.645)
         if one.constant.share:
-            cells = [f"{value:+.2f}", f"{low:+.2f} and {high:+.2f}"]
+            cells = [f"{value:+.2f}", f"{low:+.2f} to {high:+.2f}"]
         else:
-            cells = [f"{value:.3g} times", f"{low:.3g} and {high:.3g}"]
+            cells = [f"x {value:.3g}", f"{low:.3g} to {high:.3g}"]
         table.add_row(Text(one.constant.name), *map(Text, cells), Text(one.constant.title, style="dim"))
     for part in found.calibration.memory:
         if part.determined:
             low, high = part.between
-            cells = [f"{part.factor.factor(part.z):.3g} times", f"{low:.3g} and {high:.3g}"]
+            cells = [f"x {part.factor.factor(part.z):.3g}", f"{low:.3g} to {high:.3g}"]
             table.add_row(Text(f"memory: {part.factor.name}"), *map(Text, cells), Text(part.factor.title, style="dim"))
     return table

@@ -62,4 +62,4 @@ LAUNCHER = Launcher(
 
 
 def _marked(source: LaunchFile) -> bool:
-    return re.search(r"performance/(setup_experiment|run_script)\.py\s", source.text) is not None
+    return re.search(r"performance[./](setup_experiment|run_script)(\.py)?\s", source.text) is not None

@@ -8,13 +8,13 @@ from forerun.search.formats.limits import (
     SHARED_BY_ALL,
     SHARED_BY_WHOLE_REPLICAS,
     change,
-    decoders_only,
     fixed,
     no_experts,
     only,
     precisions,
     without,
 )
+from forerun.search.formats.limits_of_models import decoders_only
 from forerun.spaces.strategies import ALL_REPLICAS, Schedule, Split
 
 ONE_STAGE_SPLIT = fixed(

@@ -39,7 +39,15 @@ def adjust(facts: LaunchFacts) -> None:
     if facts.get("shard") is not None:
         facts.values["replicate"] = REST
     if settings.flag(f"{ACTOR}use_dynamic_bsz", "data.use_dynamic_bsz"):
-        facts.notes.append("use_dynamic_bsz packs microbatches by tokens; the stated micro-batch, if any, is read")
+        facts.notes.append("use_dynamic_bsz packs microbatches by tokens, the longest sequences one by one")
+        most = settings.whole(f"{ACTOR}ppo_max_token_len_per_gpu") or 1
+        facts.values["mbs"] = max(1, most * facts.get("cp", 1) // facts.get("seq_len", most))
+    last = settings.whole(f"{OVERRIDES}num_layers_in_last_pipeline_stage")
+    first = settings.whole(f"{OVERRIDES}num_layers_in_first_pipeline_stage")
+    if facts.get("pp", 1) > 1 and (first or last):
+        stated = f"{first or 'the rest'} in the first and {last or 'the rest'} in the last stage"
+        facts.notes.append(f"layers: {stated}; without the number of all layers read as split=balanced")
+        facts.values["split"] = Split.BALANCED
     for what in ("param", "optimizer"):
         if settings.flag(f"{ACTOR}fsdp_config.{what}_offload", f"{ACTOR}megatron.{what}_offload"):
             facts.notes.append(f"offload of {what} is not part of a strategy")

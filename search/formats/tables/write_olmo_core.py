@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from forerun.search.formats.contract import Files, Launch, Limit
+from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.launchers import LAUNCH, SLURM, comment, slurm, torchrun
-from forerun.search.formats.limits import is_mixture
-from forerun.spaces.models.model import Attention, FeedForward
+from forerun.search.formats.limits_of_models import builds
+from forerun.spaces.models.model import FeedForward
 from forerun.spaces.strategies import Recompute, Schedule
 
 MAIN = "olmo_core_train.py"
@@ -17,30 +17,18 @@ SCHEDULES = {
 MODES = {Recompute.FULL: "full", Recompute.SELECTIVE: "budget"}
 
 
-def lost(launch: Launch) -> str:
-    """Return what of a model ``TransformerConfig.llama_like`` has no words for; "" where it has all of them."""
-    model = launch.model
-    if is_mixture(model) or not all(isinstance(x.mixer, Attention) and x.mlp is not None for x in model.layers):
-        return "experts or layers without softmax attention"
-    layer = model.layers[-1]
-    missing = {
-        "latent attention": layer.attention.latent is not None,
-        "layers of several kinds": len(model.layers) > 1,
-        "learned positions": bool(model.learned_positions),
-        "LayerNorm with biases": layer.norm_bias,
-        "an MLP of two matrices": not layer.feed_forward.gated,
-        "tied embeddings": model.tied_embeddings,
-        "sliding windows": bool(layer.attention.window),
-        "norms after blocks": layer.norms > 2,
-        "extra predictions": bool(model.mtp_layers),
-    }
-    return ", ".join(name for name, there in missing.items() if there)
-
-
-MODELS = Limit(
-    broken=lambda launch: bool(lost(launch)),
-    reason=lambda launch: f"{launch.model.name}: the script builds Llama-like models, without {lost(launch)}",
-    fix=None,
+MODELS = builds(
+    "the script builds Llama-like models",
+    "experts",
+    "latent attention",
+    "layers of several kinds",
+    "learned positions",
+    "LayerNorm with biases",
+    "an MLP of two matrices",
+    "tied embeddings",
+    "sliding windows",
+    "norms after blocks",
+    "extra predictions",
 )
 
 

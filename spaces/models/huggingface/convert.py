@@ -142,6 +142,12 @@ def _text_alone(values: Mapping[str, Any]) -> str | None:
 def _model_type(values: Mapping[str, Any], source: str) -> str:
     found = config_type(values)
     given = values.get("model_type")
+    if found is None and given is None and "peft_type" in values:
+        base = values.get("base_model_name_or_path")
+        raise RequestError(
+            f"{source} is an adapter ({values['peft_type']}), not a model: give the config.json of its base, {base}, "
+            f"and --lora {values.get('r', 16)} for what is trained"
+        )
     if found is None and given is None:
         raise RequestError(f"{source}: the field model_type is missing, and architectures names no known class")
     if found is not None and found in MISSING:

@@ -1,0 +1,118 @@
+"""Megatron-Bridge, written: sections of a configuration container as YAML, and as overrides of a recipe."""
+
+import json
+import shlex
+from typing import Any
+
+from forerun.search.formats.contract import Files, Launch
+from forerun.search.formats.launchers import LAUNCH, SLURM, Value, comment, slurm, torchrun
+from forerun.search.formats.limits import MEGATRON_COMMON, MEGATRON_SCHEDULES, only, precisions, splits_by_rule
+from forerun.search.formats.limits_of_models import recipes_of_decoders
+from forerun.search.formats.megatron_write import model_arguments, parallel_arguments
+from forerun.search.formats.settings import flatten
+from forerun.search.formats.software import exports, flags_of
+from forerun.search.formats.yaml_text import dump_yaml
+
+VERSION = "0.6"
+MAIN = "megatron-bridge.yaml"
+
+RECIPES = {"bf16": "bf16_mixed", "fp16": "fp16_mixed", "fp8": "bf16_with_fp8_current_scaling_mixed"} | {
+    "mxfp8": "bf16_with_mxfp8_mixed",
+    "nvfp4": "bf16_with_nvfp4_mixed",
+}
+"""Names of ``mixed_precision`` recipes (megatron/bridge/training/mixed_precision.py)."""
+
+LIMITS = (
+    *MEGATRON_COMMON,
+    *recipes_of_decoders("Megatron-Bridge"),
+    MEGATRON_SCHEDULES,
+    splits_by_rule("Megatron-Bridge"),
+    only("zero", (0, 1), "the distributed optimizer shards optimizer states (zero=1) and no more", zero=1),
+    precisions(tuple(RECIPES), "Megatron-Bridge has no recipe for it"),
+)
+
+RENAMED = {
+    "num_virtual_stages_per_pipeline_rank": "model.virtual_pipeline_model_parallel_size",
+    "use_tp_pp_dp_mapping": "dist.use_tp_pp_dp_mapping",
+    "use_distributed_optimizer": "ddp.use_distributed_optimizer",
+    "num_distributed_optimizer_instances": "ddp.num_distributed_optimizer_instances",
+}
+"""Megatron-LM's arguments that Megatron-Bridge has elsewhere than under their own name in ``model``."""
+
+UNUSED = (
+    "virtual_pipeline_model_parallel_size",
+    "pipeline_model_parallel_layout",
+    "num_layers_in_first_pipeline_stage",
+    "num_layers_in_last_pipeline_stage",
+    "recompute_granularity",
+    "recompute_method",
+    "recompute_num_layers",
+    "recompute_modules",
+)
+
+
+def write(launch: Launch) -> Files:
+    """Return the YAML, and a launch script with the same settings as overrides of a recipe."""
+    switches, variables = exports(flags_of(launch, "nemo"))
+    sections = _sections(launch)
+    for name, value in switches.items():
+        section, _, key = name.partition(".")
+        sections.setdefault(section, {})[key] = value
+    yaml_text = dump_yaml(
+        sections,
+        f"{launch.name}: Megatron-Bridge {VERSION}, {launch.strategy}",
+        f"{launch.strategy.devices} GPUs; model sizes are the recipe's",
+    )
+    overrides = " \\\n".join(f"    {shlex.quote(f'{key}={_hydra(value)}')}" for key, value in flatten(sections).items())
+    before = [
+        f"# RECIPE names the model: a recipe of Megatron-Bridge for {comment(launch.model.name)}.",
+        'RECIPE="${RECIPE:?name a recipe of Megatron-Bridge}"',
+        f"# {MAIN} says the same, for scripts that take --config-file.",
+    ]
+    program = '"${BRIDGE_PATH:-.}/scripts/training/run_recipe.py"'
+    script = torchrun(
+        launch,
+        f"Megatron-Bridge {VERSION}",
+        program,
+        '--recipe "$RECIPE" \\\n' + overrides,
+        before=[*before, *variables, ""],
+    )
+    return {MAIN: yaml_text, LAUNCH: script, SLURM: slurm(launch)}
+
+
+def _sections(launch: Launch) -> dict[str, Any]:
+    s, workload = launch.strategy, launch.workload
+    sections: dict[str, Any] = {"model": {}, "train": {}, "ddp": {}, "dist": {}}
+    for name, value in parallel_arguments(launch).items():
+        section, _, key = RENAMED.get(name, f"model.{name}").partition(".")
+        sections[section][key] = _listed(value)
+    sections["model"] |= {"seq_length": workload.seq_len}
+    experts = model_arguments(launch).get("num_experts")
+    if experts is not None:
+        sections["model"]["num_moe_experts"] = experts  # the recipe's own: it tells a reader what etp is for
+    # What the strategy does not use is switched off by name: a recipe may have it on.
+    for name in UNUSED:
+        sections["model"].setdefault(name, None)
+    for end in ("embedding", "loss"):
+        sections["model"].setdefault(f"account_for_{end}_in_pipeline_split", False)
+    sections["train"] |= {"micro_batch_size": s.mbs, "global_batch_size": workload.global_batch}
+    # Recipes shard the optimizer in two places, and what is on in one of them is switched on in the other.
+    sections["ddp"].setdefault("use_distributed_optimizer", False)
+    sections["optimizer"] = {"use_distributed_optimizer": sections["ddp"]["use_distributed_optimizer"]}
+    if not sections["ddp"]["use_distributed_optimizer"]:
+        sections["ddp"]["overlap_param_gather"] = False
+    sections["dataset"] = {"seq_length": workload.seq_len}
+    sections["mixed_precision"] = RECIPES[workload.precision]
+    return sections
+
+
+def _listed(value: Value) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _hydra(value: Any) -> str:
+    """Return a value in Hydra's override grammar: texts with anything special are quoted."""
+    if value is None or isinstance(value, bool | list):
+        return json.dumps(value, separators=(",", ":"))
+    text = str(value)
+    return text if text.replace("_", "").isalnum() else "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,103 @@
+"""A launch through the table of a launcher: every key that decides something of it, with its value or its word.
+
+The same table reads (``keys.read_keys``), so that a key is named once. What stands in a file beside its keys (the
+optimizer, the data, what a short run needs) is the launcher's own.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from forerun.search.formats.contract import Launch
+from forerun.search.formats.keys import Launcher, LaunchKey
+from forerun.spaces.models.model import FeedForward, MixtureOfExperts, Model
+from forerun.spaces.strategies import ALL_LAYERS, Recompute
+
+
+def settings_of(launcher: Launcher, launch: Launch, *, leave: Collection[str] = ()) -> dict[str, Any]:
+    """Return the settings of a launch by the first name of each key, without the decisions, or names, of ``leave``.
+
+    A key with words is left out where it has none for the launch, a fact of the model where the model has none.
+    """
+    values = _decided(launch)
+    found: dict[str, Any] = {}
+    for key in launcher.keys:
+        left = key.decides in leave or key.names[0] in leave or not key.written
+        if not left and values.get(key.decides) is not None:
+            word = _word(key, values[key.decides])
+            found |= {} if word is None else {key.names[0]: word}
+    return found
+
+
+def _word(key: LaunchKey, value: Any) -> Any:
+    if key.words is None:
+        return value
+    words = [word for word, meaning in key.words.items() if meaning is not None and meaning == value]
+    if "true" in key.words:  # a flag; one that can only say yes is left out where it would say no
+        return {"true": True, "false": False}.get(words[0]) if words else None
+    return None if not words else int(words[0]) if words[0].isdecimal() else words[0]
+
+
+def _decided(launch: Launch) -> dict[str, Any]:
+    """Return what a launch is, by decision."""
+    s, workload = launch.strategy, launch.workload
+    degrees = {name: getattr(s, name) for name in ("dp", "tp", "pp", "cp", "ep", "etp", "vpp", "mbs", "zero", "sp")}
+    some = s.recompute_layers != ALL_LAYERS
+    copies = s.copies if s.zero else s.dp
+    # Under a pipeline the batch of a replica is what one run of it works off in microbatches.
+    local = workload.global_batch // s.dp if s.pp > 1 else s.mbs
+    return {
+        **degrees,
+        "replicate": copies,
+        "shard": s.dp // copies,
+        "nodes": launch.nodes,
+        "devices_per_node": launch.devices_used_per_node,
+        "devices": s.devices,
+        "accumulation": launch.microbatches,
+        "local_batch": local,
+        "mbs_tokens": s.mbs * workload.seq_len,
+        "global_tokens": workload.tokens_per_step,
+        "global_batch": workload.global_batch,
+        "seq_len": workload.seq_len,
+        "recompute": Recompute.FULL if some else s.recompute,
+        "precision": workload.precision,
+        "schedule": s.schedule,
+        **{f"model.{name}": value for name, value in sizes(launch.model, workload.seq_len).items()},
+    }
+
+
+def sizes(model: Model, length: int) -> dict[str, Any]:
+    """Return the sizes of a decoder by the names of facts; of layers that differ, those of the last one."""
+    layer = model.layers[-1]
+    mixtures = [x.mlp for x in model.layers if isinstance(x.mlp, MixtureOfExperts)]
+    dense = [x.mlp for x in model.layers if isinstance(x.mlp, FeedForward)]
+    found: dict[str, Any] = {
+        "layers": model.layer_count,
+        "hidden": model.hidden,
+        "vocab": model.vocab,
+        "max_positions": max(length, model.max_seq_len or 0),
+        "tied_embeddings": model.tied_embeddings,
+        "ffn_hidden": (dense[0].hidden if dense else max(mlp.expert_hidden for mlp in mixtures)),
+    }
+    if layer.mixer is not None:
+        found |= {"heads": layer.attention.heads, "kv_heads": layer.attention.kv_heads}
+    if mixtures:
+        found |= {"experts": mixtures[-1].experts, "top_k": mixtures[-1].top_k}
+        found |= {"expert_hidden": mixtures[-1].expert_hidden}
+    return found
+
+
+def nested(*parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted name as sections, later parts over earlier ones.
+
+    >>> nested({"a.b": 1, "c": 2}, {"a.d": 3})
+    {'a': {'b': 1, 'd': 3}, 'c': 2}
+    """
+    found: dict[str, Any] = {}
+    for part in parts:
+        for name, value in part.items():
+            *sections, last = name.split(".")
+            inner = found
+            for section in sections:
+                inner = inner.setdefault(section, {})
+            inner[last] = value
+    return found
