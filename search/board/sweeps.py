@@ -75,7 +75,11 @@ class SweepFolder:
         if not record.get("rows"):
             told = f"{record['status']}: {record.get('message', '')}"
             raise RequestError(f"search {search.number} of {self.folder} has no rows; {told}")
-        setting = resolve(Request.from_json(search.request), groups=True)
+        try:
+            request = Request.from_json(search.request)
+        except (KeyError, TypeError, ValueError) as error:
+            raise RequestError(f"search {search.number} of {self.folder / MANIFEST} is damaged ({error!r})") from None
+        setting = resolve(request, groups=True)
         return {
             "schema": SCHEMA,
             "request": {**setting.to_json(), "defaults": record["defaults"], "notes": record["notes"]},

@@ -7,6 +7,8 @@ from forerun.search.validate.columns import TableRow
 from forerun.search.validate.runs import RULES
 
 T = TypeVar("T")
+MOST_LAYERS = 10_000
+"""Of any model: a row with more was mistyped, and would be laid out layer by layer."""
 
 
 class Skip(Exception):
@@ -57,6 +59,8 @@ def integer(row: TableRow, column: str) -> int | None:
         return None
     if value != int(value):
         raise Skip(f"{column} is not a whole number")
+    if column == "layers" and value > MOST_LAYERS:
+        raise Skip(f"a model has at most {MOST_LAYERS:,} layers")
     return int(value)
 
 

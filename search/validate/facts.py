@@ -35,7 +35,7 @@ _SOME_LAYERS = re.compile(r"_sAC_|\bAC ratio\b|selective (activation )?checkpoin
 _MODULES = "|".join(sorted(MODULES, key=len, reverse=True))
 _RECOMPUTED = re.compile(rf"\bname=((?:{_MODULES})(?:_plus_(?:{_MODULES}))*)(?:;|$)")
 """Modules that a run recomputes, as Megatron-Bridge's ablations are called."""
-_NIC = re.compile(r"(\d+) ?Gbps node-node")
+_NIC = re.compile(r"(\d{1,6}) ?Gbps node-node")
 _MEGA = 1e6
 
 _MODULES_BEFORE_LAYERS = 2

@@ -111,7 +111,8 @@ def search_with(
 
     ``sampling`` is told of the sample that goes before (``sampled``).
 
-    Where ``choice`` names no kind the search begins in this process, and goes on in others when that takes long.
+    Unless ``choice`` names Ray the search begins in this process, and goes on in others when that takes long: those
+    would first have to start, and to cost what this one knows already.
 
     Raises:
         RequestError: a slice raised it, or no Ray answers at the address.
@@ -131,11 +132,14 @@ def search_with(
 
 def _by(choice: Choice, task: Task, cuts: Cuts, progress: Progress | None) -> tuple[SliceResult, str, tuple[str, ...]]:
     """Search by the workers of a choice; see ``search_with``."""
-    if choice.kind is not None or choice.address or choice.count:
+    ours = task.score is simulator_score  # another scorer need not be one that processes find by name
+    asked = choice.kind is not None or choice.address is not None or choice.count is not None
+    if asked and (choice.several != "processes" or not ours):
         with open_workers(choice) as workers:
             return _run(workers, task, cuts, progress), workers.describe(), workers.remarks
-    ours = task.score is simulator_score  # another scorer need not be one that processes find by name
-    early = _run(SerialWorkers(), task, cuts, progress, give_up=_Patience(cuts) if ours else None)
+    early = _run(
+        SerialWorkers(), task, cuts, progress, give_up=_Patience(cuts, choice.count or cores()) if ours else None
+    )
     if cuts.low >= cuts.high:
         return early, SerialWorkers().describe(), ()
     with open_workers(choice) as workers:
@@ -146,14 +150,14 @@ def _by(choice: Choice, task: Task, cuts: Cuts, progress: Progress | None) -> tu
 class _Patience:
     """Says when one process has worked long enough and much is left."""
 
-    def __init__(self, cuts: Cuts) -> None:
-        self.cuts, self.start_s = cuts, time.process_time()
+    def __init__(self, cuts: Cuts, workers: int) -> None:
+        self.cuts, self.start_s, self.workers = cuts, time.process_time(), workers
 
     def ended(self) -> bool:
         """Whether others should go on."""
         spent_s = time.process_time() - self.start_s  # not by the clock: cores that others keep busy are no help
         left_s = spent_s * (self.cuts.high - self.cuts.low) / max(self.cuts.low, 1)
-        several = cores() > 1 or bool(os.environ.get("RAY_ADDRESS"))
+        several = self.workers > 1 or bool(os.environ.get("RAY_ADDRESS"))
         return several and spent_s > PATIENCE_S and left_s > WORTH_S
 
 

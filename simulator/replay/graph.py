@@ -6,6 +6,7 @@ that did not leave before the last had come wait for that one, and behind it eac
 delays the others in a replay as it did in the run, and would not if it were faster.
 """
 
+from array import array
 from collections import defaultdict
 from collections.abc import Sequence
 from copy import copy
@@ -74,7 +75,7 @@ def build_graphs(
 def _lasting(graph: TaskGraph, seconds: Floats) -> TaskGraph:
     """Return a graph whose tasks take other times."""
     other = copy(graph)
-    other.duration_s = seconds.tolist()
+    other.duration_s = array("d", seconds.tobytes())
     return other
 
 
@@ -91,24 +92,21 @@ class _Builder:
         self.end_s = [np.maximum(end - self.origin_s, start) for end, start in zip(ends, self.start_s, strict=True)]
         self.task = [np.full(len(trace), -1, dtype=np.int64) for trace in traces]
         self.entry = [np.full(len(trace), -1, dtype=np.int64) for trace in traces]
-        self.step: list[int] = []
-        self.rank: list[int] = []
-        self.key: list[int] = []
-        self.keys: dict[tuple[int, ...], int] = {}
+        self.step, self.rank, self.key = array("q"), array("q"), array("q")
+        self.keys: dict[tuple[int, ...], int] = {}  # of one rank
+        self.counted = 0
         self.lanes: list[tuple[int, ...]] = []
 
     def build(self) -> ReplayGraph:
         """Add everything."""
-        waits_for: list[dict[int, list[int]]] = []
         for place, trace in enumerate(self.traces):
-            waits_for.append(self._waits(place, trace))
-            self._spans(place, trace, waits_for[place])
-        for one in self.matching.exchanges:
-            self._join(one)
-        for place, waits in enumerate(waits_for):
+            waits = self._waits(place, trace)
+            self._spans(place, trace, waits)
             for span, before in waits.items():
                 for other in before:
                     self.graph.need(int(self.entry[place][span]), int(self.task[place][other]))
+        for one in self.matching.exchanges:
+            self._join(one)
         steps = max(trace.steps for trace in self.traces)
         finish = np.zeros(steps)
         for trace, end in zip(self.traces, self.end_s, strict=True):
@@ -156,7 +154,8 @@ class _Builder:
         for span in range(len(trace)):
             lane, kind, step = lanes[span], kinds[span], steps[span]
             counts[step, lane, names[span]] += 1
-            key = (place, lane, names[span], counts[step, lane, names[span]])
+            tag = (span,)
+            key = (lane, names[span], counts[step, lane, names[span]])
             before = [float(end_s[other]) for other in waits.get(span, ())]
             ready = max(*before, reached.get(lane, 0.0), 0.0) if before else reached.get(lane, 0.0)
             gap_s = max(float(start_s[span]) - ready, 0.0) if timed else 0.0
@@ -165,12 +164,12 @@ class _Builder:
             begun = -1
             if gap_s > 0 or message:
                 # A free stream must not stand still while a gap passes.
-                begun = self._add(GAP, gap_s, -1 if free else stream, (span,), key, step, trace.rank)
+                begun = self._add(GAP, gap_s, -1 if free else stream, tag, key, step, trace.rank)
             task = self._add(
                 kind,
                 max(float(end_s[span]) - float(start_s[span]), 0.0),
                 stream,
-                (span,),
+                tag,
                 key,
                 step,
                 trace.rank,
@@ -183,6 +182,8 @@ class _Builder:
             self.task[place][span] = task
             self.entry[place][span] = begun if begun >= 0 else task
             reached[lane] = max(reached.get(lane, 0.0), float(end_s[span]))
+        self.counted += len(self.keys)
+        self.keys.clear()
 
     def _add(
         self,
@@ -196,7 +197,7 @@ class _Builder:
     ) -> int:
         self.step.append(step)
         self.rank.append(rank)
-        self.key.append(self.keys.setdefault((*key, int(kind == GAP)), len(self.keys)))
+        self.key.append(self.keys.setdefault((*key, int(kind == GAP)), self.counted + len(self.keys)))
         return self.graph.add(kind, seconds, stream, tag=tag)
 
     def _join(self, one: MatchedMessage) -> None:

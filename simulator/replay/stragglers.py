@@ -87,7 +87,7 @@ def _own_tasks(graph: ReplayGraph, place: int) -> Integers:
 def _lost_s(graph: ReplayGraph, place: int, work: Floats, reference: Floats) -> float:
     """Return by how much a step is shorter in a replay in which one rank's work takes no longer than the reference."""
     durations = graph.graph.duration_s
-    measured, own = list(durations), _own_tasks(graph, place)
+    measured, own = durations[:], _own_tasks(graph, place)
     pace = np.minimum(reference / np.maximum(work, 1e-30), 1.0)
     before_s = execute(graph.graph).makespan_s
     for task, step in zip(own.tolist(), graph.step[own].tolist(), strict=True):

@@ -12,7 +12,7 @@ from forerun.spaces.models.model import Layer, Model
 from forerun.spaces.trees.values import Node
 from forerun.spaces.units import whole_number
 
-_RANGE = re.compile(r"(\d+)\s*(?:-|\.\.)\s*(\d+)")
+_RANGE = re.compile(r"([0-9]{1,18})\s*(?:-|\.\.)\s*([0-9]{1,18})")
 MOST_DEVICES = 1 << 20
 
 

@@ -42,6 +42,28 @@ def nccl(**changes: Any) -> str:
     return json.dumps({"config": {"devices": devices}, "results": [line]})
 
 
+def runs(**changes: object) -> str:
+    sizes = {
+        "layers": 32,
+        "hidden": 4096,
+        "ffn_hidden": 11008,
+        "heads": 32,
+        "vocab": 32000,
+        "gated_mlp": 1,
+        "seq_len": 2048,
+    }
+    degrees = {"dp": 8, "tp": 1, "pp": 1, "micro_batch": 2, "global_batch": 64, "recompute": "none", "step_time_s": 4.3}
+    row = {"run_id": "a-1", "device": "a100-sxm4-80", "gpus": 8, "model": "own", **sizes, "precision": "bf16"}
+    row |= {"framework": "megatron-lm", **degrees, "outcome": "ok", **changes}
+    return ",".join(row) + "\n" + ",".join(map(str, row.values())) + "\n"
+
+
+def lab(efficiency: float) -> str:
+    memory = f"memory: 96GiB, memory_rate: 4TB/s, memory_efficiency: {efficiency!r}"
+    peak = "peak: {bf16: 800TFLOP/s}, matmul_ceiling: {bf16: 0.8}, compute_units: 132, architecture: Hopper sm90"
+    return f"device: {{name: own, title: own, {memory}, {peak}}}\ndevices_per_node: 8\nmax_devices: 8\n"
+
+
 REPLAY, SHOW, TREE = (
     ["replay", "it.json"],
     ["show", "it.json"],
@@ -60,6 +82,13 @@ CASES: dict[str, tuple[list[str], str, str]] = {
     "a kind of layer that there is none of": (SHOW, zamba("mamba", "hybrid", "-1T"), "kind of layer"),
     "a message of fewer bytes than none": (NCCL, nccl(size=-4096), "moves -4096 bytes"),
     "a message that never ends": (NCCL, nccl(in_place={"time": "inf"}), "in inf s"),
+    "layers that no digits count": (TREE, "children: [{layers: 0-" + "9" * 5000 + "}]", "no layer|layers"),
+    "a table of more layers than any model has": (
+        ["validate", "it.json"],
+        runs(layers=1 << 32),
+        "at most 10,000 layers",
+    ),
+    "a share that is next to nothing": (["show", "it.yaml"], lab(5e-324), "memory_efficiency"),
     "devices that no whole number counts": (TREE, "{devices: 0-²}", "ranges like 0-7"),
 }
 

@@ -1,6 +1,7 @@
 """Searching, explaining and limits of operator graphs: order, counts, phases, laws and the command line."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 from graph_requests import setting
@@ -10,7 +11,7 @@ from forerun.search.api import explain, search, search_request
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.stages import explore_request
-from forerun.search.workers import Choice
+from forerun.search.workers import Choice, slicing
 from forerun.simulator.opgraph.space import splits_over
 from forerun.spaces.errors import InfeasibleError, RequestError
 from forerun.spaces.opgraph import load_graph_model
@@ -77,10 +78,14 @@ def test_python_shows_counts_and_refuses_as_the_command_line_does() -> None:
         search("gpt2", cluster="dgx1-v100", gpus=2, global_batch=64, seq_len=128, optimizer="adam")
 
 
-def test_workers_find_what_one_process_finds() -> None:
+def test_workers_find_what_one_process_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slicing, "PATIENCE_S", -1.0)
+    monkeypatch.setattr(slicing, "WORTH_S", -1.0)
+    monkeypatch.setattr(slicing, "kind_of", lambda _: SimpleNamespace(first=4))
     asked = setting("alexnet", gpus="4..8")
     alone = search_request(asked)
     shared = search_request(asked, workers=Choice(kind="processes", count=2))
+    assert "in 2 processes" in shared.workers
     assert (shared.rows, shared.families, shared.space) == (alone.rows, alone.families, alone.space)
 
 

@@ -9,6 +9,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from forerun.search.flat.exhaustive import Best, Problem, SliceResult
 from forerun.search.flat.sample import search_space
 from forerun.search.request.limits import TrainingLimits
 from forerun.search.request.setting import Setting
-from forerun.search.workers import Choice, Workers, open_workers
+from forerun.search.workers import Choice, Workers, open_workers, slicing
 from forerun.search.workers.slicing import Cuts, SliceFailed, Task, search_one, search_with
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, ScoreTable
 from forerun.spaces.errors import RequestError
@@ -121,14 +122,25 @@ def test_the_leaderboard_is_the_same_bit_for_bit(
     assert content(problem.merged(pieces[::-1])) == content(expected)
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_the_number_of_workers_changes_nothing(count: int, make_setting: Callable[..., Setting]) -> None:
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a search go over to other processes after its first slice of a thousand candidates."""
+    monkeypatch.setattr(slicing, "PATIENCE_S", -1.0)
+    monkeypatch.setattr(slicing, "WORTH_S", -1.0)
+    monkeypatch.setattr(slicing, "kind_of", lambda _: SimpleNamespace(first=1000))
+    monkeypatch.setattr(slicing, "cores", lambda: 2)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(("count", "words"), [(1, "in this process"), (3, "in this process, then in 3 processes")])
+def test_the_number_of_workers_changes_nothing(count: int, words: str, make_setting: Callable[..., Setting]) -> None:
     space = make_setting(gpus="8..16").space({"mbs": [1], "schedule": ["1f1b"]})
     problem = Problem(space=space, objective="throughput,headroom", top=50)
 
     piece, who, _ = search_with(problem, Choice(kind="processes", count=count))
 
-    assert who == f"in {count} process{'es' if count > 1 else ''}"
+    assert who == words
     assert content(piece) == content(search_space(problem))
 
 
@@ -242,23 +254,15 @@ def test_a_slice_that_raises_is_an_error_and_not_infeasible(kind: str, make_sett
 def test_the_output_says_who_worked() -> None:
     request: dict[str, Any] = {"cluster": "dgx-h100", "gpus": 8, "global_batch": 64, "seq_len": 4096}
     ours = search("llama3-8b", **request)
-    others = search("llama3-8b", **request, workers=Choice(kind="processes", count=1))
+    others = search("llama3-8b", **request, workers=Choice(kind="processes", count=2))
 
-    assert (ours.workers, others.workers) == ("in this process", "in 1 process")
+    assert ours.workers == others.workers == "in this process"  # it ends before others would have started
     assert ours.rows == others.rows
     assert ours.space == others.space
 
 
-def test_a_search_goes_over_to_processes_when_it_takes_long(
-    make_setting: Callable[..., Setting], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from forerun.search.workers import slicing
-
-    monkeypatch.setattr(slicing, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(slicing, "WORTH_S", 0.0)
-    monkeypatch.setattr(slicing, "FIRST", 1000)
-    monkeypatch.setattr(slicing, "cores", lambda: 2)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+@pytest.mark.usefixtures("impatient")
+def test_a_search_goes_over_to_processes_when_it_takes_long(make_setting: Callable[..., Setting]) -> None:
     problem = Problem(space=make_setting(gpus="8..16").space(), objective="throughput", top=50)
     piece, who, remarks = search_with(problem, Choice())
 

@@ -53,9 +53,9 @@ def same(costs: StepCosts, **simulated: Any) -> None:
     run = execute(graph)
     whole, live = result_of_run(costs, graph, run), simulate_costs(costs, **simulated)
 
-    assert live.records.start_s.tolist() == run.start_s
-    assert live.records.end_s.tolist() == run.end_s
-    assert live.records.cause.tolist() == run.cause
+    assert live.records.start_s.tolist() == run.start_s.tolist()
+    assert live.records.end_s.tolist() == run.end_s.tolist()
+    assert live.records.cause.tolist() == run.cause.tolist()
     assert [task.name for task in live.timeline()] == [
         " ".join([KINDS[kind], *map(str, tag)]) for kind, tag in zip(graph.kind, graph.tag, strict=True)
     ]

@@ -22,7 +22,7 @@ nightly.yaml holds commands that run one after the other, until one fails:
 
 A flag with true has no value, a list is a flag for each entry. ${NAME} stands for a value; --set replaces it."""
 _REFUSED = {"job": "list its jobs here", "record": "it runs programs, which only the command line may name"}
-_NAME = re.compile(r"\$\{([^}]*)\}")
+_NAME = re.compile(r"\$\{([^{}]{0,100})\}")
 
 
 def add_arguments(parser: Parser) -> None:

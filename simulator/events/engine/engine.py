@@ -7,6 +7,7 @@ becomes ready at an instant competes for a stream that becomes free at that inst
 """
 
 import math
+from array import array
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -24,9 +25,9 @@ class Execution:
     """When every task ran. ``cause``: the task whose end let it start (-1: it started at once). ``makespan_s``: the
     last end."""
 
-    start_s: list[float]
-    end_s: list[float]
-    cause: list[int]
+    start_s: "array[float]"
+    end_s: "array[float]"
+    cause: "array[int]"
     makespan_s: float
 
 
@@ -314,15 +315,19 @@ class _WholeRun(Run):
     """The run of a graph that is whole before it starts."""
 
     missing: list[int]
-    start_s: list[float]
-    end_s: list[float]
-    cause: list[int]
+    start_s: "array[float]"
+    end_s: "array[float]"
+    cause: "array[int]"
 
     def __init__(self, graph: TaskGraph) -> None:
         count = len(graph)
         super().__init__(graph, count)
         self.missing = graph.missing.copy()
-        self.start_s, self.end_s, self.cause = [0.0] * count, [0.0] * count, [-1] * count
+        self.start_s, self.end_s, self.cause = (
+            array("d", [0.0]) * count,
+            array("d", [0.0]) * count,
+            array("q", [-1]) * count,
+        )
         self.by_rank = self.rank = ranks = list(range(count))
         if graph.priority:
             priority = [0] * count

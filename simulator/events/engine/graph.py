@@ -10,6 +10,7 @@ about a microsecond each. A ``LiveGraph`` (``live_graph.py``) is written while i
 are written by the same calls.
 """
 
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
@@ -244,7 +245,7 @@ class TaskGraph(EventGraph):
     """A graph that is whole before it runs; tasks are numbered from 0. ``holds``: (task, device, whether at its end,
     bytes) of what is allocated and freed."""
 
-    duration_s: list[float]
+    duration_s: "array[float]"
     stream: list[int]
     kind: list[int]
     tag: list[Tag]
@@ -253,7 +254,8 @@ class TaskGraph(EventGraph):
 
     def __init__(self, kinds: Sequence[str]) -> None:
         super().__init__(kinds)
-        self.duration_s, self.stream, self.kind, self.tag = [], [], [], []
+        self.duration_s = array("d")
+        self.stream, self.kind, self.tag = [], [], []
         self.successors, self.missing = [], []
         self.priority: dict[int, int] = {}
         self.holds: list[tuple[int, int, bool, float]] = []

@@ -8,7 +8,7 @@ from forerun.spaces.clusters.topologies.node import NodeTopology
 from forerun.spaces.errors import RequestError
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
-_PRODUCT = re.compile(r"\s*GPU [0-9, ]+:\s*(.+?)\s*(?:\(UUID.*)?$")
+_PRODUCT = re.compile(r"\s*GPU [0-9, ]+:(.+)")
 _RELATION = re.compile(r"X|SYS|SOC|NODE|PHB|PXB|PIX|NV[0-9]{1,3}")
 _FAR = ("SYS", "SOC")
 _NEAR = ("PIX", "PXB")
@@ -94,7 +94,7 @@ def _rows(
 
 
 def _device(lines: list[str], source: str) -> str | None:
-    names = {match[1] for line in lines if (match := _PRODUCT.match(line))}
+    names = {match[1].partition("(UUID")[0].strip() for line in lines if (match := _PRODUCT.match(line))}
     found = {device_of_product(name) for name in names}
     if len(found) > 1:
         raise RequestError(f"{source}: devices of a node must be equal, but got {', '.join(sorted(names))}")
