@@ -86,6 +86,7 @@ docs: $(STAMP)
 	@echo "site/index.html"
 
 # The frameworks' own parsers read what forerun writes, in an environment of their own: torch alone has gigabytes.
+# Megatron-Bridge without what it depends on, which needs a GPU: its configuration does not.
 # torchtitan twice: 0.2.2 is the last that reads TOML, 0.3.0 the first that is configured in Python.
 FRAMEWORKS := .venv-frameworks
 PARSERS := tests/search/test_formats_real_parsers.py
@@ -94,9 +95,12 @@ test-frameworks:
 	$(FRAMEWORKS)/bin/python $(PIP) --upgrade "pip>=25.1"
 	$(FRAMEWORKS)/bin/python $(PIP) "torch==2.13.0"
 	$(FRAMEWORKS)/bin/python $(PIP) --editable . --group frameworks
+	$(FRAMEWORKS)/bin/python $(PIP) --no-deps "megatron-bridge==0.3.1"
 	$(FRAMEWORKS)/bin/python -m pytest $(PARSERS)
+	$(FRAMEWORKS)/bin/python -m benchmarks.real_parsers --with
 	$(FRAMEWORKS)/bin/python $(PIP) "torchtitan==0.3.0"
 	$(FRAMEWORKS)/bin/python -m pytest $(PARSERS) -k torchtitan
+	$(FRAMEWORKS)/bin/python -m benchmarks.real_parsers --only torchtitan
 
 # Pictures of the report for the documentation; needs chromium and chromedriver.
 pictures: $(STAMP)

@@ -3,8 +3,9 @@
     python benchmarks/accuracy/unknown_frameworks.py DIR
 
 DIR holds CSV files of the schema in docs/measured-runs.md. Every run whose trainer is not Megatron-LM or made of it is
-predicted three times: by its own profile, by Megatron-LM's, and by the one that a trainer without a description gets.
-The kernel of attention stays, as rows state it. Prints the median of predicted over measured less one, and of its size.
+predicted four times: by its own profile, by Megatron-LM's, by the one that a trainer without a description gets, and by
+that with the settings of the run's switches, as a user states them. The kernel of attention stays, as rows state it.
+Prints the median of predicted over measured less one, and of its size.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import numpy as np
 from forerun.search.validate import MeasuredRun, load_runs, predict
 from forerun.search.validate.software import unknown_profile
 from forerun.spaces.frameworks import FrameworkProfile, load_framework
+from forerun.spaces.frameworks.switches import with_settings
 
 OWN = ("deepspeed", "fsdp", "internevo", "nanotron", "scaling", "torchtitan")
 """Profiles of trainers that share no kernels with Megatron-LM's."""
@@ -31,6 +33,7 @@ def main() -> None:
         "own": lambda own: own,
         "Megatron-LM": lambda own: _kernel_of(load_framework("megatron-lm"), own),
         "unknown": lambda own: _kernel_of(unknown_profile(), own),
+        "unknown, with its switches": lambda own: _kernel_of(with_settings(unknown_profile(), dict(own.switches)), own),
     }
     error = {name: errors([_read_as(run, way) for run in runs]) for name, way in ways.items()}
     parts = sorted({(run.file, run.context.framework.name) for run in runs})

@@ -8,7 +8,7 @@ from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.launchers import LAUNCH, SLURM, Value, comment, slurm, torchrun
 from forerun.search.formats.limits import MEGATRON_COMMON, MEGATRON_SCHEDULES, only, precisions, splits_by_rule
 from forerun.search.formats.limits_of_models import recipes_of_decoders
-from forerun.search.formats.megatron_write import model_arguments, parallel_arguments
+from forerun.search.formats.megatron_write import model_arguments, parallel_arguments, sharding_of
 from forerun.search.formats.settings import flatten
 from forerun.search.formats.software import exports, flags_of
 from forerun.search.formats.yaml_text import dump_yaml
@@ -16,11 +16,17 @@ from forerun.search.formats.yaml_text import dump_yaml
 VERSION = "0.6"
 MAIN = "megatron-bridge.yaml"
 
-RECIPES = {"bf16": "bf16_mixed", "fp16": "fp16_mixed", "fp8": "bf16_with_fp8_current_scaling_mixed"} | {
-    "mxfp8": "bf16_with_mxfp8_mixed",
-    "nvfp4": "bf16_with_nvfp4_mixed",
+_MIXED, _OVERLAP = (f"megatron.bridge.training.{name}" for name in ("mixed_precision", "comm_overlap"))
+_EIGHT_BIT: dict[str, Any] = {"fp8": "hybrid", "fp8_recipe": "tensorwise", "fp8_param_gather": True}
+_ENDS: dict[str, Any] = {f"num_layers_at_{end}_in_bf16": 1 for end in ("start", "end")}
+PRECISIONS: dict[str, dict[str, Any]] = {
+    "bf16": {"bf16": True},
+    "fp16": {"fp16": True},
+    "fp8": {"bf16": True, "first_last_layers_bf16": True} | _ENDS | _EIGHT_BIT,
+    "mxfp8": {"bf16": True} | _EIGHT_BIT | {"fp8": "e4m3", "fp8_recipe": "mxfp8"},
+    "nvfp4": {"bf16": True, "fp4": "e2m1", "fp4_recipe": "nvfp4"},
 }
-"""Names of ``mixed_precision`` recipes (megatron/bridge/training/mixed_precision.py)."""
+"""Fields of ``MixedPrecisionConfig`` by precision, as its registered names have them."""
 
 LIMITS = (
     *MEGATRON_COMMON,
@@ -28,7 +34,7 @@ LIMITS = (
     MEGATRON_SCHEDULES,
     splits_by_rule("Megatron-Bridge"),
     only("zero", (0, 1), "the distributed optimizer shards optimizer states (zero=1) and no more", zero=1),
-    precisions(tuple(RECIPES), "Megatron-Bridge has no recipe for it"),
+    precisions(tuple(PRECISIONS), "Megatron-Bridge has no recipe for it"),
 )
 
 RENAMED = {
@@ -55,15 +61,20 @@ def write(launch: Launch) -> Files:
     """Return the YAML, and a launch script with the same settings as overrides of a recipe."""
     switches, variables = exports(flags_of(launch, "nemo"))
     sections = _sections(launch)
+    if sharding_of(launch, switches):
+        sections["ddp"]["use_distributed_optimizer"] = sections["optimizer"]["use_distributed_optimizer"] = True
     for name, value in switches.items():
         section, _, key = name.partition(".")
         sections.setdefault(section, {})[key] = value
+    _settle(sections, launch.workload.precision)
     yaml_text = dump_yaml(
         sections,
         f"{launch.name}: Megatron-Bridge {VERSION}, {launch.strategy}",
         f"{launch.strategy.devices} GPUs; model sizes are the recipe's",
     )
-    overrides = " \\\n".join(f"    {shlex.quote(f'{key}={_hydra(value)}')}" for key, value in flatten(sections).items())
+    overrides = " \\\n".join(
+        f"    {shlex.quote(f'{_added(key)}={_hydra(value)}')}" for key, value in flatten(sections).items()
+    )
     before = [
         f"# RECIPE names the model: a recipe of Megatron-Bridge for {comment(launch.model.name)}.",
         'RECIPE="${RECIPE:?name a recipe of Megatron-Bridge}"',
@@ -90,6 +101,8 @@ def _sections(launch: Launch) -> dict[str, Any]:
     experts = model_arguments(launch).get("num_experts")
     if experts is not None:
         sections["model"]["num_moe_experts"] = experts  # the recipe's own: it tells a reader what etp is for
+    if s.vpp > 1:  # a layout says it too, but is not looked at where overlaps are checked
+        sections["model"]["virtual_pipeline_model_parallel_size"] = s.vpp
     # What the strategy does not use is switched off by name: a recipe may have it on.
     for name in UNUSED:
         sections["model"].setdefault(name, None)
@@ -102,8 +115,28 @@ def _sections(launch: Launch) -> dict[str, Any]:
     if not sections["ddp"]["use_distributed_optimizer"]:
         sections["ddp"]["overlap_param_gather"] = False
     sections["dataset"] = {"seq_length": workload.seq_len}
-    sections["mixed_precision"] = RECIPES[workload.precision]
+    # Whole sections, because a recipe may have a name or nothing in their place, which no single field can change.
+    half = "torch.float16" if workload.precision == "fp16" else "torch.bfloat16"
+    mixed = {f"{name}_dtype": {"_target_": half, "_call_": False} for name in ("params", "pipeline")}
+    mixed |= PRECISIONS[workload.precision]
+    sections["mixed_precision"] = {"_target_": f"{_MIXED}.MixedPrecisionConfig"} | mixed
+    sections["comm_overlap"] = {"_target_": f"{_OVERLAP}.CommOverlapConfig", "tp_comm_overlap": False}
     return sections
+
+
+def _settle(sections: dict[str, Any], precision: str) -> None:
+    """Say again, in the section that has the last word, what another one says of the same thing."""
+    for name in ("overlap_grad_reduce", "overlap_param_gather"):
+        if name in sections["ddp"]:
+            sections["comm_overlap"][name] = sections["ddp"][name]
+    if precision == "mxfp8":  # gathers into the gradient buffer go with parameters in eight bit, and only with them
+        gathers = sections["mixed_precision"]["fp8_param_gather"]
+        sections["mixed_precision"]["reuse_grad_buf_for_mxfp8_param_ag"] = gathers
+
+
+def _added(key: str) -> str:
+    """Return a key as an override that holds whether a recipe has it or not, in sections that it may lack."""
+    return f"++{key}" if key.startswith(("mixed_precision.", "comm_overlap.")) else key
 
 
 def _listed(value: Value) -> Any:

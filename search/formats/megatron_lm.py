@@ -17,7 +17,13 @@ from forerun.search.formats.limits import MEGATRON_COMMON, MEGATRON_SCHEDULES, o
 from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.megatron_known import is_known
 from forerun.search.formats.megatron_read import KEYS, adjust
-from forerun.search.formats.megatron_write import PRECISION, model_arguments, model_remarks, parallel_arguments
+from forerun.search.formats.megatron_write import (
+    PRECISION,
+    model_arguments,
+    model_remarks,
+    parallel_arguments,
+    sharding_of,
+)
 from forerun.search.formats.shell_script import read_script
 from forerun.search.formats.software import environment, exports, flags_of, plain_name
 from forerun.search.formats.syntax import document
@@ -71,7 +77,7 @@ def write(launch: Launch) -> Files:
         lines.insert(-1, "export CUDA_DEVICE_MAX_CONNECTIONS=1")
     groups = {
         "MODEL_ARGS": model_arguments(launch),
-        "PARALLEL_ARGS": parallel_arguments(launch),
+        "PARALLEL_ARGS": parallel_arguments(launch) | sharding_of(launch, switches),
         "SOFTWARE_ARGS": switches,
         "TRAINING_ARGS": batch | PRECISION[workload.precision] | TRAINING,
     }

@@ -1,10 +1,14 @@
 """Arguments of Megatron-LM for a launch, by their argument names (``tensor_model_parallel_size``)."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from forerun.search.formats.contract import Launch
 from forerun.search.formats.launchers import Value
 from forerun.search.formats.layers import counts_of
 from forerun.search.formats.layout import layout_text
 from forerun.search.formats.limits import is_mixture
+from forerun.spaces.errors import RequestError
 from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts, Model
 from forerun.spaces.strategies import ALL_LAYERS, MODULES, Placement, Recompute, Split
 
@@ -49,6 +53,23 @@ def parallel_arguments(launch: Launch) -> dict[str, Value]:
     if modules:
         return found | {"recompute_granularity": "selective", "recompute_modules": modules}
     return found | RECOMPUTE[s.recompute]
+
+
+def sharding_of(launch: Launch, flags: Mapping[str, Any]) -> dict[str, Value]:
+    """Return what the precision-aware optimizer needs besides, where switches have it on: it is part of the distributed
+    one (megatron-core, optimizer_config.py), which a single replica may have as well.
+
+    Raises:
+        RequestError: replicas do not share their states.
+    """
+    s = launch.strategy
+    if s.zero or not any(name.endswith("use_precision_aware_optimizer") for name in flags):
+        return {}
+    if s.dp * s.cp > 1:
+        raise RequestError(
+            "optimizer states in the host's memory or other types need the distributed optimizer: zero=1"
+        )
+    return {"use_distributed_optimizer": True}
 
 
 def _pipeline_arguments(launch: Launch) -> dict[str, Value]:

@@ -17,7 +17,10 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile, Switch, all_switches, framework_names, load_framework
 from forerun.spaces.strategies import Strategy
 
-_ENVIRONMENT = re.compile(r"\bPYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF=['\"]?(?:\$\{\w+:?-)?([\w:.,\[\]-]+)")
+_ENVIRONMENT = re.compile(
+    r"\b(PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF|NCCL_GRAPH_REGISTER|NVTE_CPU_OFFLOAD_V1)="
+    r"['\"]?(?:\$\{\w+:?-)?([\w:.,\[\]-]+)"
+)
 
 
 def has_effect(switch: Switch, strategy: Strategy, *, mixture: bool, precision: str | None = None) -> bool:
@@ -125,9 +128,9 @@ def _text(value: Any) -> str:
 
 
 def environment(*texts: str) -> dict[str, str]:
-    """Return the variables among scripts that a switch reads: the settings of PyTorch's allocator."""
-    found = [match[1] for text in texts for match in _ENVIRONMENT.finditer(text)]
-    return {"PYTORCH_CUDA_ALLOC_CONF": found[-1]} if found else {}
+    """Return the variables among scripts that a switch reads, the settings of PyTorch's allocator under one name."""
+    found = {match[1]: match[2] for text in texts for match in _ENVIRONMENT.finditer(text)}
+    return {"PYTORCH_CUDA_ALLOC_CONF" if "ALLOC_CONF" in name else name: value for name, value in found.items()}
 
 
 def exports(flags: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

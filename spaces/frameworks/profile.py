@@ -79,6 +79,8 @@ class FrameworkProfile:
     """Memory-bound operators (``forerun.simulator.costs.STREAM_OPERATORS``) that run as several kernels."""
     fused_accumulation: bool = True
     """The matrix product adds weight gradients to the gradient buffer (else a pass of its own does)."""
+    graphs: str = "none"
+    """What is launched as one CUDA graph: "none", parts of "layers", or the whole "step"."""
     merged_products: bool = True
     """Products that read the same input (queries, keys and values; gate and up) are one product. Else each adds up its
     own gradient of the input over tensor ranks where sequence parallel is off."""

@@ -99,10 +99,12 @@ def modules_of(context: Context) -> int:
 
 
 def recompute_unsupported(c: Columns, x: Context) -> Mask:
-    """Choices of recompute that the framework does not have: as a whole, or one of their modules."""
-    legality = x.framework.legality
-    whole = [number for number, name in SPELLING["recompute"].items() if name in legality.recompute]
+    """Choices of recompute that the framework does not have: as a whole, or one of their modules. Whole layers are no
+    graphs, and activations of experts belong to their grouped product (Megatron-core, transformer_config.py)."""
+    legality, without = x.framework.legality, {"full"} if x.framework.graphs == "layers" else set()
+    whole = [number for number, name in SPELLING["recompute"].items() if name in {*legality.recompute} - without]
     lacks = ~int(sum(MODULES[name] for name in legality.recompute_modules))
+    lacks |= 0 if x.framework.grouped_experts else int(Recompute.MOE_ACT)
     return np.asarray(~np.isin(c["recompute"], whole) & ((c["recompute"] & lacks) != 0))
 
 
@@ -110,6 +112,12 @@ def no_such_recompute(v: Mapping[str, int], x: Context) -> str:
     """Return the message of ``recompute_unsupported``."""
     legality = x.framework.legality
     modules = f", and of modules {', '.join(legality.recompute_modules)}" if legality.recompute_modules else ""
+    if x.framework.graphs == "layers" and v["recompute"] == Recompute.FULL:
+        return (
+            "whole layers are not recomputed where parts of them are CUDA graphs; recompute modules, or cuda-graphs=off"
+        )
+    if not x.framework.grouped_experts and v["recompute"] & Recompute.MOE_ACT:
+        return "recompute of moe_act is of the experts' grouped product; set grouped-gemm=on, or drop moe_act"
     return (
         f"{x.framework.name} has no recompute {SPELLING['recompute'].get(v['recompute'], v['recompute'])}; "
         f"it has {', '.join(legality.recompute)}{modules}"

@@ -201,10 +201,16 @@ def _tensor(c: Columns, x: Context) -> Mask:
 
 def _combined(c: Columns, x: Context) -> Mask:
     """The combined 1F1B schedule needs virtual stages in a pipeline, a pipeline where the model has a prediction block,
-    and no recomputed layer or mixture (Megatron-core, TransformerConfig.__post_init__)."""
+    no recomputed layer or mixture, and no graph of the whole step (Megatron-core, TransformerConfig.__post_init__)."""
     whole = (c["recompute"] == Recompute.FULL) | ((c["recompute"] & Recompute.MOE) != 0)
     alone = (c["pp"] == 1) & (not x.model.mtp_layers)
-    return np.asarray((c["ep"] * c["etp"] > 1) & (c["ep"] > 1) & (alone | (c["vpp"] > 1)) & ~whole & x.moe)
+    return np.asarray(
+        (c["ep"] * c["etp"] > 1)
+        & (c["ep"] > 1)
+        & (alone | (c["vpp"] > 1))
+        & ~whole
+        & (x.moe and x.framework.graphs != "step")
+    )
 
 
 def _once_per_node(c: Columns, x: Context) -> Mask:

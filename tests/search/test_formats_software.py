@@ -240,3 +240,23 @@ def test_weights_in_eight_bit_belong_to_eight_bit_training() -> None:
     assert eight.switches["fp8-params"] == "on"
     assert import_texts(script(f"{DEGREES} --fp8-format hybrid")).switches["fp8-params"] == "off"
     assert "fp8-params" not in import_texts(script(DEGREES)).switches
+
+
+def test_bridge_sections_that_a_recipe_may_lack_are_written_whole() -> None:
+    """``ddp.grad_reduce_in_fp32`` is overwritten by the section of precision, and an overlap may be none."""
+    item = format_named("megatron-bridge")
+    files = item.express(launch("tp2 pp2 dp4 ep4 mbs1 vpp3 zero1 sp schedule=interleaved", bf16_grads="on"))
+    assert "++mixed_precision.grad_reduce_in_fp32=false" in files["launch.sh"]
+    assert "++comm_overlap._target_" in files["launch.sh"] and "*id" not in files["megatron-bridge.yaml"]
+    assert import_texts(files).switches["bf16-grads"] == "on"
+
+
+@pytest.mark.parametrize("name", ["megatron-lm", "megatron-bridge"])
+def test_the_precision_aware_optimizer_is_a_sharded_one(name: str) -> None:
+    item = format_named(name)
+    with pytest.raises(RequestError, match="zero=1"):
+        item.express(launch("tp8 pp1 dp2 mbs1 sp", mixture=False, optimizer_offload="on"))
+    assert "use.distributed.optimizer" in (alone := item.express(launch("tp8 mbs1 sp", optimizer_offload="on")))[
+        "launch.sh"
+    ].replace("_", ".").replace("-", ".")
+    assert import_texts(alone).strategy.zero == 0

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from forerun_examples import dense_model, request
 
+from forerun.spaces.frameworks import load_framework, switched
 from forerun.spaces.models import load_model
 from forerun.spaces.strategies import (
     COLUMNS,
@@ -101,3 +102,21 @@ def test_layers_that_a_strategy_names_itself(text: str, message: str | None) -> 
     found = explicit_layers_broken(parse_strategy(text), 24)
 
     assert found is None if message is None else message in str(found)
+
+
+@pytest.mark.parametrize(
+    ("switches", "text", "law"),
+    [
+        ({"cuda-graphs": "on"}, "tp2 pp2 dp8 zero1 sp recompute=full", "parts of them are CUDA graphs"),
+        ({"cuda-graphs": "on"}, "tp2 pp2 dp8 zero1 sp recompute=full:3", "parts of them are CUDA graphs"),
+        ({"grouped-gemm": "off"}, "tp2 dp16 ep8 zero1 sp recompute=layernorm+moe_act", "grouped product"),
+        ({"cuda-graphs": "full"}, "tp2 dp16 ep8 zero1 sp with=moe-overlap", "moe-overlap"),
+        ({"dispatcher": "allgather"}, "tp2 dp16 ep8 zero1 sp with=moe-overlap", "moe-overlap"),
+    ],
+)
+def test_switches_that_do_not_go_with_a_strategy(switches: dict[str, str], text: str, law: str) -> None:
+    """Megatron-core, ``TransformerConfig.__post_init__``: it refuses each of these."""
+    framework = load_framework("megatron-lm")
+    context = replace(request(load_model("qwen3-30b-a3b")), framework=framework)
+    assert not broken(context, text)
+    assert law in str(broken(replace(context, framework=switched(framework, switches)), text))

@@ -1,0 +1,1 @@
+"""The frameworks' own parsers and validators, given what forerun writes: a reader for each format."""
