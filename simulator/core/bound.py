@@ -7,7 +7,8 @@ the microbatches. Bubbles, launches of the host, p2p transfers, gradients and th
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Model
 from forerun.spaces.strategies import Context, Recompute, StrategyTable, first_layers
 from forerun.spaces.strategies.software import READ_BY_SOFTWARE, choices_of_software, running, turned_on
+
+NONE = np.iinfo(np.uint16).max
+"""The code of no switches."""
 
 
 class LeastStep:
@@ -44,7 +48,7 @@ class LeastStep:
 
     def step_s(self, table: StrategyTable) -> Floats:
         """Return seconds [N] that no step of the candidates of ``table`` is shorter than."""
-        key = self._filled(table)
+        key = self._filled(table, kin=("recompute", "mbs"))
         passes_s, some = self._passes_s[key], first_layers(table.column("recompute_layers"))
         if some.any():  # so many layers of every virtual stage are recomputed, and at least as cheap ones as any
             repeated = some * table.column("pp") * table.column("vpp")
@@ -114,16 +118,24 @@ class LeastStep:
         found: Floats = self.context.workload.global_batch / passes
         return found
 
-    def _filled(self, table: StrategyTable) -> NDArray[np.intp]:
-        """Return the number [N] of the combination of layer axes of every candidate, what it takes being known."""
+    def _filled(self, table: StrategyTable, kin: Sequence[str] = ()) -> NDArray[np.intp]:
+        """Return the number [N] of the combination of layer axes of every candidate, what it takes being known; where
+        it was not, then also what combinations take that differ in the axis ``kin`` alone: a slice asks for some of
+        them, the next one for others, and many are computed in little more time than a few."""
         key = self._keys(table)
         new = np.flatnonzero(np.isnan(self._passes_s[key]))
         if len(new):
             part = table.take(new)
-            rows = part.distinct(*self.axes).rows
-            own = part.codes["software"][rows]
-            for code in np.unique(own):
-                self._fill(int(part.choices["software"][code]), part, rows[own == code], key[new[rows[own == code]]])
+            part = part.take(part.distinct(*self.axes).rows)
+            if kin:
+                part = part.take(part.distinct(*(axis for axis in self.axes if axis not in kin)).rows)
+                for axis in kin:
+                    part = _with_every(part, axis)
+            place = self._keys(part)
+            own = np.where(np.isnan(self._passes_s[place]), part.codes["software"], NONE)
+            for code in np.unique(own[own != NONE]):
+                rows = np.flatnonzero(own == code)
+                self._fill(int(part.choices["software"][code]), part, rows, place[rows])
         return key
 
     def _fill(self, software: int, table: StrategyTable, rows: NDArray[np.intp], place: NDArray[np.intp]) -> None:
@@ -150,6 +162,13 @@ class LeastStep:
                 key *= radix
                 key += table.codes[axis]
         return key
+
+
+def _with_every(table: StrategyTable, axis: str) -> StrategyTable:
+    """Return the candidates of a table with every choice of an axis."""
+    count = len(table.choices[axis])
+    many = table.take(np.repeat(np.arange(len(table)), count))
+    return replace(many, codes={**many.codes, axis: np.tile(np.arange(count, dtype=np.uint16), len(table))})
 
 
 def _block_counts(model: Model) -> Floats:
