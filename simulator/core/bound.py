@@ -22,7 +22,7 @@ from forerun.spaces.strategies import Context, Recompute, StrategyTable, first_l
 from forerun.spaces.strategies.software import READ_BY_SOFTWARE, choices_of_software, running, turned_on
 
 NONE = np.iinfo(np.uint16).max
-"""The code of no switches."""
+"""A code that no set of switches has."""
 
 
 class LeastStep:
@@ -120,7 +120,7 @@ class LeastStep:
 
     def _filled(self, table: StrategyTable, kin: Sequence[str] = ()) -> NDArray[np.intp]:
         """Return the number [N] of the combination of layer axes of every candidate, what it takes being known; where
-        it was not, then also what combinations take that differ in the axis ``kin`` alone: a slice asks for some of
+        it was not, then also what combinations take that differ in the axes ``kin`` alone: a slice asks for some of
         them, the next one for others, and many are computed in little more time than a few."""
         key = self._keys(table)
         new = np.flatnonzero(np.isnan(self._passes_s[key]))
