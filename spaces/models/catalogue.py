@@ -34,7 +34,7 @@ def load_model_file(path: Path) -> Model:
     Raises:
         RequestError: the file cannot be read or breaks the schema; the text names file, line and key.
     """
-    from forerun.spaces.models.schema import ConfigDocument, ModelDocument  # pydantic, which the catalogue does not need
+    from forerun.spaces.models.schema import ConfigDocument, ModelDocument  # pydantic: the catalogue needs none
 
     document = read_document(path)
     configured = isinstance(document.data, dict) and "config" in document.data
