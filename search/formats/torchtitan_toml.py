@@ -88,13 +88,18 @@ def write(launch: Launch) -> Files:
     known = launch.model.name in FLAVORS
     remark = "" if known else f"# Register {comment(launch.model.name)} as a flavor: torchtitan does not have it.\n"
     text = f"# torchtitan {VERSION}: {s} ({s.devices} GPUs), written by forerun\n{remark}"
-    text += "".join(f"\n[{section}]\n{_lines(values)}" for section, values in sections.items())
+    text += _tables(sections)
     script = torchrun(launch, f"torchtitan {VERSION}", "-m torchtitan.train", f"--job.config_file {MAIN}")
     return {MAIN: text, LAUNCH: script, SLURM: slurm(launch)}
 
 
-def _lines(values: dict[str, Any]) -> str:
-    return "".join(f"{key} = {_toml(value)}\n" for key, value in values.items())
+def _tables(values: dict[str, Any], name: str = "") -> str:
+    """Return settings as TOML's table ``name``, and those inside of it as tables of their own."""
+    lines = [f"{key} = {_toml(value)}\n" for key, value in values.items() if not isinstance(value, dict)]
+    inner = [
+        _tables(value, f"{name}.{key}" if name else key) for key, value in values.items() if isinstance(value, dict)
+    ]
+    return "".join((*([f"\n[{name}]\n", *lines] if lines else ()), *inner))
 
 
 def _toml(value: Any) -> str:

@@ -1,5 +1,7 @@
 """Switches in launch files: three groups of settings, older words, and files that used to be misread."""
 
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -240,6 +242,14 @@ def test_weights_in_eight_bit_belong_to_eight_bit_training() -> None:
     assert eight.switches["fp8-params"] == "on"
     assert import_texts(script(f"{DEGREES} --fp8-format hybrid")).switches["fp8-params"] == "off"
     assert "fp8-params" not in import_texts(script(DEGREES)).switches
+
+
+def test_settings_of_torchtitan_stand_in_tables_inside_of_tables() -> None:
+    one = launch("tp1 pp2 dp8 mbs2 zero3", mixture=False, fp8_params="on")
+    files = format_named("torchtitan-toml").write(replace(one, workload=replace(one.workload, precision="fp8")))
+    settings = tomllib.loads(files["torchtitan.toml"])
+    assert settings["quantize"]["linear"]["float8"] == {"enable_fsdp_float8_all_gather": True}
+    assert import_texts(files).switches["fp8-params"] == "on"
 
 
 def test_bridge_sections_that_a_recipe_may_lack_are_written_whole() -> None:
