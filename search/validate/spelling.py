@@ -28,7 +28,8 @@ KEPT: Mapping[str, frozenset[str]] = {
 }
 """Words of the schema that a pattern could take for others."""
 _BLANK = re.compile(
-    r"^(-+|\u2013|n/?a|n\.a\.|nan|null|unknown|unspecified|not (stated|specified|reported|available)|\?)$", re.IGNORECASE
+    r"^([-\u2013]+|n/?a|n\.a\.|nan|null|unknown|unspecified|not (stated|specified|reported|available)|\?)$",
+    re.IGNORECASE,
 )
 """Read as blank wherever a word is asked for ("none" is a setting, and no measured time is "nan")."""
 _DENIES = re.compile(r"\bnon|\b(no|not|without|w/o|off|disabled?|false)\b|no_shard", re.IGNORECASE)
