@@ -138,7 +138,7 @@ class Moves:
                     named = dataclasses.replace(resized, split=Split.EVEN, layers_per_stage=even)
                     yield self.space.canonical(named)
 
-    def random(self, strategy: Strategy, random: np.random.Generator) -> Strategy:
+    def random(self, strategy: Strategy, random: "np.random.Generator") -> Strategy:
         """Return the strategy a random step away; itself where the step leads nowhere."""
         layers = self.space.explicit(strategy)
         drawn = random.random()
@@ -168,7 +168,7 @@ def _even(layers: int, pp: int) -> tuple[int, ...]:
     return tuple((stage + 1) * layers // pp - stage * layers // pp for stage in range(pp))
 
 
-def _one_of(found: Sequence[Value], random: np.random.Generator, otherwise: Other) -> Value | Other:
+def _one_of(found: Sequence[Value], random: "np.random.Generator", otherwise: Other) -> Value | Other:
     return found[int(random.integers(len(found)))] if found else otherwise
 
 

@@ -13,7 +13,6 @@ from forerun.search.request.preferences import launch_factor
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.bottleneck import SplitFacts, facts_of
 from forerun.simulator.opgraph.space import SplitSpace, split_space
-from forerun.simulator.opgraph.split_tree import tree_of_split
 from forerun.simulator.opgraph.table import AnySplit, SplitTable, table_of_splits
 from forerun.simulator.schedules import Programs
 from forerun.simulator.score_table import Floats, ScoreTable
@@ -39,10 +38,10 @@ from forerun.spaces.strategies import (
 )
 from forerun.spaces.strategies.candidates import strategies_at
 from forerun.spaces.strategies.stage_laws import broken_laws
-from forerun.spaces.trees import Node, tree_of
 
 if TYPE_CHECKING:
     from forerun.simulator.events import Disturbance, EventResult
+    from forerun.spaces.trees import Node
 
 
 class Transformers:
@@ -109,7 +108,9 @@ class Transformers:
     def facts(self, context: Context, table: StrategyTable, scores: ScoreTable) -> Sequence[None]:
         return [None] * len(table)
 
-    def tree(self, context: Context, strategy: Strategy) -> Node:
+    def tree(self, context: Context, strategy: Strategy) -> "Node":
+        from forerun.spaces.trees import tree_of
+
         return tree_of(context, strategy)
 
     def simulate(
@@ -217,7 +218,9 @@ class OperatorGraphs:
     def facts(self, context: GraphContext, table: SplitTable, scores: ScoreTable) -> Sequence[SplitFacts]:
         return facts_of(context, table, scores)
 
-    def tree(self, context: GraphContext, strategy: AnySplit) -> Node:
+    def tree(self, context: GraphContext, strategy: AnySplit) -> "Node":
+        from forerun.simulator.opgraph.split_tree import tree_of_split
+
         return tree_of_split(context, strategy, context.batch(strategy.devices))
 
     def simulate(

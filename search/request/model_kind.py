@@ -14,10 +14,10 @@ from forerun.simulator.opgraph.table import AnySplit, SplitTable
 from forerun.simulator.schedules import Programs
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.spaces.strategies import Strategy, StrategySpace, StrategyTable
-from forerun.spaces.trees import Node
 
 if TYPE_CHECKING:
     from forerun.simulator.events import Disturbance, EventResult
+    from forerun.spaces.trees import Node
 
 AnyStrategy = Strategy | AnySplit
 Table = StrategyTable | SplitTable
@@ -104,7 +104,7 @@ class ModelKind(Protocol):
     def facts(self, context: Any, table: Any, scores: Any) -> Sequence[SplitFacts | None]:
         """Return what each row has besides its costs."""
 
-    def tree(self, context: Any, strategy: Any) -> Node:
+    def tree(self, context: Any, strategy: Any) -> "Node":
         """Return a strategy as the strategy tree that it is.
 
         Raises:

@@ -131,8 +131,8 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
     cluster = _priced(grown(resolve_cluster(request.cluster, groups=groups), _most_asked(request)), request)
     resolved = resolve_model(request.model, ignore=frozenset(request.ignored_config_fields))
     workload = Workload(
-        global_batch=batch,
-        seq_len=seq_len,
+        global_batch=int(batch),  # numpy's integers are no numbers in YAML
+        seq_len=int(seq_len),
         precision=request.precision or DEFAULT_PRECISION,
         tokens=request.tokens,
         moe_imbalance=1.0 if request.moe_imbalance is None else request.moe_imbalance,

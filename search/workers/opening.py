@@ -4,7 +4,6 @@ import os
 from dataclasses import dataclass
 
 from forerun.search.workers.contract import Workers
-from forerun.search.workers.processes import ProcessWorkers
 from forerun.search.workers.serial import SerialWorkers
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.escaping import shown
@@ -65,6 +64,8 @@ def open_workers(choice: Choice) -> Workers:
     kind = choice.several
     if kind == "serial":
         return SerialWorkers()
+    from forerun.search.workers.processes import ProcessWorkers  # here: most searches start no process
+
     if kind == "processes":
         return ProcessWorkers(choice.count or cores())
     from forerun.search.workers.ray_tasks import RayWorkers

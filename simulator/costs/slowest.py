@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,6 +33,8 @@ def lognormal_factors(jitter: float, points: int = _POINTS) -> Floats:
     quantiles."""
     if not jitter:
         return np.ones(1)
+    from statistics import NormalDist  # here: fractions and decimals, for jitter alone
+
     sigma, normal = math.sqrt(math.log1p(jitter**2)), NormalDist()
     factors = np.exp([sigma * normal.inv_cdf((place + 0.5) / points) for place in range(points)])
     return np.asarray(factors / factors.mean(), dtype=np.float64)

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from forerun.spaces.documents import Document, parse_document, read_document, validate
-from forerun.spaces.documents.package_data import package_names, package_text
+from forerun.spaces.documents import read_document, validate
+from forerun.spaces.documents.package_data import package_names, package_yaml
 from forerun.spaces.errors import unknown
+from forerun.spaces.models.building import model_from_mapping
 from forerun.spaces.models.model import Model
 
 
@@ -24,9 +25,7 @@ def load_model(name: str) -> Model:
     known = model_names()
     if key not in known:
         raise unknown("model", name, known)
-    return _build(
-        parse_document(package_text("forerun.spaces.models", "data", f"{key}.yaml"), source=f"{key}.yaml"), key
-    )
+    return model_from_mapping(package_yaml("forerun.spaces.models", "data", f"{key}.yaml"), name=key)
 
 
 def load_model_file(path: Path) -> Model:
@@ -35,13 +34,9 @@ def load_model_file(path: Path) -> Model:
     Raises:
         RequestError: the file cannot be read or breaks the schema; the text names file, line and key.
     """
-    return _build(read_document(path), path.stem)
+    from forerun.spaces.models.schema import ConfigDocument, ModelDocument  # pydantic: the catalogue needs none
 
-
-def _build(document: Document, name: str) -> Model:
-    # Here: importing pydantic costs more than reading a file.
-    from forerun.spaces.models.schema import ConfigDocument, ModelDocument
-
-    if isinstance(document.data, dict) and "config" in document.data:
-        return validate(document, ConfigDocument).build(name)
-    return validate(document, ModelDocument).build(name)
+    document = read_document(path)
+    configured = isinstance(document.data, dict) and "config" in document.data
+    checked = validate(document, ConfigDocument if configured else ModelDocument)
+    return model_from_mapping(checked.model_dump(exclude_unset=True), name=path.stem)

@@ -10,18 +10,16 @@ Keys are the fields of ``forerun.spaces.models.model`` with defaults that suit m
         attention: {heads: 32, kv_heads: 8}
         mlp: {hidden: 14336, gated: true}
 
-or the fields of its ``config.json`` under ``config``.
+or the fields of its ``config.json`` under ``config``. This checks them; ``building`` makes the model of those that are
+stated, with the defaults of the fields themselves.
 """
 
-from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from forerun.spaces.divisors import use_one_of
-from forerun.spaces.models.layer_runs import windowed_layers
 from forerun.spaces.models.mixers.attention import Norm
-from forerun.spaces.models.model import Attention, FeedForward, LatentAttention, Layer, MixtureOfExperts, Model
 
 # Bounds keep a slip of the finger (a count in bytes, a repeated digit) from becoming hours of search.
 Size = Annotated[int, Field(ge=1, le=2**31)]
@@ -76,27 +74,6 @@ class AttentionDocument(StrictDocument):
                     f"rope_head_dim is a part of head_dim, but got {self.latent.rope_head_dim} of {self.head_dim}"
                 )
         return self
-
-    def build(self, hidden: int, bias: bool) -> Attention:
-        """The ``Attention`` of a model of width ``hidden``."""
-        head_dim = hidden // self.heads if self.head_dim is None else self.head_dim
-        latent = self.latent
-        return Attention(
-            heads=self.heads,
-            kv_heads=self.heads if self.kv_heads is None else self.kv_heads,
-            head_dim=head_dim,
-            value_head_dim=head_dim if self.value_head_dim is None else self.value_head_dim,
-            causal=self.causal,
-            window=self.window,
-            query_key_value_bias=bias if self.query_key_value_bias is None else self.query_key_value_bias,
-            output_bias=bias if self.output_bias is None else self.output_bias,
-            query_key_norm=self.query_key_norm,
-            norm_width=self.norm_width,
-            gate=self.gate,
-            sinks=self.sinks,
-            chunked=self.chunked,
-            latent=None if latent is None else LatentAttention(**latent.model_dump()),
-        )
 
 
 class FeedForwardDocument(StrictDocument):
@@ -158,28 +135,6 @@ class LayerDocument(StrictDocument):
             raise ValueError("windows is a list of at least one and replaces attention.window; give one of them")
         return self
 
-    def build(self, hidden: int, bias: bool, norm_bias: bool) -> tuple[Layer, ...]:
-        """The layers in execution order, equal neighbours joined."""
-        mlp: FeedForward | MixtureOfExperts
-        if self.mlp is not None:
-            mlp_bias = bias if self.mlp.bias is None else self.mlp.bias
-            mlp = FeedForward(hidden=self.mlp.hidden, gated=self.mlp.gated, bias=mlp_bias)
-        else:
-            assert self.mixture is not None  # by the validator
-            mlp = MixtureOfExperts(**self.mixture.model_dump())
-        layer = Layer(
-            name=self.name or ("dense" if self.mlp is not None else "moe"),
-            count=self.count,
-            mixer=self.attention.build(hidden, bias),
-            mlp=mlp,
-            cross_attention=None if self.cross_attention is None else self.cross_attention.build(hidden, bias),
-            norms=self.norms,
-            norm_bias=norm_bias,
-        )
-        if self.windows is None:
-            return (layer,)
-        return windowed_layers(layer, [self.windows[index % len(self.windows)] for index in range(self.count)])
-
 
 class ConfigDocument(StrictDocument):
     """A model as the fields of its Hugging Face ``config.json``, for families with layers that have no keys here."""
@@ -188,17 +143,6 @@ class ConfigDocument(StrictDocument):
     source: Annotated[str, Field(min_length=1)]
     config: dict[str, Any]
     published_parameters: Annotated[float, Field(gt=0)] | None = None
-
-    def build(self, default_name: str) -> Model:
-        """The ``Model`` that the configuration describes.
-
-        Raises:
-            RequestError: the configuration cannot be read.
-        """
-        from forerun.spaces.models.huggingface import model_from_config  # here: most files have no configuration
-
-        model, _ = model_from_config(self.config, self.name or default_name, source=f"{default_name}.yaml, config")
-        return replace(model, source=self.source, published_parameters=self.published_parameters)
 
 
 class ModelDocument(StrictDocument):
@@ -243,15 +187,3 @@ class ModelDocument(StrictDocument):
         if self.vocab == 0 and self.patch_inputs == 0:
             raise ValueError("a model reads tokens (vocab) or patches (patch_inputs), but both are 0")
         return self
-
-    def build(self, default_name: str) -> Model:
-        """The ``Model`` that the document describes."""
-        norm_bias = self.norm == "layer"
-        stack = (layer.build(self.hidden, self.bias, norm_bias) for layer in self.layers)
-        given = self.model_dump(exclude={"name", "layers", "norm", "bias"})
-        return Model(
-            name=self.name or default_name,
-            layers=tuple(layer for run in stack for layer in run),
-            final_norm_bias=self.final_norm and norm_bias,
-            **given,
-        )

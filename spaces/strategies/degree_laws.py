@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from forerun.spaces.divisors import divisors
-from forerun.spaces.strategies.axes import Schedule, Split
+from forerun.spaces.strategies.axes import SPELLING, Schedule, Split
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.stages import split_is_legal
 from forerun.spaces.strategies.table import Columns, IntArray, Mask
@@ -27,12 +27,31 @@ def split_broken(c: Columns, x: Context) -> Mask:
     stages = np.where(c["schedule"] == Schedule.DUALPIPE, c["pp"], c["pp"] * c["vpp"])
     key = stages * 8 + np.minimum(c["split"], 7)
     distinct, inverse = np.unique(key, return_inverse=True)
-    layers = x.model.layer_count
-    legal = [
-        split == 7 or (split_is_legal(layers, stages, split) and (split != Split.LIGHT_MTP or x.model.mtp_layers > 0))
-        for stages, split in (divmod(int(k), 8) for k in distinct)
-    ]
+    legal = [split == 7 or _deals(x, stages, split) for stages, split in (divmod(int(k), 8) for k in distinct)]
     return ~np.array(legal, dtype=bool)[inverse.reshape(-1)]
+
+
+def undealt(v: Mapping[str, int], x: Context) -> str:
+    """Return the message of ``split_broken``, with the splits that do deal the layers."""
+    layers, stages = x.model.layer_count, v["pp"] * (1 if v["schedule"] == Schedule.DUALPIPE else v["vpp"])
+    legal = [
+        f"split={name}"
+        for split, name in SPELLING["split"].items()
+        if name in x.framework.legality.splits and _deals(x, stages, split)
+    ]
+    asked = SPELLING["split"].get(v["split"], "layers")
+    if v["split"] == Split.BALANCED and layers >= stages and legal:
+        return f"split=balanced of {layers} layers over {stages} (virtual) stages has another name: {legal[0]}"
+    others = f"{' or '.join(legal)}, or " if legal else ""
+    return (
+        f"{layers} layers cannot be divided among {stages} (virtual) stages by split={asked}; "
+        f"use {others}a pp*vpp that divides {layers}"
+    )
+
+
+def _deals(x: Context, stages: int, split: int) -> bool:
+    """Whether a split can deal the layers of a model to so many virtual stages."""
+    return split_is_legal(x.model.layer_count, stages, split) and (split != Split.LIGHT_MTP or x.model.mtp_layers > 0)
 
 
 def schedule_broken(c: Columns, x: Context) -> Mask:

@@ -21,6 +21,7 @@ from forerun.spaces.strategies.degree_laws import (
     schedule_broken,
     shard_broken,
     split_broken,
+    undealt,
 )
 from forerun.spaces.strategies.framework_laws import (
     block_broken,
@@ -185,11 +186,7 @@ RULES: tuple[Rule, ...] = (
         meaning="layers do not divide over the stages",
         axes=("pp", "vpp", "schedule", "split"),
         illegal=split_broken,
-        message=lambda v, x: (
-            f"{x.model.layer_count} layers cannot be divided among {v['pp'] * v['vpp']} (virtual) stages by split="
-            f"{SPELLING['split'].get(v['split'], 'layers')}; use a pp*vpp that divides {x.model.layer_count}, "
-            "or split=balanced, light-last or light-ends (light-mtp where tokens are predicted ahead)"
-        ),
+        message=undealt,
     ),
     Rule(
         code="framework split",

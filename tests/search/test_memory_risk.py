@@ -70,7 +70,7 @@ def test_what_is_no_risk_is_refused(risk: float) -> None:
 
 def test_a_search_keeps_below_the_risk_and_loses_nothing_else() -> None:
     fields = {**TRAINING, "gpus": "32", "top": 1000, "all_variants": True}
-    fields["overrides"] = {"recompute": ["none", "full"], "vpp": ["1", "2"]}
+    fields["overrides"] = {"recompute": ["none", "full"], "vpp": ["1", "2"], "recompute_layers": ["0"]}
     whole = search("llama3-70b", **fields)
     bounded = search("llama3-70b", **fields, oom_risk=0.05)
     kept = [row.strategy for row in whole.rows if row.oom_risk <= 0.05]

@@ -82,7 +82,7 @@ def test_show_lists_switches_with_settings_and_flags() -> None:
     dispatcher = facts["switches"]["dispatcher"]
     assert dispatcher["setting"] == "deepep"
     assert "--moe-flex-dispatcher-backend deepep" in dispatcher["flags"]["deepep"]
-    assert "ddp.grad_reduce_in_fp32=false" in describe("nemo")[1]["switches"]["bf16-grads"]["flags"]["on"]
+    assert "mixed_precision.grad_reduce_in_fp32=false" in describe("nemo")[1]["switches"]["bf16-grads"]["flags"]["on"]
 
 
 def test_switches_that_would_help_are_proposed_with_their_flags() -> None:

@@ -1,11 +1,14 @@
 """A user's own model file: a dozen lines, and a clear message for each way to get it wrong."""
 
+import subprocess
+import sys
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.models import load_model, load_model_file, parameter_count, transformer
+from forerun.spaces.models import load_model, load_model_file, model_names, parameter_count, transformer
 
 OWN = """\
 source: our own
@@ -42,6 +45,21 @@ def test_model_wide_bias_yields_to_the_part(tmp_path: Path) -> None:
     assert not attention.output_bias
     assert model.layers[0].norm_bias
     assert model.final_norm_bias
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_files_of_the_catalogue_keep_the_schema_that_they_are_read_without(name: str) -> None:
+    catalogue = files("forerun.spaces.models") / "data"
+
+    assert load_model_file(Path(str(catalogue / f"{name}.yaml"))) == load_model(name)
+
+
+def test_a_model_of_the_catalogue_needs_no_pydantic() -> None:
+    code = "import sys; from forerun.spaces.models import load_model; load_model('llama3-8b'); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+    assert "forerun.spaces.models.building" in loaded
+    assert "pydantic" not in loaded
 
 
 @pytest.mark.parametrize(
