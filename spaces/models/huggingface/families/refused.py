@@ -26,7 +26,6 @@ _OPERATORS = {
     "relative attention with a recurrence over its logits": "inkling_text inkling2_text inkling2 inkling_mm_model",
     "byte patches between two decoders": "blt",
     "low-rank gates on queries and norms": "axk2",
-    "adapters that each modality switches on": "phi4_multimodal",
     "attention merged with cross attention": "t5gemma2",
     "hash tables of n-grams": "qwen4_exp qwen4_exp_text",
     _AUDIO: """canary dia fun_asr_nano kyutai_speech_to_text moonshine
