@@ -190,9 +190,9 @@ class Aligned:
 
     def read(self, fields: Fields, *, beside: bool) -> Image:
         """The encoder that the configuration describes; it always stands beside a language model."""
-        depth = Fields({"products": fields.values.pop("depth", None)}, source=fields.source, defaults={})
+        depth = Fields({"depth": fields.values.pop("depth", None)}, source=fields.source, defaults={})
         image, out = self.tower.read(fields, beside=True), fields.size("projection_dim")
-        more = depth.size("products", 2, most=MOST_LAYERS) - 1
+        more = depth.size("depth", 2, most=MOST_LAYERS) - 1
         return replace(image, outside=image.outside + (image.width + 1 + more * (out + 1)) * out)
 
 
