@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from forerun.search.calibrate.machine import machine_of, measured_of, memory_run
 from forerun.search.files.version import cost_model_version
 from forerun.search.validate import MeasuredRun, RunSet, load_runs
 from forerun.search.validate.columns import OPTIONAL, REQUIRED
+from forerun.search.version import VERSION
 from forerun.simulator.calibration import Fit, MemoryFit, fit, fit_memory
 from forerun.simulator.calibration.belief import LEVEL, quantile
 from forerun.spaces.errors import RequestError, unknown
@@ -104,7 +104,7 @@ def calibrate_runs(
         error={**figures(result), **({} if held is None else memory_figures(held, told))},
         memory=() if held is None else held.factors,
         made={
-            "forerun": version("forerun"),
+            "forerun": VERSION,
             "cost_model": cost_model_version(),
             "day": date.today().isoformat(),
             **(made or {}),

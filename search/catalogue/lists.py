@@ -6,9 +6,8 @@ Building every model takes longer than all else that ``forerun list`` does, so t
 
 import json
 from collections.abc import Callable, Mapping
+from importlib.resources import files
 from typing import Any
-
-from forerun.spaces.documents.package_data import package_text
 
 GIB = 2.0**30
 TERA = 1e12
@@ -17,7 +16,8 @@ GIGA = 1e9
 
 def list_models() -> list[dict[str, Any]]:
     """Return a line for every model; ``layers`` of a model that is an operator graph counts operators."""
-    lines: list[dict[str, Any]] = json.loads(package_text("forerun.search.catalogue", "data", "models.json"))
+    text = files("forerun.search.catalogue").joinpath("data", "models.json").read_text(encoding="utf-8")
+    lines: list[dict[str, Any]] = json.loads(text)
     return lines
 
 

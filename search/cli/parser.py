@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from forerun.search.version import VERSION
 from forerun.spaces.errors import RequestError, nearest
 from forerun.spaces.escaping import quoted
 
@@ -178,13 +179,11 @@ def add_force(parser: argparse.ArgumentParser) -> None:
 
 
 class PrintVersion(argparse.Action):
-    """``--version``: reads the metadata only when asked."""
+    """``--version``."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         """Print the version and end the program."""
-        from importlib.metadata import version
-
-        print(f"forerun {version('forerun')}")
+        print(f"forerun {VERSION}")
         parser.exit()
 
 

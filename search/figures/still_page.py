@@ -1,9 +1,9 @@
 """Pages without a script: their own policy (Content-Security-Policy) lets the browser run and load nothing."""
 
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from forerun.search.figures.markup import Safe, joined, tag
+from forerun.search.version import VERSION
 from forerun.spaces.documents.package_data import package_text
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -23,7 +23,7 @@ def still_page(*, title: str, subtitle: str, content: Sequence[Safe]) -> str:
         ]
     )
     header = tag("header", tag("p", "forerun", class_="brand"), tag("h1", title), tag("p", subtitle, class_="asked"))
-    made = tag("p", f"forerun {version('forerun')}", class_="hint")
+    made = tag("p", f"forerun {VERSION}", class_="hint")
     body = tag("body", header, tag("main", *content, made))
     return "<!doctype html>\n" + tag("html", tag("head", head), body, lang="en") + "\n"
 

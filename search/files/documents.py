@@ -7,9 +7,9 @@ import json
 import platform
 from collections.abc import Mapping
 from functools import cache
-from importlib import metadata
 from typing import Any
 
+from forerun.search.version import VERSION
 from forerun.spaces.escaping import visible_json
 
 SCHEMA = 1
@@ -24,8 +24,6 @@ def dump_json(document: Mapping[str, Any]) -> str:
 @cache
 def versions() -> dict[str, str]:
     """Return the versions that a result depends on."""
-    return {
-        "forerun": metadata.version("forerun"),
-        "python": platform.python_version(),
-        "numpy": metadata.version("numpy"),
-    }
+    import numpy  # here: a list of the catalogue needs none
+
+    return {"forerun": VERSION, "python": platform.python_version(), "numpy": numpy.__version__}

@@ -4,8 +4,9 @@ import hashlib
 from collections.abc import Iterator
 from functools import cache
 from importlib import resources
-from importlib.metadata import version
 from importlib.resources.abc import Traversable
+
+from forerun.search.version import VERSION
 
 ROOMS = ("forerun.simulator", "forerun.spaces")
 """Code and data of these decide what a strategy costs and which are legal."""
@@ -15,7 +16,7 @@ SUFFIXES = (".py", ".yaml")
 @cache
 def cost_model_version() -> str:
     """Return 16 hexadecimal digits that change whenever the package's version, a rule or a constant does."""
-    digest = hashlib.sha256(version("forerun").encode())
+    digest = hashlib.sha256(VERSION.encode())
     for room in ROOMS:
         for name, content in _files(resources.files(room), room):
             digest.update(f"\0{name}\0{len(content)}\0".encode())

@@ -301,5 +301,5 @@ def _value(key: LaunchKey, settings: LaunchSettings) -> Any:
         word = str(stated).strip().lower()
         return key.words.get(word, key.words["*"])
     words = {word.lower(): meaning for word, meaning in key.words.items()}
-    chosen = settings.one_of(key.names, {**words, **YES} if set(YES) & set(words) else words)
+    chosen = settings.one_of(key.names, {**words, **YES} if {"true", "false"} & set(words) else words)
     return None if chosen is None else words.get(chosen)

@@ -158,7 +158,7 @@ class LaunchSettings:
         self._inside(names)
         value, known = self.text(*names), list(choices)
         if value is not None and value.lower() not in known:
-            raise self.wrong(names, f"must be one of {', '.join(known)}, but got {_shown(value)}")
+            raise self.wrong(names, f"must be one of {', '.join(filter(None, known))}, but got {_shown(value)}")
         return None if value is None else value.lower()
 
     def facts(self, names: Mapping[str, str]) -> dict[str, Any]:

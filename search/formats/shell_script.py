@@ -15,8 +15,8 @@ _ASSIGN = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _DECLARE = ("export", "local", "readonly", "declare", "typeset")
 _SOURCES = ("source", ".")
 _SHELLS = ("bash", "sh")
-_NO_TEST = object()
-"""A command that is no test: whether it succeeds is taken for granted."""
+_TESTS = ("[", "[[", "test", "!", "true", "false")
+"""How a command that tests begins. That others succeed is taken for granted."""
 _WRITTEN = re.compile(
     r"""^\s*cat\s*>\s*["']?([\w./-]+\.(?:sh|sbatch))["']?\s*<<-?\s*(["']?)(\w+)\2\s*\n(.*?)\n\s*\3\s*$""", re.M | re.S
 )
@@ -65,7 +65,7 @@ class _Reader:
         self._condition: list[list[str]] | None = None
         self._depth = 0
         self._joined = ""
-        self._tested: bool | object | None = _NO_TEST
+        self._succeeded: bool | None = True
 
     def read(self, text: str) -> Script:
         self._scope.values |= slurm_variables([word for match in _SBATCH.finditer(text) for word in match[1].split()])
@@ -115,13 +115,12 @@ class _Reader:
             self._scope.values.setdefault(match[1], "")
 
     def _listed(self, line: int, joined: str, command: list[Word | str]) -> None:
-        """Run a command of a list: after a test that is joined to it (``[ ... ] && ...``) only where that says so."""
-        if joined and self._tested is not _NO_TEST and self._tested is not (joined == "&&"):
-            if self._tested is None and _assignment(command[0]) is not None:
+        """Run a command of a list: what && or || joins to another only where that one's success says so."""
+        if joined and self._succeeded is not (joined == "&&"):
+            if self._succeeded is None and _assignment(command[0]) is not None:
                 self._notes.append(f"line {line}: a condition cannot be decided; what follows {joined} is left out")
             return
-        tests = _plain(command[0]) in ("[", "[[")
-        self._tested = _test(self._words(command)) if tests else _NO_TEST
+        self._succeeded = _test(self._words(command)) if _plain(command[0]) in _TESTS else True
         self._run(command)
 
     def _open(self, word: str) -> None:
@@ -238,7 +237,7 @@ def _assignment(word: Word | str) -> re.Match[str] | None:
 
 
 def _truth(commands: list[list[str]]) -> bool | None:
-    """Return whether ``[ ... ]`` tests, joined by && and ||, hold; None where that cannot be told from texts."""
+    """Return whether tests that are joined by && and || hold; None where that cannot be told from texts."""
     result: bool | None = None
     joined = ""
     for words in commands:
@@ -253,6 +252,12 @@ def _truth(commands: list[list[str]]) -> bool | None:
 
 
 def _test(words: list[str]) -> bool | None:
+    if words[:1] == ["!"]:
+        other = _test(words[1:])
+        return None if other is None else not other
+    if words in (["true"], ["false"]):
+        return words == ["true"]
+    words = ["[", *words[1:], "]"] if words[:1] == ["test"] else words
     if len(words) < 3 or words[0] not in ("[", "[[") or words[-1] not in ("]", "]]"):
         return None
     inside = words[1:-1]

@@ -93,12 +93,17 @@ def facts_of(row: TableRow, layers: int | None, pp: int | None) -> Facts:
         checkpoints_some=_SOME_LAYERS.search(notes) is not None,
         recomputed=modules[1].replace("_plus_", "+") if (modules := _RECOMPUTED.search(notes)) else None,
         expert_tensor=int(expert[1] or expert[2]) if expert else None,
-        software=_software(f"{where}; {'; '.join(f'{name}={row[name]}' for name in _SOFTWARE_BY)}"),
+        software=_software(told_of_software(row)),
     )
 
 
-_SOFTWARE_BY = ("device", "precision", "schedule")
+_SOFTWARE_BY = ("device", "precision", "schedule", "model")
 """Columns that tell what software a run had, besides its source and notes."""
+
+
+def told_of_software(row: TableRow) -> str:
+    """Return what entries about software and its switches are matched against (``data/sources.yaml``)."""
+    return "; ".join((row["source"], row["notes"], *(f"{name}={row[name]}" for name in _SOFTWARE_BY)))
 
 
 def _software(text: str) -> dict[str, Any]:

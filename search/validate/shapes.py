@@ -30,8 +30,10 @@ def model_of(row: TableRow, facts: Facts, filled: Filled) -> Model:
         Skip: the shape is incomplete or cannot be expressed.
     """
     name = bare(row["model"])
-    if not any(row[column] for column in ("layers", "hidden", "heads")) and (model := _named(name)) is not None:
-        return model
+    if not any(row[column] for column in ("layers", "hidden", "heads")):
+        model = _named(row["model"]) or _named(name)  # a path to a file has a folder where others have who published it
+        if model is not None:
+            return model
     if found := first(table("models", "skip"), name):
         raise Skip(found[0]["reason"])
     if found := first(table("models", "catalogue"), name):

@@ -8,7 +8,7 @@ from typing import Any
 from forerun.search.validate.cells import Filled, Skip
 from forerun.search.validate.columns import TableRow
 from forerun.search.validate.era import assumed_date, release_in, software_date
-from forerun.search.validate.facts import Facts
+from forerun.search.validate.facts import Facts, told_of_software
 from forerun.search.validate.vocabulary import framework_entry, table
 from forerun.simulator.costs.attention import MATERIALISED
 from forerun.spaces.errors import RequestError
@@ -110,7 +110,7 @@ def _released(row: TableRow, profile: FrameworkProfile) -> FrameworkProfile:
 def _switched(row: TableRow, profile: FrameworkProfile) -> FrameworkProfile:
     """Return a profile with the switches that the row states, or its publication for all of its rows."""
     if not row["switches"]:
-        text = f"{row['source']}; {row['notes']}; model={row['model']}"
+        text = told_of_software(row)
         known = [one.data["set"] for one in table("sources", "switches") if one.pattern.search(text)]
         return with_settings(profile, parse_switches(known))
     try:

@@ -9,15 +9,14 @@ import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
 
-from forerun.search.validate.vocabulary import Entry, first
+from forerun.search.validate.vocabulary import first, tables
 from forerun.spaces.clusters.devices import device_names
-from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.strategies.axes import MODULES
 from forerun.spaces.workload import PRECISIONS
 
 COUNTED = ("gpus", "gpus_per_node", "layers", "hidden", "ffn_hidden", "heads", "kv_heads", "vocab", "seq_len",
            "moe_experts", "expert_hidden", "shared_hidden", "dp", "global_batch")  # fmt: skip
-"""Columns whose numbers may have commas, or words for a thousand."""
+"""Columns whose numbers may have commas."""
 MEASURED = ("step_time_s", "peak_mem_gib")
 """What was measured: "nan" is refused there, since something went wrong where it was written."""
 AS_WRITTEN = frozenset({"run_id", "source", "notes", "group", "model", "strategy", "cluster", "switches"})
@@ -28,9 +27,16 @@ KEPT: Mapping[str, frozenset[str]] = {
     "attention": frozenset({"flash", "flash1", "flash2", "unfused", "unfused_half", "fused_softmax"}),
 }
 """Words of the schema that a pattern could take for others."""
+_BLANK = re.compile(
+    r"^([-\u2013]+|n/?a|n\.a\.|nan|null|unknown|unspecified|not (stated|specified|reported|available)|\?)$",
+    re.IGNORECASE,
+)
+"""Read as blank wherever a word is asked for ("none" is a setting, and no measured time is "nan")."""
+_DENIES = re.compile(r"\bnon|\b(no|not|without|w/o|off|disabled?|false)\b|no_shard", re.IGNORECASE)
+"""Cells that say what was not so, which would else be read as what they deny: "no fp8", "1F1B (not interleaved)"."""
 _GROUPS = re.compile(r"\d{1,3}(,\d{3})+(\.0+)?")
-_PRODUCT = re.compile(r"(\d+)\s*(?:nodes?\s*)?[x*\u00d7]\s*(\d+)(?:\s*gpus?)?", re.IGNORECASE)
-_THOUSANDS = re.compile(r"(\d+(?:\.\d+)?)\s*k", re.IGNORECASE)
+_PRODUCT = re.compile(r"(\d{1,9})\s*(?:nodes?\s*)?[x*\u00d7]\s*(\d{1,9})(?:\s*gpus?)?", re.IGNORECASE)
+_THOUSANDS = re.compile(r"(?=.*[1-9])(\d{1,9}(?:\.\d{1,9})?)\s*k", re.IGNORECASE)
 _NEAR = 0.03
 """131k and 32k tokens are powers of two: 131,072 and 32,768; 10k is not."""
 
@@ -44,14 +50,15 @@ def understood(column: str, text: str) -> tuple[str, str | None]:
     """
     if column in AS_WRITTEN:
         return text, None
-    if text and _blank().search(text) and not (column in MEASURED and "nan" in text.lower()):
+    if _BLANK.search(text) and not (column in MEASURED and "nan" in text.lower()):
         return "", None
     if column in COUNTED:
         return _number(column, text), None
-    patterns = _patterns().get(column)
+    patterns = tables("spelling").get(column)
     if patterns is None or not text or _kept(column, text.lower()):
         return text, None
-    found = first(patterns, text)
+    denies = _DENIES.search(text) is not None
+    found = first(tuple(one for one in patterns if one.data.get("denies", False) == denies), text)
     if found is None:
         return text, None
     entry, match = found
@@ -73,7 +80,7 @@ def _number(column: str, text: str) -> str:
     if column == "gpus" and (match := _PRODUCT.fullmatch(text)):
         return str(int(match[1]) * int(match[2]))
     if column == "seq_len" and (match := _THOUSANDS.fullmatch(text)):
-        tokens = 1000 * float(match[1]) or 1.0
+        tokens = 1000 * float(match[1])
         power = 2 ** round(math.log2(tokens))
         return str(power if abs(power / tokens - 1) < _NEAR else round(tokens))
     return text
@@ -82,18 +89,3 @@ def _number(column: str, text: str) -> str:
 @cache
 def _devices() -> frozenset[str]:
     return frozenset(device_names())
-
-
-@cache
-def _patterns() -> Mapping[str, tuple[Entry, ...]]:
-    columns = package_yaml("forerun.search.validate", "data", "spelling.yaml")["columns"]
-    return {
-        column: tuple(Entry(re.compile(one["match"], re.IGNORECASE), one) for one in entries)
-        for column, entries in columns.items()
-    }
-
-
-@cache
-def _blank() -> re.Pattern[str]:
-    loaded = package_yaml("forerun.search.validate", "data", "spelling.yaml")
-    return re.compile(loaded["blank"], re.IGNORECASE)

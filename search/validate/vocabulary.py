@@ -1,7 +1,7 @@
 """Published words -> forerun's: frameworks, families of models, networks and instruments, as data in ``data/``."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -32,8 +32,20 @@ class Entry:
 @cache
 def table(name: str, part: str | None = None) -> tuple[Entry, ...]:
     """Return the entries of one data file (``part``: of one of its lists), in order."""
-    loaded = package_yaml("forerun.search.validate", "data", f"{name}.yaml")
-    entries = loaded if part is None else loaded[part]
+    return _entries(_loaded(name)) if part is None else tables(name)[part]
+
+
+@cache
+def tables(name: str) -> Mapping[str, tuple[Entry, ...]]:
+    """Return the lists of one data file by their names."""
+    return {part: _entries(entries) for part, entries in _loaded(name).items()}
+
+
+def _loaded(name: str) -> Any:
+    return package_yaml("forerun.search.validate", "data", f"{name}.yaml")
+
+
+def _entries(entries: Iterable[Mapping[str, Any]]) -> tuple[Entry, ...]:
     return tuple(
         Entry(re.compile(entry["match"], re.IGNORECASE), {k: v for k, v in entry.items() if k != "match"})
         for entry in entries

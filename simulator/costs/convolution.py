@@ -36,11 +36,12 @@ Published one-GPU rates of VGG-16, which is nearly all convolutions: V100 fp16 4
 1190 (LambdaColdStorage/lambda-tensorflow-benchmark); with plain products 735, 899 and 1804 would be predicted."""
 
 ADDRESSING = 1.36
-"""Instructions per multiplication of an implicit product whose window is larger than a point, and so has addresses to
-compute: 36 integer instructions per 100 of floating point (NVIDIA Turing architecture white paper). Since Volta they
-issue side by side."""
+"""Instructions per multiplication where the window is larger than a point, and so has addresses to compute: about 36 of
+integers beside every 100 of floating point (NVIDIA Turing architecture white paper, in the mean of rendering workloads;
+that convolutions have as many is assumed, and checked on published rates of K80 and P100). Since Volta both issue side
+by side."""
 _ONE_ISSUE = ("Kepler", "Maxwell", "Pascal")
-"""Architectures on which they share their slots (ibid.)."""
+"""Architectures on which they share their issue slots (ibid.)."""
 
 WINOGRAD_CHANNELS = 16
 """Below this many channels or filters the transforms cost more than they save (ibid., section 4.3)."""

@@ -168,6 +168,24 @@ def test_what_follows_a_test_that_cannot_be_decided_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "tp"),
+    [
+        ('[ "$A" = 1 ] && TP=4 || TP=8', 4),
+        ('[ "$A" = 2 ] && TP=4 || TP=8', 8),
+        ("mkdir -p logs || TP=8", 2),
+        ("mkdir -p logs && TP=8", 8),
+        ('test "$A" = 2 && TP=8', 2),
+        ('! [ "$A" = 2 ] && TP=8', 8),
+        ("false || TP=8", 8),
+    ],
+)
+def test_lists_of_commands_run_as_in_a_shell(line: str, tp: int) -> None:
+    text = f"A=1\nTP=2\n{line}\npython gpt.py {ARGUMENTS.format(tp='$TP')}\n"
+
+    assert import_texts({"run.sh": text}, gpus=8).strategy.tp == tp
+
+
+@pytest.mark.parametrize(
     "started",
     [
         "cat > inner.sh << 'EOF'\npython gpt.py {inside}\nEOF\nsrun bash inner.sh\n",

@@ -12,6 +12,10 @@ from forerun.spaces.strategies import parse_strategy
 from forerun.spaces.workload import Workload
 
 REFUSED: dict[str, tuple[dict[str, str], str]] = {
+    "a stage that is a flag": (
+        {"ds.json": '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": true}}'},
+        "zero_optimization.stage must be one of 0, 1, 2, 3, but got",
+    ),
     "a deployment": ({"a.yaml": "apiVersion: v1\nkind: Pod\nspec: {containers: []}\n"}, "looks like no format"),
     "a workflow": ({"a.yml": "on: push\njobs: {test: {steps: []}}\n"}, "looks like no format"),
     "another trainer's yaml": ({"a.yaml": "trainer:\n  max_steps: 3\nmodel: {name: x}\n"}, "looks like no format"),

@@ -379,6 +379,33 @@ def test_trade_names_of_devices(text: str, device: str) -> None:
     assert understood("device", text) == (device, None)
 
 
+@pytest.mark.parametrize(
+    ("column", "text", "read"),
+    [
+        ("device", "A100-SXM4-80GB 400W", "a100-sxm4-80"),
+        ("device", "V100 PCIe 16GB", "v100-pcie-16"),
+        ("device", "V100-SXM2-32GB, 16 GPUs", "v100-sxm2-32"),
+        ("device", "A100 64GB", "A100 64GB"),
+        ("device", "A10", "A10"),
+        ("precision", "bf16 (no fp8)", "bf16 (no fp8)"),
+        ("recompute", "checkpointing off", "none"),
+        ("recompute", "none (no checkpoint)", "none (no checkpoint)"),
+        ("zero_stage", "non-distributed optimizer", "non-distributed optimizer"),
+        ("zero_stage", "FSDP NO_SHARD", "0"),
+        ("schedule", "1F1B (not interleaved)", "1f1b"),
+        ("schedule", "zb-h2", "zb-h2"),
+        ("schedule", "PipeDream-2BW", "PipeDream-2BW"),
+        ("attention", "flash-attn 2.1", "flash2"),
+        ("attention", "no flash", "no flash"),
+        ("attention", "SDPA (math)", "unfused"),
+        ("seq_len", "0k", "0k"),
+        ("gpus", f"{'9' * 5000}x8", f"{'9' * 5000}x8"),
+    ],
+)
+def test_what_a_cell_denies_or_only_resembles_is_not_read_into_it(column: str, text: str, read: str) -> None:
+    assert understood(column, text)[0] == read
+
+
 def test_a_dense_run_that_would_not_fit_had_recompute(tmp_path: Path) -> None:
     large = {"recompute": "", "peak_mem_gib": "", "layers": "96", "seq_len": "8192", "step_time_s": "90"}
 

@@ -1,5 +1,7 @@
 """A user's own model file: a dozen lines, and a clear message for each way to get it wrong."""
 
+import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -50,6 +52,14 @@ def test_files_of_the_catalogue_keep_the_schema_that_they_are_read_without(name:
     catalogue = files("forerun.spaces.models") / "data"
 
     assert load_model_file(Path(str(catalogue / f"{name}.yaml"))) == load_model(name)
+
+
+def test_a_model_of_the_catalogue_needs_no_pydantic() -> None:
+    code = "import sys; from forerun.spaces.models import load_model; load_model('llama3-8b'); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+    assert "forerun.spaces.models.building" in loaded
+    assert "pydantic" not in loaded
 
 
 @pytest.mark.parametrize(

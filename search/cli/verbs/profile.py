@@ -304,11 +304,12 @@ def _shared(between: Any, done: set[str] | None) -> set[str]:
 
 def _provenance(setting: "Setting[Any]") -> dict[str, Any]:
     from datetime import date
-    from importlib.metadata import version
+
+    from forerun.search.version import VERSION
 
     context = setting.context
     return {
-        "forerun": version("forerun"),
+        "forerun": VERSION,
         "day": date.today().isoformat(),
         "model": context.model.name,
         "cluster": context.cluster.name,

@@ -43,6 +43,7 @@ CLASSES: Mapping[str, str] = MappingProxyType(
         "BloomForCausalLM": "bloom",
         "DeepseekV2ForCausalLM": "deepseek_v2",
         "DeepseekV3ForCausalLM": "deepseek_v3",
+        "Dots3NoteForCausalLM": "dots3_note_text",
         "FalconForCausalLM": "falcon",
         "GPT2LMHeadModel": "gpt2",
         "GPTNeoXForCausalLM": "gpt_neox",

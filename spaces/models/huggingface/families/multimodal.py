@@ -42,6 +42,19 @@ TABLE: Mapping[str, VisionLanguage] = MappingProxyType(
         "blip-2": VisionLanguage(
             text="opt", vision="blip_2_vision_model", bridge=queries.query_transformer(), known=_BLIP_KNOWN
         ),
+        "dots3_note": VisionLanguage(
+            text="dots3_note_text",
+            vision="dots3_note_vision_encoder",
+            others=(("audio_config", "dots3_note_audio_encoder"),),
+            projector=projectors.kimi,
+        ),
+        "janus": VisionLanguage(text="llama", vision="janus_vision_model", projector=projectors.janus),
+        "phi4_multimodal": VisionLanguage(
+            text="phi4_multimodal",
+            vision="phi4_multimodal_vision",
+            others=(("audio_config", "phi4_multimodal_audio"),),
+            projector=projectors.phi4,
+        ),
         "glm5_next": VisionLanguage(text="glm5_next_text", vision="glm5_next_vision"),
         "idefics2": VisionLanguage(text="mistral", vision="idefics2_vision", bridge=queries.resampler),
         "instructblip": VisionLanguage(

@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from forerun.spaces.models.huggingface.defaults import class_defaults
 from forerun.spaces.models.huggingface.fields import Fields
+from forerun.spaces.models.huggingface.pyramid import sizes
 from forerun.spaces.models.huggingface.towers import Image
 
 Projector: TypeAlias = Callable[[Fields, Image, int], int]
@@ -192,3 +193,70 @@ def two_voices(fields: Fields, image: Image, hidden: int) -> int:
     """Two products and a norm for each of both encoders (VibeVoice)."""
     other = fields.parts["semantic_tokenizer_encoder_config"].size("hidden_size")
     return (image.width + other + 2) * hidden + 2 * hidden + 2 * (hidden + 1) * hidden
+
+
+def phi4(fields: Fields, image: Image, hidden: int) -> int:
+    """Two products of patches, two of sounds alone and two of sounds beside an image, and vectors that part rows and
+    views (Phi-4)."""
+    sound = fields.parts["audio_config"].size("hidden_size")
+    return 2 * image.width + (image.width + 1 + 2 * (sound + 1)) * hidden + 3 * (hidden + 1) * hidden
+
+
+def janus(fields: Fields, image: Image, hidden: int) -> int:
+    """Tokens of images that are made, and the network that makes them of an image and an image of them, which training
+    does not run (Janus)."""
+    part = fields.part("vq_config", class_defaults, "janus_vqgan")
+    part.raw("num_patches")
+    width = part.size("projection_dim")
+    tokens, embedded = part.size("num_embeddings"), part.size("embed_dim")
+    made = (embedded + 1) * width + (part.size("num_hidden_layers") - 1) * (width + 1) * width
+    made += (part.size("image_token_embed_dim") + 1) * width + (width + 1) * tokens + 2 * tokens * embedded
+    return made + _quantizer(part, embedded)
+
+
+def _quantizer(part: Fields, embedded: int) -> int:
+    """Residual convolutions down to a latent of an image and up again (arXiv 2012.09841, table 7)."""
+    base, latent, blocks = (
+        part.size("base_channels"),
+        part.size("latent_channels"),
+        part.size("num_res_blocks"),
+    )
+    multiples = sizes(part, "channel_multiplier") if part.given("channel_multiplier") else (1, 1, 2, 2, 4)
+    widths = [base * one for one in multiples]
+    last = widths[-1]
+
+    def conv(inputs: int, outputs: int) -> int:
+        return (9 * inputs + 1) * outputs
+
+    def stage(inputs: int, outputs: int, number: int) -> int:
+        shortcut = (inputs + 1) * outputs if inputs != outputs else 0
+        first = 2 * (inputs + outputs) + conv(inputs, outputs) + conv(outputs, outputs) + shortcut
+        return first + (number - 1) * (4 * outputs + 2 * conv(outputs, outputs))
+
+    attention = 2 * last + 4 * (last + 1) * last
+    down = sum(stage(before, width, blocks) for before, width in zip([base, *widths], widths, strict=False))
+    up = sum(
+        stage(before, width, blocks + 1) for before, width in zip([last, *widths[::-1]], widths[::-1], strict=False)
+    )
+    between = sum(conv(width, width) for width in [*widths[:-1], *widths[1:]])
+    middle = 2 * (stage(last, last, 2) + attention) + (2 * blocks + 1) * attention
+    ends = (
+        conv(part.size("in_channels"), base)
+        + 2 * last
+        + conv(last, latent * (1 + part.flag("double_latent", False)))
+        + (latent + 1) * embedded
+    )
+    ends += (embedded + 1) * latent + conv(latent, last) + 2 * base + conv(base, part.size("out_channels"))
+    return down + up + between + middle + ends
+
+
+def transcribe(fields: Fields, image: Image, hidden: int) -> int:
+    """One product; an encoder of the times of words, which training does not run (Nemotron 3.5 Transcribe)."""
+    part = fields.part("word_timestamp_config", class_defaults, "nemotron3_5_transcribe_word_timestamp")
+    for unused in ("blank_token_id", "max_position_embeddings", "num_key_value_heads", "residual_scale"):
+        part.raw(unused)
+    width, inner = part.size("hidden_size"), part.size("intermediate_size")
+    head_dim = width // part.size("num_attention_heads")
+    layer = (4 * width + 5) * width + 4 * head_dim + (2 * width + 1) * inner + width
+    around = part.size("upsampling_factor") * width * width + 5 * width + (width + 1) * part.size("vocab_size")
+    return (image.width + 1) * hidden + part.size("num_hidden_layers") * layer + around

@@ -23,10 +23,11 @@ _OPERATORS = {
     "bottlenecks around stacked feed-forwards": "mobilebert",
     "attention among words and entities": "luke",
     "attention with convolved queries and keys": "zaya",
-    "relative attention with a recurrence over its logits": "inkling_text inkling2_text inkling2 inkling_mm_model",
+    "attention with learned logits of distances": "inkling_text inkling_mm_model",
+    "short convolutions whose taps every token makes, and attention to earlier blocks' outputs": """inkling2_text
+        inkling2""",
     "byte patches between two decoders": "blt",
-    "low-rank gates on queries and norms": "axk2",
-    "adapters that each modality switches on": "phi4_multimodal",
+    "queries and gates made of a low-rank vector before and after its norm": "axk2",
     "attention merged with cross attention": "t5gemma2",
     "hash tables of n-grams": "qwen4_exp qwen4_exp_text",
     _AUDIO: """canary dia fun_asr_nano kyutai_speech_to_text moonshine

@@ -68,6 +68,12 @@ TABLE: Mapping[str, VisionLanguage] = MappingProxyType(
         "qwen2_audio": VisionLanguage(
             text="qwen2", vision="qwen2_audio_encoder", projector=projectors.one(True), part="audio_config"
         ),
+        "nemo_speechlm": VisionLanguage(
+            text="nemotron_h",
+            vision="nemotron3_5_transcribe_audio",
+            part="audio_config",
+            projector=projectors.transcribe,
+        ),
         "voxtral": VisionLanguage(
             text="llama", vision="voxtral_encoder", projector=projectors.four_tokens, part="audio_config"
         ),

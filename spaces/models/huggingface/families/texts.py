@@ -13,6 +13,7 @@ from forerun.spaces.models.huggingface.families import (
     dense,
     encoder_decoders,
     encoders,
+    frames,
     hybrids,
     latent,
     mixed,
@@ -64,6 +65,7 @@ _OWN: Mapping[str, Reader] = MappingProxyType(
             mixers={"reference_sliding_attention": lambda f, a: replace(a, window=f.size("sliding_window"))},
             known=("sliding_window",),
         ),
+        "phi4_multimodal": dense.TABLE["phi3"],
         "step3p5": moe.STEP,
         "cosmos3_edge_text": Decoder(gated=False, query_key_value_bias="attention_bias", output_bias="attention_bias"),
         "bart": encoder_decoders.TABLE["bart"],
@@ -106,4 +108,4 @@ class Encoder(Protocol):
         """The encoder that the configuration describes; ``beside``: it stands beside a language model."""
 
 
-TOWERS: Mapping[str, Encoder] = MappingProxyType({**vision.TOWERS, **audio.TOWERS, **mixed.TOWERS})
+TOWERS: Mapping[str, Encoder] = MappingProxyType({**vision.TOWERS, **audio.TOWERS, **mixed.TOWERS, **frames.TOWERS})

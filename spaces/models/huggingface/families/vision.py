@@ -251,6 +251,7 @@ TOWERS: Mapping[str, Tower] = MappingProxyType(
         "qwen3_vl_vision": _QWEN,
         "siglip2_vision_model": replace(_SIGLIP, positions="num_patches"),
         "paddleocr_vl_vision": Tower(known=("spatial_merge_size",)),
+        "phi4_multimodal_vision": replace(_SIGLIP, known=(*_SIGLIP.known, "crop_size", "feature_layer")),
         "siglip_vision_model": _SIGLIP,
         "smolvlm_vision": Tower(),
         "video_llama_3_vision": Tower(positions="none"),
