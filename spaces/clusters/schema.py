@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -52,6 +53,15 @@ Share = Annotated[float, Field(ge=1e-6, le=1)]
 Count = Annotated[int, Field(ge=1, le=10_000_000, strict=True)]
 Index = Annotated[int, Field(ge=0, strict=True)]
 Price = Annotated[float, Field(ge=1e-9, le=1e30)]
+
+
+def _not_blank(value: str) -> str:
+    if not value.strip():
+        raise ValueError("this is blank")
+    return value
+
+
+Word = Annotated[str, AfterValidator(_not_blank)]
 
 
 def _form(value: Any) -> str:
@@ -129,10 +139,10 @@ class LinkDocument(_Strict):
 class DeviceDocument(_Strict):
     """A device that is not in the catalogue: the same keys as a catalogue file."""
 
-    name: str
+    name: Word
     title: str | None = None
     vendor: str | None = None
-    architecture: str | None = None
+    architecture: Word | None = None
     memory: Bytes
     memory_rate: Rate
     peak: dict[Literal["bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "fp4", "nvfp4"], Flops] = Field(min_length=1)

@@ -58,9 +58,11 @@ def runs(**changes: object) -> str:
     return ",".join(row) + "\n" + ",".join(map(str, row.values())) + "\n"
 
 
-def lab(efficiency: float) -> str:
+def lab(efficiency: float = 0.9, architecture: str = "Hopper sm90") -> str:
     memory = f"memory: 96GiB, memory_rate: 4TB/s, memory_efficiency: {efficiency!r}"
-    peak = "peak: {bf16: 800TFLOP/s}, matmul_ceiling: {bf16: 0.8}, compute_units: 132, architecture: Hopper sm90"
+    peak = (
+        f"peak: {{bf16: 800TFLOP/s}}, matmul_ceiling: {{bf16: 0.8}}, compute_units: 132, architecture: {architecture!r}"
+    )
     return f"device: {{name: own, title: own, {memory}, {peak}}}\ndevices_per_node: 8\nmax_devices: 8\n"
 
 
@@ -89,6 +91,7 @@ CASES: dict[str, tuple[list[str], str, str]] = {
         "at most 10,000 layers",
     ),
     "a share that is next to nothing": (["show", "it.yaml"], lab(5e-324), "memory_efficiency"),
+    "an architecture of blanks": (["show", "it.yaml"], lab(architecture="  "), "architecture"),
     "devices that no whole number counts": (TREE, "{devices: 0-²}", "ranges like 0-7"),
 }
 
