@@ -176,6 +176,7 @@ def test_a_file_of_an_earlier_form_asks_for_another_fit(
     assert yaml.safe_load(old.read_text())["priors"] == yaml.safe_load(calibration.read_text())["priors"]
 
 
+@pytest.mark.slow
 def test_what_was_read_believes_what_was_written(calibration: Path, tmp_path: Path) -> None:
     fitted = calibrate_files([write_runs(tmp_path / "runs.csv", faster=FASTER)], source="ours.yaml").calibration
     context = load_runs([tmp_path / "runs.csv"]).runs[0].context

@@ -47,6 +47,7 @@ def test_a_front_is_what_nothing_dominates(rows: list[tuple[int, ...]], data: st
     assert [rows[row] for row in found] == sorted(rows[row] for row in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["throughput,gpus", "cost,headroom,throughput"])
 def test_a_front_does_not_depend_on_slices_or_chunks(objective: str) -> None:
     setting = resolve(REQUEST)

@@ -64,6 +64,7 @@ def test_what_was_measured_is_not_proposed_again(tmp_path: Path, capsys: pytest.
     assert second["measure_next"]["measured_among_candidates"] == 3
 
 
+@pytest.mark.slow
 def test_what_ran_out_of_memory_is_not_proposed_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain = ("--without", "tp-comm-overlap")
     first = proposed(tmp_path / "run", capsys, *plain)

@@ -117,6 +117,7 @@ def test_marks_say_what_the_risk_says(calibration: str, capsys: pytest.CaptureFi
     assert f"OOM risk {risky.oom_risk:.0%}, by the calibration" in text
 
 
+@pytest.mark.slow
 def test_the_safe_row_that_is_named_is_safe_by_the_calibration(calibration: str) -> None:
     request = Request(model="llama3-8b", **ASKED, top=2000, calibration=calibration, all_variants=True)
     rows = search_request(request).rows

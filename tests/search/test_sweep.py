@@ -89,6 +89,7 @@ def test_the_command_line(tmp_path: Path, plan: SweepPlan, capsys: pytest.Captur
     assert document == json.loads((tmp_path / "run" / "leaderboard.json").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("objective", "of_each"), [("throughput", True), ("throughput,gpus", False)])
 def test_the_table_has_the_best_of_each_search_and_of_fronts_all(
     objective: str, of_each: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

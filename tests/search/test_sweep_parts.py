@@ -98,6 +98,7 @@ def test_a_part_that_raises_fails_its_search_alone(
     assert results(tmp_path / "run") == results(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_parts_that_overlap_are_refused(tmp_path: Path, plan: SweepPlan) -> None:
     folder = tmp_path / "run"
     run_sweep(plan, folder, workers=SERIAL, chunk_times=TINY)

@@ -30,6 +30,7 @@ def test_a_plan_is_a_product_in_canonical_order(plan: SweepPlan) -> None:
     assert [piece.number for piece in plan.pieces] == list(range(8))
 
 
+@pytest.mark.slow
 def test_keys_are_the_same_in_every_process(tmp_path: Path, plan: SweepPlan) -> None:
     code = "import sys; from pathlib import Path; from forerun.search.sweep import read_plan; "
     code += "print(read_plan(Path(sys.argv[1])).digest)"

@@ -47,6 +47,7 @@ def padding(model: Model, tp: int) -> int:
     return -model.vocab % (128 * tp)
 
 
+@pytest.mark.slow
 @settings(max_examples=tries(60))
 @given(st.data())
 def test_random_requests(data: st.DataObject) -> None:
