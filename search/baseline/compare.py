@@ -20,9 +20,9 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, load_framework
 from forerun.spaces.frameworks.switches import flag_words, with_settings
 from forerun.spaces.strategies import Context, Software, Strategy, table_of, violations
-from forerun.spaces.strategies.candidates import axis_values
 from forerun.spaces.strategies.software import can_turn_on, running, settings_of, settled, those_on
 from forerun.spaces.strategies.stage_laws import broken_laws
+from forerun.spaces.strategies.table import axis_values
 from forerun.spaces.units import format_seconds
 
 CALLED = "Your run"

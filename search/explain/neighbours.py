@@ -26,10 +26,10 @@ from forerun.spaces.strategies import (
     default_choices,
     strategy_of,
 )
-from forerun.spaces.strategies.candidates import axis_values
 from forerun.spaces.strategies.software import does_something
 from forerun.spaces.strategies.stage_laws import broken_laws
 from forerun.spaces.strategies.staged_space import StagedSpace
+from forerun.spaces.strategies.table import axis_values
 
 STEPS = 4
 """Steps of a layer for each stage: from and to the ends and its neighbours."""

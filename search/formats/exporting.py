@@ -21,8 +21,8 @@ from forerun.spaces.opgraph.mixture import is_mixture
 from forerun.spaces.opgraph.resolve import resolve_graph_model
 from forerun.spaces.opgraph.split import Mode, parse_split
 from forerun.spaces.strategies import Context, Software, Strategy, parse_strategy, violations
-from forerun.spaces.strategies.candidates import axis_values
 from forerun.spaces.strategies.software import running
+from forerun.spaces.strategies.table import axis_values
 from forerun.spaces.workload import Workload
 
 ALL = "all"

@@ -22,6 +22,7 @@ from forerun.spaces.strategies.axes import (
 )
 from forerun.spaces.strategies.context import Context, Correction, HeldMemory, by_context
 from forerun.spaces.strategies.defaults import default_choices, restrict
+from forerun.spaces.strategies.parsing import parse_named, parse_strategy
 from forerun.spaces.strategies.rules import RULES, Rule, violations
 from forerun.spaces.strategies.space import DEGREES, StrategySpace
 from forerun.spaces.strategies.stage_choices import StageChoices, StageRecompute, in_second_half
@@ -33,7 +34,7 @@ from forerun.spaces.strategies.stages import (
     layers_per_virtual_stage,
     stage_layers,
 )
-from forerun.spaces.strategies.strategy import Strategy, parse_named, parse_strategy
+from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import COLUMNS, CUSTOM_SPLIT, Distinct, StrategyTable, strategy_of, table_of
 
 __all__ = [

@@ -8,7 +8,7 @@ from forerun.spaces.strategies.axes import AXES
 from forerun.spaces.strategies.software import turned_on
 from forerun.spaces.strategies.space import StrategySpace
 from forerun.spaces.strategies.strategy import Strategy
-from forerun.spaces.strategies.table import COLUMNS, strategy_of, table_of
+from forerun.spaces.strategies.table import strategy_of
 
 
 def strategy_at(space: StrategySpace, index: int) -> Strategy:
@@ -35,12 +35,3 @@ def values_at(space: StrategySpace, index: int) -> dict[str, int]:
 def strategies_at(space: StrategySpace, indices: Iterable[int]) -> tuple[Strategy, ...]:
     """Return several candidates, in the order given."""
     return tuple(strategy_at(space, int(index)) for index in indices)
-
-
-def axis_values(strategy: Strategy) -> dict[str, int]:
-    """Return the number of a strategy in every column: what laws are asked about.
-
-    A strategy that names its layers per stage counts as the split beyond the named ones.
-    """
-    table = table_of([strategy])
-    return {axis: int(table.column(axis)[0]) for axis in COLUMNS}

@@ -7,8 +7,8 @@ from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.strategies.axes import ALL_REPLICAS, AXES, MODULES, NAMED, SPELLING, Recompute
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.framework_laws import modules_of
+from forerun.spaces.strategies.parsing import parse_named
 from forerun.spaces.strategies.stages import PREDICTING
-from forerun.spaces.strategies.strategy import parse_named
 from forerun.spaces.units import whole_number
 
 LARGEST_TP = 64

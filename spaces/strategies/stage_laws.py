@@ -1,7 +1,7 @@
 """Laws of strategies whose stages differ, and all laws that a strategy breaks."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from forerun.spaces.strategies.framework_laws import no_such_recompute, recomput
 from forerun.spaces.strategies.rules import violations
 from forerun.spaces.strategies.stages import explicit_layers_broken, layers_per_virtual_stage, split_is_legal
 from forerun.spaces.strategies.strategy import Strategy
-from forerun.spaces.strategies.table import COLUMNS, table_of
+from forerun.spaces.strategies.table import axis_values
 
 STAGED_SCHEDULES = (Schedule.ONE_F_ONE_B, Schedule.GPIPE)
 """Schedules under which every device holds one whole stage, and whose closed form sees that stages differ (the bubble
@@ -25,7 +25,7 @@ def broken_laws(strategy: Strategy, context: Context) -> list[str]:
     for second in (False, True) if strategy.second_tp is not None else (False,):
         flat = flat_half(strategy, second)
         where = "second half: " if second else ""
-        found = [f"{where}{message}" for _, message in violations(_values(flat), context)]
+        found = [f"{where}{message}" for _, message in violations(axis_values(flat), context)]
         broken += [message for message in found if message.removeprefix(where) not in broken]
     named = explicit_layers_broken(strategy, context.model.layer_count)
     broken += [named] if named else []
@@ -95,6 +95,6 @@ def stage_counts(strategy: Strategy, context: Context) -> Sequence[int] | None:
     return layers_per_virtual_stage(layers, strategy.pp, strategy.split, context.head_layers)
 
 
-def _values(strategy: Strategy) -> dict[str, int]:
-    table = table_of([strategy])
-    return {axis: int(table.column(axis)[0]) for axis in COLUMNS}
+def halves_fit(value: Mapping[str, int], dp: int, second_tp: int) -> bool:
+    """Whether stages can keep their devices and their share of a microbatch with another tp."""
+    return dp * value["tp"] % second_tp == 0 and value["mbs"] * second_tp % value["tp"] == 0

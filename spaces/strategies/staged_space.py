@@ -26,10 +26,16 @@ from forerun.spaces.strategies.rules import RULES
 from forerun.spaces.strategies.software import SettledBy, settled_by, switches_of, with_switches
 from forerun.spaces.strategies.space import StrategySpace
 from forerun.spaces.strategies.stage_choices import StageChoices, StageRecompute, alike, tidy
-from forerun.spaces.strategies.stage_laws import STAGED_SCHEDULES, flat_half, stage_choices_broken, stage_counts
-from forerun.spaces.strategies.stages import layers_per_virtual_stage, split_is_legal
+from forerun.spaces.strategies.stage_laws import (
+    STAGED_SCHEDULES,
+    flat_half,
+    halves_fit,
+    stage_choices_broken,
+    stage_counts,
+)
+from forerun.spaces.strategies.stages import splits_by_layers
 from forerun.spaces.strategies.strategy import Strategy
-from forerun.spaces.strategies.table import COLUMNS, CUSTOM_SPLIT, IntArray, strategy_of, table_of
+from forerun.spaces.strategies.table import COLUMNS, CUSTOM_SPLIT, IntArray, axis_values, strategy_of, table_of
 
 WALKED = 4096
 """Candidates whose legality is looked at together in a walk."""
@@ -59,8 +65,6 @@ class StagedSpace:
     """The second half of the stages may have another tp."""
     _switches: dict[SettledBy, Software | None] = field(default_factory=dict, compare=False, repr=False)
     """The switches that a search turns on, by what decides them: few values, asked for at every step of a walk."""
-    _split_of: dict[int, dict[tuple[int, ...], Split]] = field(default_factory=dict, compare=False, repr=False)
-    """By number of stages: the rule that deals so many layers to each."""
 
     def __post_init__(self) -> None:
         if self.reach < 0:
@@ -138,9 +142,8 @@ class StagedSpace:
     def build(self, choose: Choose) -> Strategy | None:
         """Return the candidate that the answers of ``choose`` name; None where they name none (degrees that do not
         divide the devices, or a stage without layers). It may break other laws."""
-        # What an answer makes meaningless is not asked any more: schedules of one stage, sharding over one replica,
-        # sequence parallelism of one tensor rank. So every candidate has one list of answers, and a walk over all lists
-        # (``every``) meets each candidate once.
+        # What an answer makes meaningless is not asked any more (schedules of one stage, sharding over one replica), so
+        # that every candidate has one list of answers and a walk over all lists (``every``) meets it once.
         flat, value = self.flat.choices, dict[str, int]()
         for axis in ("gpus", "pp", "tp", "cp", "ep", "etp", "mbs"):
             value[axis] = ask(choose, axis, flat[axis])
@@ -169,7 +172,7 @@ class StagedSpace:
             if layers is None:
                 return None
         entries = self._entries(choose, value["pp"]) if each else None
-        if rest or (second_tp != value["tp"] and not _halves(value, dp, second_tp)):
+        if rest or (second_tp != value["tp"] and not halves_fit(value, dp, second_tp)):
             return None
         other = second_tp if second_tp != value["tp"] else None
         strategy = strategy_of(
@@ -208,7 +211,7 @@ class StagedSpace:
 
     def answers(self, strategy: Strategy) -> dict[str, int]:
         """Return the answers that build a candidate of this space."""
-        values = _values(strategy)
+        values = axis_values(dataclasses.replace(strategy, stage_recompute=None, second_tp=None))
         answers: dict[str, int] = {}
         shifts: dict[str, int] = {}
         if strategy.layers_per_stage is not None:
@@ -250,20 +253,11 @@ class StagedSpace:
         layers = strategy.layers_per_stage
         if layers is None:
             return strategy
-        split = self._splits(strategy.pp).get(layers)
+        rules = splits_by_layers(self.layers, strategy.pp, self.flat.choices["split"], self.context.head_layers)
+        split = rules.get(layers)
         if split is not None:
             return dataclasses.replace(strategy, split=split, layers_per_stage=None)
         return strategy if strategy.split == Split.EVEN else dataclasses.replace(strategy, split=Split.EVEN)
-
-    def _splits(self, pp: int) -> Mapping[tuple[int, ...], Split]:
-        """Return the rules of this space by the layers that they deal to the stages; the first of equal ones."""
-        if pp not in self._split_of:
-            layers, head_layers, found = self.layers, self.context.head_layers, dict[tuple[int, ...], Split]()
-            for split in self.flat.choices["split"]:
-                if split_is_legal(layers, pp, split):
-                    found.setdefault(layers_per_virtual_stage(layers, pp, split, head_layers), Split(split))
-            self._split_of[pp] = found
-        return self._split_of[pp]
 
     def _tidied(self, strategy: Strategy, entries: tuple[StageRecompute, ...]) -> Strategy:
         layers = stage_counts(strategy, self.context)
@@ -280,11 +274,7 @@ class StagedSpace:
 
     def explicit(self, strategy: Strategy) -> tuple[int, ...] | None:
         """Return the layers of every stage; None where virtual stages hold them."""
-        if strategy.layers_per_stage is not None:
-            return strategy.layers_per_stage
-        if strategy.vpp > 1 or strategy.pp == 1:
-            return None
-        return layers_per_virtual_stage(self.layers, strategy.pp, strategy.split, self.context.head_layers)
+        return stage_counts(strategy, self.context) if strategy.pp > 1 else None
 
     def legal(self, strategies: Sequence[Strategy]) -> NDArray[np.bool_]:
         """Return which strategies are candidates of this space and keep every law, shape N."""
@@ -358,14 +348,3 @@ class StagedSpace:
             if strategy.layers_per_stage is None or self.recompute:  # only what a rule says has two names
                 seen.add(strategy)
             yield strategy
-
-
-def _halves(value: Mapping[str, int], dp: int, second_tp: int) -> bool:
-    """Whether stages can keep their devices and their share of a microbatch with another tp."""
-    return dp * value["tp"] % second_tp == 0 and value["mbs"] * second_tp % value["tp"] == 0
-
-
-def _values(strategy: Strategy) -> Mapping[str, int]:
-    table = table_of([dataclasses.replace(strategy, layers_per_stage=None, stage_recompute=None, second_tp=None)])
-    values = {axis: int(table.column(axis)[0]) for axis in AXES}
-    return values if strategy.layers_per_stage is None else {**values, "split": CUSTOM_SPLIT}

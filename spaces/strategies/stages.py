@@ -4,7 +4,8 @@ Layers are dealt to ``pp * vpp`` virtual stages in order. Virtual stage v lives 
 loop (1F1B, interleaved, GPipe, ZB-H1) and on ``min(v, 2*pp - 1 - v)`` when they turn back (ZB-V).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies.axes import Placement, Schedule, Split
@@ -60,6 +61,18 @@ def layers_per_virtual_stage(layers: int, virtual_stages: int, split: int, head_
     counts[-1] -= 1
     counts[0] -= extra - 1
     return tuple(counts)
+
+
+@lru_cache(maxsize=1024)
+def splits_by_layers(
+    layers: int, stages: int, splits: tuple[int, ...], head_layers: float
+) -> Mapping[tuple[int, ...], Split]:
+    """Return which of the ``splits`` deals so many layers to each of the stages; the first of equal ones."""
+    found: dict[tuple[int, ...], Split] = {}
+    for split in splits:
+        if split_is_legal(layers, stages, split):
+            found.setdefault(layers_per_virtual_stage(layers, stages, split, head_layers), Split(split))
+    return found
 
 
 def _balanced(layers: int, stages: int) -> tuple[int, ...]:

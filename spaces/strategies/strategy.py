@@ -7,15 +7,12 @@ Degrees of one and other defaults are left out; parsing and printing round-trip.
 
 import dataclasses
 import math
-import re
 from dataclasses import dataclass
 
-from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.escaping import shown
+from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies.axes import (
     ALL_LAYERS,
     ALL_REPLICAS,
-    MODULES,
     SOFTWARE,
     SPELLING,
     Placement,
@@ -25,23 +22,14 @@ from forerun.spaces.strategies.axes import (
     Split,
     first_layers,
     group_size,
-    in_groups,
 )
 from forerun.spaces.strategies.stage_choices import (
     StageChoices,
     StageRecompute,
-    alike,
-    parse_recompute,
     recompute_text,
 )
 
 _DEGREES = ("dp", "tp", "pp", "cp", "ep", "etp", "mbs", "vpp")
-_WORD = re.compile(r"(dp|tp|pp|cp|etp|ep|mbs|vpp|zero|shard)=?(\d+)")
-_HALVES = re.compile(r"(dp|tp|mbs)=?(\d+)/(\d+)")
-MOST_DIGITS, MOST_STAGES = 9, 10_000
-"""Of a number of a strategy, and pipeline stages: models have as many layers at most (``models.schema``)."""
-_ENTRY = r"(?:none|selective|full|[a-z_]+(?:\+[a-z_]+)*)(?::\d+)?(?:\*\d+)?"
-_STAGES = re.compile(rf"recompute=({_ENTRY}(?:,{_ENTRY})+)(?=[\s,]|$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +181,7 @@ class Strategy:
     def recompute_name(self) -> str:
         """How ``recompute`` and ``recompute_layers`` are written.
 
+        >>> from forerun.spaces.strategies.axes import in_groups
         >>> Strategy(recompute=Recompute.FULL, recompute_layers=in_groups(2)).recompute_name
         'full/2'
         """
@@ -244,111 +233,3 @@ class Strategy:
         if self.software:
             words.append("with=" + "+".join(name for name, flag in SOFTWARE.items() if self.software & flag))
         return " ".join(words)
-
-
-def parse_named(axis: str, text: str) -> int:
-    """Return the number of the choice of a named axis (``schedule``, ``recompute``, ``split``, ``placement``).
-
-    >>> parse_named("recompute", "full")
-    2
-
-    Raises:
-        RequestError: no such choice.
-    """
-    names = text.lower().split("+")
-    if axis == "recompute" and all(name in MODULES for name in names):
-        return sum({MODULES[name] for name in names})
-    for number, name in SPELLING[axis].items():
-        if text.lower() == name:
-            return number
-    known = SPELLING[axis].values()
-    raise unknown(axis, text, ["none", "selective", "full", *MODULES] if axis == "recompute" else known)
-
-
-def _software(text: str) -> Software:
-    """Return the switches of a word like ``with=tp-comm-overlap+moe-overlap``."""
-    found = Software.NONE
-    for name in text.lower().split("+"):
-        if name not in SOFTWARE:
-            raise unknown("switch of a strategy", name, SOFTWARE)
-        found |= SOFTWARE[name]
-    return found
-
-
-def parse_strategy(text: str) -> Strategy:
-    """Parse the string form of a strategy; words may stand in any order and be separated by blanks or commas.
-
-    >>> parse_strategy("tp4 pp2 dp8 mbs1 sp recompute=full").devices
-    64
-
-    Raises:
-        RequestError: a word is not understood or stands twice.
-    """
-    values: dict[str, object] = {}
-    words = re.sub(r"layers=([\d,]+)", lambda match: "layers=" + match[1].replace(",", ";"), text)
-    words = _STAGES.sub(lambda match: "recompute=" + match[1].replace(",", ";"), words)
-    for word in re.split(r"[\s,]+", words.strip()):
-        for name, value in _parse_word(word):
-            if name in values:
-                raise RequestError(f"{name} is given twice in strategy {text!r}")
-            values[name] = value
-    return _strategy(values)
-
-
-def _strategy(values: dict[str, object]) -> Strategy:
-    """Return the strategy of some fields, ``second dp`` and ``second mbs`` (checked) and ``stages`` (recompute)."""
-    seconds = {name: values.pop(f"second_{name}", None) for name in ("dp", "mbs")}
-    stages = values.pop("stages", None)
-    if isinstance(stages, str):
-        if "recompute" in values:
-            raise RequestError(f"recompute is given twice: recompute={stages}")
-        entries = parse_recompute(stages, int(str(values.get("pp", 1))))
-        whole = alike(entries)
-        values |= {"stage_recompute": entries} if whole is None else {"recompute": whole}
-    if values.get("second_tp") == values.get("tp", 1):
-        del values["second_tp"]
-    strategy = Strategy(**values)  # type: ignore[arg-type]  # _parse_word returns field names with values of their types
-    second = strategy.half(True)
-    for name, value in seconds.items():
-        if value is not None and value != getattr(second, name):
-            raise RequestError(
-                f"the second half has {name}={getattr(second, name)} (stages keep their devices and their share of a "
-                f"microbatch), but the strategy says {name}={value}"
-            )
-    return strategy
-
-
-def _parse_word(word: str) -> list[tuple[str, object]]:
-    """Return the fields and values that one word of a strategy sets."""
-    for digits in re.findall(r"\d+", word):
-        if len(digits) > MOST_DIGITS:
-            raise RequestError(f"numbers of a strategy have at most {MOST_DIGITS} digits, but got {shown(word)}")
-    if match := _WORD.fullmatch(word.lower()):
-        if match[1] == "shard" and int(match[2]) == ALL_REPLICAS:
-            raise RequestError(f"shard must be at least 1, or all, but got {word}")
-        if match[1] in ("pp", "vpp") and int(match[2]) > MOST_STAGES:
-            raise RequestError(f"{match[1]} is at most {MOST_STAGES:,}: no model has more layers, but got {word}")
-        return [(match[1], int(match[2]))]
-    if match := _HALVES.fullmatch(word.lower()):
-        return [(match[1], int(match[2])), (f"second_{match[1]}", int(match[3]))]
-    if word.lower() == "sp":
-        return [("sp", True)]
-    if word.lower() == "shard=all":
-        return [("shard", ALL_REPLICAS)]
-    name, separator, value = word.partition("=")
-    enums = {"schedule": Schedule, "recompute": Recompute, "split": Split, "placement": Placement}
-    if name == "recompute" and (match := re.fullmatch(r"full:([1-9]\d{0,6})", value)):
-        return [("recompute", Recompute.FULL), ("recompute_layers", int(match[1]))]
-    if name == "recompute" and (match := re.fullmatch(r"full/([1-9]\d{0,6})", value)):
-        return [("recompute", Recompute.FULL), ("recompute_layers", in_groups(int(match[1])))]
-    if name == "recompute" and (";" in value or ":" in value or "*" in value):
-        return [("stages", value.replace(";", ","))]
-    if separator and name in enums:
-        return [(name, enums[name](parse_named(name, value)))]
-    if name == "with":
-        return [("software", _software(value))]
-    if name == "layers" and re.fullmatch(r"\d+(;\d+)*", value):
-        return [("layers_per_stage", tuple(int(part) for part in value.split(";")))]
-    raise RequestError(
-        f"cannot read {word!r} in a strategy; write words like tp4 pp8 dp16 mbs1 vpp2 zero1 sp recompute=full"
-    )

@@ -170,3 +170,12 @@ def _value(strategy: Strategy, axis: str, custom: tuple[tuple[int, ...], ...]) -
     if axis == "split" and strategy.layers_per_stage is not None:
         return CUSTOM_SPLIT + custom.index(strategy.layers_per_stage)
     return int(getattr(strategy, axis))
+
+
+def axis_values(strategy: Strategy) -> dict[str, int]:
+    """Return the number of a strategy in every column: what laws are asked about.
+
+    A strategy that names its layers per stage counts as the split beyond the named ones.
+    """
+    table = table_of([strategy])
+    return {axis: int(table.column(axis)[0]) for axis in COLUMNS}

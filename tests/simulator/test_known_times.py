@@ -7,10 +7,13 @@ import pytest
 
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
+from forerun.simulator.assignment.replicas import parameters_with
 from forerun.simulator.layer import known_times
+from forerun.simulator.layer.kinds import layer_kinds
 from forerun.simulator.layer.known_times import known_block_times
 from forerun.simulator.layer.shard import Shard, shard_of
 from forerun.simulator.layer.times import BlockTimes, block_times
+from forerun.simulator.replicas.reduction import REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
 from forerun.spaces.strategies import Context, Recompute, Strategy, table_of
 
 STRATEGIES = [
@@ -106,6 +109,13 @@ def test_what_a_profile_says_of_whole_steps_changes_no_block(framework: str) -> 
     moved = {name: 0.5 * getattr(context.framework, name) + 0.25 for name in known_times.OF_WHOLE_STEPS}
     other = replace(context, framework=replace(context.framework, **moved))
     assert_same(block_times(other, asked), block_times(context, asked))
+    settings = Strategy(dp=8, tp=2, pp=4, zero=1)
+    on = np.ones((len(layer_kinds(context.model)) + 2, 4))
+    degrees = {axis: np.full(4, float(getattr(settings, axis))) for axis in REPLICA_DEGREES}
+    replicas = Replicas(parameters=parameters_with(context, settings, on), **degrees)
+    found, fresh = (replica_costs(one, replicas) for one in (other, context))
+    for field in fields(ReplicaCosts):
+        assert np.array_equal(getattr(found, field.name), getattr(fresh, field.name))
 
 
 def test_a_changed_cost_rule_counts_once_the_times_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,8 @@
 
 from typing import Any, Protocol
 
-from forerun.simulator.events.engine.engine import TRANSFER, UNUSUAL, Run
 from forerun.simulator.events.engine.live_graph import MOST_NUMBERS, Hold, LiveGraph
+from forerun.simulator.events.engine.run import TRANSFER, UNUSUAL, Run
 
 _SAME_NUMBERS = range(MOST_NUMBERS)
 """Numbers of a live graph have their priority in front, so that they are their own ranks."""
