@@ -272,7 +272,7 @@ class StagedSpace:
             return dataclasses.replace(strategy, recompute=whole, recompute_layers=0, stage_recompute=None)
         return dataclasses.replace(strategy, recompute=Recompute.NONE, stage_recompute=entries)
 
-    def explicit(self, strategy: Strategy) -> tuple[int, ...] | None:
+    def explicit(self, strategy: Strategy) -> Sequence[int] | None:
         """Return the layers of every stage; None where virtual stages hold them."""
         return stage_counts(strategy, self.context) if strategy.pp > 1 else None
 

@@ -8,8 +8,9 @@ from forerun.search.explain.explain import explain_strategy, why
 from forerun.search.explain.neighbours import difference, neighbours
 from forerun.search.request.setting import Setting, legal_strategy
 from forerun.spaces.strategies import parse_strategy
-from forerun.spaces.strategies.candidates import axis_values, strategies_at, values_at
+from forerun.spaces.strategies.candidates import strategies_at, values_at
 from forerun.spaces.strategies.stage_laws import broken_laws
+from forerun.spaces.strategies.table import axis_values
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import load_framework
 from forerun.spaces.models import load_model
 from forerun.spaces.strategies import Context, parse_strategy, table_of, violations
-from forerun.spaces.strategies.candidates import axis_values
+from forerun.spaces.strategies.table import axis_values
 from forerun.spaces.trees.convert import tree_of
 from forerun.spaces.workload import Workload
 
