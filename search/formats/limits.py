@@ -9,6 +9,7 @@ from forerun.search.formats.contract import Launch, Limit
 from forerun.search.formats.layers import BY_NUMBER, nearest_split, split_of, virtual_stages
 from forerun.search.formats.stages import NO_MODULES, ONE_RECOMPUTE, ONE_TP, WHOLE_STAGES
 from forerun.spaces.divisors import divisors
+from forerun.spaces.frameworks.recipes import MX, RECIPE
 from forerun.spaces.models.model import MixtureOfExperts, Model
 from forerun.spaces.strategies import (
     ALL_LAYERS,
@@ -138,6 +139,17 @@ def precisions(allowed: tuple[str, ...], reason: str) -> Limit:
         reason=lambda launch: f"precision {launch.workload.precision}: {reason}",
         fix=fix,
     )
+
+
+def _scaled_so(launch: Launch) -> Launch:
+    return dataclasses.replace(launch, workload=dataclasses.replace(launch.workload, precision="mxfp8"))
+
+
+MX_IS_A_PRECISION = Limit(
+    broken=lambda launch: launch.workload.precision == "fp8" and launch.switches.get(RECIPE) == MX,
+    reason=lambda launch: f"{RECIPE}={MX} is precision mxfp8, and not fp8",
+    fix=_scaled_so,
+)
 
 
 def fixed(broken: Callable[[Launch], bool], reason: str, **instead: Any) -> Limit:
