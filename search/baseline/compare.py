@@ -124,7 +124,7 @@ def _switch_notes(
         gain = row.step_time_s / float(scores.step_time_s[0]) - 1
         if gain >= WORTH_A_NOTE and bool(scores.fits[0]):
             support = switch.support(profile)
-            flags = " ".join(flag_words(support.flags.get(there[name], {}))) if support else ""
+            flags = " ".join(flag_words(support.written(there[name]) or {})) if support else ""
             told.append(f"{name}={there[name]}{f' ({flags})' if flags else ''} speeds your run up by {gain:.1%}")
     return told
 

@@ -19,6 +19,7 @@ from forerun.spaces.documents import read_document
 from forerun.spaces.errors import unknown
 from forerun.spaces.frameworks import (
     FrameworkProfile,
+    Switch,
     all_switches,
     framework_names,
     load_framework,
@@ -94,16 +95,22 @@ def framework_facts(profile: FrameworkProfile) -> dict[str, Any]:
     for name, setting in profile.switches:
         switch = all_switches()[name]
         support = switch.support(profile)
-        entry: dict[str, Any] = {"setting": setting, "what": switch.title, "choices": list(switch.values)}
+        choices = [*switch.values, *_numbers(switch)]
+        entry: dict[str, Any] = {"setting": setting, "what": switch.title, "choices": choices}
         if support is not None:
             flags = {choice: " ".join(flag_words(words)) for choice, words in support.flags.items()}
             entry |= {"since": support.since} if support.since else {}
+            entry |= {"later": dict(support.later)} if support.later else {}
             entry |= {"without flags": support.unset}
             entry |= {"flags": flags} if flags else {}
         switches[name] = entry | {"evidence": switch.evidence}
     head = {name: facts.pop(name) for name in ("name", "title", "source", "version", "lineage")}
     facts.pop("switches")
     return {**head, "switches": switches, **facts}
+
+
+def _numbers(switch: Switch) -> list[str]:
+    return ["share (a number between 0 and 1)"] if switch.share else []
 
 
 def _model_facts(model: Model) -> dict[str, Any]:

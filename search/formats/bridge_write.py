@@ -144,8 +144,8 @@ def _listed(value: Value) -> Any:
 
 
 def _hydra(value: Any) -> str:
-    """Return a value in Hydra's override grammar: texts with anything special are quoted."""
-    if value is None or isinstance(value, bool | list):
+    """Return a value in Hydra's override grammar: texts with anything special are quoted, and so read as texts."""
+    if value is None or isinstance(value, bool | float | list):
         return json.dumps(value, separators=(",", ":"))
     text = str(value)
     return text if text.replace("_", "").isalnum() else "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

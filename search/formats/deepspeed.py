@@ -85,10 +85,17 @@ LIMITS = (
     when(lambda s: s.shard > 0, "shard: MiCS, which shards over a part of the replicas, was removed", shard=0),
     fixed(
         lambda launch: (
-            launch.switches.get("activation-offload") == "on" and launch.strategy.recompute != Recompute.FULL
+            launch.switches.get("activation-offload", "off") != "off" and launch.strategy.recompute != Recompute.FULL
         ),
         "activation-offload without full recompute: it moves checkpoints to the host, and nothing else",
         recompute=Recompute.FULL,
+    ),
+    Limit(
+        broken=lambda launch: (
+            launch.switches.get("optimizer-offload", "off") not in ("off", "on") and launch.strategy.zero < 3
+        ),
+        reason=lambda launch: "a part of the optimizer on the host needs ZeRO 3 (offload_optimizer.ratio)",
+        fix=None,
     ),
     precisions(("bf16", "fp16", "fp32"), "the configuration has bf16 and fp16"),
 )
@@ -139,7 +146,8 @@ def adjust(facts: LaunchFacts) -> None:
         facts.values["recompute"] = Recompute.FULL
         facts.notes.append("activation_checkpointing is configured: read as recompute=full; the model's code decides")
     for part in ("optimizer", "param"):
-        if settings.text(f"zero_optimization.offload_{part}.device") in ("cpu", "nvme"):
+        where = settings.text(f"zero_optimization.offload_{part}.device")
+        if where == "nvme" or (where == "cpu" and part == "param"):
             facts.notes.append(f"offload of the {part} is not part of a strategy")
     near = settings.whole("zero_optimization.zero_hpz_partition_size") or 1
     if near > 1:

@@ -108,7 +108,7 @@ def _switches(facts: LaunchFacts, strategy: Strategy, precision: str | None) -> 
             mixture=mixture,
             precision=precision,
         )
-    return found
+    return found | facts.switches
 
 
 def _rest(facts: LaunchFacts) -> tuple[dict[str, Any], dict[str, Any]]:

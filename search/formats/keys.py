@@ -197,7 +197,7 @@ class Launcher:
 class LaunchFacts:
     """What the keys of one file decide: ``values`` by decision, ``stated`` those that the file itself states, ``open``
     those that it leaves to the program, and what there is to say of them. ``launcher``: the table, which an adjustment
-    may replace by a nearer one."""
+    may replace by a nearer one; ``switches``: settings that it decides."""
 
     source: LaunchFile
     launcher: Launcher
@@ -208,6 +208,7 @@ class LaunchFacts:
     open: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     defaults: list[str] = field(default_factory=list)
+    switches: dict[str, str] = field(default_factory=dict)
 
     def get(self, decision: str, otherwise: Any = None) -> Any:
         """Return what was decided."""

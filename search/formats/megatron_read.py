@@ -3,6 +3,7 @@ and for other software that has them."""
 
 from forerun.search.formats.keys import YES, LaunchFacts, LaunchKey, facts_of, switched_on
 from forerun.search.formats.megatron_stages import read_stages
+from forerun.spaces.frameworks import all_switches
 from forerun.spaces.strategies import MODULES, Recompute, in_groups
 
 MODEL_FACTS = {
@@ -99,6 +100,7 @@ def adjust(facts: LaunchFacts) -> None:
     _sharding(facts)
     _recompute(facts)
     _precision(facts)
+    _layers_on_host(facts)
     if facts.get("sp") and facts.get("tp", 1) == 1:
         facts.notes.append("sequence parallel has no effect with tp=1; Megatron-LM switches it off")
 
@@ -150,6 +152,14 @@ def _recompute(facts: LaunchFacts) -> None:
             facts.notes.append(f"recompute of {', '.join(lost)} is not part of a strategy")
         if known:
             facts.values["recompute"] = Recompute(sum(dict.fromkeys(known)))
+
+
+def _layers_on_host(facts: LaunchFacts) -> None:
+    """Settle the share of the layers whose activations go to the host as a whole (Transformer Engine's)."""
+    some, layers = facts.settings.whole("cpu_offloading_num_layers", least=0), facts.get("model.layers")
+    facts.settings.raw("cpu_offloading")
+    if some and isinstance(layers, int) and some < layers:
+        facts.switches["activation-offload"] = all_switches()["activation-offload"].read(str(some / layers))
 
 
 def _precision(facts: LaunchFacts) -> None:

@@ -15,6 +15,7 @@ from forerun.simulator.layer.shard import EIGHT_BIT
 from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile, Switch, all_switches, framework_names, load_framework
+from forerun.spaces.frameworks.switches import SHARE
 from forerun.spaces.strategies import Strategy
 
 _ENVIRONMENT = re.compile(
@@ -23,8 +24,18 @@ _ENVIRONMENT = re.compile(
 )
 
 
-def has_effect(switch: Switch, strategy: Strategy, *, mixture: bool, precision: str | None = None) -> bool:
-    """Whether a switch does anything for a strategy of a model with or without experts, trained at ``precision``."""
+def has_effect(
+    switch: Switch,
+    strategy: Strategy,
+    settings: Mapping[str, str],
+    *,
+    mixture: bool,
+    precision: str | None = None,
+) -> bool:
+    """Whether a switch does anything for a strategy of a model with or without experts, trained at ``precision``;
+    ``settings``: of the switches."""
+    if settings.get(switch.beside) == "off":
+        return False
     degrees = {"replicas": strategy.dp * strategy.cp, "moe": int(mixture), "sp": int(strategy.sp)}
     degrees["eight_bit"] = int(precision in EIGHT_BIT)
     degrees |= {"ep": strategy.ep * strategy.etp}
@@ -39,14 +50,18 @@ def assumed(launch: Launch, framework: str) -> dict[str, str]:
     return {
         name: setting
         for name, setting in settings.items()
-        if has_effect(all_switches()[name], launch.strategy, mixture=mixture, precision=precision)
+        if has_effect(all_switches()[name], launch.strategy, settings, mixture=mixture, precision=precision)
     }
 
 
 def carried(profile: FrameworkProfile, framework: str) -> dict[str, str]:
     """Return what a prediction with ``profile`` assumed, as far as another framework has the switch and the setting."""
     there = load_framework(framework)
-    return {k: v for k, v in profile.switches if k in dict(there.switches) and v in _writable(all_switches()[k], there)}
+    return {
+        k: v
+        for k, v in profile.switches
+        if k in dict(there.switches) and _words(all_switches()[k], there, v) is not None
+    }
 
 
 def refused(profile: FrameworkProfile, launch: Launch, framework: str) -> dict[str, str]:
@@ -60,14 +75,21 @@ def refused(profile: FrameworkProfile, launch: Launch, framework: str) -> dict[s
         name: setting
         for name, setting in profile.switches
         if usual.get(name) not in (None, setting)
-        and setting not in _writable(all_switches()[name], there)
-        and has_effect(all_switches()[name], launch.strategy, mixture=mixture, precision=launch.workload.precision)
+        and _words(all_switches()[name], there, setting) is None
+        and has_effect(
+            all_switches()[name],
+            launch.strategy,
+            dict(profile.switches),
+            mixture=mixture,
+            precision=launch.workload.precision,
+        )
     }
 
 
-def _writable(switch: Switch, profile: FrameworkProfile) -> set[str]:
+def _words(switch: Switch, profile: FrameworkProfile, setting: str) -> Mapping[str, Any] | None:
+    """Return how a framework writes a setting; None where it cannot."""
     support = switch.support(profile)
-    return set() if support is None else {support.unset, *support.flags}
+    return None if support is None else support.written(setting)
 
 
 def flags_of(launch: Launch, framework: str) -> dict[str, Any]:
@@ -83,12 +105,13 @@ def flags_of(launch: Launch, framework: str) -> dict[str, Any]:
         support = switch.support(profile)
         if support is None:
             continue
-        if setting not in _writable(switch, profile):
-            known = ", ".join(sorted(_writable(switch, profile)))
+        words = support.written(setting)
+        if words is None:
+            known = ", ".join(sorted({support.unset, *support.flags}))
             raise RequestError(
                 f"{framework} has no flag for {name}={setting}; it has {known}: search with one of these"
             )
-        found |= support.flags.get(setting, {})
+        found |= words
     return found
 
 
@@ -97,7 +120,8 @@ def read_switches(
 ) -> dict[str, str]:
     """Return the switches of a configuration; ``look_up`` returns the value of one of its settings (None: not stated)
     and marks it as read."""
-    profile, found = load_framework(framework), {}
+    profile = load_framework(framework)
+    found: dict[str, str] = {}
     for name, _ in profile.switches:
         switch = all_switches()[name]
         support = switch.support(profile)
@@ -107,18 +131,39 @@ def read_switches(
         spelled += [(setting, flags) for setting, others in support.also.items() for flags in others]
         stated = {key: look_up(key) for _, flags in spelled for key in flags}
         fitting = [
-            (len(flags), setting)
+            (len(flags), _shared(setting, flags, stated))
             for setting, flags in spelled
             if all(_alike(stated[key], value) for key, value in flags.items())
         ]
-        if has_effect(switch, strategy, mixture=mixture, precision=precision):
-            most = max((count for count, _ in fitting), default=0)
-            found[name] = next((setting for count, setting in fitting if count == most), support.unset)
+        most = max((count for count, _ in fitting), default=0)
+        setting = next((setting for count, setting in fitting if count == most), support.unset)
+        if has_effect(switch, strategy, found, mixture=mixture, precision=precision):
+            found[name] = switch.read(setting)
     return found
 
 
+def _shared(setting: str, flags: Mapping[str, Any], stated: Mapping[str, Any]) -> str:
+    """Return a setting as a file states it, which of shares is the number in the place of their word."""
+    return next((_text(stated[key]) for key, value in flags.items() if value == SHARE), setting)
+
+
 def _alike(stated: Any, wanted: Any) -> bool:
-    return stated is not None and _text(stated) == _text(wanted)
+    if stated is None or wanted != SHARE:
+        return stated is not None and _same(_text(stated), _text(wanted))
+    try:
+        return 0 <= float(_text(stated)) <= 1
+    except ValueError:
+        return False
+
+
+def _same(stated: str, wanted: str) -> bool:
+    """Whether two texts are the same, or numbers that are equal (1 and 1.0)."""
+    if stated == wanted:
+        return True
+    try:
+        return float(stated) == float(wanted)
+    except ValueError:
+        return False
 
 
 def _text(value: Any) -> str:

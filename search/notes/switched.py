@@ -6,7 +6,7 @@ from forerun.search.board.rows import Row
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.spaces.frameworks import all_switches
-from forerun.spaces.frameworks.switches import flag_words, with_settings
+from forerun.spaces.frameworks.switches import SHARE, flag_words, with_settings
 from forerun.spaces.strategies import table_of
 from forerun.spaces.strategies.software import names_of
 
@@ -30,7 +30,7 @@ def switches_note(setting: Setting, first: Row, score: Scorer) -> tuple[str, ...
         if not switch.free or support is None or name in searched or name in setting.request.switches:
             continue
         for other, flags in support.flags.items():
-            if other == present or not (context.moe or "moe" not in switch.needs):
+            if other in (present, SHARE) or not (context.moe or "moe" not in switch.needs):
                 continue
             changed = dataclasses.replace(context, framework=with_settings(context.framework, {name: other}))
             scores = score(changed, table_of([first.strategy]))

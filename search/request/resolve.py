@@ -240,11 +240,11 @@ def _common_defaults(request: Request, cluster: Cluster) -> list[str]:
 
 def _switches(request: Request, context: Context) -> dict[str, str]:
     """Return the settings of switches that the user did not give and that the software does not have by itself."""
-    assumed = {}
+    assumed, held = {}, dict(context.framework.switches)
     for name, setting in context.framework.switches:
         switch = all_switches()[name]
         support = switch.support(context.framework)
-        heard = context.moe or "moe" not in switch.needs
+        heard = (context.moe or "moe" not in switch.needs) and held.get(switch.beside) != "off"
         if name not in request.switches and heard and support is not None and setting != support.unset:
             assumed[name] = setting
     return assumed

@@ -140,6 +140,6 @@ def _without(named: Mapping[str, str], held: Mapping[str, str]) -> dict[str, str
         name: "off"
         for name, setting in held.items()
         if name not in named and "off" in all_switches()[name].values
-        for other, needed in all_switches()[name].requires.get(setting, {}).items()
+        for other, needed in all_switches()[name].required(setting).items()
         if other in named and named[other] not in needed
     }

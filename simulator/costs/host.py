@@ -1,7 +1,7 @@
 """Optimizer states in the memory of the host: where they fit, and how long the update takes there.
 
-States are updated where they lie: as fast as the host's memory is read and written, and no faster than gradients and
-parameters come and go as if the states themselves did.
+States are updated where they lie: as fast as the host's memory is read and written. Gradients and parameters come and
+go as if the states themselves did, while others are updated or before and after.
 """
 
 import numpy as np
@@ -41,17 +41,19 @@ def host_update_s(cluster: Cluster, states: Floats) -> Floats:
     return np.asarray(UPDATE_TRAFFIC * states * cluster.devices_per_node / rate)
 
 
-def states_on_host(cluster: Cluster, states: Floats) -> tuple[Floats, Floats]:
+def states_on_host(
+    cluster: Cluster, states: Floats, share: float = 1.0, *, overlap: bool = True
+) -> tuple[Floats, Floats]:
     """Return the bytes of ``states`` that stay on the device, and the seconds of the update of the others.
 
-    Where the states of a node's devices are more than the memory of its host (if the cluster says how much that is),
-    they stay on the devices.
+    ``share`` of them goes to the host; copies run beside the update where they ``overlap``. Where that share of a
+    node's devices is more than the memory of its host (if the cluster says how much that is), all stay on the devices.
 
     Raises:
         RequestError: the cluster does not say how fast its host links are.
     """
     capacity = cluster.host.get("memory_bytes")
     most = np.inf if capacity is None else capacity / cluster.devices_per_node
-    away = np.where(states <= most, states, 0.0)
-    update_s = np.maximum(away / host_link_rate(cluster), host_update_s(cluster, away))
-    return states - away, update_s
+    away = np.where(share * states <= most, share * states, 0.0)
+    copies_s, own_s = away / host_link_rate(cluster), host_update_s(cluster, away)
+    return states - away, np.maximum(copies_s, own_s) if overlap else copies_s + own_s

@@ -22,7 +22,7 @@ from forerun.simulator.stages.plan import in_flight
 from forerun.spaces.strategies import Context, Schedule
 
 HOST_COPIES = 3
-"""Layers whose activations are on the device where all go to the host: one that runs, one on its way, one coming."""
+"""Layers of which the device has what goes to the host: one that runs, one on its way, one coming."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,9 @@ def activation_memory(
     if profile.activations_on_host:
         # What the memory of the host has no room for stays on the device.
         capacity = context.cluster.host.get("memory_bytes", np.inf) / context.cluster.devices_per_node
-        kept = np.where(kept <= capacity, np.minimum(kept, HOST_COPIES * most), kept)
+        away = profile.activations_on_host * kept
+        passing = np.minimum(away, HOST_COPIES * profile.activations_on_host * most)
+        kept = np.where(away <= capacity, kept - away + passing, kept)
     held_logits = logits if profile.holds_logits else logits * ((at_once - 1.0) / at_once)
     return StageMemory(
         kept=kept,

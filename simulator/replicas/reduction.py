@@ -101,8 +101,16 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     # An update touches what a device holds optimizer states of: all of it, or its slice from stage 1 on.
     updated = replicas.zero >= 1
     own = held(updated, *trained)
-    optimizer_s = _optimizer_s(context, own.max(axis=0), (trained[0] + trained[1]).max(axis=0))
-    optimizer_bytes = np.asarray(own * states)
+    optimizer_bytes, on_device, host_s = np.asarray(own * states), own, np.zeros_like(reduced)
+    if profile.optimizer_on_host:
+        whole_bytes = optimizer_bytes
+        optimizer_bytes, update_s = states_on_host(
+            context.cluster, whole_bytes, profile.optimizer_on_host, overlap=profile.overlap_host_update
+        )
+        on_device = own * np.divide(optimizer_bytes, whole_bytes, out=np.ones_like(own), where=whole_bytes > 0)
+        host_s = update_s.max(axis=0)
+    held_most = (trained[0] + trained[1]).max(axis=0)
+    optimizer_s = np.maximum(_optimizer_s(context, on_device.max(axis=0), own.max(axis=0), held_most), host_s)
     if profile.optimizer == "muon":
         # One momentum instead of two moments; slices of matrices are gathered, and one replica makes each orthogonal.
         spared = profile.optimizer_bytes / 2
@@ -110,9 +118,6 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
         matrices = counts.muon_dense.max(axis=0), counts.muon_expert.max(axis=0)
         optimizer_s = optimizer_s + _reduce_s(context, replicas, "parameters", *matrices)
         optimizer_s = optimizer_s + held(updated, counts.muon_dense_s, counts.muon_expert_s).max(axis=0)
-    if profile.optimizer_on_host:
-        optimizer_bytes, update_s = states_on_host(context.cluster, optimizer_bytes)
-        optimizer_s = np.maximum(optimizer_s, update_s.max(axis=0))
     gradients = held(reduces_each(profile, replicas.zero, replicas.pp), *trained)
     if profile.gradient_sync == "round":
         # Those of the virtual stage whose turn it is add up whole, beside the slices of all.
@@ -221,12 +226,12 @@ def _tied_s(context: Context, replicas: Replicas) -> Floats:
     return collective_time_s(context.cluster, "all_reduce", wire, ranks, block_stride(block))
 
 
-def _optimizer_s(context: Context, parameters: Floats, held: Floats) -> Floats:
-    """Seconds of gradient norm and Adam over the parameters that one device updates, and of what passes over the
-    gradients of all that it holds."""
+def _optimizer_s(context: Context, updated: Floats, parameters: Floats, held: Floats) -> Floats:
+    """Seconds of the gradient norm of the parameters whose states are the device's, of Adam over those that it
+    updates itself, and of what passes over the gradients of all that it holds."""
     device, profile = context.cluster.device, context.framework
     half = activation_bytes(context.workload.precision) == 2.0
-    step = adam_time_s(device, parameters, gradient_bytes=4.0, master_weights=half, state_bytes=profile.optimizer_bytes)
+    step = adam_time_s(device, updated, gradient_bytes=4.0, master_weights=half, state_bytes=profile.optimizer_bytes)
     norm = memory_bound_time_s(device, 4.0 * parameters + profile.step_bytes * held)
     return np.asarray(step + norm)
 

@@ -205,10 +205,12 @@ class FrameworkProfile:
     """Scratch memory of matrix libraries that comes from the allocator."""
     optimizer: str = "adam"
     """"adam", or "muon": matrices of layers by orthogonalised momentum, all else by Adam."""
-    optimizer_on_host: bool = False
-    """Optimizer states lie in the memory of the host, which updates them (where they fit there)."""
-    activations_on_host: bool = False
-    """What layers keep for the backward pass goes to the memory of the host and comes back."""
+    optimizer_on_host: float = 0.0
+    """Share of the optimizer states that lies in the memory of the host, which updates them (where they fit there)."""
+    overlap_host_update: bool = True
+    """Gradients go there and parameters come back while the host updates others (else before and after)."""
+    activations_on_host: float = 0.0
+    """Share of what layers keep for the backward pass that goes to the memory of the host and comes back."""
     chunked_loss: bool = False
     """Head and loss run together on as many tokens at a time as have no more logits than all have hidden activations
     (Liger-Kernel's fused linear cross entropy; its gradient is computed at once)."""

@@ -5,10 +5,11 @@ from dataclasses import fields
 from functools import cache
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
+from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks.profile import FrameworkProfile, Legality
-from forerun.spaces.frameworks.switches import all_switches, as_word
+from forerun.spaces.frameworks.switches import Switch, all_switches, as_word
 
 UNSTATED = ("name", "lineage", "switches", "legality")
 """Fields of a profile that a file does not state as such."""
@@ -27,7 +28,9 @@ _WORDS = {
     "host_tensors": ("optimizer", "parameters"),
 }
 _DEGREES = ("zero_stages", "partial_zero", "zero_with_pipeline")
-_SHARES = ("fragmentation", "pipeline_idle", "allocator_stall", "dispatch_share")
+_SHARES = (
+    "fragmentation", "pipeline_idle", "allocator_stall", "dispatch_share", "optimizer_on_host", "activations_on_host",
+)  # fmt: skip
 _RANGES = {
     "main_grad_to_zero": (-1, 3),
     "overlap_slowdown": (1, 10),
@@ -63,7 +66,7 @@ def profile_schema(legality_words: Callable[[str], tuple[str, ...]]) -> type[Bas
 
     settings: dict[str, Any] = {
         name.replace("-", "_"): (
-            Annotated[Literal[tuple(switch.values)], BeforeValidator(as_word)],
+            Annotated[_setting(switch), BeforeValidator(as_word)],
             Field(None, alias=name),
         )
         for name, switch in all_switches().items()
@@ -76,6 +79,18 @@ def profile_schema(legality_words: Callable[[str], tuple[str, ...]]) -> type[Bas
         legality=(part("LegalityDocument", Legality, ()), None),
         switches=(create_model("SwitchDocument", __base__=_Stated, **settings), None),
     )
+
+
+def _setting(switch: Switch) -> Any:
+    """Return what a setting of a switch is: one of its words, or what it reads as a share."""
+
+    def read(setting: str) -> str:
+        try:
+            return switch.read(setting)
+        except RequestError as error:
+            raise ValueError(error) from None
+
+    return Annotated[str, AfterValidator(read)] if switch.share else Literal[tuple(switch.values)]
 
 
 def _kind(name: str, kind: Any, legality_words: Callable[[str], tuple[str, ...]]) -> Any:

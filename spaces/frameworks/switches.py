@@ -16,8 +16,10 @@ from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.frameworks.profile import FrameworkProfile
 
 _FILES = ("communication", "experts", "memory", "kernels")
-_SWITCH = frozenset({"title", "values", "free", "needs", "requires", "evidence", "frameworks"})
-_SUPPORT = frozenset({"since", "before", "unset", "flags", "also", "values"})
+_SWITCH = frozenset({"title", "values", "share", "free", "needs", "beside", "requires", "evidence", "frameworks"})
+_SUPPORT = frozenset({"since", "later", "before", "unset", "flags", "also", "values"})
+SHARE = "share"
+"""Stands among flags for settings that are numbers between 0 and 1, and in them for the number."""
 
 Flags = Mapping[str, Any]
 """Settings in a framework's own words: an argument name of Megatron-LM, a key with dots elsewhere."""
@@ -27,17 +29,26 @@ Flags = Mapping[str, Any]
 class Support:
     """A switch in one framework.
 
-    ``since``: first release that has it, before which ``before`` runs; ``unset``: what runs where no flag is given.
+    ``since``: first release that has it, before which ``before`` runs; ``later``: first releases of settings that came
+    after it; ``unset``: what runs where no flag is given.
     ``flags`` by setting in its present words; a setting that has none and is not ``unset`` cannot be written. ``also``:
     other words that are read, from earlier releases or for a part of it. ``values`` replace the switch's own changes.
     """
 
     since: str
+    later: Mapping[str, str]
     before: str | None
     unset: str
     flags: Mapping[str, Flags]
     also: Mapping[str, Sequence[Flags]]
     values: Mapping[str, Mapping[str, Any]]
+
+    def written(self, setting: str) -> Flags | None:
+        """Return the flags of a setting; None where there are no words for it, and it does not run without."""
+        found = self.flags.get(setting)
+        if found is None and _share(setting) is not None and SHARE in self.flags:
+            found = {name: _share(setting) if value == SHARE else value for name, value in self.flags[SHARE].items()}
+        return {} if found is None and setting == self.unset else found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +56,9 @@ class Switch:
     """One switch.
 
     ``values``: by setting, the changes of profile fields (``eager+`` and ``eager-`` add and take away operators).
+    ``share``: the field that a number between 0 (off) and 1 (on) sets, which is a setting, too; "" where none is.
     ``needs``: least degrees without which it has no effect; ``moe`` asks for experts, ``replicas`` for dp*cp.
+    ``beside``: the switch without which it has none, which is off or not.
     ``free``: its settings train the same model as well.
     ``requires``: by setting, those of other switches of which it needs one. ``evidence``: runs, measurements, or
     what it is inferred from.
@@ -54,7 +67,9 @@ class Switch:
     name: str
     title: str
     values: Mapping[str, Mapping[str, Any]]
+    share: str
     needs: Mapping[str, int]
+    beside: str
     requires: Mapping[str, Mapping[str, Sequence[str]]]
     evidence: str
     free: bool
@@ -70,10 +85,38 @@ class Switch:
         Raises:
             RequestError: the switch has no such setting.
         """
-        if setting not in self.values:
-            raise unknown(f"setting of {self.name}", setting, self.values)
         support = self.support(profile)
-        return self.values[setting] if support is None else support.values.get(setting, self.values[setting])
+        setting, share = self.read(setting), _share(setting)
+        plain = setting if setting in self.values else "on"
+        found = self.values[plain] if support is None else support.values.get(plain, self.values[plain])
+        return found if plain == setting else {**found, self.share: share}
+
+    def required(self, setting: str) -> Mapping[str, Sequence[str]]:
+        """Return the settings of other switches of which a setting requires one."""
+        return self.requires.get(setting if setting in self.values else "on", {})
+
+    def read(self, setting: str) -> str:
+        """Return a setting as it is written: of numbers their shortest form, 0 off and 1 on.
+
+        Raises:
+            RequestError: the switch has no such setting.
+        """
+        share = _share(setting) if self.share and setting not in self.values else None
+        if share is not None:
+            return {0.0: "off", 1.0: "on"}.get(share, f"{share:g}")
+        if setting not in self.values:
+            numbers = " or a number between 0 and 1" if self.share else ""
+            raise RequestError(f"{self.name} is one of {', '.join(self.values)}{numbers}, but got {setting!r}")
+        return setting
+
+
+def _share(setting: str) -> float | None:
+    """Return a setting as a share of 1 at most, of three digits; None where it is none."""
+    try:
+        share = round(float(setting), 3)
+    except ValueError:
+        return None
+    return share if 0 <= share <= 1 else None
 
 
 def as_word(value: Any) -> str:
@@ -103,7 +146,9 @@ def _switch(name: str, entry: Mapping[str, Any]) -> Switch:
         name=name,
         title=entry["title"],
         values=_by_word(entry["values"]),
+        share=entry.get("share", ""),
         needs=entry.get("needs", {}),
+        beside=entry.get("beside", ""),
         requires={
             setting: {other: [as_word(v) for v in needed] for other, needed in held.items()}
             for setting, held in _by_word(entry.get("requires", {})).items()
@@ -119,6 +164,7 @@ def _support(name: str, entry: Mapping[str, Any]) -> Support:
         raise ValueError(f"switch {name} has unknown keys {sorted(surplus)} under frameworks")
     return Support(
         since=str(entry.get("since", "")),
+        later={setting: str(version) for setting, version in _by_word(entry.get("later", {})).items()},
         before=as_word(entry["before"]) if "before" in entry else None,
         unset=as_word(entry["unset"]),
         flags=_by_word(entry.get("flags", {})),
@@ -155,11 +201,24 @@ def switched(profile: FrameworkProfile, settings: Mapping[str, str]) -> Framewor
                 f"{profile.name} {profile.version} has no switch {name}, which is one of {others}; "
                 f"its switches: {', '.join(sorted(had)) or 'none'}".replace("  ", " ")
             )
-    named = {name: as_word(setting) for name, setting in settings.items()}
+    named = {name: all_switches()[name].read(as_word(setting)) for name, setting in settings.items()}
+    for name, setting in named.items():
+        _check_release(profile, all_switches()[name], setting)
     wanted = _brought(named, had) | named
     result = with_settings(profile, wanted)
     _check_required(result, wanted)
     return result
+
+
+def _check_release(profile: FrameworkProfile, switch: Switch, setting: str) -> None:
+    """Raise RequestError where a setting came after the release of a profile."""
+    support = switch.support(profile)
+    later = {} if support is None else support.later
+    version = later.get(setting) or (later.get(SHARE) if setting not in switch.values else None)
+    if version and profile.version and release(profile.version) < release(version):
+        raise RequestError(
+            f"{profile.name} {profile.version} has no {switch.name}={setting}, which came with {version}"
+        )
 
 
 def _brought(named: Mapping[str, str], had: Mapping[str, str]) -> dict[str, str]:
@@ -167,7 +226,7 @@ def _brought(named: Mapping[str, str], had: Mapping[str, str]) -> dict[str, str]
     return {
         other: needed[0]
         for name, setting in named.items()
-        for other, needed in all_switches()[name].requires.get(setting, {}).items()
+        for other, needed in all_switches()[name].required(setting).items()
         if other in had and len(needed) == 1
     }
 
@@ -182,7 +241,7 @@ def with_settings(profile: FrameworkProfile, settings: Mapping[str, str]) -> Fra
     for name, switch in all_switches().items():
         if name in settings:
             profile = replace(profile, **_changes(profile, switch.effect(profile, settings[name])))
-            held[name] = settings[name]
+            held[name] = switch.read(settings[name])
     ordered = tuple((name, held[name]) for name in all_switches() if name in held)
     return replace(profile, switches=ordered)
 
@@ -204,7 +263,7 @@ def _check_required(profile: FrameworkProfile, settings: Mapping[str, str]) -> N
     """Raise RequestError where a setting that a user asked for or against leaves another without what it requires."""
     held = available(profile)
     for name, setting in held.items():
-        for other, needed in all_switches()[name].requires.get(setting, {}).items():
+        for other, needed in all_switches()[name].required(setting).items():
             if other in held and held[other] not in needed and (name in settings or other in settings):
                 choice = " or ".join(f"{other}={word}" for word in needed)
                 raise RequestError(
@@ -262,10 +321,7 @@ def parse_switches(texts: Iterable[str], without: Iterable[str] = ()) -> dict[st
             raise unknown("switch", name, all_switches())
         if name in found:
             raise RequestError(f"switch {name} is set twice")
-        setting = setting.strip() if equals else default
-        if setting not in all_switches()[name].values:
-            raise RequestError(f"{name} is one of {', '.join(all_switches()[name].values)}, but got {setting!r}")
-        found[name] = setting
+        found[name] = all_switches()[name].read(setting.strip() if equals else default)
     return found
 
 

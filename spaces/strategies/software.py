@@ -70,7 +70,7 @@ def can_turn_on(profile: FrameworkProfile, but: Collection[str] = ()) -> Softwar
         support = switch.support(profile)
         if support is None or name in but or had.get(name) not in _WORSE.get(words, ("off",)):
             continue
-        needed = switch.requires.get(setting, {})
+        needed = switch.required(setting)
         met = all(had.get(other, settings[0]) in settings for other, settings in needed.items())
         if setting in support.flags and met and not _excluded(name, setting, had):
             found |= flag
@@ -79,7 +79,7 @@ def can_turn_on(profile: FrameworkProfile, but: Collection[str] = ()) -> Softwar
 
 def _excluded(name: str, setting: str, had: Mapping[str, str]) -> bool:
     """Whether another switch, as it is set, needs this one otherwise."""
-    wanted = [all_switches()[other].requires.get(its, {}).get(name) for other, its in had.items()]
+    wanted = [all_switches()[other].required(its).get(name) for other, its in had.items()]
     return any(settings is not None and setting not in settings for settings in wanted)
 
 

@@ -12,6 +12,10 @@ from forerun.search.formats import Format, Launch, import_texts, writable
 from forerun.search.formats.software import assumed
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, load_framework, switched
+from forerun.spaces.frameworks.switches import SHARE
+
+NUMBER = "0.25"
+"""A share as a setting."""
 
 SEVERAL = settings(max_examples=tries(40), suppress_health_check=[HealthCheck.too_slow])
 EACH = pytest.mark.parametrize("item", writable(), ids=lambda item: item.name)
@@ -53,7 +57,8 @@ def _drawn(item: Format, data: st.DataObject) -> dict[str, str]:
     for name, setting in profile.switches:
         support = all_switches()[name].support(profile)
         assert support is not None
-        drawn[name] = data.draw(st.sampled_from(sorted({setting, support.unset, *support.flags})), label=name)
+        flags = (NUMBER if flag == SHARE else flag for flag in support.flags)
+        drawn[name] = data.draw(st.sampled_from(sorted({setting, support.unset, *flags})), label=name)
     try:
         switched(profile, drawn)
     except RequestError:

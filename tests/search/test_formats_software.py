@@ -46,9 +46,7 @@ def test_dispatchers_are_read_in_words_of_all_releases(arguments: str, setting: 
 
 
 def test_settings_come_in_three_groups() -> None:
-    relevant = (
-        "--moe-permute-fusion --overlap-cpu-optimizer-d2h-h2d --reuse-grad-buf-for-mxfp8-param-ag --no-rope-fusion"
-    )
+    relevant = "--moe-permute-fusion --reuse-grad-buf-for-mxfp8-param-ag --no-rope-fusion"
     harmless = "--lr 1e-4 --wandb-project x --log-interval 1 --seed 3"
     found = import_texts(script(f"{MOE} --overlap-grad-reduce --grad-reduce-in-bf16 {relevant} {harmless}"))
     assert found.switches["overlap-grad-reduce"] == "on"
@@ -235,6 +233,38 @@ def test_a_setting_that_a_user_chose_is_not_dropped_where_there_is_no_flag_for_i
     with pytest.raises(RequestError, match="no flag for chunked-loss, which the prediction assumed"):
         express(format_named("accelerate-fsdp"), made, context)
     assert express(format_named("forerun"), made, context)
+
+
+HYBRID = "--optimizer-cpu-offload --use-precision-aware-optimizer"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings"),
+    [
+        (HYBRID, {"optimizer-offload": "on", "offload-overlap": "off", "activation-offload": "off"}),
+        (f"{HYBRID} --optimizer-offload-fraction 0.50", {"optimizer-offload": "0.5"}),
+        (f"{HYBRID} --optimizer-offload-fraction 0.0", {"optimizer-offload": "off"}),
+        (f"{HYBRID} --overlap-cpu-optimizer-d2h-h2d", {"offload-overlap": "on"}),
+        ("--cpu-offloading-num-layers 2", {"activation-offload": "0.25"}),
+        ("--fine-grained-activation-offloading --activation-offload-fraction 0.6", {"activation-offload": "0.6"}),
+    ],
+)
+def test_shares_on_the_host_are_read(arguments: str, settings: dict[str, str]) -> None:
+    found = import_texts(script(f"{DEGREES} {arguments}"))
+    assert {name: found.switches[name] for name in settings} == settings
+    assert not found.unknown and not {name for name in found.other if "offload" in name}
+
+
+def test_bridge_offloads_nothing_unless_a_share_is_stated() -> None:
+    """``OptimizerConfig.optimizer_offload_fraction`` is 0 where no one sets it."""
+    item = format_named("megatron-bridge")
+    for setting, number in (("on", "1.0"), ("0.4", "0.4")):
+        share = f"optimizer.optimizer_offload_fraction={number}"
+        files = item.express(launch("tp2 dp8 mbs1 zero1 sp", mixture=False, optimizer_offload=setting))
+        assert share in files["launch.sh"]
+        assert import_texts(files).switches["optimizer-offload"] == setting
+        without = {"launch.sh": files["launch.sh"].replace(share, "")}
+        assert import_texts(without).switches["optimizer-offload"] == "off"
 
 
 def test_weights_in_eight_bit_belong_to_eight_bit_training() -> None:

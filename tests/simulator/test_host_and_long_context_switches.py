@@ -42,6 +42,31 @@ def test_states_leave_the_device() -> None:
     assert float(on.time_s["optimizer"][0]) >= off / link
 
 
+def test_a_share_of_states_and_activations_leaves_the_device() -> None:
+    strategy = "tp1 dp8 mbs1 zero1"
+    off, some, on = (
+        parts(context(f"optimizer-offload={share},activation-offload={share}"), strategy) for share in (0, 0.25, 1)
+    )
+    assert off["activations"] > some["activations"] > on["activations"]
+    assert some["activations"] == pytest.approx(off["activations"] * (0.75 + 0.25 * 3 / 32))
+    made = (context(f"optimizer-offload={share}") for share in (0, 0.25))
+    whole, left = (float(score(one, table_of([parse_strategy(strategy)])).memory_bytes["optimizer"][0]) for one in made)
+    assert left == pytest.approx(0.75 * whole)
+    # The host updates a quarter in a quarter of the time of all.
+    assert some["optimizer"] == pytest.approx(on["optimizer"] / 4)
+    assert off["step"] <= some["step"] <= on["step"]
+
+
+def test_an_update_without_overlap_waits_for_copies() -> None:
+    beside, apart = (
+        parts(context(f"optimizer-offload,offload-overlap={word}"), "tp1 dp8 mbs1 zero1")["step"]
+        for word in ("on", "off")
+    )
+    link = context().cluster.device.host_bytes_per_s or context().cluster.host["bytes_per_s_per_device"]
+    states = float(score(context(), table_of([parse_strategy("tp1 dp8 mbs1 zero1")])).memory_bytes["optimizer"][0])
+    assert apart - beside == pytest.approx(states / link)
+
+
 def test_states_that_the_host_has_no_room_for_stay() -> None:
     strategy = table_of([parse_strategy("tp1 dp8 mbs1 zero1")])
     full = score(context("optimizer-offload", host_bytes=1e9), strategy)

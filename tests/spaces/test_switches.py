@@ -18,7 +18,7 @@ from forerun.spaces.frameworks import (
     switched,
 )
 from forerun.spaces.frameworks.schema import OPERATORS
-from forerun.spaces.frameworks.switches import of_release, with_settings
+from forerun.spaces.frameworks.switches import SHARE, of_release, with_settings
 
 AXES = {"tp", "pp", "cp", "ep", "sp", "zero", "moe", "replicas", "eight_bit"}
 
@@ -27,6 +27,8 @@ def test_every_switch_names_fields_settings_and_frameworks_that_exist() -> None:
     known = {field.name for field in fields(FrameworkProfile)} | {"eager+", "eager-"}
     for switch in all_switches().values():
         assert set(switch.needs) <= AXES, switch.name
+        assert not switch.beside or switch.beside in all_switches(), switch.name
+        assert not switch.share or switch.values["on"].keys() >= {switch.share}, switch.name
         assert len(switch.values) > 1 and switch.evidence and switch.title, switch.name
         for held in switch.requires.values():
             for other, needed in held.items():
@@ -35,7 +37,7 @@ def test_every_switch_names_fields_settings_and_frameworks_that_exist() -> None:
             assert name in framework_names(), (switch.name, name)
             assert support.unset in switch.values, (switch.name, name)
             assert support.before is None or support.before in switch.values, (switch.name, name)
-            assert set(support.flags) <= set(switch.values), (switch.name, name)
+            assert set(support.flags) <= {*switch.values, *([SHARE] if switch.share else ())}, (switch.name, name)
             assert set(support.values) <= set(switch.values), (switch.name, name)
             for effect in (*switch.values.values(), *support.values.values()):
                 assert set(effect) <= known, switch.name
@@ -157,6 +159,19 @@ def test_a_setting_brings_what_it_needs_where_there_is_one_choice() -> None:
         switched(load_framework("megatron-lm"), {"chunked-loss": "on", "cross-entropy-fusion": "off"})
     with pytest.raises(RequestError, match="moments=bf16 requires master-weights=remainders or"):
         switched(load_framework("megatron-lm"), {"moments": "bf16"})
+
+
+def test_shares_are_settings_of_switches_that_have_them() -> None:
+    read = parse_switches(["optimizer-offload=.5,activation-offload=1.0"])
+    assert read == {"optimizer-offload": "0.5", "activation-offload": "on"}
+    profile = switched(load_framework("megatron-lm"), read)
+    assert (profile.optimizer_on_host, profile.activations_on_host) == (0.5, 1.0)
+    with pytest.raises(RequestError, match=r"is one of off, on or a number between 0 and 1, but got '1\.5'"):
+        parse_switches(["optimizer-offload=1.5"])
+    with pytest.raises(RequestError, match=r"optimizer-offload=0\.5 requires optimizer=adam"):
+        switched(load_framework("generic"), {"optimizer-offload": "0.5", "optimizer": "muon"})
+    with pytest.raises(RequestError, match=r"0\.16 has no activation-offload=0\.5, which came with 0\.19"):
+        switched(load_framework("megatron-lm@0.16"), {"activation-offload": "0.5"})
 
 
 @pytest.mark.parametrize(("release", "kept"), [("0.11", True), ("0.12", False)])
