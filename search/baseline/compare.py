@@ -20,6 +20,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, load_framework
 from forerun.spaces.frameworks.switches import flag_words, with_settings
 from forerun.spaces.strategies import Context, Software, Strategy, table_of, violations
+from forerun.spaces.strategies.axes import CHOSEN
 from forerun.spaces.strategies.software import can_turn_on, running, settings_of, settled, those_on
 from forerun.spaces.strategies.stage_laws import broken_laws
 from forerun.spaces.strategies.table import axis_values
@@ -85,7 +86,8 @@ def context_of(setting: Setting, present: Present) -> tuple[Context, tuple[str, 
 def _strategy_of(context: Context, present: Present, free: Software) -> Strategy:
     """Return the strategy of a run, with those of its switches on that a search turns on (``free``)."""
     strategy = canonical(present.strategy, context.model.layer_count)
-    return settled(dataclasses.replace(context, free_software=free & those_on(present.switches)), strategy)
+    on = free & those_on(present.switches)
+    return settled(dataclasses.replace(context, free_software=on), dataclasses.replace(strategy, software=on & CHOSEN))
 
 
 def _as_switched(context: Context, present: Present, free: Software) -> tuple[Context, list[str]]:

@@ -164,7 +164,7 @@ def _lean(setting: Setting) -> dict[str, Sequence[object]]:
     """Return the user's restrictions and, on axes without any, the choices that need least memory: where these do not
     fit, nothing does, and they are a hundredth of the space."""
     own = dict(setting.request.overrides)
-    lean: dict[str, Sequence[object]] = {"mbs": [1], "placement": [0]}
+    lean: dict[str, Sequence[object]] = {"mbs": [1], "placement": [0], "switches": ["none"]}
     if "full" in setting.context.framework.legality.recompute:
         lean["recompute"] = ["full"]
     if not {"vpp", "schedule"} & set(own) and "1f1b" in setting.context.framework.legality.schedules:

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Placement, Recompute, Schedule, Split, StageRecompute, Strategy
+from forerun.spaces.strategies import Placement, Recompute, Schedule, Software, Split, StageRecompute, Strategy
+from forerun.spaces.strategies.axes import CHOSEN
 from forerun.spaces.strategies.stage_laws import STAGED_SCHEDULES, stage_counts
 from forerun.spaces.strategies.staged_space import VIRTUAL, StagedSpace
 
@@ -101,6 +102,8 @@ class Moves:
                 changed: dict[str, Any] = {axis: KINDS.get(axis, int)(value)}
                 alone = {"stage_recompute": None, "recompute_layers": 0} if axis == "recompute" else {}
                 yield from _valid(strategy, **changed, **alone)
+        for value in beside(choices["switches"], int(strategy.switches)):
+            yield from _valid(strategy, software=(strategy.software & ~CHOSEN) | Software(value))
         for axis in ("tp", "pp", "cp"):
             for value in beside(choices[axis], getattr(strategy, axis)):
                 yield from self._resized(strategy, axis, value)

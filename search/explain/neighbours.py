@@ -26,6 +26,7 @@ from forerun.spaces.strategies import (
     default_choices,
     strategy_of,
 )
+from forerun.spaces.strategies.axes import CHOSEN
 from forerun.spaces.strategies.software import does_something
 from forerun.spaces.strategies.stage_laws import broken_laws
 from forerun.spaces.strategies.staged_space import StagedSpace
@@ -57,6 +58,7 @@ def neighbours(context: Context, strategy: Strategy) -> tuple[AxisStep, ...]:
     if strategy.stage_recompute is not None:
         values["recompute"] = -1  # no choice for all stages is the present one
     choices = default_choices(context, [strategy.devices])
+    choices["switches"] = tuple(sorted({*choices["switches"], values["switches"], 0}))
     found: dict[str, AxisStep] = {}
     for axis in AXES[1:]:
         for values_one_way in _ways(axis, values[axis], choices[axis]):
@@ -163,7 +165,8 @@ def _kept(context: Context, axis: str, values: dict[str, int], present: Strategy
     entries = present.stage_recompute if same and axis != "recompute" else None
     whole = {**values, "recompute": max(values["recompute"], 0)}
     columns = {name: np.array([value], dtype=np.int64) for name, value in whole.items()}
-    whole["software"] = int(present.software & does_something(columns, context)[0])
+    on = (present.software & ~CHOSEN) | values["switches"]
+    whole["software"] = int(on & does_something(columns, context)[0])
     other = present.second_tp if same and present.second_tp != values["tp"] else None
     for stages in dict.fromkeys((StageChoices(second_tp=other, recompute=entries), StageChoices())):
         try:

@@ -81,7 +81,7 @@ def _all_variants(problem: Problem, ideas: NDArray[np.int64], score: Scorer) -> 
 
 def _few_variants(space: StrategySpace) -> StrategySpace:
     """Return the space with all combinations of degrees and few choices on the other axes, such as suit most."""
-    few = {axis: space.choices[axis] for axis in (*DEGREES, "split", "sp")}
+    few = {axis: space.choices[axis] for axis in (*DEGREES, "split", "switches", "sp")}
     few |= {axis: space.choices[axis][:1] for axis in ("mbs", "shard", "recompute_layers", "placement")}
     few |= {axis: space.choices[axis][:2] for axis in ("vpp", "schedule")}
     few["zero"] = _those(space.choices["zero"], (1, 3))

@@ -25,6 +25,7 @@ SHOWN = (
     "schedule",
     "split",
     "placement",
+    "switches",
 )
 """Axes in the order in which the page offers them."""
 

@@ -19,7 +19,8 @@ from forerun.simulator.layer.shard import layer_axes, shard_of
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Model
 from forerun.spaces.strategies import Context, Recompute, StrategyTable, first_layers
-from forerun.spaces.strategies.software import READ_BY_SOFTWARE, choices_of_software, running, turned_on
+from forerun.spaces.strategies.axes import CHOSEN
+from forerun.spaces.strategies.software import READ_BY_SOFTWARE, choices_of_software, does_something, running
 
 NONE = np.iinfo(np.uint16).max
 """A code that no set of switches has."""
@@ -76,10 +77,12 @@ class LeastStep:
         [K, W], and the kind [N] of every prefix; what they take is known then."""
         known = [axis for axis in self.axes if axis in prefixes.codes]
         # Shards read the sharding stage whether it matters or not, and switches whether stages are virtual.
-        left = [axis for axis in dict.fromkeys((*self.axes[1:], "zero", "vpp")) if axis not in prefixes.codes]
-        radices = [len(prefixes.choices[axis]) if axis in (*self.axes, "vpp") else 1 for axis in left]
+        more = ("zero", "vpp", "switches")
+        left = [axis for axis in dict.fromkeys((*self.axes[1:], *more)) if axis not in prefixes.codes]
+        radices = [len(prefixes.choices[axis]) if axis in (*self.axes, *more[1:]) else 1 for axis in left]
         if prefixes.choices["recompute"][0] == Recompute.NONE and not self.context.framework.activations_on_host:
-            radices[left.index("recompute")] = 1  # whatever is recomputed takes longer and turns no switch on
+            # Whatever is recomputed takes longer. It forbids switches, but the ways have those on and off.
+            radices[left.index("recompute")] = 1
         count = math.prod(radices)
         ways = dict(zip(left, np.unravel_index(np.arange(count), radices), strict=True))
         software, kind = self._software_below(prefixes, ways)
@@ -96,19 +99,24 @@ class LeastStep:
     def _software_below(
         self, prefixes: StrategyTable, ways: Mapping[str, NDArray[np.intp]]
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Return the codes of the switches that are turned on for each of the ``ways`` [W] to go on from a prefix, of
-        the K kinds of prefixes that differ in them, [K, W], and the kind [N] of every prefix."""
+        """Return the codes of the switches that are on for each of the ``ways`` [W] to go on from a prefix, of the K
+        kinds of prefixes that differ in them, [K, W], and the kind [N] of every prefix. As if it had the most
+        microbatches that there are: where that turns a switch on, there is a way with it off."""
         count = len(next(iter(ways.values())))
         if not self.context.free_software:
             return np.zeros((1, count), dtype=np.uint16), np.zeros(len(prefixes), dtype=np.uint16)
-        distinct = prefixes.distinct(*(axis for axis in READ_BY_SOFTWARE if axis not in ways))
+        read = [axis for axis in (*READ_BY_SOFTWARE, "switches") if axis not in ("dp", "mbs")]
+        distinct = prefixes.distinct(*(axis for axis in read if axis not in ways))
         columns = {
             axis: np.tile(prefixes.choices[axis][ways[axis]], len(distinct.rows))
             if axis in ways
             else np.repeat(prefixes.choices[axis][prefixes.codes[axis][distinct.rows]], count)
-            for axis in READ_BY_SOFTWARE
+            for axis in read
         }
-        turned = np.searchsorted(choices_of_software(self.context), turned_on(columns, self.context)).astype(np.uint16)
+        columns |= dict.fromkeys(("dp", "mbs"), np.ones_like(columns["tp"]))
+        free = int(self.context.free_software & ~CHOSEN) | columns["switches"]
+        on = does_something(columns, self.context) & free
+        turned = np.searchsorted(choices_of_software(self.context), on).astype(np.uint16)
         kinds, kind = np.unique(turned.reshape(-1, count), axis=0, return_inverse=True)
         return kinds, kind.reshape(-1).astype(np.uint16)[distinct.inverse]
 

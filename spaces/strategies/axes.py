@@ -93,6 +93,10 @@ class Software(IntFlag):
     """A token is sent once to every node that has experts for it."""
 
 
+CHOSEN = Software.MOE_OVERLAP
+"""Switches that cost memory: candidates have each on or off (axis ``switches``). The others cost none and slow no step,
+so that a search turns them on wherever they do something."""
+
 SOFTWARE: dict[str, Software] = {
     "tp-comm-overlap": Software.TP_COMM_OVERLAP,
     "moe-overlap": Software.MOE_OVERLAP,
@@ -121,6 +125,7 @@ AXES = (
     "schedule",
     "split",
     "mbs",
+    "switches",
     "zero",
     "shard",
     "sp",
@@ -140,11 +145,19 @@ def _recomputes() -> dict[int, str]:
     return found
 
 
+def _switches() -> dict[int, str]:
+    """Return the spelling of every choice of ``switches``."""
+    names = [name for name, flag in SOFTWARE.items() if flag & CHOSEN]
+    sets = [some for count in range(1, len(names) + 1) for some in combinations(names, count)]
+    return {0: "none"} | {int(sum(SOFTWARE[name] for name in some)): "+".join(some) for some in sets}
+
+
 NAMED: dict[str, type[IntEnum] | type[IntFlag]] = {
     "schedule": Schedule,
     "recompute": Recompute,
     "split": Split,
     "placement": Placement,
+    "switches": Software,
 }
 """Axes whose choices have names."""
 
@@ -153,6 +166,7 @@ SPELLING: dict[str, dict[int, str]] = {
     "recompute": _recomputes(),
     "split": {0: "even", 1: "balanced", 2: "light-last", 3: "light-ends", 4: "by-cost", 5: "light-mtp"},
     "placement": {0: "tp-cp-ep-dp-pp", 1: "tp-cp-ep-pp-dp"},
+    "switches": _switches(),
 }
 """How named choices are written by users and in every output."""
 

@@ -29,7 +29,7 @@ def values_at(space: StrategySpace, index: int) -> dict[str, int]:
     dp, rest = divmod(values["gpus"], values["tp"] * values["pp"] * values["cp"])
     values["dp"] = dp if rest == 0 else 0
     columns = {axis: np.array([value], dtype=np.int64) for axis, value in values.items()}
-    return {**values, "software": int(turned_on(columns, space.context)[0])}
+    return {**values, "software": values["switches"] | int(turned_on(columns, space.context)[0])}
 
 
 def strategies_at(space: StrategySpace, indices: Iterable[int]) -> tuple[Strategy, ...]:

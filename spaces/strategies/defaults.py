@@ -8,6 +8,7 @@ from forerun.spaces.strategies.axes import ALL_REPLICAS, AXES, MODULES, NAMED, S
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.framework_laws import modules_of
 from forerun.spaces.strategies.parsing import parse_named
+from forerun.spaces.strategies.software import free_choices
 from forerun.spaces.strategies.stages import PREDICTING
 from forerun.spaces.units import whole_number
 
@@ -54,6 +55,7 @@ def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[in
         "schedule": _named("schedule", legality.schedules),
         "split": _named("split", ("even", *splits)),
         "mbs": tuple(m for m in (1, 2, 4, 8, 16, 32) if m <= min(batch, LARGEST_MBS)),
+        "switches": free_choices(context),
         "zero": tuple(sorted(legality.zero_stages)),
         "shard": _sharing(context, gpus),
         "sp": {"optional": (0, 1), "always": (0, 1), "never": (0,)}[legality.sequence_parallel],

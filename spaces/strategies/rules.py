@@ -40,7 +40,7 @@ from forerun.spaces.strategies.framework_laws import (
     unsupported,
     zero_unsupported,
 )
-from forerun.spaces.strategies.software import READ_BY_SOFTWARE, not_running, why_not_running
+from forerun.spaces.strategies.software import READ_BY_SOFTWARE, not_running, why_not, without_degrees, without_passes
 from forerun.spaces.strategies.table import Columns, Mask
 
 _DP = ("gpus", "pp", "tp", "cp")
@@ -60,6 +60,8 @@ class Rule:
     """Mask of the rows that break it."""
     message: Callable[[Mapping[str, int], Context], str]
     """The values of one broken strategy and the nearest fix."""
+    asked: str | None = None
+    """Axis whose choice 0 keeps it, whatever the others are."""
 
     @property
     def depth(self) -> int:
@@ -217,6 +219,14 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        code="switches",
+        meaning="a switch of the software does nothing with these degrees, or the framework does not have it",
+        axes=(*_DP, "ep", "vpp", "mbs", "switches"),
+        asked="switches",
+        illegal=without_degrees,
+        message=why_not("switches", slice(1)),
+    ),
+    Rule(
         code="framework zero",
         meaning="the framework does not have this ZeRO stage here",
         axes=(*_DP, "ep", "zero"),
@@ -227,6 +237,7 @@ RULES: tuple[Rule, ...] = (
         code="shard",
         meaning="replicas that share states do not divide all of them, or those of the experts",
         axes=(*_DP, "ep", "etp", "shard"),
+        asked="shard",
         illegal=shard_broken,
         message=no_such_shard_degree,
     ),
@@ -234,6 +245,7 @@ RULES: tuple[Rule, ...] = (
         code="framework shard",
         meaning="the framework does not share these states by a part of the replicas",
         axes=("cp", "zero", "shard"),
+        asked="shard",
         illegal=shard_unsupported,
         message=no_such_shard,
     ),
@@ -265,9 +277,18 @@ RULES: tuple[Rule, ...] = (
         message=no_such_recompute,
     ),
     Rule(
+        code="switches / recompute",
+        meaning="a switch of the software does not go with what is recomputed",
+        axes=("switches", "recompute"),
+        asked="switches",
+        illegal=without_passes,
+        message=why_not("switches", slice(1, None)),
+    ),
+    Rule(
         code="recompute layers",
         meaning="no stage has more layers than are to be recomputed, or its schedule or framework recomputes all",
         axes=("pp", "vpp", "schedule", "recompute", "recompute_layers"),
+        asked="recompute_layers",
         illegal=block_broken,
         message=no_such_block,
     ),
@@ -305,7 +326,7 @@ SWITCHES = Rule(
     meaning="a switch of the software does nothing here, or the framework does not run it with these degrees",
     axes=READ_BY_SOFTWARE,
     illegal=not_running,
-    message=why_not_running,
+    message=why_not("software"),
 )
 """The law of what follows from the axes in a space and is named in a strategy."""
 

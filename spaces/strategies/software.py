@@ -1,11 +1,12 @@
 """Switches of the software that belong to a strategy: a search turns them on where they pay.
 
-All train the same model as well and none slows a step, so that whether one is on follows from the degrees: where it
-does something, and the framework runs it. Others stay as the request has them.
+All train the same model as well. Those that cost memory are a choice of every candidate for which they do something and
+whose framework runs them (``CHOSEN``, axis ``switches``). The others slow no step either, so that whether one is on
+follows from the degrees. Switches that are none of these stay as the request has them.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 
@@ -13,8 +14,9 @@ import numpy as np
 
 from forerun.spaces.frameworks.profile import FrameworkProfile
 from forerun.spaces.frameworks.switches import all_switches, available, with_settings
-from forerun.spaces.strategies.axes import SOFTWARE, Recompute, Software
+from forerun.spaces.strategies.axes import CHOSEN, SOFTWARE, Recompute, Software
 from forerun.spaces.strategies.context import Context
+from forerun.spaces.strategies.degree_laws import microbatches
 from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import Columns, IntArray, Mask
 
@@ -23,7 +25,7 @@ _BEFORE_AMPERE = ("Pascal", "Volta", "Turing")
 _NVLINK = ("nvswitch", "nvlink-mesh")
 
 
-READ_BY_SOFTWARE = ("tp", "ep", "etp", "pp", "vpp", "sp", "recompute")
+READ_BY_SOFTWARE = ("tp", "ep", "etp", "pp", "vpp", "sp", "recompute", "dp", "mbs")
 """Columns that say which switches do anything."""
 
 
@@ -111,42 +113,52 @@ def settings_of(software: int) -> dict[str, str]:
     return dict(map(_setting, names_of(software)))
 
 
-def does_something(columns: Columns, context: Context) -> IntArray:
-    """Return for every candidate the switches that change anything for it and that its framework runs with it, [N]."""
+def does_something(columns: Columns, context: Context, among: int = ~0) -> IntArray:
+    """Return for every candidate those ``among`` some switches that change anything for it and that its framework runs
+    with it, [N]."""
     found: IntArray = np.zeros(len(columns["tp"]), dtype=np.int64)
-    for flag, useful in _USEFUL.items():
-        found |= np.where(useful(columns, context), int(flag), 0)
+    for flag, conditions in _CONDITIONS.items():
+        if flag & among:
+            met = np.logical_and.reduce([one.met(columns, context) for one in conditions])
+            found |= np.where(met, int(flag), 0)
     return found
 
 
 def turned_on(columns: Columns, context: Context) -> IntArray:
-    """Return the switches that a search turns on for every candidate, [N]."""
-    if not context.free_software:
-        return np.zeros(len(columns["tp"]), dtype=np.int64)
-    return does_something(columns, context) & int(context.free_software)
+    """Return the switches that a search turns on for every candidate, besides those that are its choice, [N]."""
+    return does_something(columns, context, int(context.free_software & ~CHOSEN))
 
 
 def choices_of_software(context: Context) -> IntArray:
-    """Return all sets of switches that a search may turn on, in growing order."""
+    """Return all sets of switches that candidates of a search may have on, in growing order."""
     free = int(context.free_software)
     return np.array([subset for subset in range(free + 1) if subset & ~free == 0], dtype=np.int64)
 
 
+def free_choices(context: Context) -> tuple[int, ...]:
+    """Return the choices of ``switches`` of a search: those left free that the model listens to."""
+    names = [name for name, flag in SOFTWARE.items() if flag & CHOSEN & context.free_software]
+    free = int(sum(SOFTWARE[name] for name in names if context.moe or not for_experts(name)))
+    return tuple(subset for subset in range(free + 1) if subset & ~free == 0)
+
+
 def settled(context: Context, strategy: Strategy) -> Strategy:
-    """Return a strategy with the switches that a search turns on: those that every half and stage can run with."""
+    """Return a strategy with the switches that a search turns on, and those of its own choice: of both, what every half
+    and stage can run with."""
     return with_switches(strategy, switches_of(context, settled_by(strategy)))
 
 
 SettledBy = tuple[int, ...]
 """All that decides which switches a search turns on for a strategy: numbers of ``READ_BY_SOFTWARE``, then the tp of its
-second half, then what its stages recompute."""
+second half, its choice of ``switches``, and what its stages recompute."""
 
 
 def settled_by(strategy: Strategy) -> SettledBy:
     """Return what decides the switches of a strategy."""
     s, entries = strategy, strategy.stage_recompute
     kinds = (s.recompute,) if entries is None else sorted({entry.kind for entry in entries})
-    return (s.tp, s.ep, s.etp, s.pp, s.vpp, s.sp, s.recompute, s.second_tp or s.tp, *kinds)
+    read = (s.tp, s.ep, s.etp, s.pp, s.vpp, s.sp, s.recompute, s.dp, s.mbs)
+    return (*read, s.second_tp or s.tp, int(s.switches), *kinds)
 
 
 def switches_of(context: Context, by: SettledBy) -> Software | None:
@@ -154,12 +166,14 @@ def switches_of(context: Context, by: SettledBy) -> Software | None:
     none on and leaves a strategy as it is."""
     if not context.free_software:
         return None
-    tp, *_, second_tp = by[: len(READ_BY_SOFTWARE) + 1]
-    ways = list(product({tp, second_tp}, by[len(READ_BY_SOFTWARE) + 1 :]))
+    tp, *_, second_tp, chosen = by[: len(READ_BY_SOFTWARE) + 2]
+    ways = list(product({tp, second_tp}, by[len(READ_BY_SOFTWARE) + 2 :]))
     values = zip(READ_BY_SOFTWARE, by, strict=False)
+    # Halves have as many microbatches: those of the first stand for both.
     columns = {name: np.full(len(ways), int(value), dtype=np.int64) for name, value in values}
     columns |= {"tp": np.array([tp for tp, _ in ways]), "recompute": np.array([int(kind) for _, kind in ways])}
-    return Software(int(np.bitwise_and.reduce(turned_on(columns, context))))
+    free = int(context.free_software & ~CHOSEN) | chosen
+    return Software(int(np.bitwise_and.reduce(does_something(columns, context, free))))
 
 
 def with_switches(strategy: Strategy, software: Software | None) -> Strategy:
@@ -167,28 +181,69 @@ def with_switches(strategy: Strategy, software: Software | None) -> Strategy:
     return strategy if software is None or software == strategy.software else replace(strategy, software=software)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What a switch needs to do anything, and its framework to run it."""
+
+    met: Callable[[Columns, Context], Mask]
+    """Mask [N] of the candidates that have it."""
+    words: str
+    """It in words."""
+
+
+def without_degrees(columns: Columns, context: Context) -> Mask:
+    """Return the candidates with a chosen switch on that does nothing with their degrees, or that the framework has not
+    or has on."""
+    chosen = columns["switches"]
+    lacks = (chosen & ~int(can_turn_on(context.framework))) != 0
+    for flag in _flags(CHOSEN):
+        lacks |= ((chosen & flag) != 0) & ~_CONDITIONS[flag][0].met(columns, context)
+    return np.asarray(lacks)
+
+
+def without_passes(columns: Columns, context: Context) -> Mask:
+    """Return the candidates with a chosen switch on that does not go with what they recompute."""
+    chosen = columns["switches"]
+    lacks = np.zeros(len(chosen), dtype=bool)
+    for flag in _flags(CHOSEN):
+        for condition in _CONDITIONS[flag][1:]:
+            lacks |= ((chosen & flag) != 0) & ~condition.met(columns, context)
+    return np.asarray(lacks)
+
+
 def not_running(columns: Columns, context: Context) -> Mask:
-    """Return the candidates with a switch on that does nothing for them, or that the framework has not or has on."""
-    software = columns["software"]
+    """Return the candidates with another switch on that does nothing for them, or that the framework has not or has
+    on."""
+    software = columns["software"] & ~int(CHOSEN)
     if not software.any():
         return np.zeros(len(software), dtype=bool)
-    can = does_something(columns, context) & int(can_turn_on(context.framework))
+    can = does_something(columns, context, int(~CHOSEN)) & int(can_turn_on(context.framework))
     return np.asarray((software & ~can) != 0)
 
 
-def why_not_running(values: Mapping[str, int], context: Context) -> str:
-    """Return in words which switches of a strategy do not go with it."""
-    columns = {axis: np.array([value], dtype=np.int64) for axis, value in values.items()}
-    can = can_turn_on(context.framework)
-    told = []
-    for words, flag in SOFTWARE.items():
-        if not values["software"] & flag:
-            continue
-        if not can & flag:
-            told.append(f"{context.framework.name} cannot turn {words} on, or has it on")
-        elif not _USEFUL[flag](columns, context)[0]:
-            told.append(f"{words} needs {_NEEDS[flag]}")
-    return f"with={'+'.join(names_of(values['software']))}: {'; '.join(told)}; drop it"
+def why_not(axis: str, which: slice = slice(None)) -> Callable[[Mapping[str, int], Context], str]:
+    """Return what says in words which switches of a strategy do not go with it: of those in one column, by ``which`` of
+    their conditions."""
+
+    def why(values: Mapping[str, int], context: Context) -> str:
+        columns = {name: np.array([value], dtype=np.int64) for name, value in values.items()}
+        on = values[axis] if axis == "switches" else values[axis] & ~int(CHOSEN)
+        can = can_turn_on(context.framework)
+        told = []
+        for words, flag in SOFTWARE.items():
+            if on & flag and not can & flag:
+                told.append(f"{context.framework.name} cannot turn {words} on, or has it on")
+            elif on & flag:
+                lacks = [one.words for one in _CONDITIONS[flag][which] if not one.met(columns, context)[0]]
+                told += [f"{words} needs {', '.join(lacks)}"] if lacks else []
+        return f"with={'+'.join(names_of(on))}: {'; '.join(told)}; drop it"
+
+    return why
+
+
+def _flags(software: Software) -> list[Software]:
+    """Return single switches of several."""
+    return [flag for flag in SOFTWARE.values() if flag & software]
 
 
 def _tensor(c: Columns, x: Context) -> Mask:
@@ -201,16 +256,20 @@ def _tensor(c: Columns, x: Context) -> Mask:
 
 def _combined(c: Columns, x: Context) -> Mask:
     """The combined 1F1B schedule needs virtual stages in a pipeline, a pipeline where the model has a prediction block,
-    no recomputed layer or mixture, and no graph of the whole step (Megatron-core, TransformerConfig.__post_init__)."""
-    whole = (c["recompute"] == Recompute.FULL) | ((c["recompute"] & Recompute.MOE) != 0)
+    and no graph of the whole step (Megatron-core, TransformerConfig.__post_init__). Where microbatches are no more than
+    stages, all forward passes run before the first backward one, and no two are combined."""
     alone = (c["pp"] == 1) & (not x.model.mtp_layers)
     return np.asarray(
-        (c["ep"] * c["etp"] > 1)
-        & (c["ep"] > 1)
+        (c["ep"] > 1)
         & (alone | (c["vpp"] > 1))
-        & ~whole
+        & (microbatches(c, x) > c["pp"])
         & (x.moe and x.framework.graphs != "step")
     )
+
+
+def _once(c: Columns, x: Context) -> Mask:
+    """Layers that are recomputed whole, or whose mixture is, are no passes that can be combined (Megatron-core)."""
+    return np.asarray((c["recompute"] != Recompute.FULL) & ((c["recompute"] & Recompute.MOE) == 0))
 
 
 def _once_per_node(c: Columns, x: Context) -> Mask:
@@ -219,15 +278,19 @@ def _once_per_node(c: Columns, x: Context) -> Mask:
     return np.asarray((c["ep"] * c["etp"] > x.cluster.scale_up_size) & (c["ep"] > 1) & x.moe & device)
 
 
-_USEFUL: Mapping[Software, Callable[[Columns, Context], Mask]] = {
-    Software.TP_COMM_OVERLAP: _tensor,
-    Software.MOE_OVERLAP: _combined,
-    Software.DEEPEP: _once_per_node,
-}
-_NEEDS: Mapping[Software, str] = {
-    Software.TP_COMM_OVERLAP: "sp, and a tp within one scale-up domain of NVLink, Ampere or later",
-    Software.MOE_OVERLAP: (
-        "ep > 1, vpp > 1 where pp > 1 (or multi-token prediction), neither full recompute nor that of whole mixtures"
+_CONDITIONS: Mapping[Software, Sequence[Condition]] = {
+    Software.TP_COMM_OVERLAP: (
+        Condition(met=_tensor, words="sp, and a tp within one scale-up domain of NVLink, Ampere or later"),
     ),
-    Software.DEEPEP: "experts on several scale-up domains of NVIDIA devices from Hopper on",
+    Software.MOE_OVERLAP: (
+        Condition(
+            met=_combined,
+            words="ep > 1, vpp > 1 where pp > 1 (or multi-token prediction), more microbatches than stages",
+        ),
+        Condition(met=_once, words="neither full recompute nor that of whole mixtures"),
+    ),
+    Software.DEEPEP: (
+        Condition(met=_once_per_node, words="experts on several scale-up domains of NVIDIA devices from Hopper on"),
+    ),
 }
+"""What every switch needs: of degrees first, then of what is recomputed."""

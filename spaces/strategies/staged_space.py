@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies.axes import ALL_REPLICAS, AXES, Recompute, Schedule, Software, Split
+from forerun.spaces.strategies.axes import ALL_REPLICAS, AXES, CHOSEN, Recompute, Schedule, Software, Split
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.questions import Choose, ask, batched, every
 from forerun.spaces.strategies.rules import RULES
@@ -176,9 +176,13 @@ class StagedSpace:
             return None
         other = second_tp if second_tp != value["tp"] else None
         strategy = strategy_of(
-            {**value, "dp": dp, "software": 0}, layers, StageChoices(second_tp=other, recompute=entries)
+            {**value, "dp": dp, "software": CHOSEN}, layers, StageChoices(second_tp=other, recompute=entries)
         )
-        return self.canonical(strategy)
+        built = self.canonical(strategy)
+        if not built.switches:
+            return built
+        chosen = ask(choose, "switches", [some for some in flat["switches"] if not some & ~built.switches] or [0])
+        return dataclasses.replace(built, software=(built.software & ~CHOSEN) | Software(chosen))
 
     def _entries(self, choose: Choose, pp: int) -> tuple[StageRecompute, ...]:
         """Ask what every stage recomputes; CUSTOM_SPLIT: so many of its layers."""

@@ -13,6 +13,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies.axes import (
     ALL_LAYERS,
     ALL_REPLICAS,
+    CHOSEN,
     SOFTWARE,
     SPELLING,
     Placement,
@@ -189,6 +190,11 @@ class Strategy:
         if self.recompute_group > 1:
             return f"{name}/{self.recompute_group}"
         return f"{name}:{self.recompute_first}" if self.recompute_first else name
+
+    @property
+    def switches(self) -> Software:
+        """Those of ``software`` that a search takes or leaves."""
+        return self.software & CHOSEN
 
     @property
     def sharing(self) -> int:

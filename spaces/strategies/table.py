@@ -23,7 +23,8 @@ CUSTOM_SPLIT = 100
 """Split values from here on name an explicit tuple of layers per stage: ``custom_splits[value - CUSTOM_SPLIT]``."""
 
 COLUMNS = (*AXES, "dp", "software")
-"""All columns of a table: the axes, and the degree and the switches of the software that follow from them."""
+"""All columns of a table: the axes, the degree that follows from them, and all switches of the software that are on:
+those of the axis ``switches``, and those that follow."""
 
 _DENSE_KEYS = 1 << 18
 SPARSE = 8

@@ -39,11 +39,17 @@ def _read_by(rule: Rule) -> tuple[str, ...]:
 
 
 _RULES_AT = {axis: tuple(r for r in RULES if r.depth == depth) for depth, axis in enumerate(AXES, start=1)}
-_READ_FROM = {
-    axis: tuple(dict.fromkeys(name for rule in RULES if rule.depth >= depth for name in _read_by(rule)))
-    for depth, axis in enumerate(AXES, start=1)
-}
-"""Columns that the laws of an axis, or of one behind it, read."""
+
+
+def _read_from(axis: str, choices: Mapping[str, IntArray]) -> tuple[str, ...]:
+    """Return the columns that the laws of an axis, or of one behind it, read where they may be broken."""
+    later = [rule for rule in RULES if rule.depth > AXES.index(axis) and _may_break(rule, choices)]
+    return tuple(dict.fromkeys(name for rule in later for name in _read_by(rule)))
+
+
+def _may_break(rule: Rule, choices: Mapping[str, IntArray]) -> bool:
+    """Whether some choice of the axis that a law asks about may break it."""
+    return rule.asked is None or bool(choices[rule.asked].any())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +202,7 @@ class _Growth:
         """Add the column ``software``, which follows from all axes."""
         columns = {axis: self.choices[axis][self.codes[axis]] for axis in READ_BY_SOFTWARE}
         self.choices["software"] = choices_of_software(self.context)
-        turned = turned_on(columns, self.context)
+        turned = turned_on(columns, self.context) | self.choices["switches"][self.codes["switches"]]
         self.codes["software"] = np.searchsorted(self.choices["software"], turned).astype(np.uint16)
 
     def _cut(self, rule: Rule) -> None:
@@ -222,7 +228,7 @@ class _Tally:
     def legal(self, rejected: Counter[str]) -> int:
         """Return how many candidates below the prefixes keep all laws; ``rejected`` takes the others."""
         for axis in LATER:
-            self._merge([name for name in _READ_FROM[axis] if name in self.codes])
+            self._merge([name for name in _read_from(axis, self.choices) if name in self.codes])
             radix = len(self.choices[axis])
             self.below //= radix
             self.codes = _children(self.codes, axis, radix, len(self.weight))
@@ -256,8 +262,8 @@ def _broken(rule: Rule, choices: Mapping[str, IntArray], codes: Mapping[str, Cod
     """Return which prefixes break a law; it is asked about every combination of choices that it reads instead, where
     those are fewer."""
     rows = len(next(iter(codes.values())))
-    if not rows:
-        return np.zeros(0, dtype=bool)
+    if not rows or not _may_break(rule, choices):
+        return np.zeros(rows, dtype=bool)
     names = _read_by(rule)
     radices = [len(choices[name]) for name in names]
     if "dp" in names or math.prod(radices) >= rows:

@@ -11,6 +11,7 @@ from forerun.simulator import score
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import load_framework
 from forerun.spaces.strategies import Software, StrategySpace, parse_strategy, table_of
+from forerun.spaces.strategies.axes import CHOSEN
 from forerun.spaces.strategies.software import can_turn_on, choices_of_software, names_of, running, settled
 from forerun.spaces.strategies.stage_laws import broken_laws
 
@@ -77,18 +78,21 @@ def test_user_buffers_need_nvlink_and_ampere(cluster: str) -> None:
 
 
 def test_a_space_turns_on_what_does_something_and_nothing_else() -> None:
-    """Each candidate comes once: with every switch that its framework runs with it."""
+    """Each candidate comes once: with every switch that costs nothing, with and without each that costs memory."""
     own = space()
     table, _ = own.table(0, own.size)
     assert len(table) > 1000
+    every = {table.strategy(row) for row in range(len(table))}
+    assert len(every) == len(table)
     rows = np.random.default_rng(0).choice(len(table), 60, replace=False)
     for strategy in (table.strategy(row) for row in rows):
         assert not broken_laws(strategy, own.context)
         for flag in Software:
             if flag and not strategy.software & flag:
                 more = replace(strategy, software=strategy.software | flag)
-                assert broken_laws(more, own.context), f"{strategy} could have {flag}"
-        assert settled(own.context, replace(strategy, software=Software.NONE)) == strategy
+                assert (flag & CHOSEN and more in every) or broken_laws(more, own.context), f"{strategy}: {flag}"
+        assert replace(strategy, software=strategy.software & ~CHOSEN) in every
+        assert settled(own.context, replace(strategy, software=strategy.switches)) == strategy
 
 
 def test_what_a_user_sets_is_not_searched() -> None:
@@ -126,7 +130,26 @@ def test_a_prediction_block_needs_a_pipeline_for_the_combined_schedule() -> None
     context = resolve(replace(QWEN, model="deepseek-v3", gpus="128", framework="nemo")).context
     free = replace(context, free_software=Software.MOE_OVERLAP)
     alone, looped = (
-        settled(free, parse_strategy(text)).software
+        settled(free, replace(parse_strategy(text), software=Software.MOE_OVERLAP)).software
         for text in ("tp2 dp64 ep64 mbs1 zero1 sp", "tp2 pp2 dp32 ep32 mbs1 vpp2 zero1 sp schedule=interleaved")
     )
     assert (alone, looped) == (Software.NONE, Software.MOE_OVERLAP)
+
+
+def test_what_costs_memory_is_a_choice_where_it_does_something() -> None:
+    """Of mixtures whose microbatches can be combined; other spaces have no candidate more."""
+    both, dense = space(), space(replace(QWEN, model="llama3-8b"))
+    assert both.choices["switches"] == (0, int(Software.MOE_OVERLAP))
+    assert dense.choices["switches"] == (0,)
+    table, _ = both.table(0, both.size)
+    on = table.column("switches") != 0
+    microbatches = 256 // (table.column("dp") * table.column("mbs"))
+    assert on.any() and (microbatches > table.column("pp"))[on].all()
+    rows = np.flatnonzero(on)[:: max(1, np.count_nonzero(on) // 500)]
+    pairs = [table.strategy(row) for row in rows]
+    ahead, without = (
+        score(both.context, table_of([replace(s, software=s.software & mask) for s in pairs])) for mask in (~0, ~CHOSEN)
+    )
+    assert (ahead.peak_memory_bytes > without.peak_memory_bytes).mean() > 0.99
+    assert (ahead.step_time_s <= without.step_time_s * (1 + 1e-9)).all()
+    assert (without.fits & ~ahead.fits).any()  # candidates that the switch would take away

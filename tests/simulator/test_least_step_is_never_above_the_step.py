@@ -1,6 +1,6 @@
 """The lower bound that spares a search from scoring holds for every candidate of every request."""
 
-import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,25 +17,35 @@ from forerun.spaces.clusters import load_cluster
 from forerun.spaces.frameworks import framework_names
 from forerun.spaces.models import load_model
 from forerun.spaces.models.tuning import tuned
-from forerun.spaces.strategies import Context, StrategyTable, parse_strategy, table_of
+from forerun.spaces.strategies import AXES, Context, StrategyTable, parse_strategy, table_of
 from forerun.spaces.strategies.software import can_turn_on
+from forerun.spaces.strategies.walk import ASKED_AFTER
 
 ROUNDING = 1e-9
 
 
 def holds(context: Context, table: StrategyTable) -> None:
-    assert (LeastStep(context).step_s(table) <= score(context, table).step_time_s * (1 + ROUNDING)).all()
+    step_s = score(context, table).step_time_s * (1 + ROUNDING)
+    assert (LeastStep(context).step_s(table) <= step_s).all()
+    known = (*AXES[: AXES.index(ASKED_AFTER) + 1], "dp")
+    prefixes = replace(table, codes={axis: table.codes[axis] for axis in known})
+    assert (LeastStep(context).below_s(prefixes) <= step_s).all()
+
+
+def searched(context: Context) -> Context:
+    """The request as a search has it: with the switches free that a user did not set."""
+    return replace(context, free_software=can_turn_on(context.framework))
 
 
 @pytest.mark.parametrize("framework", framework_names())
 def test_every_candidate_of_a_framework(framework: str) -> None:
     for context in examples(framework):
-        holds(context, some_of(legal_table(context, 16)))
+        holds(searched(context), some_of(legal_table(searched(context), 16)))
 
 
 def test_every_candidate_whose_software_a_search_turns_on() -> None:
     for context in examples("megatron-lm"):
-        free = dataclasses.replace(context, free_software=can_turn_on(context.framework))
+        free = searched(context)
         table = some_of(legal_table(free, 16))
         assert table.column("software").any()
         holds(free, table)
@@ -45,14 +55,14 @@ def test_passes_that_are_shorter_alone() -> None:
     """What overlaps tokens takes multiprocessors: a pass with little else to do is shorter with no other beside it."""
     model = tuned(load_model("mixtral-8x7b"), "16", ())
     context = request(model, framework="hai-llm", cluster=load_cluster("aws-p4d"), global_batch=64)
-    context = dataclasses.replace(context, workload=dataclasses.replace(context.workload, seq_len=1024))
+    context = replace(context, workload=replace(context.workload, seq_len=1024))
     holds(context, table_of([parse_strategy("tp1 pp1 dp64 ep8 mbs1 zero1"), parse_strategy("tp2 dp32 ep8 mbs1")]))
 
 
 @settings(max_examples=tries(25), deadline=None)
 @given(st.data())
 def test_random_requests(data: st.DataObject) -> None:
-    context = data.draw(contexts())
+    context = searched(data.draw(contexts()))
     holds(context, data.draw(candidates(context, 40)))
 
 

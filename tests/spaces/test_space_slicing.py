@@ -94,7 +94,15 @@ def test_generated_candidates_are_those_that_break_no_law(seed: int) -> None:
 def test_every_law_is_broken_by_some_candidate_of_a_rich_space() -> None:
     strict = request(moe_model(), framework="deepspeed", global_batch=48, seq_len=2050)
     choices = default_choices(request(moe_model(), framework="generic", global_batch=48), [48])
-    choices |= {"tp": (1, 2, 3, 32), "cp": (1, 2, 4), "etp": (1, 2), "ep": (1, 2, 3), "vpp": (1, 2), "shard": (0, 2)}
+    choices |= {
+        "tp": (1, 2, 3, 32),
+        "cp": (1, 2, 4),
+        "etp": (1, 2),
+        "ep": (1, 2, 3),
+        "vpp": (1, 2),
+        "shard": (0, 2),
+        "switches": (0, 2),
+    }
     seen = set()
     strict = replace(strict, framework=replace(strict.framework, context_exchange="heads"))
     flashless = replace(strict, cluster=load_cluster("dgx1-v100"), framework=load_framework("generic"))
