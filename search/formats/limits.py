@@ -21,6 +21,7 @@ from forerun.spaces.strategies import (
     Split,
     Strategy,
 )
+from forerun.spaces.strategies.software import unsuited
 from forerun.spaces.strategies.stages import split_is_legal
 
 
@@ -152,6 +153,13 @@ MX_IS_A_PRECISION = Limit(
 )
 
 
+SUITED = Limit(
+    broken=lambda launch: bool(unsuited(launch.switches, launch.model)),
+    reason=lambda launch: "; ".join(unsuited(launch.switches, launch.model)),
+    fix=None,
+)
+
+
 def fixed(broken: Callable[[Launch], bool], reason: str, **instead: Any) -> Limit:
     """Return a limit that is mended by setting some fields."""
     return Limit(broken=broken, reason=lambda launch: reason, fix=lambda launch: change(launch, **instead))
@@ -221,6 +229,7 @@ def _disguised(launch: Launch) -> bool:
 
 
 MEGATRON_COMMON = (
+    SUITED,
     ONE_TP,
     ONE_RECOMPUTE,
     Limit(broken=_not_dealt, reason=_deal_text, fix=lambda launch: change(launch)),

@@ -33,6 +33,7 @@ from forerun.spaces.models import resolve_model
 from forerun.spaces.models.tuning import frozen_parts, tuned
 from forerun.spaces.opgraph.batch import PerDevice
 from forerun.spaces.strategies import Context
+from forerun.spaces.strategies.software import unsuited
 from forerun.spaces.workload import Workload
 
 C = TypeVar("C", bound=Context | GraphContext)
@@ -143,6 +144,8 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
     cluster.device.peak(workload.precision)  # refuses precisions that the device does not have
     model = tuned(resolved.model, request.lora, frozen_parts(request.freeze))
     context = Context(model=model, cluster=cluster, workload=workload, framework=framework)
+    if lacking := unsuited(request.switches, model):
+        raise RequestError("; ".join(lacking))
     context = risking(context, request.oom_risk)
     interrupted = None
     if request.goodput is not None:

@@ -81,6 +81,9 @@ class FrameworkProfile:
     """The matrix product adds weight gradients to the gradient buffer (else a pass of its own does)."""
     graphs: str = "none"
     """What is launched as one CUDA graph: "none", parts of "layers", or the whole "step"."""
+    graphed: tuple[str, ...] = ()
+    """Parts of layers that graphs hold: "attention", "mlp" (dense), "router" (with what precedes dispatch, and shared
+    experts), "experts"."""
     merged_products: bool = True
     """Products that read the same input (queries, keys and values; gate and up) are one product. Else each adds up its
     own gradient of the input over tensor ranks where sequence parallel is off."""

@@ -27,6 +27,8 @@ _WORDS = {
     "gradient_sync": ("microbatch", "round", "pipeline", "step"),
     "sequence_parallel": ("optional", "always", "never"),
     "eager": OPERATORS,
+    "graphs": ("none", "layers", "step"),
+    "graphed": ("attention", "mlp", "router", "experts"),
     "host_tensors": ("optimizer", "parameters"),
 }
 _DEGREES = ("zero_stages", "partial_zero", "zero_with_pipeline")

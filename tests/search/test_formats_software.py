@@ -296,6 +296,30 @@ def test_recipes_of_eight_bit_are_read(arguments: str, recipe: str) -> None:
     assert not found.notes
 
 
+@pytest.mark.parametrize(
+    ("arguments", "setting"),
+    [
+        ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn", "attn"),
+        ("--cuda-graph-impl local --cuda-graph-modules attn mlp", "mlp"),
+        ("--cuda-graph-impl transformer_engine --cuda-graph-modules attn moe_router moe_preprocess", "router"),
+        ("--cuda-graph-impl transformer_engine", "on"),
+        ("--cuda-graph-impl full_iteration", "full"),
+        ("--cuda-graph-impl local --cuda-graph-scope full_iteration", "full"),
+    ],
+)
+def test_scopes_of_graphs_are_read_in_words_of_all_releases(arguments: str, setting: str) -> None:
+    assert import_texts(script(f"{MOE} {arguments}")).switches["cuda-graphs"] == setting
+
+
+def test_graphs_of_modules_are_for_models_that_have_these() -> None:
+    request = {"cluster": "dgx-h100", "global_batch": 64, "seq_len": 4096, "framework": "nemo"}
+    for model, setting in (("llama3-8b", "router"), ("qwen3-30b-a3b", "on"), ("qwen3-30b-a3b", "mlp")):
+        with pytest.raises(RequestError, match=f"cuda-graphs={setting} needs"):
+            resolve(Request(**request, model=model, switches={"cuda-graphs": setting}))
+    with pytest.raises(RequestError, match="cuda-graphs=router needs experts"):
+        format_named("megatron-lm").express(launch("tp1 dp8 mbs1 zero1", mixture=False, cuda_graphs="router"))
+
+
 def test_mx_is_a_recipe_and_a_precision() -> None:
     """Either says the same; the file says both once."""
     request = {"model": "llama3-8b", "cluster": "dgx-b200", "global_batch": 64, "seq_len": 4096}

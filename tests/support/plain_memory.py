@@ -106,7 +106,7 @@ def add_memory(
     losses = microbatches if strategy.schedule == Schedule.GPIPE else min(1 + profile.combined_passes, microbatches)
     working = max((blocks[kind].working_bytes for kind in stage.layers), default=0.0)
     logits = losses * ends[1].loss_bytes if stage.head else 0.0
-    later = logits if profile.holds_logits else logits * (losses - 1) / losses
+    later = logits if profile.holds_logits or profile.graphs == "layers" else logits * (losses - 1) / losses
     at_loss = logits > later + working
     stage.memory_bytes = {
         "parameters": share(
