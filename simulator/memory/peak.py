@@ -119,8 +119,8 @@ def activation_memory(
         passing = np.minimum(away, HOST_COPIES * profile.activations_on_host * most)
         kept = np.where(away <= capacity, kept - away + passing, kept)
     # What graphs of layers work with is theirs alone, so that the loss has no use of it meanwhile.
-    apart = profile.holds_logits or profile.graphs == "layers"
-    held_logits = logits if apart else logits * ((at_once - 1.0) / at_once)
+    held_meanwhile = profile.holds_logits or profile.graphs == "layers"
+    held_logits = logits if held_meanwhile else logits * ((at_once - 1.0) / at_once)
     return StageMemory(
         kept=kept,
         working=working,
