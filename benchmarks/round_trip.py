@@ -60,7 +60,7 @@ SWITCHED: tuple[Mapping[str, str], ...] = (
     {"grad-accumulation-fusion": "off", "attention": "unfused", "overlap-p2p": "off", "optimizer-offload": "0.5"},
     {"dispatcher": "alltoall", "grouped-gemm": "off", "moe-overlap": "off", "cuda-graphs": "router"},
     {"dispatcher": "hybridep", "cuda-graphs": "full", "optimizer": "muon"},
-    {"dispatcher": "allgather", "overlap-grad-reduce": "off", "overlap-param-gather": "off", "chunked-loss": "on"},
+    {"dispatcher": "allgather", "overlap-grad-reduce": "off", "overlap-param-gather": "off", "cuda-graphs": "attn"},
     {"bf16-grads": "off", "cuda-graphs": "mlp", "fp8-recipe": "block", "master-weights": "remainders"},
     {"dispatcher": "hybridep", "optimizer-offload": "0.25", "offload-overlap": "off", "overlap-param-gather": "off"},
     {"moe-overlap": "off", "dispatcher": "alltoall", "cross-entropy-fusion": "off", "shared-expert-overlap": "on"},

@@ -153,6 +153,14 @@ MX_IS_A_PRECISION = Limit(
 )
 
 
+TWO_STAGES_BOTH_WAYS = Limit(
+    broken=lambda launch: (
+        launch.switches.get("overlap-p2p") == "off"
+        and (launch.strategy.pp, launch.strategy.schedule) == (2, Schedule.INTERLEAVED)
+    ),
+    reason=lambda launch: "overlap-p2p=off with interleaved stages on two ranks, which send to each other at once",
+    fix=lambda launch: change(launch, vpp=1, schedule=Schedule.ONE_F_ONE_B),
+)
 SUITED = Limit(
     broken=lambda launch: bool(unsuited(launch.switches, launch.model)),
     reason=lambda launch: "; ".join(unsuited(launch.switches, launch.model)),
@@ -230,6 +238,7 @@ def _disguised(launch: Launch) -> bool:
 
 MEGATRON_COMMON = (
     SUITED,
+    TWO_STAGES_BOTH_WAYS,
     ONE_TP,
     ONE_RECOMPUTE,
     Limit(broken=_not_dealt, reason=_deal_text, fix=lambda launch: change(launch)),

@@ -105,23 +105,32 @@ def recompute_unsupported(c: Columns, x: Context) -> Mask:
     whole = [number for number, name in SPELLING["recompute"].items() if name in {*legality.recompute} - without]
     lacks = ~int(sum(MODULES[name] for name in legality.recompute_modules))
     lacks |= 0 if x.framework.grouped_experts else int(Recompute.MOE_ACT)
-    lacks |= int(Recompute.MOE) if _router_in_graphs(x) else 0
+    lacks |= int(sum(module for module, _ in _hindered(x)))
     return np.asarray(~np.isin(c["recompute"], whole) & ((c["recompute"] & lacks) != 0))
 
 
-def _router_in_graphs(x: Context) -> bool:
-    """Whether graphs hold routers, and not the mixtures that these belong to."""
-    return "router" in x.framework.graphed and "experts" not in x.framework.graphed
+def _hindered(x: Context) -> list[tuple[Recompute, str]]:
+    """Return modules that cannot be recomputed beside what else the software does, and what to do about it."""
+    profile, found = x.framework, []
+    if "router" in profile.graphed and "experts" not in profile.graphed:
+        told = "mixtures whose router is in a CUDA graph are not recomputed whole; set cuda-graphs=attn, or drop moe"
+        found.append((Recompute.MOE, told))
+    if profile.overlap_shared_experts:
+        told = "shared experts that compute beside traffic are not recomputed; drop them, or shared-expert-overlap"
+        found.append((Recompute.SHARED_EXPERTS, told))
+    if x.workload.precision == "fp8" and profile.eight_bit_recipe == "delayed":
+        # Their outputs are made again outside of what records the largest values.
+        told = "delayed scaling recomputes neither layernorm nor moe_act; drop them, or set fp8-recipe=current"
+        found.append((Recompute.LAYERNORM | Recompute.MOE_ACT, told))
+    return found
 
 
 def no_such_recompute(v: Mapping[str, int], x: Context) -> str:
     """Return the message of ``recompute_unsupported``."""
     legality = x.framework.legality
     modules = f", and of modules {', '.join(legality.recompute_modules)}" if legality.recompute_modules else ""
-    if _router_in_graphs(x) and v["recompute"] & Recompute.MOE:
-        return (
-            "mixtures whose router is in a CUDA graph are not recomputed as a whole; set cuda-graphs=attn, or drop moe"
-        )
+    if (told := next((told for module, told in _hindered(x) if v["recompute"] & module), None)) is not None:
+        return told
     if x.framework.graphs == "layers" and v["recompute"] == Recompute.FULL:
         return (
             "whole layers are not recomputed where parts of them are CUDA graphs; recompute modules, or cuda-graphs=off"

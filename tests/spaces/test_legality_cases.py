@@ -121,3 +121,12 @@ def test_switches_that_do_not_go_with_a_strategy(switches: dict[str, str], text:
     context = replace(request(load_model("qwen3-30b-a3b")), framework=framework)
     assert not broken(context, text)
     assert law in str(broken(replace(context, framework=switched(framework, switches)), text))
+
+
+def test_delayed_scaling_recomputes_neither_norms_nor_activations_of_experts() -> None:
+    """Megatron-core refuses it, whose default recipe it is."""
+    made = request(load_model("qwen3-30b-a3b"))
+    eight = replace(made, workload=replace(made.workload, precision="fp8"), framework=load_framework("megatron-lm"))
+    text = "tp2 dp16 ep8 zero1 sp recompute=layernorm"
+    assert "delayed scaling recomputes neither" in str(broken(eight, text))
+    assert not broken(replace(eight, framework=switched(eight.framework, {"fp8-recipe": "current"})), text)
