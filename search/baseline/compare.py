@@ -18,7 +18,8 @@ from forerun.search.request.setting import Setting
 from forerun.simulator import score as simulator_score
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, load_framework
-from forerun.spaces.frameworks.switches import flag_words, with_settings
+from forerun.spaces.frameworks.switch_words import flag_words
+from forerun.spaces.frameworks.switches import with_settings
 from forerun.spaces.strategies import Context, Software, Strategy, table_of, violations
 from forerun.spaces.strategies.axes import CHOSEN
 from forerun.spaces.strategies.software import can_turn_on, running, settings_of, settled, those_on

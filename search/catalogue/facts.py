@@ -25,7 +25,7 @@ from forerun.spaces.frameworks import (
     load_framework,
     resolve_framework,
 )
-from forerun.spaces.frameworks.switches import flag_words
+from forerun.spaces.frameworks.switch_words import flag_words
 from forerun.spaces.models import Model, active_parameters, model_names, parameter_count, resolve_model
 from forerun.spaces.models.mixers.attention import Attention
 from forerun.spaces.opgraph import GraphModel, Operator, graph_model_names

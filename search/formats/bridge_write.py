@@ -6,7 +6,14 @@ from typing import Any
 
 from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.launchers import LAUNCH, SLURM, Value, comment, slurm, torchrun
-from forerun.search.formats.limits import MEGATRON_COMMON, MEGATRON_SCHEDULES, only, precisions, splits_by_rule
+from forerun.search.formats.limits import (
+    MEGATRON_COMMON,
+    MEGATRON_SCHEDULES,
+    MX_IS_A_PRECISION,
+    only,
+    precisions,
+    splits_by_rule,
+)
 from forerun.search.formats.limits_of_models import recipes_of_decoders
 from forerun.search.formats.megatron_write import model_arguments, parallel_arguments, sharding_of
 from forerun.search.formats.settings import flatten
@@ -17,18 +24,19 @@ VERSION = "0.6"
 MAIN = "megatron-bridge.yaml"
 
 _MIXED, _OVERLAP = (f"megatron.bridge.training.{name}" for name in ("mixed_precision", "comm_overlap"))
-_EIGHT_BIT: dict[str, Any] = {"fp8": "hybrid", "fp8_recipe": "tensorwise", "fp8_param_gather": True}
+_EIGHT_BIT: dict[str, Any] = {"fp8": "hybrid", "fp8_param_gather": True}
 _ENDS: dict[str, Any] = {f"num_layers_at_{end}_in_bf16": 1 for end in ("start", "end")}
 PRECISIONS: dict[str, dict[str, Any]] = {
     "bf16": {"bf16": True},
     "fp16": {"fp16": True},
     "fp8": {"bf16": True, "first_last_layers_bf16": True} | _ENDS | _EIGHT_BIT,
-    "mxfp8": {"bf16": True} | _EIGHT_BIT | {"fp8": "e4m3", "fp8_recipe": "mxfp8"},
+    "mxfp8": {"bf16": True} | _EIGHT_BIT | {"fp8": "e4m3"},
     "nvfp4": {"bf16": True, "fp4": "e2m1", "fp4_recipe": "nvfp4"},
 }
 """Fields of ``MixedPrecisionConfig`` by precision, as its registered names have them."""
 
 LIMITS = (
+    MX_IS_A_PRECISION,
     *MEGATRON_COMMON,
     *recipes_of_decoders("Megatron-Bridge"),
     MEGATRON_SCHEDULES,

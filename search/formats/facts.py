@@ -98,7 +98,7 @@ def imported(facts: LaunchFacts) -> Imported:
 def _switches(facts: LaunchFacts, strategy: Strategy, precision: str | None) -> dict[str, str]:
     """Return the switches of the software that a file sets."""
     by_spelling = {spelled: name for name, spelled in facts.file.spelled.items()}
-    mixture = "model.experts" in facts.values or strategy.ep > 1
+    mixture = "model.experts" in facts.values or strategy.ep > 1 or strategy.etp > 1
     found: dict[str, str] = {}
     for framework in facts.launcher.frameworks:
         found |= read_switches(

@@ -9,6 +9,7 @@ from forerun.search.formats.contract import Launch, Limit
 from forerun.search.formats.layers import BY_NUMBER, nearest_split, split_of, virtual_stages
 from forerun.search.formats.stages import NO_MODULES, ONE_RECOMPUTE, ONE_TP, WHOLE_STAGES
 from forerun.spaces.divisors import divisors
+from forerun.spaces.frameworks.recipes import MX, RECIPE
 from forerun.spaces.models.model import MixtureOfExperts, Model
 from forerun.spaces.strategies import (
     ALL_LAYERS,
@@ -20,6 +21,7 @@ from forerun.spaces.strategies import (
     Split,
     Strategy,
 )
+from forerun.spaces.strategies.software import unsuited
 from forerun.spaces.strategies.stages import split_is_legal
 
 
@@ -140,6 +142,24 @@ def precisions(allowed: tuple[str, ...], reason: str) -> Limit:
     )
 
 
+def _scaled_so(launch: Launch) -> Launch:
+    return dataclasses.replace(launch, workload=dataclasses.replace(launch.workload, precision="mxfp8"))
+
+
+MX_IS_A_PRECISION = Limit(
+    broken=lambda launch: launch.workload.precision == "fp8" and launch.switches.get(RECIPE) == MX,
+    reason=lambda launch: f"{RECIPE}={MX} is precision mxfp8, and not fp8",
+    fix=_scaled_so,
+)
+
+
+SUITED = Limit(
+    broken=lambda launch: bool(unsuited(launch.switches, launch.model)),
+    reason=lambda launch: "; ".join(unsuited(launch.switches, launch.model)),
+    fix=None,
+)
+
+
 def fixed(broken: Callable[[Launch], bool], reason: str, **instead: Any) -> Limit:
     """Return a limit that is mended by setting some fields."""
     return Limit(broken=broken, reason=lambda launch: reason, fix=lambda launch: change(launch, **instead))
@@ -209,6 +229,7 @@ def _disguised(launch: Launch) -> bool:
 
 
 MEGATRON_COMMON = (
+    SUITED,
     ONE_TP,
     ONE_RECOMPUTE,
     Limit(broken=_not_dealt, reason=_deal_text, fix=lambda launch: change(launch)),

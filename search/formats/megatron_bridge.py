@@ -34,6 +34,9 @@ ALIASES = {
 SHARDING_OPTIMIZERS = ("mcore_distributed_optim", "distributed_fused_adam")
 """Optimizers of NeMo 1 that share their states out over replicas (ZeRO 1)."""
 
+RECIPES = {"delayed": "delayed", "nanov2": "blockwise", "subchannel": "blockwise", "current": "tensorwise"}
+"""Words in the names of mixed-precision recipes: the recipe of eight bit that they have (mixed_precision.py)."""
+
 SECTIONS = ("model", "train", "ddp", "dist", "mixed_precision", "dataset", "optimizer", "trainer", "exp_manager")
 OTHER_SECTIONS = (
     "_target_ checkpoint comm_overlap ft inprocess_restart logger optimizer_config_override_provider peft profiling "
@@ -119,6 +122,8 @@ def _precision(recipe: str) -> dict[str, Any]:
         found |= {"fp8_format": "e4m3", "fp8_recipe": "mxfp8"}
     elif "fp8" in text:
         found["fp8_format"] = "hybrid"
+        named = next((word for word in RECIPES if word in text), "")
+        found |= {name: RECIPES[named] for name in ("fp8_recipe", "mixed_precision.fp8_recipe") if named}
     return found
 
 

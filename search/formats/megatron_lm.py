@@ -9,11 +9,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from forerun.search.formats.command_line import options, split_again, split_command
-from forerun.search.formats.contract import Files, Launch, LaunchFile
+from forerun.search.formats.contract import Files, Launch, LaunchFile, Limit
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import Launcher, LaunchFacts, Stated
 from forerun.search.formats.launchers import LAUNCH, SLURM, Value, array, comment, slurm, torchrun
-from forerun.search.formats.limits import MEGATRON_COMMON, MEGATRON_SCHEDULES, only, precisions, splits_by_rule
+from forerun.search.formats.limits import (
+    MEGATRON_COMMON,
+    MEGATRON_SCHEDULES,
+    MX_IS_A_PRECISION,
+    only,
+    precisions,
+    splits_by_rule,
+)
 from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.megatron_known import is_known
 from forerun.search.formats.megatron_read import KEYS, adjust
@@ -25,7 +32,7 @@ from forerun.search.formats.megatron_write import (
     sharding_of,
 )
 from forerun.search.formats.shell_script import read_script
-from forerun.search.formats.software import environment, exports, flags_of, plain_name
+from forerun.search.formats.software import assumed, environment, exports, flags_of, plain_name
 from forerun.search.formats.syntax import document
 from forerun.spaces.errors import RequestError
 
@@ -44,13 +51,28 @@ TRAINING: dict[str, Value] = {
 }
 """A short run that measures: replace it by a schedule of learning."""
 
+
+def _gathered_beside_the_host(launch: Launch) -> bool:
+    held = assumed(launch, NAME)
+    eight = held.get("fp8-params") == "on" and held.get("fp8-recipe") != "delayed"
+    return eight and held.get("optimizer-offload") != "off"
+
+
 LIMITS = (
+    MX_IS_A_PRECISION,
     *MEGATRON_COMMON,
     decoders_only("pretrain_gpt.py"),
     MEGATRON_SCHEDULES,
     splits_by_rule("Megatron-LM"),
     only("zero", (0, 1), "the distributed optimizer shards optimizer states (zero=1) and no more", zero=1),
     precisions(tuple(PRECISION), "Megatron-LM has no argument for it"),
+    Limit(
+        broken=_gathered_beside_the_host,
+        reason=lambda launch: (
+            "weights in eight bit alone go with an optimizer on the host only under fp8-recipe=delayed (validate_args)"
+        ),
+        fix=None,
+    ),
 )
 
 

@@ -171,5 +171,5 @@ def _precision(facts: LaunchFacts) -> None:
         facts.values["precision"] = "nvfp4"
     elif eight and eight.lower() not in ("none", "false"):
         facts.values["precision"] = "mxfp8" if recipe == "mxfp8" else "fp8"
-        if recipe not in (None, "delayed", "tensorwise", "mxfp8"):
+        if recipe not in (None, "delayed", "tensorwise", "blockwise", "mxfp8"):
             facts.notes.append(f"fp8 recipe {recipe} is read as precision fp8")

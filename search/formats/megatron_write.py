@@ -17,10 +17,10 @@ PRECISION: dict[str, dict[str, Value]] = {
     "fp16": {"fp16": True},
     "fp32": {},
     "fp8": {"bf16": True, "fp8_format": "hybrid"},
-    "mxfp8": {"bf16": True, "fp8_format": "e4m3", "fp8_recipe": "mxfp8"},
+    "mxfp8": {"bf16": True, "fp8_format": "e4m3"},
     "nvfp4": {"bf16": True, "fp4_format": "e2m1", "fp4_recipe": "nvfp4"},
 }
-"""Arguments of each precision; tf32 has none of its own."""
+"""Arguments of each precision, beside those of its recipe, a switch; tf32 has none of its own."""
 
 RECOMPUTE: dict[Recompute, dict[str, Value]] = {
     Recompute.NONE: {},

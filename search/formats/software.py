@@ -11,10 +11,11 @@ from typing import Any
 
 from forerun.search.formats.contract import Launch
 from forerun.search.formats.limits import is_mixture
-from forerun.simulator.layer.shard import EIGHT_BIT
+from forerun.simulator.layer.eight_bit import EIGHT_BIT
 from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile, Switch, all_switches, framework_names, load_framework
+from forerun.spaces.frameworks.recipes import implied
 from forerun.spaces.frameworks.switches import SHARE
 from forerun.spaces.strategies import Strategy
 
@@ -37,7 +38,7 @@ def has_effect(
     if settings.get(switch.beside) == "off":
         return False
     degrees = {"replicas": strategy.dp * strategy.cp, "moe": int(mixture), "sp": int(strategy.sp)}
-    degrees["eight_bit"] = int(precision in EIGHT_BIT)
+    degrees |= {"eight_bit": int(precision in EIGHT_BIT), "fp8": int(precision in ("fp8", "mxfp8"))}
     degrees |= {"ep": strategy.ep * strategy.etp}
     return all(degrees.get(name, getattr(strategy, name, 0)) >= least for name, least in switch.needs.items())
 
@@ -45,8 +46,9 @@ def has_effect(
 def assumed(launch: Launch, framework: str) -> dict[str, str]:
     """Return the setting of every switch that a launch runs with: what was predicted, else the profile's default."""
     profile = load_framework(framework)
-    settings = dict(profile.switches) | {k: v for k, v in launch.switches.items() if k in dict(profile.switches)}
     mixture, precision = is_mixture(launch.model), launch.workload.precision
+    chosen = {**launch.switches, **implied(precision)}
+    settings = dict(profile.switches) | {k: v for k, v in chosen.items() if k in dict(profile.switches)}
     return {
         name: setting
         for name, setting in settings.items()
@@ -138,7 +140,7 @@ def read_switches(
         most = max((count for count, _ in fitting), default=0)
         setting = next((setting for count, setting in fitting if count == most), support.unset)
         if has_effect(switch, strategy, found, mixture=mixture, precision=precision):
-            found[name] = switch.read(setting)
+            found[name] = implied(precision).get(name) or switch.read(setting)
     return found
 
 

@@ -10,7 +10,7 @@ from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey, facts_of
 from forerun.search.formats.launchers import LAUNCH, SLURM, comment, slurm, torchrun
-from forerun.search.formats.limits import change, precisions, when
+from forerun.search.formats.limits import MX_IS_A_PRECISION, change, precisions, when
 from forerun.search.formats.settings import flatten
 from forerun.search.formats.software import flags_of
 from forerun.search.formats.titan_keys import FLAVORS, TITAN_KEYS, TITAN_LIMITS, adjust_titan, parallelism, parts_text
@@ -56,6 +56,7 @@ HARMLESS_KEYS = (
 ).split()
 
 LIMITS = (
+    MX_IS_A_PRECISION,
     *TITAN_LIMITS,
     when(
         lambda s: s.tp > 1 and not s.sp,
@@ -118,6 +119,9 @@ def adjust(facts: LaunchFacts) -> None:
     precision = "mxfp8" if "mx" in converters else "fp8" if "float8" in converters else None
     if precision is not None:
         facts.values["precision"] = precision
+    stated = [facts.settings.raw(f"{section}float8.recipe_name") for section in ("quantize.linear.", "")]
+    if precision == "fp8" and stated == [None, None]:
+        facts.switches["fp8-recipe"] = "current"
     facts.values["sp"] = True  # tensor parallel includes it
     mode = str(facts.settings.raw("activation_checkpoint.mode") or "selective").lower()
     option = facts.settings.text("activation_checkpoint.selective_ac_option") or "2"

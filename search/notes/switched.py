@@ -6,9 +6,10 @@ from forerun.search.board.rows import Row
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.spaces.frameworks import all_switches
-from forerun.spaces.frameworks.switches import SHARE, flag_words, with_settings
+from forerun.spaces.frameworks.switch_words import flag_words
+from forerun.spaces.frameworks.switches import SHARE, with_settings
 from forerun.spaces.strategies import table_of
-from forerun.spaces.strategies.software import names_of
+from forerun.spaces.strategies.software import names_of, unsuited
 
 WORTH = 0.03
 """Gain from which a switch is named."""
@@ -31,6 +32,8 @@ def switches_note(setting: Setting, first: Row, score: Scorer) -> tuple[str, ...
             continue
         for other, flags in support.flags.items():
             if other in (present, SHARE) or not (context.moe or "moe" not in switch.needs):
+                continue
+            if unsuited({name: other}, context.model):
                 continue
             changed = dataclasses.replace(context, framework=with_settings(context.framework, {name: other}))
             scores = score(changed, table_of([first.strategy]))

@@ -28,10 +28,12 @@ from forerun.spaces.budget import Budget, parse_budget
 from forerun.spaces.clusters import Cluster, grown, resolve_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, resolve_framework, settings_text, switched
+from forerun.spaces.frameworks.recipes import agreed, implied
 from forerun.spaces.models import resolve_model
 from forerun.spaces.models.tuning import frozen_parts, tuned
 from forerun.spaces.opgraph.batch import PerDevice
 from forerun.spaces.strategies import Context
+from forerun.spaces.strategies.software import unsuited
 from forerun.spaces.workload import Workload
 
 C = TypeVar("C", bound=Context | GraphContext)
@@ -128,12 +130,13 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
     _bounded("global batch", batch, LARGEST_COUNT)
     _bounded("seq len", seq_len, LARGEST_COUNT)
     framework = switched(resolve_framework(request.framework or TRANSFORMERS.framework), request.switches)
+    framework, precision = agreed(framework, request.precision or DEFAULT_PRECISION, request.switches)
     cluster = _priced(grown(resolve_cluster(request.cluster, groups=groups), _most_asked(request)), request)
     resolved = resolve_model(request.model, ignore=frozenset(request.ignored_config_fields))
     workload = Workload(
         global_batch=int(batch),  # numpy's integers are no numbers in YAML
         seq_len=int(seq_len),
-        precision=request.precision or DEFAULT_PRECISION,
+        precision=precision,
         tokens=request.tokens,
         moe_imbalance=1.0 if request.moe_imbalance is None else request.moe_imbalance,
         document_tokens=None if request.documents is None else document_tokens(request.documents, seq_len),
@@ -141,6 +144,8 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
     cluster.device.peak(workload.precision)  # refuses precisions that the device does not have
     model = tuned(resolved.model, request.lora, frozen_parts(request.freeze))
     context = Context(model=model, cluster=cluster, workload=workload, framework=framework)
+    if lacking := unsuited(request.switches, model):
+        raise RequestError("; ".join(lacking))
     context = risking(context, request.oom_risk)
     interrupted = None
     if request.goodput is not None:
@@ -245,6 +250,7 @@ def _switches(request: Request, context: Context) -> dict[str, str]:
         switch = all_switches()[name]
         support = switch.support(context.framework)
         heard = (context.moe or "moe" not in switch.needs) and held.get(switch.beside) != "off"
+        heard = heard and name not in implied(context.workload.precision)
         if name not in request.switches and heard and support is not None and setting != support.unset:
             assumed[name] = setting
     return assumed

@@ -183,6 +183,22 @@ STREAM_OPERATORS: Mapping[str, StreamOperator] = {
         eager_forward=StreamPass(bytes_per_element=8, kernels=3),
         eager_backward=StreamPass(bytes_per_element=8, kernels=3),
     ),
+    "cast_blocks": StreamOperator(
+        element="value converted from 16 bit to 8 bit with scales in fp32 for 128 values of a row and of a column",
+        # A tile is read once, for its largest values and for both copies (Transformer Engine, Float8BlockScaling).
+        forward=StreamPass(bytes_per_element=4.0625),
+        backward=StreamPass(bytes_per_element=4.0625),
+        eager_forward=StreamPass(bytes_per_element=6.0625, kernels=2),
+        eager_backward=StreamPass(bytes_per_element=6.0625, kernels=2),
+    ),
+    "cast_rows": StreamOperator(
+        element="value converted from 16 bit to 8 bit with a scale for each row and for each column",
+        # A row is read once and written; columns are read for their largest values, then again (torchao, compiled).
+        forward=StreamPass(bytes_per_element=8, kernels=3),
+        backward=StreamPass(bytes_per_element=8, kernels=3),
+        eager_forward=StreamPass(bytes_per_element=10, kernels=4),
+        eager_backward=StreamPass(bytes_per_element=10, kernels=4),
+    ),
     "copy": StreamOperator(
         element="16 bit value read and written",
         forward=StreamPass(bytes_per_element=4),

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.simulator.layer.shard import EIGHT_BIT, Shard, activation_bytes, saved_input_bytes, shard_of_layer
+from forerun.simulator.layer.eight_bit import EIGHT_BIT
+from forerun.simulator.layer.shard import Shard, activation_bytes, saved_input_bytes, shard_of_layer
 from forerun.simulator.layer.widths import local, locals_of, loss_vocab, padded_vocab
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts

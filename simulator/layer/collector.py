@@ -18,7 +18,8 @@ from forerun.simulator.costs import (
     stream_operator,
     stream_operator_time_s,
 )
-from forerun.simulator.layer.shard import CASTS, EIGHT_BIT, Shard
+from forerun.simulator.layer.eight_bit import EIGHT_BIT, keeps_eight_bit, recipe_of
+from forerun.simulator.layer.shard import Shard
 from forerun.simulator.layer.work import Direction, OperatorTime, Work, work_of
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Trains
@@ -148,8 +149,9 @@ class OperatorCollector:
         already_cast: tuple[bool, bool] = (False, False),
         together: bool = True,
     ) -> None:
-        """Add ``groups`` of ``y[m, n] = x[m, k] w[k, n]`` and their gradients; eight-bit precisions add the casts of x
-        and dy, unless another kernel wrote them so (``already_cast``); ``together`` as for ``_matrix``."""
+        """Add ``groups`` of ``y[m, n] = x[m, k] w[k, n]`` and their gradients; eight-bit precisions add the casts of w,
+        unless it is kept so, and of x and dy, unless another kernel wrote them so (``already_cast``); ``together`` as
+        for ``_matrix``."""
         precision = precision or self.precision
         weight: GemmKind = "weight_gradient_half"
         if self.context.framework.fused_accumulation:
@@ -159,8 +161,11 @@ class OperatorCollector:
         self._matrix(name, "forward", (m, n, k), precision, "forward", groups, repeated=again, together=together)
         self._matrix(name, "input_gradient", (m, k, n), precision, "data_gradient", groups, together=together)
         self._matrix(name, "weight_gradient", (n, k, m), precision, weight, groups, together=together)
-        if precision in EIGHT_BIT:
-            cast = CASTS[precision]
+        recipe = recipe_of(self.context) if precision in EIGHT_BIT else None
+        if recipe is not None:
+            cast = recipe.cast
+            if not keeps_eight_bit(self.context):
+                self._streamed(f"cast weights to {precision}", cast, groups * n * k, repeated=again)
             if not already_cast[0]:
                 self._streamed(f"cast to {precision}", cast, groups * m * k, repeated=again)
             if not already_cast[1]:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.costs import Collective, collective_time_s
-from forerun.simulator.layer.shard import EIGHT_BIT, Shard, activation_bytes, shard_of_layer
+from forerun.simulator.layer.eight_bit import EIGHT_BIT
+from forerun.simulator.layer.shard import Shard, activation_bytes, shard_of_layer
 from forerun.simulator.layer.widths import local, loss_vocab
 from forerun.simulator.layer.work import Work
 from forerun.simulator.score_table import Floats

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.costs import INPUT_BYTES
+from forerun.simulator.layer.eight_bit import EIGHT_BIT, recipe_of, weight_layouts
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Layer
 from forerun.spaces.strategies import Context, StrategyTable
@@ -21,14 +21,6 @@ _BYTES = {"fp32": 4.0, "tf32": 4.0}
 """Bytes of an activation where they are not the 2 of half precision (fp8 training keeps its activations in bf16)."""
 
 
-EIGHT_BIT = ("fp8", "mxfp8", "nvfp4")
-"""Precisions whose matrix products read inputs of a byte or less."""
-
-CASTS = {"fp8": "cast_scaled", "mxfp8": "cast", "nvfp4": "cast_scaled"}
-"""Memory-bound operator that makes the inputs of those products: mxfp8 has scales of blocks alone, the others one of
-the tensor, which needs its largest value first (Transformer Engine's ``Float8CurrentScaling``)."""
-
-
 def saved_input_bytes(precision: str) -> float:
     """Bytes of one value of a matrix product's input as it is kept for the weight gradient (a byte in eight-bit
     training, where Transformer Engine keeps the cast input)."""
@@ -38,12 +30,12 @@ def saved_input_bytes(precision: str) -> float:
 def parameter_bytes(context: Context) -> tuple[float, float]:
     """Return the bytes of a parameter of a layer as it is kept, and as it is gathered."""
     profile, precision = context.framework, context.workload.precision
-    width = activation_bytes(precision)
-    if precision not in EIGHT_BIT:
+    width, recipe = activation_bytes(precision), recipe_of(context)
+    if recipe is None:
         return width, width
-    layouts = 2 * INPUT_BYTES[precision]
+    layouts = weight_layouts(context, recipe) * recipe.weight_bytes
     if profile.eight_bit_parameters and precision != "nvfp4":  # parameters of four bit are kept in half precision
-        return layouts, INPUT_BYTES[precision]
+        return layouts, recipe.weight_bytes if recipe.gathers_weights else width
     return width + layouts * profile.eight_bit_copies, width
 
 

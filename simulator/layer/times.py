@@ -206,21 +206,33 @@ def layer_launches_s(context: Context) -> float:
     return context.framework.host_layer_s / context.cluster.device.host_speed
 
 
+GRAPHED = 0.7 / 4.4
+"""Launches of a layer in CUDA graphs over those of its kernels (docs/decisions/host-speed.md)."""
+
+
 @lru_cache(maxsize=256)
-def launched_share(layer: Layer, hidden: int) -> float:
-    """Return how many times the launches of a dense layer a layer has, routed experts apart.
+def launched_share(layer: Layer, hidden: int, graphed: tuple[str, ...] = ()) -> float:
+    """Return how many times the launches of a dense layer a layer has, routed experts apart, of which graphs hold the
+    parts ``graphed``.
 
     Attention and feed-forward have half each. Latent attention and other mixers launch more operators than the four of
-    softmax attention, norm and residual sum apart; shared experts are a feed-forward beside the routed ones.
+    softmax attention, norm and residual sum apart; shared experts are a feed-forward beside the routed ones. Half of a
+    mixture's own is its norm, router and preparation of tokens, the other half what moves them and adds them up.
     """
+
+    def held(part: str) -> float:
+        return GRAPHED if part in graphed else 1.0
+
     share = 0.0
     for mixer in (layer.mixer, layer.cross_attention) if layer.attends else ():
         if mixer is not None:
-            share += max(len(mixer.steps(layer.hidden or hidden)) + 2, 6) / 12
-    if layer.feeds_forward:
-        share += 0.5
+            share += max(len(mixer.steps(layer.hidden or hidden)) + 2, 6) / 12 * held("attention")
+    if layer.feeds_forward and not isinstance(layer.mlp, MixtureOfExperts):
+        share += 0.5 * held("mlp")
+    elif layer.feeds_forward:
+        share += 0.25 * held("router") + 0.25 * held("experts")
     if layer.feeds_forward and isinstance(layer.mlp, MixtureOfExperts) and layer.mlp.shared is not None:
-        share += 0.5
+        share += 0.5 * held("router")
     return share
 
 
@@ -259,7 +271,7 @@ def host_passes_s(
     if profile.pipeline_rank_s:
         ranks_s = ranks_s + np.where(np.asarray(pp) > 1, tp - 1, 0.0) * profile.pipeline_rank_s
     for row, (kind, number) in enumerate(zip(layer_kinds(context.model), layers, strict=True)):
-        layers_launched = launched_share(kind, context.model.hidden)
+        layers_launched = launched_share(kind, context.model.hidden, profile.graphed)
         routed = isinstance(kind.mlp, MixtureOfExperts) and kind.feeds_forward
         synchronised = 1.0 if kind.attends and kind.feeds_forward else 0.5
         each = layers_launched * launches_s + synchronised * ranks_s + (routed_s if routed else 0.0)

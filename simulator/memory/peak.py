@@ -120,7 +120,9 @@ def activation_memory(
         away = profile.activations_on_host * kept
         passing = np.minimum(away, HOST_COPIES * profile.activations_on_host * most)
         kept = np.where(away <= capacity, kept - away + passing, kept)
-    held_logits = logits if profile.holds_logits else logits * ((at_once - 1.0) / at_once)
+    # What graphs of layers work with is theirs alone, so that the loss has no use of it meanwhile.
+    held_meanwhile = profile.holds_logits or profile.graphs == "layers"
+    held_logits = logits if held_meanwhile else logits * ((at_once - 1.0) / at_once)
     return StageMemory(
         kept=kept,
         each=each,

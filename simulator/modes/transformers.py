@@ -35,7 +35,7 @@ def transformer_profile(context: Context, batch: int) -> GradientProfile:
 
     rows = [layer("embedding", -2, embedding_parameters(model), 0.0)]
     for kind, entry in zip(kind_of_entry(model), model.layers, strict=True):
-        host_s = layer_launches_s(context) * launched_share(entry, model.hidden)
+        host_s = layer_launches_s(context) * launched_share(entry, model.hidden, framework.graphed)
         host_s += expert_launches_s(context) * isinstance(entry.mlp, MixtureOfExperts)
         for number in range(entry.count):
             parameters = layer_parameters(entry, model.hidden).total

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from forerun.simulator.costs import adam_time_s, block_stride, collective_time_s, memory_bound_time_s
 from forerun.simulator.costs.host import states_on_host
+from forerun.simulator.layer.eight_bit import renewed_bytes
 from forerun.simulator.layer.shard import BUFFER_BYTES, accumulates_separately, activation_bytes, parameter_bytes
 from forerun.simulator.score_table import Floats
 from forerun.simulator.stages.parameters import StageParameters
@@ -126,6 +127,9 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
         matrices = counts.muon_dense.max(axis=0), counts.muon_expert.max(axis=0)
         optimizer_s = optimizer_s + _reduce_s(context, replicas, "parameters", *matrices)
         optimizer_s = optimizer_s + held(updated, counts.muon_dense_s, counts.muon_expert_s).max(axis=0)
+    if renewed := renewed_bytes(context):
+        weights = (counts.dense - counts.outside + counts.expert).max(axis=0)
+        optimizer_s = optimizer_s + memory_bound_time_s(context.cluster.device, renewed * weights)
     gradients = held(reduces_each(profile, replicas.zero, replicas.pp), *trained)
     if profile.gradient_sync == "round":
         # Those of the virtual stage whose turn it is add up whole, beside the slices of all.

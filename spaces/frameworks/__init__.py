@@ -2,7 +2,8 @@
 
 from forerun.spaces.frameworks.catalogue import framework_names, load_framework, resolve_framework
 from forerun.spaces.frameworks.profile import FrameworkProfile, Legality
-from forerun.spaces.frameworks.switches import Switch, all_switches, parse_switches, settings_text, switched
+from forerun.spaces.frameworks.switch_words import settings_text
+from forerun.spaces.frameworks.switches import Switch, all_switches, parse_switches, switched
 
 __all__ = [
     "FrameworkProfile",

@@ -81,6 +81,9 @@ class FrameworkProfile:
     """The matrix product adds weight gradients to the gradient buffer (else a pass of its own does)."""
     graphs: str = "none"
     """What is launched as one CUDA graph: "none", parts of "layers", or the whole "step"."""
+    graphed: tuple[str, ...] = ()
+    """Parts of layers that graphs hold: "attention", "mlp" (dense), "router" (with what precedes dispatch, and shared
+    experts), "experts"."""
     merged_products: bool = True
     """Products that read the same input (queries, keys and values; gate and up) are one product. Else each adds up its
     own gradient of the input over tensor ranks where sequence parallel is off."""
@@ -184,6 +187,9 @@ class FrameworkProfile:
     keeps_expert_outputs: bool = True
     """Outputs of experts are kept for the gradient of the router's weights (else these weigh the activation before the
     last product, whose input is kept anyway)."""
+    eight_bit_recipe: str = "current"
+    """What shares a scale in eight-bit training: a tensor, by its largest value in earlier steps ("delayed") or in this
+    one ("current"), tiles of 128 and 128 x 128 values ("block"), 32 values ("mx"), or rows and columns ("row")."""
     eight_bit_copies: bool = False
     """Eight-bit training keeps weights of layers in both layouts of its products between microbatches, beside those in
     half precision (Transformer Engine caches them: module/base.py, get_weight_workspace)."""

@@ -15,16 +15,20 @@ UNSTATED = ("name", "lineage", "switches", "legality")
 """Fields of a profile that a file does not state as such."""
 OPERATORS = (
     "layernorm", "rmsnorm", "gelu", "swiglu", "clamped_swiglu", "expert_bias", "softmax", "softmax_half", "dropout",
-    "rope", "residual_add", "residual_dropout", "cross_entropy", "embedding", "cast", "cast_scaled", "copy",
+    "rope", "residual_add", "residual_dropout", "cross_entropy", "embedding", "cast", "cast_scaled",
+    "cast_blocks", "cast_rows", "copy",
 )  # fmt: skip
 """Memory-bound operators (``forerun.simulator.costs.STREAM_OPERATORS``)."""
 _WORDS = {
     "attention": ("flash", "flash2", "flash_triton", "flash1", "fused_softmax", "unfused", "unfused_half"),
     "selective": ("core", "products"),
+    "eight_bit_recipe": ("delayed", "current", "block", "mx", "row"),
     "vocabulary": ("ends", "vocab-1", "vocab-2", "interlaced"),
     "gradient_sync": ("microbatch", "round", "pipeline", "step"),
     "sequence_parallel": ("optional", "always", "never"),
     "eager": OPERATORS,
+    "graphs": ("none", "layers", "step"),
+    "graphed": ("attention", "mlp", "router", "experts"),
     "host_tensors": ("optimizer", "parameters"),
 }
 _DEGREES = ("zero_stages", "partial_zero", "zero_with_pipeline")

@@ -16,7 +16,9 @@ from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.frameworks.profile import FrameworkProfile
 
 _FILES = ("communication", "experts", "memory", "kernels")
-_SWITCH = frozenset({"title", "values", "share", "free", "needs", "beside", "requires", "evidence", "frameworks"})
+_SWITCH = frozenset(
+    {"title", "values", "share", "free", "needs", "beside", "models", "requires", "evidence", "frameworks"}
+)
 _SUPPORT = frozenset({"since", "later", "before", "unset", "flags", "also", "values"})
 SHARE = "share"
 """Stands among flags for settings that are numbers between 0 and 1, and in them for the number."""
@@ -59,6 +61,7 @@ class Switch:
     ``share``: the field that a number between 0 (off) and 1 (on) sets, which is a setting, too; "" where none is.
     ``needs``: least degrees without which it has no effect; ``moe`` asks for experts, ``replicas`` for dp*cp.
     ``beside``: the switch without which it has none, which is off or not.
+    ``models``: by setting, those that can have it: "dense" (no experts), "some dense" (layers), or "experts".
     ``free``: its settings train the same model as well.
     ``requires``: by setting, those of other switches of which it needs one. ``evidence``: runs, measurements, or
     what it is inferred from.
@@ -70,6 +73,7 @@ class Switch:
     share: str
     needs: Mapping[str, int]
     beside: str
+    models: Mapping[str, str]
     requires: Mapping[str, Mapping[str, Sequence[str]]]
     evidence: str
     free: bool
@@ -149,6 +153,7 @@ def _switch(name: str, entry: Mapping[str, Any]) -> Switch:
         share=entry.get("share", ""),
         needs=entry.get("needs", {}),
         beside=entry.get("beside", ""),
+        models=_by_word(entry.get("models", {})),
         requires={
             setting: {other: [as_word(v) for v in needed] for other, needed in held.items()}
             for setting, held in _by_word(entry.get("requires", {})).items()
@@ -323,29 +328,3 @@ def parse_switches(texts: Iterable[str], without: Iterable[str] = ()) -> dict[st
             raise RequestError(f"switch {name} is set twice")
         found[name] = all_switches()[name].read(setting.strip() if equals else default)
     return found
-
-
-def flag_words(flags: Flags) -> list[str]:
-    """Return settings of a framework as they are written on its command line or in its configuration.
-
-    >>> flag_words({"exp_avg_dtype": "bf16", "overlap_param_gather": True, "compile.enable": False})
-    ['--exp-avg-dtype bf16', '--overlap-param-gather', 'compile.enable=false']
-    """
-    words = []
-    for name, value in flags.items():
-        shown = str(value).lower() if isinstance(value, bool) else str(value)
-        shown = " ".join(map(str, value)) if isinstance(value, list | tuple) else shown
-        if "." in name or name.isupper():
-            words.append(f"{name}={shown}")
-        else:
-            words.append("--" + name.replace("_", "-") + ("" if value is True else f" {shown}"))
-    return words
-
-
-def settings_text(settings: Mapping[str, str]) -> str:
-    """Return settings as ``--with`` takes them.
-
-    >>> settings_text({"bf16-grads": "on", "dispatcher": "deepep"})
-    'bf16-grads, dispatcher=deepep'
-    """
-    return ", ".join(name if setting == "on" else f"{name}={setting}" for name, setting in settings.items())

@@ -105,13 +105,23 @@ def recompute_unsupported(c: Columns, x: Context) -> Mask:
     whole = [number for number, name in SPELLING["recompute"].items() if name in {*legality.recompute} - without]
     lacks = ~int(sum(MODULES[name] for name in legality.recompute_modules))
     lacks |= 0 if x.framework.grouped_experts else int(Recompute.MOE_ACT)
+    lacks |= int(Recompute.MOE) if _router_in_graphs(x) else 0
     return np.asarray(~np.isin(c["recompute"], whole) & ((c["recompute"] & lacks) != 0))
+
+
+def _router_in_graphs(x: Context) -> bool:
+    """Whether graphs hold routers, and not the mixtures that these belong to."""
+    return "router" in x.framework.graphed and "experts" not in x.framework.graphed
 
 
 def no_such_recompute(v: Mapping[str, int], x: Context) -> str:
     """Return the message of ``recompute_unsupported``."""
     legality = x.framework.legality
     modules = f", and of modules {', '.join(legality.recompute_modules)}" if legality.recompute_modules else ""
+    if _router_in_graphs(x) and v["recompute"] & Recompute.MOE:
+        return (
+            "mixtures whose router is in a CUDA graph are not recomputed as a whole; set cuda-graphs=attn, or drop moe"
+        )
     if x.framework.graphs == "layers" and v["recompute"] == Recompute.FULL:
         return (
             "whole layers are not recomputed where parts of them are CUDA graphs; recompute modules, or cuda-graphs=off"

@@ -14,6 +14,7 @@ import numpy as np
 
 from forerun.spaces.frameworks.profile import FrameworkProfile
 from forerun.spaces.frameworks.switches import all_switches, available, with_settings
+from forerun.spaces.models.model import MixtureOfExperts, Model
 from forerun.spaces.strategies.axes import CHOSEN, SOFTWARE, Recompute, Software
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.degree_laws import microbatches
@@ -54,6 +55,20 @@ def those_on(settings: Mapping[str, str]) -> Software:
 def for_experts(words: str) -> bool:
     """Whether a switch is about mixtures of experts."""
     return "moe" in all_switches()[_setting(words)[0]].needs
+
+
+def unsuited(settings: Mapping[str, str], model: Model) -> list[str]:
+    """Return what settings of switches a model cannot have, and why."""
+    mixtures = [isinstance(layer.mlp, MixtureOfExperts) for layer in model.layers]
+    has = {"dense": not any(mixtures), "some dense": not all(mixtures), "experts": any(mixtures)}
+    lacking = {"dense": "a model without experts", "some dense": "layers without experts", "experts": "experts"}
+    verb = {"dense": "is", "some dense": "has", "experts": "has"}
+    found = []
+    for name, setting in settings.items():
+        wanted = all_switches()[name].models.get(setting) if name in all_switches() else None
+        if wanted is not None and not has[wanted]:
+            found.append(f"{name}={setting} needs {lacking[wanted]}, which {model.name} {verb[wanted]} not")
+    return found
 
 
 def can_turn_on(profile: FrameworkProfile, but: Collection[str] = ()) -> Software:

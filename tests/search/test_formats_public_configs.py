@@ -84,14 +84,14 @@ CASES = (
         gpus=128,
         entry="llama3_405b",
     ),
-    Case("ds_config_zero2.json", "deepspeed", "tp1 pp1 dp1 mbs1 zero2", {}, notes=1),
+    Case("ds_config_zero2.json", "deepspeed", "tp1 pp1 dp1 mbs1 zero2", {}),
     Case(
         "ds_config_zero3.json",
         "deepspeed",
         "tp1 pp1 dp16 mbs1 zero3",
         {"global_batch": 16, "precision": "fp16", "gpus": 16},
         gpus=16,
-        notes=2,
+        notes=1,
     ),
     Case(
         "accelerate_tp_hsdp.yaml",
@@ -178,7 +178,6 @@ CASES = (
         "tp2 pp8 dp64 ep64 mbs1 vpp4 zero1 sp recompute=mla_up_proj+mlp schedule=interleaved split=light-mtp",
         {"global_batch": 8192, "seq_len": 4096, "precision": "fp8", "gpus": 1024},
         gpus=1024,
-        notes=1,
     ),
     Case(
         "calculon_175b_seqsel.json",

@@ -275,11 +275,66 @@ def test_weights_in_eight_bit_belong_to_eight_bit_training() -> None:
 
 
 def test_settings_of_torchtitan_stand_in_tables_inside_of_tables() -> None:
-    one = launch("tp1 pp2 dp8 mbs2 zero3", mixture=False, fp8_params="on")
+    one = launch("tp1 pp2 dp8 mbs2 zero3", mixture=False, fp8_params="on", fp8_recipe="current")
     files = format_named("torchtitan-toml").write(replace(one, workload=replace(one.workload, precision="fp8")))
     settings = tomllib.loads(files["torchtitan.toml"])
-    assert settings["quantize"]["linear"]["float8"] == {"enable_fsdp_float8_all_gather": True}
-    assert import_texts(files).switches["fp8-params"] == "on"
+    assert settings["quantize"]["linear"]["float8"] == {
+        "enable_fsdp_float8_all_gather": True,
+        "recipe_name": "tensorwise",
+    }
+    found = import_texts(files).switches
+    assert (found["fp8-params"], found["fp8-recipe"]) == ("on", "current")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "recipe"),
+    [("", "delayed"), ("--fp8-recipe tensorwise", "current"), ("--fp8-recipe blockwise", "block")],
+)
+def test_recipes_of_eight_bit_are_read(arguments: str, recipe: str) -> None:
+    found = import_texts(script(f"{DEGREES} --fp8-format hybrid {arguments}"))
+    assert (found.workload["precision"], found.switches["fp8-recipe"]) == ("fp8", recipe)
+    assert not found.notes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "setting"),
+    [
+        ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn", "attn"),
+        ("--cuda-graph-impl local --cuda-graph-modules attn mlp", "mlp"),
+        ("--cuda-graph-impl transformer_engine --cuda-graph-modules attn moe_router moe_preprocess", "router"),
+        ("--cuda-graph-impl transformer_engine", "on"),
+        ("--cuda-graph-impl full_iteration", "full"),
+        ("--cuda-graph-impl local --cuda-graph-scope full_iteration", "full"),
+    ],
+)
+def test_scopes_of_graphs_are_read_in_words_of_all_releases(arguments: str, setting: str) -> None:
+    assert import_texts(script(f"{MOE} {arguments}")).switches["cuda-graphs"] == setting
+
+
+def test_graphs_of_modules_are_for_models_that_have_these() -> None:
+    request = {"cluster": "dgx-h100", "global_batch": 64, "seq_len": 4096, "framework": "nemo"}
+    for model, setting in (("llama3-8b", "router"), ("qwen3-30b-a3b", "on"), ("qwen3-30b-a3b", "mlp")):
+        with pytest.raises(RequestError, match=f"cuda-graphs={setting} needs"):
+            resolve(Request(**request, model=model, switches={"cuda-graphs": setting}))
+    with pytest.raises(RequestError, match="cuda-graphs=router needs experts"):
+        format_named("megatron-lm").express(launch("tp1 dp8 mbs1 zero1", mixture=False, cuda_graphs="router"))
+
+
+def test_mx_is_a_recipe_and_a_precision() -> None:
+    """Either says the same; the file says both once."""
+    request = {"model": "llama3-8b", "cluster": "dgx-b200", "global_batch": 64, "seq_len": 4096}
+    named = resolve(Request(**request, precision="mxfp8")).context
+    asked = resolve(Request(**request, precision="fp8", switches={"fp8-recipe": "mx"})).context
+    assert named.workload.precision == asked.workload.precision == "mxfp8"
+    assert named.framework == asked.framework and named.framework.eight_bit_recipe == "mx"
+    with pytest.raises(RequestError, match="mxfp8 is fp8 with fp8-recipe=mx, but got fp8-recipe=block"):
+        resolve(Request(**request, precision="mxfp8", switches={"fp8-recipe": "block"}))
+    with pytest.raises(RequestError, match="mxfp8"):
+        resolve(Request(**{**request, "cluster": "dgx-h100"}, precision="fp8", switches={"fp8-recipe": "mx"}))
+    made = launch("tp1 dp8 mbs1 zero1", mixture=False)
+    files = express(format_named("megatron-lm"), replace(made, workload=asked.workload), asked)
+    assert files["launch.sh"].count("--fp8-recipe mxfp8") == 1
+    assert import_texts(files).workload["precision"] == "mxfp8"
 
 
 def test_bridge_sections_that_a_recipe_may_lack_are_written_whole() -> None:

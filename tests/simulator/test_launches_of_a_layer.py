@@ -8,6 +8,7 @@ from forerun_examples import request
 
 from forerun.simulator.layer.kinds import layer_kinds
 from forerun.simulator.layer.times import host_passes_s, launched_share
+from forerun.spaces.frameworks import load_framework, switched
 from forerun.spaces.models import load_model
 from forerun.spaces.models.model import Layer, MixtureOfExperts, Model
 from forerun.spaces.strategies import Recompute
@@ -39,6 +40,30 @@ def test_shared_experts_are_a_feed_forward_beside_the_routed_ones() -> None:
     assert isinstance(routed.mlp, MixtureOfExperts)
     alone = replace(routed, mlp=replace(routed.mlp, shared_hidden=0))
     assert launched_share(routed, model.hidden) - launched_share(alone, model.hidden) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("setting", "dense", "mixture"),
+    # Of 44 launches in a graph 7 are left; a mixture with shared experts has four of six parts besides attention.
+    [("off", 1.0, 1.0), ("attn", 0.5 * 51 / 44, None), ("mlp", 7 / 44, None), ("on", 7 / 44, 7 / 44)],
+)
+def test_graphs_launch_the_parts_that_they_hold(setting: str, dense: float, mixture: float | None) -> None:
+    profile = switched(load_framework("megatron-lm"), {"cuda-graphs": setting})
+    model, routed = load_model("llama3-8b"), load_model("mixtral-8x7b")
+    assert launched_share(first_layer(model), model.hidden, profile.graphed) == pytest.approx(dense)
+    if mixture is not None:
+        assert launched_share(routed.layers[0], routed.hidden, profile.graphed) == pytest.approx(mixture)
+
+
+def test_graphs_of_the_router_leave_what_moves_tokens() -> None:
+    routed = load_model("qwen3-30b-a3b")
+    shares = [
+        launched_share(
+            routed.layers[0], routed.hidden, switched(load_framework("nemo"), {"cuda-graphs": setting}).graphed
+        )
+        for setting in ("attn", "router")
+    ]
+    assert shares[0] - shares[1] == pytest.approx(0.25 * (1 - 7 / 44))
 
 
 def test_full_recomputation_launches_what_a_layer_has_once_more() -> None:

@@ -20,7 +20,7 @@ from forerun.spaces.frameworks import (
 from forerun.spaces.frameworks.schema import OPERATORS
 from forerun.spaces.frameworks.switches import SHARE, of_release, with_settings
 
-AXES = {"tp", "pp", "cp", "ep", "sp", "zero", "moe", "replicas", "eight_bit"}
+AXES = {"tp", "pp", "cp", "ep", "sp", "zero", "moe", "replicas", "eight_bit", "fp8"}
 
 
 def test_every_switch_names_fields_settings_and_frameworks_that_exist() -> None:

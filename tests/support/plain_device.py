@@ -20,6 +20,12 @@ from forerun.spaces.strategies import Context, Strategy
 EIGHT_BIT = ("fp8", "mxfp8", "nvfp4")
 
 
+def recipe_word(context: Context) -> str:
+    """What shares a scale in eight-bit training."""
+    fixed = {"mxfp8": "mx", "nvfp4": "four bit"}
+    return fixed.get(context.workload.precision, context.framework.eight_bit_recipe)
+
+
 @dataclass(kw_only=True)
 class Compute:
     """Seconds of operators: forward, gradients of inputs and of weights, and the attention core alone; forward passes
@@ -73,8 +79,14 @@ class PlainDevice:
         to.input_s += float(gemm_time_s(self.device, precision, m, k, n, groups=groups, kind="data_gradient"))
         to.weight_s += float(gemm_time_s(self.device, precision, n, k, m, groups=groups, kind=weight))
         if precision in EIGHT_BIT:
-            cast = "cast" if precision == "mxfp8" else "cast_scaled"
-            for wanted, elements, backward in ((casts[0], m * k, False), (casts[1], m * n, True)):
+            words = {"delayed": "cast", "mx": "cast", "block": "cast_blocks", "row": "cast_rows"}
+            cast = words.get(recipe_word(self.context), "cast_scaled")
+            kept = self.profile.eight_bit_copies or (self.profile.eight_bit_parameters and precision != "nvfp4")
+            for wanted, elements, backward in (
+                (not kept, n * k, False),
+                (casts[0], m * k, False),
+                (casts[1], m * n, True),
+            ):
                 seconds = float(stream_operator_time_s(self.device, cast, groups * elements, backward=backward))
                 if wanted and backward:
                     to.input_s += seconds

@@ -1,6 +1,7 @@
 """Bytes of one device, one stage at a time: the memory of the plain reference."""
 
 from plain_blocks import PlainBlock
+from plain_device import recipe_word
 from plain_stage import PlainStage
 
 from forerun.simulator.costs import INPUT_BYTES
@@ -19,9 +20,18 @@ def parameter_widths(context: Context) -> tuple[float, float]:
     profile, precision = context.framework, context.workload.precision
     if precision not in ("fp8", "mxfp8", "nvfp4"):
         return (4.0, 4.0) if precision in ("fp32", "tf32") else (2.0, 2.0)
+    recipe = recipe_word(context)
+    each = {"block": 1 + 4 / 128**2}.get(recipe, INPUT_BYTES[precision])
+    kept = each if one_layout(context) else 2 * each
     if profile.eight_bit_parameters and precision != "nvfp4":
-        return 2 * INPUT_BYTES[precision], INPUT_BYTES[precision]
-    return 2.0 + (2 * INPUT_BYTES[precision] if profile.eight_bit_copies else 0.0), 2.0
+        return kept, 2.0 if recipe == "mx" else each
+    return 2.0 + (kept if profile.eight_bit_copies else 0.0), 2.0
+
+
+def one_layout(context: Context) -> bool:
+    """Whether tensor cores read eight-bit weights of one scale in either layout."""
+    blackwell = "Blackwell" in context.cluster.device.architecture
+    return blackwell and recipe_word(context) in ("delayed", "current")
 
 
 def _kept_chunks(chunks: list[int], pp: int, warm_up: int) -> float:
@@ -101,7 +111,7 @@ def add_memory(
     losses = microbatches if strategy.schedule == Schedule.GPIPE else min(1 + profile.combined_passes, microbatches)
     working = max((blocks[kind].working_bytes for kind in stage.layers), default=0.0)
     logits = losses * ends[1].loss_bytes if stage.head else 0.0
-    later = logits if profile.holds_logits else logits * (losses - 1) / losses
+    later = logits if profile.holds_logits or profile.graphs == "layers" else logits * (losses - 1) / losses
     at_loss = logits > later + working
     stage.memory_bytes = {
         "parameters": share(

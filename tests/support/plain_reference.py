@@ -184,7 +184,7 @@ def launches_s(context: Context, strategy: Strategy, layers: list[int]) -> tuple
     launches_s = profile.host_layer_s / context.cluster.device.host_speed
     for kind in layers:
         layer = context.model.layers[kind]
-        own_s = launches_s * launched(layer, context.model.hidden)
+        own_s = launches_s * launched(layer, context.model.hidden, profile.graphed)
         each = own_s + profile.host_rank_s * (strategy.tp - 1)
         if strategy.pp > 1:
             each += profile.pipeline_rank_s * (strategy.tp - 1)
@@ -195,13 +195,16 @@ def launches_s(context: Context, strategy: Strategy, layers: list[int]) -> tuple
     return host_s, 2 * host_s + again_s
 
 
-def launched(layer: Layer, hidden: int) -> float:
+def launched(layer: Layer, hidden: int, graphed: tuple[str, ...] = ()) -> float:
     """Launches of a layer over those of a dense one: half of them feed forward (shared experts as often again), and six
-    operators mix tokens, two of them norm and residual."""
+    operators mix tokens, two of them norm and residual. Of 44 launches in a graph 7 are left."""
+    left = {part: 7 / 44 if part in graphed else 1.0 for part in ("attention", "mlp", "router", "experts")}
     mixers = [one for one in (layer.mixer, layer.cross_attention) if one is not None]
-    mixed = sum(max(2 + len(one.steps(hidden)), 6) / 6 for one in mixers)
-    shared = isinstance(layer.mlp, MixtureOfExperts) and layer.mlp.shared_hidden > 0
-    return (mixed + 1 + shared) / 2
+    mixed = sum(max(2 + len(one.steps(hidden)), 6) / 6 for one in mixers) * left["attention"]
+    if not isinstance(layer.mlp, MixtureOfExperts):
+        return (mixed + left["mlp"]) / 2
+    fed = (left["router"] + left["experts"]) / 2 + (left["router"] if layer.mlp.shared_hidden > 0 else 0.0)
+    return (mixed + fed) / 2
 
 
 def _add_times(

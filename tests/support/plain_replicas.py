@@ -3,10 +3,12 @@
 import math
 import operator
 
-from plain_memory import parameter_widths, reduced_once
+from plain_device import recipe_word
+from plain_memory import one_layout, parameter_widths, reduced_once
 from plain_stage import PlainStage
 
 from forerun.simulator.costs import (
+    INPUT_BYTES,
     adam_time_s,
     collective_time_s,
     memory_bound_time_s,
@@ -123,7 +125,23 @@ def replica_parts(
     device, own = cluster.device, max(updated)
     adam = adam_time_s(device, own, gradient_bytes=4.0, master_weights=half, state_bytes=profile.optimizer_bytes)
     moved = 4.0 * own + profile.step_bytes * max(stage.dense + stage.expert for stage in stages)
-    return {"data": data_s, "optimizer": float(adam) + float(memory_bound_time_s(device, moved))}
+    renewed = renewed_width(context) * max(stage.dense - stage.outside + stage.expert for stage in stages)
+    passes = float(memory_bound_time_s(device, moved)) + float(memory_bound_time_s(device, renewed))
+    return {"data": data_s, "optimizer": float(adam) + passes}
+
+
+def renewed_width(context: Context) -> float:
+    """Bytes moved per weight to make the eight-bit forms that are kept once per step."""
+    profile, precision = context.framework, context.workload.precision
+    alone = profile.eight_bit_parameters and precision != "nvfp4"
+    if precision not in ("fp8", "mxfp8", "nvfp4") or not (profile.eight_bit_copies or alone):
+        return 0.0
+    recipe, one = recipe_word(context), one_layout(context)
+    if profile.eight_bit_parameters and recipe != "mx":
+        each = {"block": 1 + 4 / 128**2}.get(recipe, INPUT_BYTES[precision])
+        return 0.0 if one else 2 * each
+    cast = {"delayed": 4.0, "mx": 4.0, "block": 4.0625, "row": 8.0}.get(recipe, 6.0)
+    return cast - (1.0 if one else 0.0)
 
 
 def _every_microbatch_s(

@@ -1,0 +1,78 @@
+"""Products of eight bit and less: what recipes make their inputs of, and what they keep and send of weights.
+
+A recipe says which values share a scale: the whole tensor (``delayed``: by its largest value in earlier steps;
+``current``: in this one), tiles of 128 values, of weights 128 x 128 (``block``: arXiv 2412.19437, section 3.3), 32
+values (``mx``: MXFP8), or a row and, for the weight gradient, a column (``row``: torchao's float8 training).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from forerun.simulator.costs import INPUT_BYTES, stream_operator
+from forerun.spaces.strategies import Context
+
+EIGHT_BIT = ("fp8", "mxfp8", "nvfp4")
+"""Precisions whose matrix products read inputs of a byte or less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """One recipe."""
+
+    cast: str
+    """Memory-bound operator that makes the inputs of products."""
+    weight_bytes: float
+    """Of a weight in one layout, its scales included."""
+    one_scale: bool = False
+    """The scale is the same along rows and columns, so that one copy serves every product on devices whose tensor cores
+    read either layout."""
+    gathers_weights: bool = True
+    """Weights that are in eight bit alone are gathered so: else in half precision (blocks of 32 cross the borders of
+    slices, and are scaled again: Megatron-core's ``reuse_grad_buf_for_mxfp8_param_ag``)."""
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "delayed": Recipe(cast="cast", weight_bytes=INPUT_BYTES["fp8"], one_scale=True),
+    "current": Recipe(cast="cast_scaled", weight_bytes=INPUT_BYTES["fp8"], one_scale=True),
+    # Scales in fp32. Partial sums of 128 products are scaled and added up by other warps than multiply meanwhile.
+    "block": Recipe(cast="cast_blocks", weight_bytes=1 + 4 / 128**2),
+    "mx": Recipe(cast="cast", weight_bytes=INPUT_BYTES["mxfp8"], gathers_weights=False),
+    "row": Recipe(cast="cast_rows", weight_bytes=INPUT_BYTES["fp8"]),
+}
+_FOUR_BIT = Recipe(cast="cast_scaled", weight_bytes=INPUT_BYTES["nvfp4"])
+
+
+def recipe_of(context: Context) -> Recipe | None:
+    """Return the recipe of a training; None where its products are not of eight bit or less."""
+    precision = context.workload.precision
+    if precision not in EIGHT_BIT:
+        return None
+    if precision == "nvfp4":
+        return _FOUR_BIT
+    return RECIPES["mx" if precision == "mxfp8" else context.framework.eight_bit_recipe]
+
+
+def weight_layouts(context: Context, recipe: Recipe) -> int:
+    """Return in how many layouts a weight is kept for the products of both passes: tensor cores of Blackwell read
+    either (Transformer Engine, ``is_non_tn_fp8_gemm_supported``)."""
+    either = context.cluster.device.architecture.startswith("Blackwell")
+    return 1 if recipe.one_scale and either else 2
+
+
+def keeps_eight_bit(context: Context) -> bool:
+    """Whether eight-bit weights outlive a microbatch: as copies, or as all there is. Else every microbatch casts."""
+    profile = context.framework
+    return profile.eight_bit_copies or (profile.eight_bit_parameters and context.workload.precision != "nvfp4")
+
+
+def renewed_bytes(context: Context) -> float:
+    """Return the memory traffic per weight of a layer of making its eight-bit forms anew once per step, where they are
+    kept: cast from half precision, or the second layout of what was gathered in eight bit."""
+    recipe = recipe_of(context)
+    if recipe is None or not keeps_eight_bit(context):
+        return 0.0
+    layouts = weight_layouts(context, recipe)
+    if context.framework.eight_bit_parameters and recipe.gathers_weights:
+        return 2 * (layouts - 1) * recipe.weight_bytes
+    moved = stream_operator(recipe.cast).forward.bytes_per_element
+    return moved - (2 - layouts) * recipe.weight_bytes

@@ -1,0 +1,37 @@
+"""The recipe that a precision of eight bit stands for: mxfp8 is fp8 whose scales are those of MX."""
+
+from collections.abc import Collection, Mapping
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks.profile import FrameworkProfile
+from forerun.spaces.frameworks.switches import available, with_settings
+
+RECIPE, MX = "fp8-recipe", "mx"
+
+
+def implied(precision: str | None) -> Mapping[str, str]:
+    """Return the settings of switches that a precision implies.
+
+    >>> implied("mxfp8"), implied("bf16")
+    ({'fp8-recipe': 'mx'}, {})
+    """
+    return {RECIPE: MX} if precision == "mxfp8" else {}
+
+
+def agreed(profile: FrameworkProfile, precision: str, named: Collection[str]) -> tuple[FrameworkProfile, str]:
+    """Return a profile and a precision that say the same of MX, whichever of them does; ``named``: switches that the
+    user set.
+
+    Raises:
+        RequestError: they contradict each other.
+    """
+    held = available(profile).get(RECIPE)
+    if precision == "fp8" and held == MX:
+        return profile, "mxfp8"
+    if precision == "mxfp8" and held not in (None, MX):
+        if RECIPE in named:
+            raise RequestError(
+                f"precision mxfp8 is fp8 with {RECIPE}={MX}, but got {RECIPE}={held}; drop one of the two"
+            )
+        return with_settings(profile, implied(precision)), precision
+    return profile, precision
