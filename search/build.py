@@ -11,6 +11,7 @@ from forerun.search.explain.explain import why
 from forerun.search.files.documents import versions
 from forerun.search.formats.launchable import launchable_first, marked
 from forerun.search.notes.all_notes import Beside, notes_for
+from forerun.search.notes.faster import lower_because
 from forerun.search.notes.goodput import with_goodput
 from forerun.search.notes.intervals import certain
 from forerun.search.request.interrupts import EndedEarly
@@ -82,7 +83,7 @@ def with_rows(
         known = launchable_first(known)
     rows = certain(setting.context, ranked((*known, *rows[MARKED:]), setting.objective), setting.objective)
     rows = with_goodput(setting, rows)
-    board = replace(board, rows=rows, why=why(rows), advice=())
+    board = replace(board, rows=rows, why=why(rows, _second(setting, rows)), advice=())
     if not noted:
         return board
     try:
@@ -90,3 +91,10 @@ def with_rows(
     except KeyboardInterrupt as stop:
         told = "interrupted while the first row was compared with others: searched whole, without notes on safer ones"
         raise EndedEarly(replace(board, remarks=(*board.remarks, told)), stop) from None
+
+
+def _second(setting: Setting[Any], rows: tuple[Row[Any], ...]) -> str:
+    """Return why the second row is not the first where it is faster."""
+    if len(rows) < 2 or setting.objective not in ("throughput", "cost"):
+        return ""
+    return lower_because(setting.context, rows[0], rows[1])

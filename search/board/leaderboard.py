@@ -99,6 +99,7 @@ class Leaderboard:
             },
             "space": dataclasses.asdict(self.space),
             "leaderboard": [row.to_json() for row in self.rows],
+            "why": self.why,
             "elapsed_s": self.elapsed_s,
             "candidates_per_s": self.candidates_per_s,
             "versions": dict(self.versions),

@@ -173,12 +173,15 @@ def explain_strategy(
     )
 
 
-def why(rows: Sequence[Row[Any]]) -> str:
-    """Return the paragraph below a leaderboard: what bounds the winner and what the runner-up loses."""
+def why(rows: Sequence[Row[Any]], second: str = "") -> str:
+    """Return the paragraph below a leaderboard: what bounds the winner and what the runner-up loses; ``second``: why
+    one that is faster ranks second all the same, as the end of a sentence."""
     if not rows:
         return ""
     text = bound_by(rows[0])
-    return f"{text} {against(rows[0], rows[1])}{trust(rows[0], rows[1])}" if len(rows) > 1 else text
+    if len(rows) == 1:
+        return text
+    return f"{text} {against(rows[0], rows[1]).removesuffix('.')}{second}.{trust(rows[0], rows[1])}"
 
 
 def bound_by(row: Row[Any]) -> str:

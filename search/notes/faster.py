@@ -2,8 +2,7 @@
 
 from forerun.search.board.rows import Row
 from forerun.search.request.preferences import against
-from forerun.simulator.memory.risk import RISKY
-from forerun.spaces.strategies import Context
+from forerun.spaces.strategies import Context, Strategy
 
 WORTH = 0.005
 """Gain from which it is named."""
@@ -14,11 +13,23 @@ def faster_note(context: Context, first: Row, fastest: Row | None) -> tuple[str,
     first row, or little faster."""
     if fastest is None:
         return ()
-    gain = first.gpus * first.step_time_s / (fastest.gpus * fastest.step_time_s) - 1
+    gain = _gain(first, fastest)
     if gain < WORTH:
         return ()
-    reasons = list(against(context, fastest.strategy, first.strategy))
-    if fastest.oom_risk > max(first.oom_risk, RISKY):
-        reasons.insert(0, f"{fastest.oom_risk:.0%} OOM risk")
-    why = f"; ranked lower because of {', '.join(reasons)}" if reasons else ""
-    return (f"{fastest.name} on {fastest.gpus} GPUs: {gain:+.1%} predicted throughput{why}",)
+    told = f"{fastest.name} on {fastest.gpus} GPUs: {gain:+.1%} predicted throughput"
+    return (told + lower_because(context, first, fastest),)
+
+
+def lower_because(context: Context, first: Row, other: Row) -> str:
+    """Return as the end of a sentence why a flat strategy that is predicted faster than the first row ranks lower; ""
+    where it is no faster."""
+    if _gain(first, other) <= 0 or other.tree or other.facts is not None or not isinstance(other.strategy, Strategy):
+        return ""
+    reasons = list(against(context, other.strategy, first.strategy))
+    if other.oom_risk > first.oom_risk:
+        reasons.insert(0, f"{other.oom_risk:.0%} OOM risk")
+    return f"; ranked lower because of {', '.join(reasons)}" if reasons else ""
+
+
+def _gain(first: Row, other: Row) -> float:
+    return first.gpus * first.step_time_s / (other.gpus * other.step_time_s) - 1

@@ -61,7 +61,7 @@ def _board(data: Mapping[str, Any]) -> Leaderboard:
             rejected={str(reason): int(count) for reason, count in space["rejected"].items()},
         ),
         rows=rows,
-        why=why(rows),
+        why=str(data.get("why") or why(rows)),
         defaults=tuple(map(str, request.pop("defaults"))),
         remarks=tuple(map(str, request.pop("notes"))),
         elapsed_s=finite(data["elapsed_s"]),

@@ -29,6 +29,7 @@ from forerun.spaces.clusters import Cluster, grown, resolve_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, resolve_framework, settings_text, switched
 from forerun.spaces.frameworks.recipes import agreed, implied
+from forerun.spaces.frameworks.switches import on_devices
 from forerun.spaces.models import resolve_model
 from forerun.spaces.models.tuning import frozen_parts, tuned
 from forerun.spaces.opgraph.batch import PerDevice
@@ -132,6 +133,7 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
     framework = switched(resolve_framework(request.framework or TRANSFORMERS.framework), request.switches)
     framework, precision = agreed(framework, request.precision or DEFAULT_PRECISION, request.switches)
     cluster = _priced(grown(resolve_cluster(request.cluster, groups=groups), _most_asked(request)), request)
+    framework = on_devices(framework, cluster.device.architecture, request.switches)
     resolved = resolve_model(request.model, ignore=frozenset(request.ignored_config_fields))
     workload = Workload(
         global_batch=int(batch),  # numpy's integers are no numbers in YAML

@@ -71,7 +71,8 @@ class Setting(Generic[C]):
         """Switches that a search turns on where they pay: those that the user did not set."""
         if not isinstance(self.context, Context):
             return Software.NONE
-        return can_turn_on(self.context.framework, but=self.request.switches.keys())
+        architecture = self.context.cluster.device.architecture
+        return can_turn_on(self.context.framework, but=self.request.switches.keys(), architecture=architecture)
 
     def slowdown(self) -> dict[int, float]:
         """Return by number of GPUs how much longer interruptions make a training; empty where none were asked for."""

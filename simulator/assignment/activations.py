@@ -21,6 +21,7 @@ def rank_activations(assignment: Assignment, blocks: Blocks) -> StageMemory:
     for other in others:
         first = StageMemory(
             kept=first.kept + other.kept,
+            each=first.each + other.each,
             working=np.maximum(first.working, other.working),
             logits=first.logits + other.logits,
             held_logits=first.held_logits + other.held_logits,

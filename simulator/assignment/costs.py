@@ -81,6 +81,8 @@ class StepCosts:
     """Stage of sharding from which gradients are reduced before the last microbatch."""
     reduced_every: int = 1
     """Microbatches from one reduction of gradients to the next."""
+    stays_whole: bool = False
+    """Parameters gathered for a backward pass are dropped behind the next forward pass of their virtual stage."""
     overlap_gradients: float = 0.0
     """Share (0 to 1) of the traffic of gradients that may run under computation."""
     overlap_parameters: float = 0.0

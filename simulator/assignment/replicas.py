@@ -71,7 +71,8 @@ def _costs(assignment: Assignment, settings: Strategy, on: Floats, here: Floats)
             known.clear()
         degrees = {axis: np.full(on.shape[1], float(getattr(settings, axis))) for axis in REPLICA_DEGREES}
         context, parameters = assignment.context, parameters_with(assignment.context, settings, on)
-        costs = replica_costs(context, Replicas(parameters=parameters, rounds=rounds, **degrees))
+        virtual = float(settings.vpp)
+        costs = replica_costs(context, Replicas(parameters=parameters, rounds=rounds, virtual=virtual, **degrees))
         known[key] = ReplicaCosts(**{entry.name: getattr(costs, entry.name) * here for entry in fields(ReplicaCosts)})
     return known[key]
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from forerun.simulator.assignment.activations import rank_activations
 from forerun.simulator.assignment.borders import changes_inside, p2p_times
 from forerun.simulator.assignment.costs import ChunkCost, StageCost, StepCosts
 from forerun.simulator.assignment.host import check_host_memory, host_copies, host_rate, rank_replicas
@@ -18,7 +19,8 @@ from forerun.simulator.assignment.replicas import SettingsReplicas, all_replicas
 from forerun.simulator.assignment.value import Assignment
 from forerun.simulator.costs.slowest import wait_share
 from forerun.simulator.layer.times import BLOCK_PARTS
-from forerun.simulator.replicas.reduction import ReplicaCosts, gradient_buckets, reduces_each
+from forerun.simulator.memory.peak import still_whole_bytes
+from forerun.simulator.replicas.reduction import ReplicaCosts, gradient_buckets, reduces_each, stays_whole
 from forerun.simulator.replicas.slices import gathers_near, line_rate_cluster
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, Placement, Schedule, Strategy
@@ -58,6 +60,7 @@ def step_costs(assignment: Assignment) -> StepCosts:
         zero=max(settings.zero for settings in blocks),
         reduced_each_from=2 if by_round or all(_reduces_each(context, settings) for settings in blocks) else 4,
         reduced_every=assignment.shape.pp if by_round else 1,
+        stays_whole=bool(stays_whole(profile, np.asarray(assignment.shape.pp))),
         overlap_gradients=profile.overlap_gradients,
         overlap_parameters=profile.overlap_parameters,
         overlap_slowdown=context.overlap.computation,
@@ -155,6 +158,9 @@ def _stages(assignment: Assignment, each: Sequence[SettingsReplicas], replicas: 
         by_zero.setdefault(one.settings.zero, []).append(one)
     traffic = [_traffic(assignment, zero, same) for zero, same in sorted(by_zero.items())]
     fixed = replicas.parameter_bytes + replicas.gradient_bytes + replicas.optimizer_bytes + replicas.buffer_bytes
+    if replicas.whole_bytes.any():
+        ranks, activations = np.arange(assignment.shape.pp), rank_activations(assignment, assignment.blocks())
+        fixed = fixed + still_whole_bytes(activations, ranks, replicas, ranks)
     stages = []
     for rank in range(assignment.shape.pp):
         own = [costs[rank] for costs in traffic if any(costs[rank].share.values())]

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from forerun.simulator.memory.peak import StageMemory, total_memory
 from forerun.simulator.pipeline.closed_forms import PipelineTime, exposed_p2p_s
-from forerun.simulator.replicas.reduction import ReplicaCosts, reduces_each
+from forerun.simulator.replicas.reduction import ReplicaCosts, reduces_each, stays_whole
 from forerun.simulator.replicas.sharded import (
     HidingPasses,
     Loops,
@@ -159,6 +159,7 @@ def _time(
             each_s[rows],
             gathered_s,
             overlap=profile.overlap_pipeline,
+            whole=bool(stays_whole(profile, np.asarray(2))),  # they are of pipelines
         )
 
     if len(two):

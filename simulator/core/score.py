@@ -27,6 +27,7 @@ from forerun.simulator.replicas.reduction import (
     ReplicaCosts,
     Replicas,
     replica_costs,
+    stays_whole,
 )
 from forerun.simulator.replicas.sharded import before_gradients_s, gradient_pass_s, looped_passes, slowest_passes
 from forerun.simulator.score_table import Floats, ScoreTable, joined
@@ -180,7 +181,15 @@ def _pipelines(
     parts["host"] = gap_s[decides] * microbatches + waits_s
     hidden_per_s = context.overlap.hidden_per_s
     passes = slowest_passes(
-        stages, time.slowest, schedule, pp, vpp, microbatches, overlap=overlap, hidden_per_s=hidden_per_s
+        stages,
+        time.slowest,
+        schedule,
+        pp,
+        vpp,
+        microbatches,
+        overlap=overlap,
+        hidden_per_s=hidden_per_s,
+        whole=stays_whole(context.framework, pp),
     )
     return Pipelines(
         time=time,
@@ -301,4 +310,4 @@ def _replicas(
     share = table_share(context, parameters, degrees["tp"])
     schedule, vpp = _floats(table, rows, "schedule", "vpp")
     rounds = np.where(schedule == Schedule.INTERLEAVED, vpp, 1.0)
-    return replica_costs(context, Replicas(parameters=parameters, rounds=rounds, **degrees)), share
+    return replica_costs(context, Replicas(parameters=parameters, rounds=rounds, virtual=vpp, **degrees)), share

@@ -11,6 +11,7 @@ from forerun.simulator.core.staged_passes import stage_passes, stage_replicas
 from forerun.simulator.costs.slowest import wait_share
 from forerun.simulator.pipeline.closed_forms import PipelineTime, StageTimes, pipeline_time
 from forerun.simulator.pipeline.p2p import P2pEnd, p2p_between_s
+from forerun.simulator.replicas.reduction import stays_whole
 from forerun.simulator.replicas.sharded import before_gradients_s, gradient_pass_s, slowest_passes
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.simulator.stages.rows import StageRows, stage_rows
@@ -53,7 +54,15 @@ def score_rows(context: Context, rows: StageRows) -> ScoreTable:
         before_gradients_s=before_gradients_s(stages, schedule, time.busy_s / count),
         gradient_pass_s=gradient_pass_s(stages, schedule),
         passes=slowest_passes(
-            stages, time.slowest, schedule, pp, vpp, count, overlap=overlap, hidden_per_s=context.overlap.hidden_per_s
+            stages,
+            time.slowest,
+            schedule,
+            pp,
+            vpp,
+            count,
+            overlap=overlap,
+            hidden_per_s=context.overlap.hidden_per_s,
+            whole=stays_whole(context.framework, pp),
         ),
         microbatches=count,
         pp=pp,

@@ -101,7 +101,7 @@ def stage_replicas(context: Context, rows: StageRows, passes: StagePasses) -> Re
     }
     held = {
         name: np.where(rows.second, getattr(second, name), getattr(first, name))
-        for name in ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "buffer_bytes")
+        for name in ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "buffer_bytes", "whole_bytes")
     }
     return ReplicaCosts(**slower, **held)
 
@@ -174,6 +174,7 @@ def _memory(
     )
     return StageMemory(
         kept=one.kept + other.kept,
+        each=one.each + other.each,
         # Only one layer is worked on at a time, so working sets do not add up as kept activations do.
         working=np.maximum(one.working, other.working),
         logits=one.logits + other.logits,

@@ -31,6 +31,8 @@ class StageMemory:
 
     kept: Floats
     """Activations of all microbatches in flight."""
+    each: Floats
+    """Those of one microbatch on one virtual stage."""
     working: Floats
     """Working set of one layer's backward pass."""
     logits: Floats
@@ -111,7 +113,7 @@ def activation_memory(
     at_once = np.where(schedule == Schedule.GPIPE, microbatches, np.minimum(1.0 + ahead, microbatches))
     logits = blocks[-1] * (head_activations(context, shard)[key] * at_once)
     held = np.where(pp > 1, np.maximum(flight - 2.0, 0.0), 1.0) if profile.gathers_ahead else 1.0
-    kept, idle = kept * flight, idle * held
+    each, kept, idle = kept / vpp, kept * flight, idle * held
     if profile.activations_on_host:
         # What the memory of the host has no room for stays on the device.
         capacity = context.cluster.host.get("memory_bytes", np.inf) / context.cluster.devices_per_node
@@ -123,6 +125,7 @@ def activation_memory(
     held_logits = logits if held_meanwhile else logits * ((at_once - 1.0) / at_once)
     return StageMemory(
         kept=kept,
+        each=each,
         working=working,
         logits=logits,
         held_logits=held_logits,
@@ -141,6 +144,14 @@ def _grouped(blocks: Floats, vpp: Floats, group: Floats) -> tuple[Floats, Floats
     return np.where(group > 1, 1.0 - kept, 0.0), np.minimum(group, np.maximum(total / vpp, 1.0)) - 1.0
 
 
+def still_whole_bytes(
+    activations: StageMemory, key: NDArray[np.intp], replicas: ReplicaCosts, replica: NDArray[np.intp]
+) -> Floats:
+    """Return by how much gathered parameters make the end of a backward pass fuller than its beginning, [R, N]: all of
+    them are there, and the activations of one microbatch are not."""
+    return np.asarray(np.maximum(replicas.whole_bytes[:, replica] - activations.each[:, key], 0.0))
+
+
 def total_memory(
     context: Context,
     activations: StageMemory,
@@ -152,6 +163,9 @@ def total_memory(
     profile = context.framework
     fixed = replicas.parameter_bytes + replicas.gradient_bytes + replicas.optimizer_bytes + replicas.buffer_bytes
     allocated = fixed[:, replica] + activations.moving[:, key]
+    whole = still_whole_bytes(activations, key, replicas, replica) if replicas.whole_bytes.any() else None
+    if whole is not None:
+        allocated = allocated + whole
     slot = np.argmax(allocated, axis=0)
     live = np.take_along_axis(allocated, slot[None, :], axis=0)[0]
     # Where the peak's stage stands in arrays of all stages, row by row: one index is quicker than two.
@@ -169,6 +183,8 @@ def total_memory(
         "buffers": replicas.buffer_bytes.take(held),
         "reserve": profile.context_bytes + profile.communicator_bytes + lost,
     }
+    if whole is not None:
+        parts["buffers"] = parts["buffers"] + np.take_along_axis(whole, slot[None, :], axis=0)[0]
     # Idle buffers are given back before an allocation fails, so they never make a strategy infeasible.
     room = np.maximum(context.cluster.device.memory_bytes - live - parts["reserve"], 0.0)
     moving = parts["activations"] + parts["working"] + parts["logits"]

@@ -23,6 +23,10 @@ from forerun.spaces.strategies import Context, Placement
 REPLICA_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split", "zero", "shard", "placement", "dp")
 """Axes that the cost of replicas depends on."""
 
+MOST_WHOLE = 3
+"""Virtual stages of a device whose parameters are whole at once (torch.distributed.pipelining, schedules.py,
+_add_unshard_reshard)."""
+
 REPLICA_DEGREES = ("dp", "tp", "pp", "cp", "ep", "etp", "zero", "shard", "placement")
 """Degrees that ``Replicas`` is made of."""
 
@@ -43,6 +47,8 @@ class ReplicaCosts:
     optimizer_bytes: Floats
     buffer_bytes: Floats
     """Buckets, gathered parameters and scratch."""
+    whole_bytes: Floats
+    """Further gathered parameters at the end of a backward pass, which has freed its activations by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +69,8 @@ class Replicas:
     """Those of their stages, [R, D]."""
     rounds: Floats | float = 1.0
     """Virtual stages of a device that an interleaved pipeline runs in rounds, shape D."""
+    virtual: Floats | float = 1.0
+    """Virtual stages of a device, shape D."""
 
     @property
     def copies(self) -> Floats:
@@ -129,6 +137,7 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
         gradients = np.where(
             (replicas.zero >= 2) & (replicas.rounds > 1), slices + gradients / replicas.rounds, gradients
         )
+    buffers, still_whole = _buffers(context, replicas)
     return ReplicaCosts(
         reduce_s=reduced,
         gather_s=gathered,
@@ -137,7 +146,8 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
         parameter_bytes=held(whole, counts.dense * kept + counts.outside * (1 - kept), counts.expert * kept) * width,
         gradient_bytes=gradients * gradient,
         optimizer_bytes=optimizer_bytes,
-        buffer_bytes=_buffers(context, replicas) + _scratch_bytes(context, replicas),
+        buffer_bytes=buffers + _scratch_bytes(context, replicas),
+        whole_bytes=still_whole,
     )
 
 
@@ -149,6 +159,13 @@ def reduces_each(
     in_pipelines = profile.gradient_sync in ("pipeline", "round")
     once = (profile.gradient_sync == "step") | (in_pipelines & (pp > 1))
     return np.asarray((zero >= 2) & ~np.asarray(once))
+
+
+def stays_whole(profile: FrameworkProfile, pp: Floats | NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether parameters that were gathered for a backward pass are dropped only behind the next forward pass of their
+    virtual stage: torch.distributed.pipelining turns off what FSDP does behind a backward pass, resharding as well as
+    reducing, until the last one (stage.py, backward_maybe_with_nosync)."""
+    return np.asarray((profile.gradient_sync == "pipeline") & (np.asarray(pp) > 1))
 
 
 def reduced_bytes(context: Context) -> float:
@@ -240,17 +257,22 @@ def _optimizer_s(context: Context, updated: Floats, parameters: Floats, held: Fl
     return np.asarray(step + norm)
 
 
-def _buffers(context: Context, replicas: Replicas) -> Floats:
-    """Bytes of communication buffers: gradient buckets, and two gathered layers when parameters are sharded."""
+def _buffers(context: Context, replicas: Replicas) -> tuple[Floats, Floats]:
+    """Bytes of communication buffers: gradient buckets, and two gathered layers when parameters are sharded, or all of
+    virtual stages whose parameters stay whole; and what the one has besides that just ended a backward pass."""
     counts = replicas.parameters
     parameters, trained = counts.dense + counts.expert, counts.trained_dense + counts.trained_expert
     layers = max(context.model.layer_count, 1) / replicas.pp
     # Two layers: the one in use and the one that is gathered ahead.
-    gathered = np.where(replicas.zero == 3, 2 * parameters * parameter_bytes(context)[1] / layers, 0.0)
+    whole = np.where(replicas.zero == 3, parameters * parameter_bytes(context)[1], 0.0)
+    gathered = 2 * whole / layers
+    each = np.where(stays_whole(context.framework, replicas.pp), whole / replicas.virtual, 0.0)
+    still_whole = np.maximum(each - gathered, 0.0)
+    gathered = gathered + (np.minimum(replicas.virtual, MOST_WHOLE) - 1) * each
     ranks = replicas.dp * replicas.cp
     buckets = context.framework.bucket_copies * bucket_bytes(context, ranks)
     buckets = buckets + context.framework.bucket_gradient_bytes * trained
-    return np.asarray(gathered + np.where(ranks > 1, buckets, 0.0))
+    return np.asarray(gathered + np.where(ranks > 1, buckets, 0.0)), still_whole
 
 
 def _scratch_bytes(context: Context, replicas: Replicas) -> Floats:

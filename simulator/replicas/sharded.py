@@ -40,8 +40,8 @@ class HidingPasses:
     """1.0 where input and weight gradients are one pass, else 0.0."""
     count: Floats
     """Microbatches of a step, each with all parameters."""
-    gathered: Floats
-    """``count`` and the passes of filling and draining that wait for gathers."""
+    gathers: "Gathers"
+    """How often a step gathers all parameters."""
     reduced: Floats
     """``count`` and, where transfers block, the passes of filling and draining that wait for reductions."""
 
@@ -49,6 +49,37 @@ class HidingPasses:
         """Return ``count`` and ``reduced`` of pipelines ``key``, taken once where transfers overlap: they are one."""
         count = self.count[key]
         return count, count if self.reduced is self.count else self.reduced[key]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathers:
+    """How often passes of a step wait for gathers of all parameters, on S pipelines, shape S each."""
+
+    forward: Floats
+    """Forward passes of the slowest stage."""
+    backward: Floats
+    """Its backward passes."""
+    others_forward: Floats
+    """Forward passes that fill the pipeline."""
+    others_backward: Floats
+    """Backward passes that drain it."""
+
+
+def gathers_of(whole: NDArray[np.bool_], schedule: Floats, count: Floats, fill: Floats) -> Gathers:
+    """Return how often a step gathers; ``count`` and ``fill`` [S]: passes each way, and those that fill the pipeline.
+
+    Where parameters stay ``whole`` [S] behind a backward pass, whatever follows a forward pass of the same virtual
+    stage gathers, and nothing else but its first pass: ``count + 1`` times, whatever the schedule. In 1F1B it is the
+    backward pass that follows, in GPipe all forward passes and the first backward one.
+    """
+    together = whole & (schedule == Schedule.GPIPE)
+    turns = whole & ~together
+    return Gathers(
+        forward=np.where(turns, 1.0, count),
+        backward=np.where(together, 1.0, count),
+        others_forward=fill,
+        others_backward=np.where(turns, 0.0, fill),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +133,12 @@ def slowest_passes(
     *,
     overlap: bool,
     hidden_per_s: float,
+    whole: NDArray[np.bool_],
 ) -> HidingPasses:
     """Return the passes of S pipelines whose slowest stage is number ``slowest``.
 
     ``schedule``, ``pp``, ``vpp`` and ``microbatches`` have shape S. ``overlap``: p2p transfers run beside passes.
-    ``hidden_per_s``: seconds of traffic that fit under one second of passes.
+    ``hidden_per_s``: seconds of traffic that fit under one second of passes. ``whole`` [S]: ``stays_whole``.
 
     A pass of DualPipe runs one of a device's two stages, and so half of its parameters.
     """
@@ -131,7 +163,7 @@ def slowest_passes(
         others_backward=others_backward,
         one_backward=np.where(split, 0.0, 1.0),
         count=count,
-        gathered=count + fill,
+        gathers=gathers_of(whole, schedule, count, fill),
         reduced=count if overlap else count + fill,
     )
 
@@ -173,28 +205,34 @@ def sharded_gradients_s(
 def sharded_parameters_s(
     profile: FrameworkProfile, passes: HidingPasses, key: NDArray[np.intp], reduce_s: Floats, gather_s: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the same of reductions and gathers, these of all parameters of the stage once, before either pass."""
-    # Per microbatch parameters are gathered twice, G seconds before each pass, and gradients reduced once, R. With the
+    """Return the same of reductions and gathers, these of all parameters of the stage once, before a pass."""
+    # Per microbatch parameters are gathered before each pass, G seconds, and gradients reduced once, R. With the
     # shares o_p, o_g that may overlap: the gather for the forward pass hides behind min(o_p G, forward pass before it),
     # that for the backward pass behind a = min(o_p G, pass before it), and the reduction behind what this leaves of the
     # pass that makes gradients, min(o_g R, pass - a): all of it where weight gradients are a pass of their own (one is
-    # 0). Alone stand R + 2 G less all three.
+    # 0). Alone stand R + 2 G less all three. Where parameters stay whole between passes, fewer of these gather.
     gather_may_hide_s, reduce_may_hide_s = profile.overlap_parameters * gather_s, profile.overlap_gradients * reduce_s
-    backward_gather_s = np.minimum(gather_may_hide_s, passes.input_backward[key])
-    gathers_hide_s = np.minimum(gather_may_hide_s, passes.forward[key]) + backward_gather_s
+    often = passes.gathers
+    forward_hides_s, backward_hides_s, filling_hides_s, draining_hides_s = (
+        np.minimum(gather_may_hide_s, each[key])
+        for each in (passes.forward, passes.input_backward, passes.others_forward, passes.others_backward)
+    )
     reduce_hides_s = np.minimum(
-        reduce_may_hide_s, passes.weight_backward[key] - passes.one_backward[key] * backward_gather_s
+        reduce_may_hide_s, passes.weight_backward[key] - passes.one_backward[key] * backward_hides_s
     )
     count, reduced = passes.often(key)
     # Passes that fill and drain the pipeline are those of the other stages, and hide what fits into them.
-    others_gather_s = np.minimum(gather_may_hide_s, passes.others_backward[key])
-    others_gathers_hide_s = np.minimum(gather_may_hide_s, passes.others_forward[key]) + others_gather_s
-    others_reduce_hides_s = np.minimum(reduce_may_hide_s, passes.others_backward[key] - others_gather_s)
-    alone_s = count * (reduce_s - reduce_hides_s + 2 * gather_s - gathers_hide_s)
-    alone_s += (reduced - count) * (reduce_s - others_reduce_hides_s)
-    alone_s += (passes.gathered[key] - count) * (2 * gather_s - others_gathers_hide_s)
-    hidden_s = count * (gathers_hide_s + reduce_hides_s)
-    hidden_s += (reduced - count) * others_reduce_hides_s + (passes.gathered[key] - count) * others_gathers_hide_s
+    others_reduce_hides_s = np.minimum(reduce_may_hide_s, passes.others_backward[key] - draining_hides_s)
+    alone_s = count * (reduce_s - reduce_hides_s) + (reduced - count) * (reduce_s - others_reduce_hides_s)
+    hidden_s = count * reduce_hides_s + (reduced - count) * others_reduce_hides_s
+    for times, hides_s in (
+        (often.forward[key], forward_hides_s),
+        (often.backward[key], backward_hides_s),
+        (often.others_forward[key], filling_hides_s),
+        (often.others_backward[key], draining_hides_s),
+    ):
+        alone_s += times * (gather_s - hides_s)
+        hidden_s += times * hides_s
     return alone_s, hidden_s
 
 
@@ -207,9 +245,10 @@ def looped_traffic_s(
     gather_s: Floats | None,
     *,
     overlap: bool,
+    whole: bool,
 ) -> tuple[Floats, Floats]:
     """Return the same of virtual stages one by one. ``gather_s`` is None where parameters are not sharded, ``table``
-    what a token table is of a device's parameters, ``overlap`` as for ``slowest_passes``.
+    what a token table is of a device's parameters, ``overlap`` as for ``slowest_passes``, ``whole``: ``stays_whole``.
 
     The slowest device has the head, and the head's table in one of its virtual stages. The embedding's makes the first
     virtual stage of all slower, another device's: the first round of forward passes goes by its pace while the pipeline
@@ -220,7 +259,8 @@ def looped_traffic_s(
     # own passes (h, of the plain ones), so that over m microbatches m ((v - 1) h + h_last) hides and m X less that
     # stands alone. Two terms come on top. Filling: the first microbatches of a group of p wait for the traffic of
     # passes that nothing precedes, (p - 1) times. The embedding's device is another one, slower by its table: t X less
-    # what that part hides itself, for p microbatches.
+    # what that part hides itself, for p microbatches. Where parameters stay whole behind backward passes, X = R + G:
+    # behind the first forward pass of a virtual stage, and those that fill, only backward passes gather.
     rounds, group, count = loops.rounds[key], loops.group[key], loops.count[key]
     inner = (1 - table) / rounds
     reduce_may_hide_s, backward = profile.overlap_gradients * reduce_s, loops.backward[key]
@@ -229,8 +269,9 @@ def looped_traffic_s(
     gathers_hide_s: Floats | float = 0.0
     if gather_s is not None:
         gather_may_hide_s, forward = profile.overlap_parameters * gather_s, loops.forward[key]
-        traffic_s, may_hide_s = reduce_s + 2 * gather_s, gather_may_hide_s + reduce_may_hide_s
-        gathers_hide_s = np.minimum(inner * gather_may_hide_s, forward)
+        traffic_s, may_hide_s = reduce_s + (2 - whole) * gather_s, gather_may_hide_s + reduce_may_hide_s
+        filled_first_s = np.minimum(inner * gather_may_hide_s, forward)
+        gathers_hide_s = (1 - whole) * filled_first_s
     reduce_hides_s = gathers_hide_s + np.minimum(inner * may_hide_s, backward)
     outer = inner + table
     last_s, first_s = np.minimum(outer * may_hide_s, loops.last_backward[key]), np.minimum(outer * may_hide_s, backward)
@@ -238,15 +279,22 @@ def looped_traffic_s(
     filled_s: Floats | float = 0.0
     if not overlap:
         filling_s, filled_s = inner * traffic_s - reduce_hides_s, reduce_hides_s
-    if gather_s is not None:
+    if gather_s is not None and not whole:
         last_s += np.minimum(outer * gather_may_hide_s, loops.last_forward[key])
         first_s += np.minimum(outer * gather_may_hide_s, forward)
         if overlap:
             filled_s = gathers_hide_s + np.minimum(inner * gather_may_hide_s, backward)
             filling_s = 2 * inner * gather_s - filled_s
+    elif gather_s is not None:
+        # Each virtual stage's first forward pass gathers besides, and so do those that fill the pipeline.
+        last_first_s = np.minimum(outer * gather_may_hide_s, loops.last_forward[key])
+        filled_s, filling_s = filled_first_s, inner * gather_s - filled_first_s
     hidden_s = count * ((rounds - 1) * reduce_hides_s + last_s)
     alone_s = (
         count * traffic_s - hidden_s + (group - 1) * filling_s + group * (table * traffic_s - first_s + reduce_hides_s)
     )
     hidden_s += (group - 1) * filled_s + group * (first_s - reduce_hides_s)
+    if gather_s is not None and whole:
+        once_hides_s = (rounds - 1) * filled_first_s + last_first_s
+        alone_s, hidden_s = alone_s + gather_s - once_hides_s, hidden_s + once_hides_s
     return alone_s, hidden_s

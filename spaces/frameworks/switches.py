@@ -6,7 +6,7 @@ setting of every switch that its framework has; ``switched`` returns the profile
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -17,7 +17,7 @@ from forerun.spaces.frameworks.profile import FrameworkProfile
 
 _FILES = ("communication", "experts", "memory", "kernels")
 _SWITCH = frozenset(
-    {"title", "values", "share", "free", "needs", "beside", "models", "requires", "evidence", "frameworks"}
+    {"title", "values", "share", "free", "needs", "beside", "models", "requires", "devices", "evidence", "frameworks"}
 )
 _SUPPORT = frozenset({"since", "later", "before", "unset", "flags", "also", "values"})
 SHARE = "share"
@@ -63,8 +63,8 @@ class Switch:
     ``beside``: the switch without which it has none, which is off or not.
     ``models``: by setting, those that can have it: "dense" (no experts), "some dense" (layers), or "experts".
     ``free``: its settings train the same model as well.
-    ``requires``: by setting, those of other switches of which it needs one. ``evidence``: runs, measurements, or
-    what it is inferred from.
+    ``requires``: by setting, those of other switches of which it needs one; ``devices``: the only architectures that
+    can run it. ``evidence``: runs, measurements, or what it is inferred from.
     """
 
     name: str
@@ -75,6 +75,7 @@ class Switch:
     beside: str
     models: Mapping[str, str]
     requires: Mapping[str, Mapping[str, Sequence[str]]]
+    devices: Mapping[str, Sequence[str]]
     evidence: str
     free: bool
     frameworks: Mapping[str, Support]
@@ -98,6 +99,10 @@ class Switch:
     def required(self, setting: str) -> Mapping[str, Sequence[str]]:
         """Return the settings of other switches of which a setting requires one."""
         return self.requires.get(setting if setting in self.values else "on", {})
+
+    def runs_on(self, setting: str, architecture: str) -> bool:
+        """Whether devices of an architecture can run a setting."""
+        return setting not in self.devices or architecture.startswith(tuple(self.devices[setting]))
 
     def read(self, setting: str) -> str:
         """Return a setting as it is written: of numbers their shortest form, 0 off and 1 on.
@@ -158,6 +163,7 @@ def _switch(name: str, entry: Mapping[str, Any]) -> Switch:
             setting: {other: [as_word(v) for v in needed] for other, needed in held.items()}
             for setting, held in _by_word(entry.get("requires", {})).items()
         },
+        devices=_by_word(entry.get("devices", {})),
         evidence=entry["evidence"],
         free=entry.get("free", False),
         frameworks={framework: _support(name, held) for framework, held in entry["frameworks"].items()},
@@ -274,6 +280,23 @@ def _check_required(profile: FrameworkProfile, settings: Mapping[str, str]) -> N
                 raise RequestError(
                     f"{name}={setting} requires {choice}, but got {other}={held[other]}; set {choice}, or change {name}"
                 )
+
+
+def on_devices(profile: FrameworkProfile, architecture: str, named: Collection[str]) -> FrameworkProfile:
+    """Return a profile whose settings that devices of an architecture cannot run are what ran before they came, but
+    those of the switches ``named``: a port may have them.
+
+    >>> from forerun.spaces.frameworks import load_framework
+    >>> dict(on_devices(load_framework("megatron-lm"), "CDNA3 gfx942", ()).switches)["dispatcher"]
+    'alltoall'
+    """
+    lacking = {}
+    for name, setting in profile.switches:
+        switch = all_switches()[name]
+        support = switch.support(profile)
+        if support is not None and name not in named and not switch.runs_on(setting, architecture):
+            lacking[name] = support.before or support.unset
+    return with_settings(profile, lacking)
 
 
 def of_release(profile: FrameworkProfile, version: str) -> FrameworkProfile:

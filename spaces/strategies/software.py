@@ -21,7 +21,6 @@ from forerun.spaces.strategies.degree_laws import microbatches
 from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import Columns, IntArray, Mask
 
-_NVIDIA_FROM = ("Hopper", "Blackwell")
 _BEFORE_AMPERE = ("Pascal", "Volta", "Turing")
 _NVLINK = ("nvswitch", "nvlink-mesh")
 
@@ -71,8 +70,9 @@ def unsuited(settings: Mapping[str, str], model: Model) -> list[str]:
     return found
 
 
-def can_turn_on(profile: FrameworkProfile, but: Collection[str] = ()) -> Software:
-    """Return the switches that a framework has off and has words for, without those named.
+def can_turn_on(profile: FrameworkProfile, but: Collection[str] = (), *, architecture: str = "") -> Software:
+    """Return the switches that a framework has off and has words for, without those named, and those that devices of
+    an ``architecture`` cannot run.
 
     >>> from forerun.spaces.frameworks import load_framework
     >>> names_of(can_turn_on(load_framework("megatron-lm"), but=["moe-overlap"]))
@@ -84,6 +84,8 @@ def can_turn_on(profile: FrameworkProfile, but: Collection[str] = ()) -> Softwar
         switch = all_switches()[name]
         support = switch.support(profile)
         if support is None or name in but or had.get(name) not in _WORSE.get(words, ("off",)):
+            continue
+        if architecture and not switch.runs_on(setting, architecture):
             continue
         needed = switch.required(setting)
         met = all(had.get(other, settings[0]) in settings for other, settings in needed.items())
@@ -289,7 +291,7 @@ def _once(c: Columns, x: Context) -> Mask:
 
 def _once_per_node(c: Columns, x: Context) -> Mask:
     """DeepEP is written for NVIDIA's devices from Hopper on."""
-    device = x.cluster.device.architecture.startswith(_NVIDIA_FROM)
+    device = all_switches()["dispatcher"].runs_on("deepep", x.cluster.device.architecture)
     return np.asarray((c["ep"] * c["etp"] > x.cluster.scale_up_size) & (c["ep"] > 1) & x.moe & device)
 
 

@@ -73,6 +73,7 @@ def test_json_has_exactly_the_agreed_keys(board: Leaderboard) -> None:
         "request",
         "space",
         "leaderboard",
+        "why",
         "elapsed_s",
         "candidates_per_s",
         "versions",

@@ -6,6 +6,7 @@ import pytest
 
 from forerun.search.explain.explain import explain_strategy, why
 from forerun.search.explain.neighbours import difference, neighbours
+from forerun.search.notes.faster import lower_because
 from forerun.search.request.setting import Setting, legal_strategy
 from forerun.spaces.strategies import parse_strategy
 from forerun.spaces.strategies.candidates import strategies_at, values_at
@@ -110,3 +111,8 @@ def test_why_names_what_bounds_and_what_the_runner_up_loses(make_setting: Callab
     assert f"The runner-up {second.strategy} is {slower:.1%} slower: " in text
     assert "recompute +" in text
     assert why([]) == ""
+
+    back = why([second, first], lower_because(setting.context, second, first))
+    reason = f"ranked lower because of {first.oom_risk:.0%} OOM risk"
+    assert " faster: " in back and f"; {reason}" in back
+    assert lower_because(setting.context, first, second) == ""

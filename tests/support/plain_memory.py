@@ -100,7 +100,12 @@ def add_memory(
     if replicas > 1:
         buffers = profile.bucket_copies * bucket + profile.bucket_gradient_bytes * (stage.dense + stage.expert)
     if strategy.zero == 3:  # two layers gathered
-        buffers += 2 * gathered_width * (stage.dense + stage.expert) / (max(model.layer_count, 1) / strategy.pp)
+        whole = gathered_width * (stage.dense + stage.expert)
+        two = 2 * whole / (max(model.layer_count, 1) / strategy.pp)
+        buffers += two
+        if profile.gradient_sync == "pipeline" and strategy.pp > 1:  # other virtual stages whole; this one at the end
+            each = whole / strategy.vpp
+            buffers += (min(strategy.vpp, 3) - 1) * each + max(max(each - two, 0.0) - kept / strategy.vpp, 0.0)
     buffers += dummies + profile.workspace_bytes
     in_flight = _in_flight(strategy, number, microbatches, stage.chunks, profile.combined_passes)
     losses = microbatches if strategy.schedule == Schedule.GPIPE else min(1 + profile.combined_passes, microbatches)

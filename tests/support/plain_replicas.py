@@ -1,6 +1,7 @@
 """Gradient reduction, parameter gather, tied tables and optimizer of the plain reference."""
 
 import math
+import operator
 
 from plain_device import recipe_word
 from plain_memory import one_layout, parameter_widths, reduced_once
@@ -161,15 +162,21 @@ def _every_microbatch_s(
     making_s = slowest.weight_s if split else slowest.backward_s
     again_s = slowest.backward_s - slowest.weight_s if split else slowest.backward_s
 
-    def shown(forward_s: float, again_s: float, making_s: float) -> tuple[float, float]:
-        """Seconds of gathers and of reductions that nothing hides."""
+    def shown(forward_s: float, again_s: float, making_s: float) -> tuple[list[float], float]:
+        """Seconds of a gather before either pass, and of a reduction, that nothing hides."""
         before = [min(profile.overlap_parameters * gather_s, room * pass_s) for pass_s in (forward_s, again_s)]
         behind = min(profile.overlap_gradients * reduce_s, room * making_s - (0.0 if split else before[1]))
-        return 2 * gather_s - sum(before), reduce_s - behind
+        return [gather_s - hides for hides in before], reduce_s - behind
 
+    # How often: before every pass; or once, and behind each forward pass of the same stage.
+    often, filling = [microbatches, microbatches], [1, 1]
+    if profile.gradient_sync == "pipeline" and strategy.pp > 1:
+        gpipe = strategy.schedule == Schedule.GPIPE
+        first = 2 if strategy.schedule == Schedule.DUALPIPE else 1  # its halves
+        often, filling = ([microbatches, 1], [1, 1]) if gpipe else ([first, microbatches], [1, 0])
     gathers, reductions = shown(slowest.forward_s, again_s, making_s)
-    alone = microbatches * (gathers + reductions)
-    hidden = microbatches * (2 * gather_s + reduce_s) - alone
+    alone = sum(map(operator.mul, often, gathers)) + microbatches * reductions
+    hidden = sum(often) * gather_s + microbatches * reduce_s - alone
     if strategy.schedule in (Schedule.ONE_F_ONE_B, Schedule.GPIPE) and strategy.pp > 1:
         # What fills the pipeline are passes of the other stages, and hides no more than fits into these.
         forward, backward = (
@@ -177,9 +184,10 @@ def _every_microbatch_s(
             for name in ("forward_s", "backward_s")
         )
         gathers, reductions = shown(forward, backward, backward)
-        shown_s = gathers + (0.0 if profile.overlap_pipeline else reductions)
+        shown_s = sum(map(operator.mul, filling, gathers)) + (0.0 if profile.overlap_pipeline else reductions)
+        traffic_s = sum(filling) * gather_s + (0.0 if profile.overlap_pipeline else reduce_s)
         alone += (strategy.pp - 1) * shown_s
-        hidden += (strategy.pp - 1) * (2 * gather_s + (0.0 if profile.overlap_pipeline else reduce_s) - shown_s)
+        hidden += (strategy.pp - 1) * (traffic_s - shown_s)
     return alone + lost * hidden
 
 
@@ -203,10 +211,16 @@ def _every_lap_s(
     def alone(share: float, forward_s: float, backward_s: float) -> tuple[float, float]:
         """Seconds of gathers and of reductions of one microbatch on one virtual stage that nothing hides."""
         early = profile.overlap_parameters * share * gather_s
-        before = [min(early, forward_s), min(early, backward_s)]
+        before = [0.0 if whole else min(early, forward_s), min(early, backward_s)]
         behind = min(profile.overlap_gradients * share * reduce_s, backward_s - before[1])
-        return 2 * share * gather_s - sum(before), share * reduce_s - behind
+        return times * share * gather_s - sum(before), share * reduce_s - behind
 
+    def before_first(share: float, forward_s: float) -> float:
+        """Seconds of the gather before the first forward pass of a virtual stage that nothing hides."""
+        return share * gather_s - min(profile.overlap_parameters * share * gather_s, forward_s)
+
+    whole = profile.gradient_sync == "pipeline"  # behind a backward pass, until the next forward pass
+    times = 1 if whole else 2
     inner = (1 - table) / vpp
     gathers, reductions = alone(inner, forward, backward)
     with_head = sum(alone(inner + table, head_forward, head_backward))
@@ -214,10 +228,16 @@ def _every_lap_s(
     each = (vpp - 1) * (gathers + reductions) + with_head
     shown_s = gathers + (0.0 if profile.overlap_pipeline else reductions)
     first_lap = min(pp, microbatches) * (with_embedding - gathers - reductions)
-    hidden = microbatches * (reduce_s + 2 * gather_s - each)
-    hidden += (pp - 1) * (inner * (2 * gather_s + (0.0 if profile.overlap_pipeline else reduce_s)) - shown_s)
-    hidden += min(pp, microbatches) * table * (reduce_s + 2 * gather_s) - first_lap
-    return microbatches * each + (pp - 1) * shown_s + first_lap + lost * hidden
+    once = 0.0
+    if whole and gather_s:
+        shown_s = before_first(inner, forward)
+        once = (vpp - 1) * shown_s + before_first(inner + table, head_forward)
+    hidden = microbatches * (reduce_s + times * gather_s - each)
+    hidden += (pp - 1) * (inner * (times * gather_s + (0.0 if profile.overlap_pipeline else reduce_s)) - shown_s)
+    hidden += min(pp, microbatches) * table * (reduce_s + times * gather_s) - first_lap
+    if whole and gather_s:
+        hidden += gather_s - once
+    return microbatches * each + (pp - 1) * shown_s + first_lap + once + lost * hidden
 
 
 def _tied_s(context: Context, strategy: Strategy, tied: float) -> float:

@@ -68,6 +68,7 @@ class DeviceWriter:
         self.traffic = [(costs.zero if cost.zero is None else cost.zero, cost) for cost in (self.cost, *self.cost.also)]
         self.each = costs.reduced_each_from
         self.gathered: set[int] = set()
+        self.whole: set[int] = set()
         self.first = -1
         self.recent: deque[int] = deque(maxlen=COPY_AHEAD + 1)
         self.behind: list[int] = []
@@ -188,11 +189,13 @@ class DeviceWriter:
             reduced_s = gathered_s = 0.0
             if kind in LAST_PASSES and (self._turns(zero, action) or self.order.last[chunk] == place):
                 reduced_s = cost.reduce_s * share
-            needed = kind != Pass.WEIGHT_GRADIENT if zero == 3 else first_use
+            needed = (kind != Pass.WEIGHT_GRADIENT and chunk not in self.whole) if zero == 3 else first_use
             if needed:
                 gathered_s = cost.gather_s * share
             if reduced_s or gathered_s:
                 flows.append(PassTraffic(zero, cost.buckets, reduced_s, gathered_s))
+        if self.costs.stays_whole:
+            (self.whole.discard if kind == Pass.FORWARD else self.whole.add)(chunk)
         return flows
 
     def _turns(self, zero: int, action: Action) -> bool:
