@@ -22,6 +22,7 @@ from forerun.search.formats.limits import (
     without,
 )
 from forerun.search.formats.program_arguments import document_and_program, trainer_arguments
+from forerun.search.formats.software import assumed
 from forerun.search.formats.syntax import is_yaml
 from forerun.search.formats.tables.trainer import read_deepspeed, read_fsdp
 from forerun.search.formats.writing import nested, settings_of
@@ -42,8 +43,22 @@ DEEPSPEED_KEYS = (
     "zero_stage"
 ).split()
 """Keys of ``deepspeed_config`` (accelerate 1.15, ``commands/launch.py`` and ``utils/dataclasses.py``)."""
+
+
+def _flat(launch: Launch) -> bool:
+    """Whether the parameters of a unit are one buffer, which is FSDP 1."""
+    return launch.strategy.zero >= 2 and assumed(launch, "fsdp").get("fsdp-parameters") == "flat"
+
+
 LIMITS = (
     *COMMON,
+    Limit(
+        broken=lambda launch: (
+            _flat(launch) and (launch.strategy.tp * launch.strategy.cp > 1 or launch.strategy.shard > 0)
+        ),
+        reason=lambda launch: "fsdp-parameters=flat with tp, cp or partial sharding: FSDP 1 has no ParallelismConfig",
+        fix=None,
+    ),
     without("pp", "accelerate's ParallelismConfig has no pipeline"),
     when(lambda s: s.sp, "sp: transformers' tensor parallel plans keep norms whole", sp=False),
     no_experts("accelerate's ParallelismConfig has no expert parallelism"),
@@ -82,9 +97,13 @@ def write(launch: Launch) -> Files:
     data = common(launch, "FSDP" if s.zero else "MULTI_GPU" if s.devices > 1 else "NO")
     if s.zero:
         checkpointing = {"fsdp_activation_checkpointing": s.recompute == Recompute.FULL}
-        data["fsdp_config"] = RUN | checkpointing | {"fsdp_reshard_after_forward": s.zero == 3}
-        degrees = nested(settings_of(LAUNCHER, launch, leave=("recompute", "devices", "precision")))
-        data["parallelism_config"] = degrees["parallelism_config"]
+        if _flat(launch):
+            stage = {"fsdp_sharding_strategy": "FULL_SHARD" if s.zero == 3 else "SHARD_GRAD_OP"}
+            data["fsdp_config"] = RUN | checkpointing | stage | {"fsdp_version": 1, "fsdp_use_orig_params": True}
+        else:
+            data["fsdp_config"] = RUN | checkpointing | {"fsdp_reshard_after_forward": s.zero == 3}
+            degrees = nested(settings_of(LAUNCHER, launch, leave=("recompute", "devices", "precision")))
+            data["parallelism_config"] = degrees["parallelism_config"]
     arguments = trainer_arguments(launch)
     if s.recompute == Recompute.FULL and not s.zero:
         arguments.append("--gradient_checkpointing true")

@@ -89,10 +89,12 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     trained = counts.trained_dense, counts.trained_expert
     profile, width = context.framework, activation_bytes(context.workload.precision)
     half = width == 2.0
-    dense, expert = (each.max(axis=0) for each in trained)
+    graded = _with_gradients(profile, replicas)
+    dense, expert = (each.max(axis=0) for each in graded)
     reduced = _reduce_s(context, replicas, "gradients", dense, expert)
     # Sharded parameters are gathered whole, frozen or not; else those that an update changed.
     whole = replicas.zero == 3
+    dense, expert = (each.max(axis=0) for each in trained)
     dense = np.where(whole, counts.dense.max(axis=0), dense)
     expert = np.where(whole, counts.expert.max(axis=0), expert)
     # In parameters of half precision: those of layers may travel in fewer bits.
@@ -118,8 +120,8 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
         )
         on_device = own * np.divide(optimizer_bytes, whole_bytes, out=np.ones_like(own), where=whole_bytes > 0)
         host_s = update_s.max(axis=0)
-    held_most = (trained[0] + trained[1]).max(axis=0)
-    optimizer_s = np.maximum(_optimizer_s(context, on_device.max(axis=0), own.max(axis=0), held_most), host_s)
+    passed = profile.step_bytes * (trained[0] + trained[1]).max(axis=0) + _copied_bytes(context, replicas)
+    optimizer_s = np.maximum(_optimizer_s(context, on_device.max(axis=0), own.max(axis=0), passed), host_s)
     if profile.optimizer == "muon":
         # One momentum instead of two moments; slices of matrices are gathered, and one replica makes each orthogonal.
         spared = profile.optimizer_bytes / 2
@@ -130,10 +132,10 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     if renewed := renewed_bytes(context):
         weights = (counts.dense - counts.outside + counts.expert).max(axis=0)
         optimizer_s = optimizer_s + memory_bound_time_s(context.cluster.device, renewed * weights)
-    gradients = held(reduces_each(profile, replicas.zero, replicas.pp), *trained)
+    gradients = held(reduces_each(profile, replicas.zero, replicas.pp), *graded)
     if profile.gradient_sync == "round":
         # Those of the virtual stage whose turn it is add up whole, beside the slices of all.
-        slices = held(replicas.zero >= 2, *trained)
+        slices = held(replicas.zero >= 2, *graded)
         gradients = np.where(
             (replicas.zero >= 2) & (replicas.rounds > 1), slices + gradients / replicas.rounds, gradients
         )
@@ -247,13 +249,35 @@ def _tied_s(context: Context, replicas: Replicas) -> Floats:
     return collective_time_s(context.cluster, "all_reduce", wire, ranks, block_stride(block))
 
 
-def _optimizer_s(context: Context, updated: Floats, parameters: Floats, held: Floats) -> Floats:
+def _with_gradients(profile: FrameworkProfile, replicas: Replicas) -> tuple[Floats, Floats]:
+    """Return the (dense, expert) parameters that have gradients, [R, D]: those that are trained and, in units that are
+    one flat buffer, the others."""
+    counts = replicas.parameters
+    if profile.unit_parameters != "flat":
+        return counts.trained_dense, counts.trained_expert
+    flat = np.where(replicas.zero >= 2, 1.0, 0.0)
+    return counts.trained_dense + flat * counts.beside_dense, counts.trained_expert + flat * counts.beside_expert
+
+
+def _copied_bytes(context: Context, replicas: Replicas) -> Floats:
+    """Return the memory traffic per step of copies out of gathered units, for each pass that gathers them, and of
+    gradients into what is reduced, in its type, [D]."""
+    if context.framework.unit_parameters != "each":
+        return np.zeros_like(replicas.dp)
+    counts, width = replicas.parameters, activation_bytes(context.workload.precision)
+    gathers = np.where(replicas.zero == 3, 2.0, 1.0)
+    copied = gathers * 2 * width * (counts.dense + counts.expert).max(axis=0)
+    copied = copied + (width + reduced_bytes(context)) * (counts.trained_dense + counts.trained_expert).max(axis=0)
+    return np.where(replicas.zero >= 2, copied, 0.0)
+
+
+def _optimizer_s(context: Context, updated: Floats, parameters: Floats, passed: Floats) -> Floats:
     """Seconds of the gradient norm of the parameters whose states are the device's, of Adam over those that it
-    updates itself, and of what passes over the gradients of all that it holds."""
+    updates itself, and of ``passed`` bytes that move besides."""
     device, profile = context.cluster.device, context.framework
     half = activation_bytes(context.workload.precision) == 2.0
     step = adam_time_s(device, updated, gradient_bytes=4.0, master_weights=half, state_bytes=profile.optimizer_bytes)
-    norm = memory_bound_time_s(device, 4.0 * parameters + profile.step_bytes * held)
+    norm = memory_bound_time_s(device, 4.0 * parameters + passed)
     return np.asarray(step + norm)
 
 
@@ -261,11 +285,12 @@ def _buffers(context: Context, replicas: Replicas) -> tuple[Floats, Floats]:
     """Bytes of communication buffers: gradient buckets, and two gathered layers when parameters are sharded, or all of
     virtual stages whose parameters stay whole; and what the one has besides that just ended a backward pass."""
     counts = replicas.parameters
-    parameters, trained = counts.dense + counts.expert, counts.trained_dense + counts.trained_expert
+    parameters, trained = counts.dense + counts.expert, sum(_with_gradients(context.framework, replicas))
     layers = max(context.model.layer_count, 1) / replicas.pp
-    # Two layers: the one in use and the one that is gathered ahead.
+    # Two layers: the one in use and the one that is gathered ahead; a third where one is copied out of what it came in.
+    units = 3 if context.framework.unit_parameters == "each" else 2
     whole = np.where(replicas.zero == 3, parameters * parameter_bytes(context)[1], 0.0)
-    gathered = 2 * whole / layers
+    gathered = units * whole / layers
     each = np.where(stays_whole(context.framework, replicas.pp), whole / replicas.virtual, 0.0)
     still_whole = np.maximum(each - gathered, 0.0)
     gathered = gathered + (np.minimum(replicas.virtual, MOST_WHOLE) - 1) * each

@@ -38,6 +38,10 @@ class StageParameters:
     """Those of ``dense`` that are not trained."""
     frozen_expert: Floats
     """Those of ``expert`` that are not trained."""
+    beside_dense: Floats
+    """Those of ``frozen_dense`` in layers that train others."""
+    beside_expert: Floats
+    """Those of ``frozen_expert``."""
     muon_dense: Floats
     """Those of ``dense`` in matrices that Muon updates."""
     muon_expert: Floats
@@ -65,6 +69,7 @@ def stage_parameters(context: Context, blocks: Floats, tp: Floats, ep: Floats, e
     embeds, heads = blocks[-2], blocks[-1]
     dense, expert = np.zeros_like(heads), np.zeros_like(heads)
     frozen_dense, frozen_expert = np.zeros_like(heads), np.zeros_like(heads)
+    beside_dense, beside_expert = np.zeros_like(heads), np.zeros_like(heads)
     tensors = embeds + 2 * heads
     for kind, layer in enumerate(layer_kinds(model)):
         one = layer_parameters(layer, model.hidden)
@@ -72,6 +77,8 @@ def stage_parameters(context: Context, blocks: Floats, tp: Floats, ep: Floats, e
         routed = blocks[kind] * (one.experts_total / (ep * etp))
         if layer.trains != "all":
             frozen_dense, frozen_expert = frozen_dense + own, frozen_expert + routed
+            if layer.trains == "adapters":
+                beside_dense, beside_expert = beside_dense + own, beside_expert + routed
             beside, inside = adapter_parameters(layer, model.hidden)
             own, routed = own + blocks[kind] * beside / tp, routed + blocks[kind] * inside / (ep * etp)
         dense, expert = dense + own, expert + routed
@@ -103,6 +110,8 @@ def stage_parameters(context: Context, blocks: Floats, tp: Floats, ep: Floats, e
         shapes=one_of_each_shape(context, blocks, tp, etp),
         frozen_dense=frozen_dense,
         frozen_expert=frozen_expert,
+        beside_dense=beside_dense,
+        beside_expert=beside_expert,
         muon_dense=muon.dense,
         muon_expert=muon.expert,
         muon_dense_s=muon.dense_s,

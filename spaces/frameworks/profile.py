@@ -250,6 +250,9 @@ class FrameworkProfile:
     microbatches as it has stages, in other pipelines once per step."""
     reduces_whole: bool = False
     """All replicas add up whole gradients, even where each updates a part of the parameters only."""
+    unit_parameters: str = ""
+    """How parameters lie that travel in units (FSDP): "flat" in one buffer of which they and their gradients are views,
+    or "each" by itself, copied out of what is gathered and into what is reduced. "": no units."""
     layer_units: bool = False
     """Sharded gradients or parameters travel one layer at a time, whatever buckets are (FSDP's units)."""
     step_bytes: float = 0.0

@@ -27,6 +27,7 @@ _WORDS = {
     "gradient_sync": ("microbatch", "round", "pipeline", "step"),
     "sequence_parallel": ("optional", "always", "never"),
     "eager": OPERATORS,
+    "unit_parameters": ("", "flat", "each"),
     "graphs": ("none", "layers", "step"),
     "graphed": ("attention", "mlp", "router", "experts"),
     "host_tensors": ("optimizer", "parameters"),

@@ -200,6 +200,19 @@ def test_files_of_accelerate_say_how_fsdp_gathers() -> None:
     assert "fsdp_config.fsdp_state_dict_type" in ahead.other
 
 
+def test_flat_parameters_are_the_first_fsdp() -> None:
+    item = format_named("accelerate-fsdp")
+    for setting, version in (("flat", 1), ("each", 2)):
+        for zero in (2, 3):
+            one = launch(f"tp1 dp16 mbs1 zero{zero}", mixture=False, fsdp_parameters=setting)
+            files = item.express(one)
+            assert f"fsdp_version: {version}" in files["accelerate-fsdp.yaml"]
+            found = import_texts(files)
+            assert (found.switches["fsdp-parameters"], found.strategy.zero) == (setting, zero)
+    with pytest.raises(RequestError, match="FSDP 1 has no ParallelismConfig"):
+        item.express(launch("tp2 dp8 mbs1 zero3", mixture=False, fsdp_parameters="flat"))
+
+
 def test_overrides_inside_a_quoted_command_are_read() -> None:
     words = "model.tensor_model_parallel_size=2 model.pipeline_model_parallel_size=4 train.global_batch_size=64"
     text = f'srun bash -c "uv run python scripts/run_recipe.py --recipe llama3_8b {words} train.micro_batch_size=1"\n'

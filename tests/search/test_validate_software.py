@@ -107,9 +107,9 @@ def test_an_unknown_trainer_runs_kernel_by_kernel(tmp_path: Path) -> None:
 
 def test_second_fully_sharded_copies_its_units(tmp_path: Path) -> None:
     first, second = (mapped(tmp_path, framework=name).context.framework for name in ("PyTorch FSDP", "PyTorch FSDP2"))
-    assert first.step_bytes == 0
-    assert second.step_bytes == load_framework("torchtitan").step_bytes
-    assert replace(second, step_bytes=0.0) == first
+    assert (first.unit_parameters, second.unit_parameters) == ("flat", "each")
+    assert second.unit_parameters == load_framework("torchtitan").unit_parameters
+    assert replace(second, unit_parameters="flat", switches=first.switches) == first
 
 
 def test_no_rule_about_frameworks_names_a_source() -> None:

@@ -99,9 +99,9 @@ def add_memory(
     buffers = 0.0
     if replicas > 1:
         buffers = profile.bucket_copies * bucket + profile.bucket_gradient_bytes * (stage.dense + stage.expert)
-    if strategy.zero == 3:  # two layers gathered
+    if strategy.zero == 3:  # two layers gathered, and one that is copied out
         whole = gathered_width * (stage.dense + stage.expert)
-        two = 2 * whole / (max(model.layer_count, 1) / strategy.pp)
+        two = (3 if profile.unit_parameters == "each" else 2) * whole / (max(model.layer_count, 1) / strategy.pp)
         buffers += two
         if profile.gradient_sync == "pipeline" and strategy.pp > 1:  # other virtual stages whole; this one at the end
             each = whole / strategy.vpp

@@ -125,6 +125,10 @@ def replica_parts(
     device, own = cluster.device, max(updated)
     adam = adam_time_s(device, own, gradient_bytes=4.0, master_weights=half, state_bytes=profile.optimizer_bytes)
     moved = 4.0 * own + profile.step_bytes * max(stage.dense + stage.expert for stage in stages)
+    if profile.unit_parameters == "each" and strategy.zero >= 2:
+        width = 2.0 if half else 4.0
+        apiece = (strategy.zero - 1) * 2 * width + width + (profile.reduce_bytes if half else 4.0)
+        moved += apiece * max(stage.dense + stage.expert for stage in stages)
     renewed = renewed_width(context) * max(stage.dense - stage.outside + stage.expert for stage in stages)
     passes = float(memory_bound_time_s(device, moved)) + float(memory_bound_time_s(device, renewed))
     return {"data": data_s, "optimizer": float(adam) + passes}

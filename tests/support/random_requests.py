@@ -116,6 +116,7 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
         "bucket_width_bytes": draw(st.sampled_from([0.0, 2.0])),
         "bucket_gradient_bytes": draw(st.sampled_from([0.0, 2.0])),
         "pipeline_idle": draw(st.sampled_from([0.0, 0.2])),
+        "unit_parameters": draw(st.sampled_from(["", "flat", "each"])),
         "graphed": tuple(draw(st.sets(st.sampled_from(["attention", "mlp", "router", "experts"])))),
         "graphs": draw(st.sampled_from(["none", "layers"])),
         "eight_bit_recipe": draw(st.sampled_from(["delayed", "current", "block", "row"])),

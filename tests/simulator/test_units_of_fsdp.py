@@ -1,0 +1,68 @@
+"""Parameters of a unit of FSDP: one flat buffer, or each by itself."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forerun.simulator import score
+from forerun.simulator.costs import memory_bound_time_s
+from forerun.spaces.clusters import load_cluster
+from forerun.spaces.frameworks import load_framework, switched
+from forerun.spaces.models import load_model
+from forerun.spaces.models.parameters import parameter_count
+from forerun.spaces.models.tuning import tuned
+from forerun.spaces.strategies import Context, parse_strategy, table_of
+from forerun.spaces.workload import Workload
+
+MODEL = load_model("llama3-8b")
+
+
+def context(setting: str, lora: str | None = None) -> Context:
+    return Context(
+        model=tuned(MODEL, lora, ()),
+        cluster=load_cluster("dgx-h100"),
+        workload=Workload(global_batch=16, seq_len=4096),
+        framework=switched(load_framework("fsdp"), {"fsdp-parameters": setting}),
+    )
+
+
+def costs(made: Context, zero: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Seconds and bytes by part."""
+    scores = score(made, table_of([parse_strategy(f"tp1 dp16 mbs1 zero{zero}")]))
+    seconds, held = scores.time_s, scores.memory_bytes
+    return {k: float(v[0]) for k, v in seconds.items()}, {k: float(v[0]) for k, v in held.items()}
+
+
+@pytest.mark.parametrize(("zero", "gathers"), [(0, None), (2, 1), (3, 2)])
+def test_parameters_by_themselves_are_copied_when_gathered_and_reduced(zero: int, gathers: int | None) -> None:
+    """Out of the buffer in half precision, read and written; gradients into the buffer of the reduction."""
+    (flat_s, _), (each_s, _) = (costs(context(setting), zero) for setting in ("flat", "each"))
+    per_parameter = 0.0 if gathers is None else gathers * 4.0 + 2.0 + 2.0
+    device = load_cluster("dgx-h100").device
+    moved = np.array(per_parameter * parameter_count(MODEL))
+    took = float(memory_bound_time_s(device, moved + 1e9)) - float(memory_bound_time_s(device, np.array(1e9)))
+    assert each_s["optimizer"] - flat_s["optimizer"] == pytest.approx(took, rel=0.01)
+    assert {k: v for k, v in each_s.items() if k != "optimizer"} == {
+        k: v for k, v in flat_s.items() if k != "optimizer"
+    }
+
+
+def test_a_third_unit_is_there_while_one_is_copied() -> None:
+    (_, flat), (_, each) = (costs(context(setting), 3) for setting in ("flat", "each"))
+    assert each["buffers"] - flat["buffers"] == pytest.approx(2 * parameter_count(MODEL) / MODEL.layer_count)
+
+
+def test_a_flat_buffer_has_gradients_of_frozen_parameters_beside_adapters() -> None:
+    """Of layers with adapters; ends and optimizer states are as they are."""
+    (flat_s, flat), (each_s, each) = (costs(context(setting, "16"), 2) for setting in ("flat", "each"))
+    frozen = parameter_count(MODEL) - 2 * MODEL.vocab * MODEL.hidden - MODEL.hidden
+    assert flat["gradients"] - each["gradients"] == pytest.approx(2.0 * frozen / 16, rel=1e-3)
+    assert flat_s["data"] > 5 * each_s["data"]
+    assert flat["optimizer"] == each["optimizer"]
+
+
+def test_replicas_that_share_nothing_have_no_units() -> None:
+    made = context("flat", "16")
+    other = replace(made, framework=replace(made.framework, unit_parameters=""))
+    assert costs(made, 0) == costs(other, 0)
