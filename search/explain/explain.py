@@ -59,6 +59,8 @@ MEANING: Mapping[str, str] = {
 
 NEGLIGIBLE = 0.002
 """Share of a step below which a difference is not worth a word."""
+TIMES = 2.0
+"""Ratio of two times from which on it is said as such, and no longer in per cent."""
 LISTED = 0.01
 """Share of a step from which on a part is listed."""
 
@@ -217,6 +219,8 @@ def against(winner: Row[Any], other: Row[Any], *, name: str = "") -> str:
         )
     elif abs(gap) < 0.0005:
         text = f"{called} is as fast"
+    elif gap + 1 >= TIMES:
+        text = f"{called} takes {gap + 1:.1f} times as long"
     else:
         text = f"{called} is {abs(gap):.1%} {'slower' if gap > 0 else 'faster'}"
     if not other.fits:
@@ -231,6 +235,8 @@ def trust(one: Row[Any], other: Row[Any]) -> str:
     """Return how often measured pairs predicted as far apart were in that order; empty where intervals say it better,
     where numbers of devices differ, or where both are predicted alike."""
     gap = abs(other.step_time_s / one.step_time_s - 1)
-    if one.facts is not None or one.interval_level not in (None, LEVEL) or one.gpus != other.gpus or gap < 0.0005:
+    if one.facts is not None or one.interval_level not in (None, LEVEL) or one.gpus != other.gpus:
+        return ""
+    if not 0.0005 <= gap < TIMES - 1:  # a step twice as long needs no such word
         return ""
     return f" At a predicted gap of {gap:.1%}, measured order agreed {order_holds(gap):.0%} of the time."
