@@ -22,7 +22,7 @@ from forerun.simulator.assignment.operators import RankOperator, busiest_rank_op
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frames import frame_of
 from forerun.spaces.strategies import Context, Strategy
-from forerun.spaces.units import format_seconds
+from forerun.spaces.units import TIMES, format_seconds
 
 MEANING: Mapping[str, str] = {
     "compute": "kernels of the forward and backward pass",
@@ -59,8 +59,6 @@ MEANING: Mapping[str, str] = {
 
 NEGLIGIBLE = 0.002
 """Share of a step below which a difference is not worth a word."""
-TIMES = 2.0
-"""Ratio of two times from which on it is said as such, and no longer in per cent."""
 LISTED = 0.01
 """Share of a step from which on a part is listed."""
 
