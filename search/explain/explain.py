@@ -22,7 +22,7 @@ from forerun.simulator.assignment.operators import RankOperator, busiest_rank_op
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frames import frame_of
 from forerun.spaces.strategies import Context, Strategy
-from forerun.spaces.units import format_seconds
+from forerun.spaces.units import TIMES, format_seconds
 
 MEANING: Mapping[str, str] = {
     "compute": "kernels of the forward and backward pass",
@@ -217,6 +217,8 @@ def against(winner: Row[Any], other: Row[Any], *, name: str = "") -> str:
         )
     elif abs(gap) < 0.0005:
         text = f"{called} is as fast"
+    elif gap + 1 >= TIMES:
+        text = f"{called} takes {gap + 1:.1f} times as long"
     else:
         text = f"{called} is {abs(gap):.1%} {'slower' if gap > 0 else 'faster'}"
     if not other.fits:
@@ -231,6 +233,8 @@ def trust(one: Row[Any], other: Row[Any]) -> str:
     """Return how often measured pairs predicted as far apart were in that order; empty where intervals say it better,
     where numbers of devices differ, or where both are predicted alike."""
     gap = abs(other.step_time_s / one.step_time_s - 1)
-    if one.facts is not None or one.interval_level not in (None, LEVEL) or one.gpus != other.gpus or gap < 0.0005:
+    if one.facts is not None or one.interval_level not in (None, LEVEL) or one.gpus != other.gpus:
+        return ""
+    if not 0.0005 <= gap < TIMES - 1:  # a step twice as long needs no such word
         return ""
     return f" At a predicted gap of {gap:.1%}, measured order agreed {order_holds(gap):.0%} of the time."

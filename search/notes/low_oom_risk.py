@@ -5,10 +5,12 @@ from collections.abc import Sequence
 
 from forerun.search.board.rows import NO_LAUNCH_MARK, Row
 from forerun.search.flat.best import best_row
+from forerun.search.formats.launchable import launchable
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.simulator.memory.risk import RISKY, risking
+from forerun.spaces.units import TIMES
 
 SAFEST = "safest:"
 """How the note begins."""
@@ -26,17 +28,32 @@ def safer_note(
     if objective_named(setting.objective).front:
         return ()
     safe = (row for row in rows if row.oom_risk <= RISKY)
-    found = next((row for row in safe if not any(mark.startswith(NO_LAUNCH_MARK) for mark in row.marks)), safest)
+    found = next((row for row in safe if not any(mark.startswith(NO_LAUNCH_MARK) for mark in row.marks)), None)
+    # Rows are an idea each: of the ideas above, a safe variant may be the better one.
+    if safest is not None and (found is None or _faster(setting, safest, found)):
+        found = safest
     if (found is None or found is safest) and unscored and not setting.context.cluster.groups:
         found = _search(setting, score) or found
     if found is None:
         return ()
-    slower = found.gpus * found.step_time_s / (rows[0].gpus * rows[0].step_time_s) - 1
+    times = _device_s(found) / _device_s(rows[0])
+    more = f"{abs(times - 1):.1%} {'more' if times >= 1 else 'less'} GPU time than row 1"
     return (
         f"{SAFEST} {found.name} on {found.gpus} GPUs, {found.oom_risk:.0%} OOM risk ({found.peak_memory_gib:.1f} GiB), "
-        f"{abs(slower):.1%} {'more' if slower >= 0 else 'less'} GPU time than row 1 "
+        f"{more if times < TIMES else f'{times:.1f} times the GPU time of row 1'} "
         f"(--oom-risk {RISKY:.0%} ranks such rows only)",
     )
+
+
+def _device_s(row: Row) -> float:
+    return row.gpus * row.step_time_s
+
+
+def _faster(setting: Setting, one: Row, other: Row) -> bool:
+    """Whether one row is better than another by an objective of time, and can be launched."""
+    if setting.objective not in ("throughput", "cost") or _device_s(one) >= _device_s(other):
+        return False
+    return launchable(setting.context, one.strategy)
 
 
 def _search(setting: Setting, score: Scorer) -> Row | None:

@@ -1,14 +1,16 @@
 """Switches of the software that would speed the first row up and cost nothing in quality."""
 
 import dataclasses
+from collections.abc import Iterator, Mapping
 
 from forerun.search.board.rows import Row
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
-from forerun.spaces.frameworks import all_switches
+from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks import all_switches, switched
 from forerun.spaces.frameworks.switch_words import flag_words
-from forerun.spaces.frameworks.switches import SHARE, with_settings
-from forerun.spaces.strategies import table_of
+from forerun.spaces.frameworks.switches import SHARE, on_devices
+from forerun.spaces.strategies import Context, table_of
 from forerun.spaces.strategies.software import names_of, unsuited
 
 WORTH = 0.03
@@ -30,16 +32,22 @@ def switches_note(setting: Setting, first: Row, score: Scorer) -> tuple[str, ...
         support = switch.support(context.framework)
         if not switch.free or support is None or name in searched or name in setting.request.switches:
             continue
-        for other, flags in support.flags.items():
+        for other in support.flags:
             if other in (present, SHARE) or not (context.moe or "moe" not in switch.needs):
                 continue
             if unsuited({name: other}, context.model):
                 continue
-            changed = dataclasses.replace(context, framework=with_settings(context.framework, {name: other}))
+            try:
+                framework = switched(context.framework, {**setting.request.switches, name: other})
+            except RequestError:  # it needs another setting of a switch that the user chose
+                continue
+            if framework != on_devices(framework, context.cluster.device.architecture, ()):
+                continue
+            changed = dataclasses.replace(context, framework=framework)
             scores = score(changed, table_of([first.strategy]))
             gain = first.step_time_s / float(scores.step_time_s[0]) - 1
             if gain >= WORTH and bool(scores.fits[0]):
-                found.append((gain, name, other, " ".join(flag_words(flags))))
+                found.append((gain, name, other, " ".join(_flags(changed, dict(context.framework.switches)))))
     if not found:
         return ()
     best: dict[str, tuple[float, str]] = {}
@@ -47,3 +55,12 @@ def switches_note(setting: Setting, first: Row, score: Scorer) -> tuple[str, ...
         best.setdefault(name, (gain, f"{name}{'' if other == 'on' else f'={other}'} {gain:+.1%} ({words})"))
     told = "; ".join(text for _, text in sorted(best.values(), reverse=True)[:MOST])
     return (f"switches that speed up row 1, one at a time (--with adds one to the search): {told}",)
+
+
+def _flags(context: Context, before: Mapping[str, str]) -> Iterator[str]:
+    """Yield the flags of the settings of a context's framework that were others ``before``: one may bring another."""
+    for name, setting in context.framework.switches:
+        switch = all_switches()[name]
+        support = switch.support(context.framework)
+        if support is not None and setting != before[name] and (context.moe or "moe" not in switch.needs):
+            yield from flag_words(support.written(setting) or {})

@@ -139,6 +139,10 @@ def test_the_best_with_a_small_risk_is_named_where_the_first_has_none() -> None:
         assert f"{abs(more):.1%} {'more' if more > 0 else 'less'} GPU time" in note
     assert safer_note(resolve(request), (safest,), score) == ()
     assert safer_note(resolve(request), (risky,), score, unscored=False) == ()
+    worse = dataclasses.replace(safest, step_time_s=1.5 * safest.step_time_s)  # an idea; its safe variant is no row
+    assert safer_note(resolve(request), (risky, worse), score, safest, unscored=False)[0].startswith(
+        f"safest: {safest.name} "
+    )
     slower = dataclasses.replace(safest, step_time_s=2 * safest.step_time_s)  # scored, where a better one was not
     assert safer_note(resolve(request), (risky,), score, slower) == safer_note(resolve(request), (risky,), score)
 

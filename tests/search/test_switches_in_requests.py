@@ -86,11 +86,14 @@ def test_show_lists_switches_with_settings_and_flags() -> None:
 
 
 def test_switches_that_would_help_are_proposed_with_their_flags() -> None:
-    request = Request(**MIXTURE, overrides=ONE, switches={"dispatcher": "alltoall"})
-    (note,) = [text for text in search_request(request).advice if "switches that speed up row 1" in text]
-    assert "cuda-graphs=full +" in note and "--cuda-graph-impl local" in note
-    assert "moe-overlap" not in note, "the search turns it on where Megatron-LM runs it"
-    assert "dispatcher" not in note, "the user chose it"
-    assert "bf16-grads" not in note, "it trains otherwise"
-    best = Request(**MIXTURE, overrides=ONE, switches={"dispatcher": "alltoall", "cuda-graphs": "full"})
-    assert not any("cuda-graphs" in text for text in search_request(best).advice)
+    def note(**switches: str) -> str:
+        request = Request(**MIXTURE, overrides=ONE, switches=switches)
+        return "".join(text for text in search_request(request).advice if "switches that speed up row 1" in text)
+
+    told = note()
+    assert "cuda-graphs=full +" in told and "--cuda-graph-impl local" in told
+    assert "--moe-flex-dispatcher-backend hybridep" in told, "a graph of the step needs it, and brings it"
+    assert "moe-overlap" not in told, "the search turns it on where Megatron-LM runs it"
+    assert "bf16-grads" not in told, "it trains otherwise"
+    assert "hybridep" not in note(dispatcher="alltoall"), "the user chose it"
+    assert "cuda-graphs" not in note(**{"cuda-graphs": "full"})
