@@ -17,6 +17,7 @@ from pathlib import Path
 
 import targets
 
+from forerun.search.certainty.parts import special_parts
 from forerun.search.validate import Metrics, Predictions, load_runs, metrics_of, predict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,7 +60,9 @@ def _groups(predictions: Predictions) -> dict[Key, list[int]]:
     return dict(sorted(groups.items(), key=lambda item: tuple(str(part or "") for part in item[0])))
 
 
-def _entry(predictions: Predictions, key: Key, rows: list[int]) -> dict[str, str | float | int | None] | None:
+def _entry(
+    predictions: Predictions, key: Key, rows: list[int]
+) -> dict[str, str | float | int | list[str] | None] | None:
     metrics: Metrics = metrics_of(predictions, rows)
     if metrics.rows < FEWEST:
         return None
@@ -71,10 +74,12 @@ def _entry(predictions: Predictions, key: Key, rows: list[int]) -> dict[str, str
         "oom_recall_pct": metrics.oom_recall_pct,
         "oom_specificity_pct": metrics.oom_specificity_pct,
     }
-    largest = max(run.strategy.devices for run in map(predictions.runs.__getitem__, rows) if run.step_time_s)
+    measured = [run for run in map(predictions.runs.__getitem__, rows) if run.step_time_s]
+    largest = max(run.strategy.devices for run in measured)
+    special = sorted({part for run in measured for part in special_parts(run.context.model)})
     counts = {"rows": metrics.rows, "gpus": largest, "memory_rows": metrics.memory_rows, "oom_rows": metrics.oom_rows}
     rounded = {name: None if value is None else round(value, 1) for name, value in figures.items()}
-    return {"device": key[0], "framework": key[1], "experts": key[2], **counts, **rounded}
+    return {"device": key[0], "framework": key[1], "experts": key[2], **counts, "special": special, **rounded}
 
 
 def _commit() -> str:

@@ -43,7 +43,7 @@ def notes_for(
     return (
         *measured_note(setting, rows[0]),
         *goodput_note(rows[0]),
-        *faster_note(setting.context, rows[0], beside.fastest),
+        *faster_note(setting.context, rows, beside.fastest),
         *safer_note(setting, rows, score, beside.safest, unscored=beside.unscored),
         *uneven_note(setting, rows, score),
         *divisible_note(setting, rows, score),

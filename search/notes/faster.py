@@ -1,5 +1,7 @@
 """A strategy that is predicted faster than the first row, and why it is not the first."""
 
+from collections.abc import Sequence
+
 from forerun.search.board.rows import Row
 from forerun.search.request.preferences import against
 from forerun.spaces.strategies import Context, Strategy
@@ -8,10 +10,11 @@ WORTH = 0.005
 """Gain from which it is named."""
 
 
-def faster_note(context: Context, first: Row, fastest: Row | None) -> tuple[str, ...]:
+def faster_note(context: Context, rows: Sequence[Row], fastest: Row | None) -> tuple[str, ...]:
     """Return as one note what the fastest strategy by predicted time alone would gain and risk; none where that is the
-    first row, or little faster."""
-    if fastest is None:
+    first row or the second (of which more is said), or little faster."""
+    first = rows[0]
+    if fastest is None or (len(rows) > 1 and rows[1].name == fastest.name):
         return ()
     gain = _gain(first, fastest)
     if gain < WORTH:

@@ -12,6 +12,7 @@ import numpy as np
 
 from forerun.search.board.rows import Row
 from forerun.search.certainty import busy_share, certainty_of
+from forerun.search.certainty.parts import special_parts
 from forerun.spaces.documents.package_data import package_text
 from forerun.spaces.strategies import Context
 
@@ -49,12 +50,14 @@ def checked_note(context: Context, row: Row) -> tuple[str, ...]:
     if alike is not None:
         known = (
             f"validated on {_runs(alike)} of {kind} on {device} with {framework}{_error(alike)}{_far(alike, row.gpus)}"
+            f"{_without(alike, context)}"
         )
         return (f"{known}; {interval_text(context, row)}",)
     same_device = entry_of(device, None, experts)
     if same_device is not None:
         others = f"{_runs(same_device)} of {kind} there with other frameworks{_error(same_device)}"
-        known = f"not validated with {framework} on {device}; {others}{_far(same_device, row.gpus)}"
+        others += f"{_far(same_device, row.gpus)}{_without(same_device, context)}"
+        known = f"not validated with {framework} on {device}; {others}"
         return (f"{known}; {interval_text(context, row)}",)
     others_there = entry_of(device, None)
     known = (
@@ -66,6 +69,7 @@ def checked_note(context: Context, row: Row) -> tuple[str, ...]:
     assert alike is not None, "there are runs of both kinds"
     by = f" with {alike['framework']}" if alike["framework"] else ""
     known = f"no measured run of {kind} on {device}{known}; on other devices {_runs(alike)}{by}{_error(alike)}"
+    known += _without(alike, context)
     return (f"{known}; {interval_text(context, row)}",)
 
 
@@ -91,3 +95,9 @@ def _error(entry: Mapping[str, Any]) -> str:
 
 def _far(entry: Mapping[str, Any], gpus: int) -> str:
     return f"; the largest had {entry['gpus']:,} GPUs" if gpus > FAR * entry["gpus"] else ""
+
+
+def _without(entry: Mapping[str, Any], context: Context) -> str:
+    """Return what the model has and no measured run had."""
+    lacking = [part for part in special_parts(context.model) if part not in entry["special"]]
+    return f"; none with {' or '.join(lacking)}" if lacking else ""

@@ -57,6 +57,9 @@ def test_the_nearest_runs_are_named() -> None:
     assert note.startswith("not validated with generic on a100-sxm4-80; ")
     (note,) = checked_note(context("mixtral-8x7b", "dgx-a100-80", "generic"), row())
     assert note.startswith("no measured run of models with experts on a100-sxm4-80 (")
+    assert "none with" not in note
+    (note,) = checked_note(context("nemotron-h-8b", "dgx-a100-80", "megatron-lm"), row())
+    assert "; none with Mamba-2; " in note
     (note,) = checked_note(context("llama3-8b", "mi300x-platform", "generic"), row())
     assert note.startswith("no measured run of dense models on mi300x, known from data sheets and benchmarks; ")
 
