@@ -263,7 +263,7 @@ def test_the_table_shows_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
 
     assert max(map(len, out.splitlines())) <= 80
-    for text in ("you tp4 pp2 dp2", "you - best", "changes that help your run most", "Your run is"):
+    for text in ("you tp4 pp2 dp2", "you - best", "changes that help your run most", "Your run takes 2."):
         assert text in out
 
 
