@@ -95,7 +95,7 @@ def stage_costs(
     passes = stage_passes(context, rows)
     alone = {axis: degrees[axis] for axis in REPLICA_DEGREES}
     parameters = stage_parameters(context, rows.blocks, rows.tp, rows.ep, rows.etp)
-    costs = replica_costs(context, Replicas(parameters=parameters, **alone))
+    costs = replica_costs(context, Replicas(parameters=parameters, on_host=rows.optimizer_away, **alone))
     columns = np.arange(len(options))
     return OptionCosts(
         time_s=(passes.forward_s + passes.backward_s)[0],

@@ -137,8 +137,8 @@ def _layer(
     if layer.trains == "nothing":
         return _forward_only(work, exchange)
     backward_s = work.backward_s + exchange.backward_s + sum(recompute.values())
-    if away := context.framework.activations_on_host:
-        copy_s = away * layer_activations(context, layer, shard).kept / host_link_rate(context.cluster)
+    if shard.away.any():
+        copy_s = shard.away * layer_activations(context, layer, shard).kept / host_link_rate(context.cluster)
         waits = np.maximum(copy_s - forward_s, 0.0), np.maximum(copy_s - backward_s, 0.0)
         forward_s, backward_s = forward_s + waits[0], backward_s + waits[1]
         parts["recompute"] = parts["recompute"] + waits[0] + waits[1]

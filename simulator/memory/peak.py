@@ -92,6 +92,7 @@ def activation_memory(
     working = np.zeros_like(stage)
     idle = np.zeros_like(stage)
     most = np.zeros_like(stage)
+    away = shard.away[key]
     grouped = None if group is None else _grouped(blocks, vpp, group)
     for kind, layer in enumerate(layer_kinds(context.model)):
         activations = layer_activations(context, layer, shard)
@@ -100,7 +101,7 @@ def activation_memory(
         if spared is not None:
             kept += spared[kind] * (activations.whole - activations.kept)[key]
             recomputed = recomputed - spared[kind]
-        if context.framework.activations_on_host:
+        if away.any():
             most = np.maximum(most, np.where(blocks[kind] > 0, activations.kept[key], 0.0))
         if context.framework.keeps_gathered:
             idle += blocks[kind] * gathered_buffers(context, layer, shard)[key]
@@ -114,12 +115,12 @@ def activation_memory(
     logits = blocks[-1] * (head_activations(context, shard)[key] * at_once)
     held = np.where(pp > 1, np.maximum(flight - 2.0, 0.0), 1.0) if profile.gathers_ahead else 1.0
     each, kept, idle = kept / vpp, kept * flight, idle * held
-    if profile.activations_on_host:
+    if away.any():
         # What the memory of the host has no room for stays on the device.
         capacity = context.cluster.host.get("memory_bytes", np.inf) / context.cluster.devices_per_node
-        away = profile.activations_on_host * kept
-        passing = np.minimum(away, HOST_COPIES * profile.activations_on_host * most)
-        kept = np.where(away <= capacity, kept - away + passing, kept)
+        hosted = away * kept
+        passing = np.minimum(hosted, HOST_COPIES * away * most)
+        kept = np.where(hosted <= capacity, kept - hosted + passing, kept)
     # What graphs of layers work with is theirs alone, so that the loss has no use of it meanwhile.
     held_meanwhile = profile.holds_logits or profile.graphs == "layers"
     held_logits = logits if held_meanwhile else logits * ((at_once - 1.0) / at_once)
