@@ -10,6 +10,7 @@ from forerun.search.board.folder import BOARD
 from forerun.search.board.sweeps import read_search
 from forerun.search.formats.contract import Files, Format, Launch
 from forerun.search.formats.software import carried, refused
+from forerun.search.formats.stages import switches_of_all
 from forerun.search.formats.table import format_named, writable
 from forerun.search.request.graphs import graph_cluster
 from forerun.spaces.clusters import grown, resolve_cluster
@@ -122,10 +123,12 @@ def express(item: Format, launch: Launch, context: Context | None) -> Files:
     """
     if context is not None:
         # Switches that the strategy turns on are the software's, written as its flags.
-        software = running(context, launch.strategy.software).framework
+        alike = switches_of_all(launch.strategy)
+        software = switched(running(context, launch.strategy.software).framework, alike)
         _check_words(item, software, launch)
         if item.framework is not None:
-            strategy = dataclasses.replace(launch.strategy, software=Software.NONE)
+            apart = None if alike else launch.strategy.stage_offload
+            strategy = dataclasses.replace(launch.strategy, software=Software.NONE, stage_offload=apart)
             launch = dataclasses.replace(launch, strategy=strategy, switches=carried(software, item.framework))
     files = item.express(launch)
     if context is None or item.framework is None or item.framework == context.framework.name:

@@ -179,14 +179,4 @@ def _memory(
         activation_memory(context, shard, key, blocks, rows.number, rows.schedule, rows.pp, vpp, rows.microbatches)
         for blocks, key in groups
     )
-    return StageMemory(
-        kept=one.kept + other.kept,
-        each=one.each + other.each,
-        # Only one layer is worked on at a time, so working sets do not add up as kept activations do.
-        working=np.maximum(one.working, other.working),
-        logits=one.logits + other.logits,
-        held_logits=one.held_logits + other.held_logits,
-        idle=one.idle + other.idle,
-        idle_share=one.idle_share,
-        stage=rows.number,
-    )
+    return one.beside(other)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _SHARE = r"(?:0(?:\.\d{1,4})?|1(?:\.0{1,4})?)"
 _ENTRY = re.compile(rf"({_SHARE})(?:\*(\d{{1,6}}))?")
+EIGHTHS = 8
+"""Shares that a search tries are so many parts of a whole."""
 OFFLOAD_WORDS = ("optimizer-offload", "activation-offload")
 """Words of a strategy, in the order of the fields of ``StageOffload``."""
 
@@ -37,12 +39,15 @@ def offload_of(profile: "FrameworkProfile", entries: Sequence[StageOffload] | No
 
 
 def offload_words(entries: Sequence[StageOffload]) -> Iterator[str]:
-    """Yield the words that say what every stage keeps on the host, equal neighbours joined; one number stands for all.
+    """Yield the words that say what every stage keeps on the host, equal neighbours joined; one number stands for all,
+    and a word that is not there for nothing.
 
     >>> list(offload_words([StageOffload(0.5)] * 2 + [StageOffload(0.5, 0.25)]))
     ['optimizer-offload=0.5', 'activation-offload=0*2,0.25']
     """
     for word, shares in zip(OFFLOAD_WORDS, zip(*entries, strict=True), strict=True):
+        if not any(shares) and (word != OFFLOAD_WORDS[0] or any(one.activations for one in entries)):
+            continue
         runs = [(share, len(list(run))) for share, run in itertools.groupby(shares)]
         alike = len(runs) == 1
         yield f"{word}=" + ",".join(f"{share:g}" if alike or n == 1 else f"{share:g}*{n}" for share, n in runs)
@@ -57,7 +62,9 @@ def parse_offload(texts: Sequence[str | None], pp: int) -> tuple[StageOffload, .
     Raises:
         RequestError: a share cannot be read, or they are not one for each stage.
     """
-    columns = [_shares(word, text or "0", pp) for word, text in zip(OFFLOAD_WORDS, texts, strict=True)]
+    columns = [
+        _shares(word, "0" if text is None else text, pp) for word, text in zip(OFFLOAD_WORDS, texts, strict=True)
+    ]
     return tuple(StageOffload(*shares) for shares in zip(*columns, strict=True))
 
 

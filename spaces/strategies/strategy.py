@@ -101,7 +101,9 @@ class Strategy:
         if self.stage_recompute is not None and len(self.stage_recompute) != self.pp:
             raise RequestError(f"recompute= must name {self.pp} stages (pp), but got {len(self.stage_recompute)}")
         if self.stage_offload is not None and len(self.stage_offload) != self.pp:
-            raise RequestError(f"shares on the host must be of {self.pp} stages (pp), but got {len(self.stage_offload)}")
+            raise RequestError(
+                f"shares on the host must be of {self.pp} stages (pp), but got {len(self.stage_offload)}"
+            )
         self._settle_recompute()
         if self.shard < 0:
             raise RequestError(f"shard must be at least 1, or all, but got shard={self.shard}")

@@ -30,6 +30,7 @@ from forerun.simulator.events import event_scores
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Strategy, table_of
 from forerun.spaces.strategies.stage_laws import broken_laws
+from forerun.spaces.strategies.staged_size import layouts_of
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 SERIAL = Choice(kind="serial")
@@ -129,11 +130,11 @@ def test_ways_to_deal_and_recompute_are_counted_exactly(make_setting: Callable[.
     ]  # boundaries at 10 and 21
 
     assert space.partial
-    assert space.layouts_of(3, recompute=True) == sum(
+    assert layouts_of(space, 3, recompute=True) == sum(
         int(np.prod([3 + held - 1 for held in stages])) for stages in dealt
     )
     flat = dataclasses.replace(space, recompute=False)
-    assert flat.layouts_of(3) == len(dealt) and flat.size < space.size < dataclasses.replace(space, halves=True).size
+    assert layouts_of(flat, 3) == len(dealt) and flat.size < space.size < dataclasses.replace(space, halves=True).size
 
 
 @RELAXED

@@ -18,7 +18,7 @@ from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, StageRecompute, Strategy, StrategyTable, parse_strategy, table_of
 from forerun.spaces.strategies.software import running
-from forerun.spaces.strategies.staged_space import VIRTUAL
+from forerun.spaces.strategies.staged_size import VIRTUAL
 
 EXACT = 1e-9
 MODELS = ["llama3-8b", "gpt-oss-120b", "deepseek-v3"]

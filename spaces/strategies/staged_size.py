@@ -1,0 +1,53 @@
+"""How many candidates a space has whose stages may differ, counted without looking at one."""
+
+import math
+from typing import TYPE_CHECKING
+
+from forerun.spaces.strategies.axes import AXES, Schedule
+from forerun.spaces.strategies.stage_laws import STAGED_SCHEDULES
+
+if TYPE_CHECKING:
+    from forerun.spaces.strategies.staged_space import StagedSpace
+
+VIRTUAL = (Schedule.INTERLEAVED, Schedule.ZB_V)
+"""Schedules with several virtual stages per device, whose layers are dealt by rule only."""
+
+
+def staged_size(space: "StagedSpace") -> int:
+    """Return the number of candidates, as ``StagedSpace.size`` says."""
+    choices = space.flat.choices
+    rest = math.prod(len(choices[axis]) for axis in AXES if axis not in ("pp", "vpp", "schedule", "split"))
+    schedules = sum(schedule not in VIRTUAL for schedule in choices["schedule"])
+    size = space.flat.size + rest * schedules * sum(layouts_of(space, pp) for pp in choices["pp"])
+    staged = sum(schedule in STAGED_SCHEDULES for schedule in choices["schedule"])
+    by_rule = rest * len(choices["split"])
+    each = {pp: by_rule + rest * layouts_of(space, pp) for pp in choices["pp"] if pp > 1}
+    if space.recompute:
+        whole = rest // (len(choices["recompute"]) * len(choices["recompute_layers"]))
+        for pp in each:
+            more = whole * layouts_of(space, pp, recompute=True)
+            size, each[pp] = size + staged * more, each[pp] + more
+    if space.offload:
+        for pp in choices["pp"]:
+            more = each.get(pp, by_rule) * (math.prod(map(len, space.hosted)) ** pp - 1)
+            size, each[pp] = size + staged * more, each.get(pp, 0) + more
+    if space.halves:
+        size += staged * (len(choices["tp"]) - 1) * sum(each[pp] for pp in each if pp > 1)
+    return size
+
+
+def layouts_of(space: "StagedSpace", pp: int, *, recompute: bool = False) -> int:
+    """Return the number of ways to deal the layers to ``pp`` stages, none of them empty; with ``recompute``, times
+    those to recompute on them (then also where layers are dealt by rule)."""
+    if pp == 1 or (space.reach == 0 and not recompute):
+        return 0
+    kinds = len(space.kinds)
+
+    def times(held: int) -> int:
+        return kinds + (held - 1 if space.partial else 0) if recompute else 1
+
+    counts = {0: 1}
+    for boundary in range(1, pp + 1):
+        places = space.places(boundary, pp)
+        counts = {p: sum(n * times(p - before) for before, n in counts.items() if before < p) for p in places}
+    return sum(counts.values())
