@@ -206,8 +206,6 @@ def layer_launches_s(context: Context) -> float:
     return context.framework.host_layer_s / context.cluster.device.host_speed
 
 
-WAITED_LAUNCHES_S = 4.4e-3
-"""Launches of a layer where ``expert_wait_s`` of a profile is waited for."""
 GRAPHED = 0.7 / 4.4
 """Launches of a layer in CUDA graphs over those of its kernels (docs/decisions/host-speed.md)."""
 
@@ -248,8 +246,7 @@ def expert_wait_s(context: Context, layer: Layer) -> float:
     and is ahead of it again: what graphs hold is launched at once."""
     profile, hidden = context.framework, context.model.hidden
     left = launched_share(layer, hidden, profile.graphed) / launched_share(layer, hidden)
-    waited_s = profile.expert_wait_s * left * profile.host_layer_s / WAITED_LAUNCHES_S
-    return waited_s / context.cluster.device.host_speed
+    return profile.expert_wait_s * left / context.cluster.device.host_speed
 
 
 def host_passes_s(
