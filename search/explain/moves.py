@@ -6,6 +6,7 @@ other degrees.
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -164,9 +165,10 @@ class Moves:
         return self._turned_by(strategy, _one_of(self._turned[strategy], random, {}))
 
 
-def beside(choices: Sequence[int], value: int) -> list[int]:
+@lru_cache(maxsize=4096)
+def beside(choices: tuple[int, ...], value: int) -> tuple[int, ...]:
     """Return the choices before and after a value, and both neighbours where it is none of them."""
-    return [other for other in choices if other != value and _rank(choices, other, value) == 1]
+    return tuple(other for other in choices if other != value and _rank(choices, other, value) == 1)
 
 
 def _rank(choices: Sequence[int], other: int, value: int) -> int:
