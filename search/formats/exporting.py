@@ -140,10 +140,10 @@ def express(item: Format, launch: Launch, context: Context | None) -> Files:
 
 
 def _check_words(item: Format, software: FrameworkProfile, launch: Launch) -> None:
-    """Raise RequestError where the searched framework cannot be told of a switch that was chosen. Another framework
-    runs other software anyway."""
+    """Raise RequestError where the searched framework cannot be told of a switch that was chosen, in the words that are
+    written. Another framework runs other software anyway."""
     own = next((name for name in (item.framework, *item.also) if name in software.lineage), None)
-    if own is not None and (lacking := refused(software, launch, own)):
+    if own is not None and (lacking := refused(software, launch, item.framework or own)):
         raise RequestError(
             f"{item.title} ({item.name}) has no flag for {settings_text(lacking)}, which the prediction assumed; "
             "search without, or export to forerun"
