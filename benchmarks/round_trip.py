@@ -16,8 +16,8 @@ from forerun.search import search
 from forerun.search.board.rows import Row
 from forerun.search.formats import import_texts
 from forerun.search.formats.contract import Files, Format, Launch
-from forerun.search.formats.exporting import express
-from forerun.search.formats.launch_of import formats_of
+from forerun.search.formats.express import express
+from forerun.search.formats.of_framework import formats_of
 from forerun.search.formats.software import assumed, carried
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve

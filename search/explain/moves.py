@@ -75,20 +75,10 @@ class Moves:
             return
         entries = strategy.recompute_entries or (StageRecompute(strategy.recompute),) * strategy.pp
         order = sorted(range(strategy.pp), key=lambda stage: (stage != fullest, -stage))
+        kinds, partial = self.space.kinds, self.space.partial
         for stage in order:
-            for entry in self._beside(entries[stage], layers[stage]):
+            for entry in _entries_beside(entries[stage], layers[stage], kinds, partial):
                 yield (*entries[:stage], entry, *entries[stage + 1 :])
-
-    def _beside(self, entry: StageRecompute, layers: int) -> Iterator[StageRecompute]:
-        """Yield what is a step away from what a stage recomputes."""
-        for kind in self.space.kinds:
-            if (kind, None) != entry:
-                yield StageRecompute(Recompute(kind))
-        if self.space.partial:
-            held = entry.layers if entry.layers is not None else layers * (entry.kind == Recompute.FULL)
-            for count in (held + 1, held - 1):
-                if 0 < count < layers:
-                    yield StageRecompute(Recompute.FULL, count)
 
     def turns(self, strategy: Strategy) -> Iterator[Strategy]:
         """Yield strategies with one axis at its next choice, and the switches that a search turns on with it."""
@@ -163,6 +153,18 @@ class Moves:
         if strategy not in self._turned:
             self._turned[strategy] = tuple(self._turns(strategy))
         return self._turned_by(strategy, _one_of(self._turned[strategy], random, {}))
+
+
+@lru_cache(maxsize=4096)
+def _entries_beside(
+    entry: StageRecompute, layers: int, kinds: tuple[int, ...], partial: bool
+) -> tuple[StageRecompute, ...]:
+    """Return what is a step away from what a stage of so many layers recomputes."""
+    found = [StageRecompute(Recompute(kind)) for kind in kinds if (kind, None) != entry]
+    if partial:
+        held = entry.layers if entry.layers is not None else layers * (entry.kind == Recompute.FULL)
+        found += [StageRecompute(Recompute.FULL, count) for count in (held + 1, held - 1) if 0 < count < layers]
+    return tuple(found)
 
 
 @lru_cache(maxsize=4096)

@@ -1,17 +1,12 @@
 """The launch files of a strategy of a request, in the format of its own framework where that can express it."""
 
-from forerun.search.formats.contract import Files, Format, Launch
-from forerun.search.formats.exporting import express
+from forerun.search.formats.contract import Files
+from forerun.search.formats.express import express, launch_in
+from forerun.search.formats.of_framework import formats_of
 from forerun.search.formats.own_yaml import FORMAT as OWN
-from forerun.search.formats.table import format_named, writable
+from forerun.search.formats.table import format_named
 from forerun.spaces.errors import RequestError
-from forerun.spaces.frameworks.profile import FrameworkProfile
 from forerun.spaces.strategies import Context, Strategy
-
-
-def formats_of(framework: FrameworkProfile) -> tuple[Format, ...]:
-    """Return the formats of a framework, or of one that it is like."""
-    return tuple(item for item in writable() if {item.framework, *item.also} & {*framework.lineage})
 
 
 def launch_of(context: Context, strategy: Strategy, *, name: str, format_name: str | None = None) -> tuple[str, Files]:
@@ -23,13 +18,7 @@ def launch_of(context: Context, strategy: Strategy, *, name: str, format_name: s
     Raises:
         RequestError: the format asked for is unknown or cannot express the strategy.
     """
-    launch = Launch(
-        strategy=strategy,
-        model=context.model,
-        workload=context.workload,
-        devices_per_node=context.cluster.devices_per_node,
-        name=name,
-    )
+    launch = launch_in(context, strategy, name=name)
     if format_name is not None:
         item = format_named(format_name)
         return item.name, express(item, launch, context)

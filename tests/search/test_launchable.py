@@ -5,8 +5,10 @@ from dataclasses import replace
 from forerun.search import search
 from forerun.search.board.rows import NO_LAUNCH_MARK
 from forerun.search.formats import import_texts
-from forerun.search.formats.launch_of import formats_of, launch_of
+from forerun.search.formats.launch_of import launch_of
 from forerun.search.formats.launchable import launchable, launchable_first
+from forerun.search.formats.of_framework import WRITERS, formats_of
+from forerun.search.formats.table import writable
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import legal_strategy
@@ -62,6 +64,15 @@ def test_profiles_that_are_like_another_have_its_launch_files() -> None:
     (name,) = (item.name for item in formats_of(context.framework))
 
     assert launch_of(context, parse_strategy("tp2 pp1 dp32 mbs1 zero1 sp"), name="x")[0] == name
+
+
+def test_every_format_that_writes_launches_of_a_framework_is_found_without_the_table() -> None:
+    framed = [item for item in writable() if item.framework or item.also]
+    loaded = [writer.load() for writer in WRITERS]
+
+    assert [item.name for item in loaded] == [item.name for item in framed]
+    for writer, item in zip(WRITERS, framed, strict=True):
+        assert {*writer.frameworks} == {item.framework, *item.also} - {None}
 
 
 def test_rows_without_a_launch_file_are_marked_and_no_safe_choice() -> None:
