@@ -6,6 +6,7 @@ other degrees.
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -76,20 +77,10 @@ class Moves:
             return
         entries = strategy.recompute_entries or (StageRecompute(strategy.recompute),) * strategy.pp
         order = sorted(range(strategy.pp), key=lambda stage: (stage != fullest, -stage))
+        kinds, partial = self.space.kinds, self.space.partial
         for stage in order:
-            for entry in self._beside(entries[stage], layers[stage]):
+            for entry in _entries_beside(entries[stage], layers[stage], kinds, partial):
                 yield (*entries[:stage], entry, *entries[stage + 1 :])
-
-    def _beside(self, entry: StageRecompute, layers: int) -> Iterator[StageRecompute]:
-        """Yield what is a step away from what a stage recomputes."""
-        for kind in self.space.kinds:
-            if (kind, None) != entry:
-                yield StageRecompute(Recompute(kind))
-        if self.space.partial:
-            held = entry.layers if entry.layers is not None else layers * (entry.kind == Recompute.FULL)
-            for count in (held + 1, held - 1):
-                if 0 < count < layers:
-                    yield StageRecompute(Recompute.FULL, count)
 
     def offloads(self, strategy: Strategy, fullest: int) -> Iterator[Strategy]:
         """Yield strategies one stage of which keeps an eighth less or more on the host, of optimizer states or of
@@ -180,9 +171,22 @@ class Moves:
         return self._turned_by(strategy, _one_of(self._turned[strategy], random, {}))
 
 
-def beside(choices: Sequence[int], value: int) -> list[int]:
+@lru_cache(maxsize=4096)
+def _entries_beside(
+    entry: StageRecompute, layers: int, kinds: tuple[int, ...], partial: bool
+) -> tuple[StageRecompute, ...]:
+    """Return what is a step away from what a stage of so many layers recomputes."""
+    found = [StageRecompute(Recompute(kind)) for kind in kinds if (kind, None) != entry]
+    if partial:
+        held = entry.layers if entry.layers is not None else layers * (entry.kind == Recompute.FULL)
+        found += [StageRecompute(Recompute.FULL, count) for count in (held + 1, held - 1) if 0 < count < layers]
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def beside(choices: tuple[int, ...], value: int) -> tuple[int, ...]:
     """Return the choices before and after a value, and both neighbours where it is none of them."""
-    return [other for other in choices if other != value and _rank(choices, other, value) == 1]
+    return tuple(other for other in choices if other != value and _rank(choices, other, value) == 1)
 
 
 def _rank(choices: Sequence[int], other: int, value: int) -> int:

@@ -117,7 +117,7 @@ def _layer(
     work = layer_work(context, layer, shard)
     exchange = layer_exchange(context, layer, shard, work, shorter_s)
     if layer.feeds_forward and isinstance(layer.mlp, MixtureOfExperts):
-        exchange = exchange.waiting(expert_wait_s(context))
+        exchange = exchange.waiting(expert_wait_s(context, layer))
     full = shard.recompute == Recompute.FULL
     repeated = _repeated(layer, shard, full)
     recompute = {
@@ -244,10 +244,12 @@ def expert_launches_s(context: Context) -> float:
     return context.framework.host_expert_s
 
 
-def expert_wait_s(context: Context) -> float:
+def expert_wait_s(context: Context, layer: Layer) -> float:
     """Seconds that a device waits in both passes of a layer with routed experts until its host has read token counts
-    and launches again."""
-    return context.framework.expert_wait_s / context.cluster.device.host_speed
+    and is ahead of it again: what graphs hold is launched at once."""
+    profile, hidden = context.framework, context.model.hidden
+    left = launched_share(layer, hidden, profile.graphed) / launched_share(layer, hidden)
+    return profile.expert_wait_s * left / context.cluster.device.host_speed
 
 
 def host_passes_s(

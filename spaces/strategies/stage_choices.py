@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies.axes import SPELLING, Recompute
@@ -108,3 +108,18 @@ def alike(entries: Sequence[StageRecompute]) -> Recompute | None:
     """Return what all stages recompute where that is the same and whole; None where only entries can say it."""
     first = entries[0]
     return first.kind if first.layers is None and all(entry == first for entry in entries) else None
+
+
+def recompute_fields(entries: tuple[StageRecompute, ...], layers: Sequence[int] | None) -> dict[str, Any]:
+    """Return the fields of a strategy that say in one way what its stages recompute, which hold so many ``layers``
+    (None: unknown)."""
+    if layers is not None:
+        clipped = [
+            entry if entry.layers is None else StageRecompute(entry.kind, min(entry.layers, held))
+            for entry, held in zip(entries, layers, strict=True)
+        ]
+        entries = tidy(tuple(clipped), layers)
+    whole = alike(entries)
+    if whole is not None:
+        return {"recompute": whole, "recompute_layers": 0, "stage_recompute": None}
+    return {"recompute": Recompute.NONE, "stage_recompute": entries}

@@ -51,19 +51,21 @@ def stage_choices_broken(strategy: Strategy, context: Context) -> list[str]:
     """Return what is wrong with what a strategy names per stage or half, its layers apart."""
     if strategy.stage_choices is None:
         return []
-    broken = _offload_broken(strategy, context)
-    if strategy.schedule not in STAGED_SCHEDULES or strategy.vpp > 1:
+    hosted = offload_broken(strategy, context)
+    if not of_whole_stages(strategy):
         names = " or ".join(SPELLING["schedule"][int(schedule)] for schedule in STAGED_SCHEDULES)
-        broken.append(
+        return [
+            *hosted,
             "stages that differ in tp, recompute or offload need one whole stage on every device under schedule "
-            f"{names}, but got schedule {SPELLING['schedule'][int(strategy.schedule)]} and vpp={strategy.vpp}"
-        )
-    elif strategy.stage_recompute is not None:
-        broken += _recompute_broken(strategy, context)
-    return broken
+            f"{names}, but got schedule {SPELLING['schedule'][int(strategy.schedule)]} and vpp={strategy.vpp}",
+        ]
+    kinds = [*dict.fromkeys(int(entry.kind) for entry in strategy.stage_recompute or ())]
+    unsound = unsound_kinds(kinds, context)
+    broken = [no_such_recompute({"recompute": kind}, context) for kind in kinds if kind in unsound]
+    return hosted + broken + stage_layers_broken(strategy, context)
 
 
-def _offload_broken(strategy: Strategy, context: Context) -> list[str]:
+def offload_broken(strategy: Strategy, context: Context) -> list[str]:
     """Return what is wrong with the shares that stages keep on the host: the framework moves no such tensor, or the
     cluster does not say how fast its host links are."""
     if strategy.stage_offload is None:
@@ -91,18 +93,28 @@ def offloadable(context: Context) -> StageOffload:
     return StageOffload(*(0.0 if why else 1.0 for why in _immovable(context)))
 
 
-def _recompute_broken(strategy: Strategy, context: Context) -> list[str]:
+def of_whole_stages(strategy: Strategy) -> bool:
+    """Whether every device holds one stage, so that stages may differ in more than their layers."""
+    return strategy.schedule in STAGED_SCHEDULES and strategy.vpp == 1
+
+
+def unsound_kinds(kinds: Sequence[int], context: Context) -> frozenset[int]:
+    """Return which kinds of recompute the framework does not have, or the model has nothing for."""
+    column = {"recompute": np.array(kinds, dtype=np.int64)}
+    unsound = recompute_unsupported(column, context) | recompute_redundant(column, context)
+    return frozenset(column["recompute"][unsound].tolist())
+
+
+def stage_layers_broken(strategy: Strategy, context: Context) -> list[str]:
+    """Return what is wrong with the numbers of layers that stages recompute."""
     entries, legality = strategy.stage_recompute or (), context.framework.legality
-    broken = []
-    column = {"recompute": np.array([*dict.fromkeys(int(entry.kind) for entry in entries)])}
-    for kind in column["recompute"][recompute_unsupported(column, context) | recompute_redundant(column, context)]:
-        broken.append(no_such_recompute({"recompute": int(kind)}, context))
     partial = [entry for entry in entries if entry.layers is not None]
+    broken = []
     if any(entry.kind != Recompute.FULL for entry in partial):
         broken.append("only recompute=full can name a number of layers; write full:3, or selective for all layers")
     if partial and not legality.recompute_layers:
         broken.append(f"{context.framework.name} recomputes all layers of a stage or none; drop the number of layers")
-    held = stage_counts(strategy, context)
+    held = stage_counts(strategy, context) if partial else None
     if held is not None:
         for stage, (entry, layers) in enumerate(zip(entries, held, strict=True)):
             if entry.layers is not None and not 0 < entry.layers < layers:

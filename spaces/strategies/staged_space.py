@@ -12,7 +12,9 @@ before it, in an order and with choices that never change. Random numbers, Optun
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +26,16 @@ from forerun.spaces.strategies.questions import Choose, ask, batched, every
 from forerun.spaces.strategies.rules import RULES
 from forerun.spaces.strategies.software import SettledBy, settled_by, switches_of, with_switches
 from forerun.spaces.strategies.space import StrategySpace
-from forerun.spaces.strategies.stage_choices import StageChoices, StageRecompute, alike, tidy
+from forerun.spaces.strategies.stage_choices import StageChoices, StageRecompute, recompute_fields
 from forerun.spaces.strategies.stage_laws import (
     STAGED_SCHEDULES,
     flat_half,
     halves_fit,
+    of_whole_stages,
     offloadable,
-    stage_choices_broken,
     stage_counts,
+    stage_layers_broken,
+    unsound_kinds,
 )
 from forerun.spaces.strategies.stage_offload import EIGHTHS, StageOffload, offload_of
 from forerun.spaces.strategies.staged_size import VIRTUAL, staged_size
@@ -243,35 +247,20 @@ class StagedSpace:
         return with_switches(strategy, self._switches[by])
 
     def _named(self, strategy: Strategy) -> Strategy:
-        if strategy.second_tp == strategy.tp:
-            strategy = dataclasses.replace(strategy, second_tp=None)
-        if strategy.stage_offload is not None and set(strategy.stage_offload) == {
+        named: dict[str, Any] = {"second_tp": None} if strategy.second_tp == strategy.tp else {}
+        if strategy.stage_offload is not None and {*strategy.stage_offload} == {
             offload_of(self.context.framework, None)
         }:
-            strategy = dataclasses.replace(strategy, stage_offload=None)
+            named["stage_offload"] = None
         if strategy.stage_recompute is not None:
-            strategy = self._tidied(strategy, strategy.stage_recompute)
+            named |= recompute_fields(strategy.stage_recompute, stage_counts(strategy, self.context))
         layers = strategy.layers_per_stage
-        if layers is None:
-            return strategy
-        rules = splits_by_layers(self.layers, strategy.pp, self.flat.choices["split"], self.context.head_layers)
-        split = rules.get(layers)
-        if split is not None:
-            return dataclasses.replace(strategy, split=split, layers_per_stage=None)
-        return strategy if strategy.split == Split.EVEN else dataclasses.replace(strategy, split=Split.EVEN)
-
-    def _tidied(self, strategy: Strategy, entries: tuple[StageRecompute, ...]) -> Strategy:
-        layers = stage_counts(strategy, self.context)
         if layers is not None:
-            clipped = [
-                entry if entry.layers is None else StageRecompute(entry.kind, min(entry.layers, held))
-                for entry, held in zip(entries, layers, strict=True)
-            ]
-            entries = tidy(tuple(clipped), layers)
-        whole = alike(entries)
-        if whole is not None:
-            return dataclasses.replace(strategy, recompute=whole, recompute_layers=0, stage_recompute=None)
-        return dataclasses.replace(strategy, recompute=Recompute.NONE, stage_recompute=entries)
+            rules = splits_by_layers(self.layers, strategy.pp, self.flat.choices["split"], self.context.head_layers)
+            named["split"] = rules.get(layers, Split.EVEN)
+            named["layers_per_stage"] = None if layers in rules else layers
+        changed = {name: value for name, value in named.items() if getattr(strategy, name) != value}
+        return dataclasses.replace(strategy, **changed) if changed else strategy
 
     def explicit(self, strategy: Strategy) -> Sequence[int] | None:
         """Return the layers of every stage; None where virtual stages hold them."""
@@ -285,7 +274,8 @@ class StagedSpace:
         columns = self._columns(firsts)
         # What has no effect in one half is dropped there for the laws, but is a choice of the strategy all the same.
         chosen = columns | {axis: np.array([int(getattr(s, axis)) for s in strategies]) for axis in _DROPPED}
-        kept = np.array([self._dealt(s) and self._staged(s) for s in strategies], dtype=bool)
+        sound = {*self.kinds} - unsound_kinds(self.kinds, self.context)
+        kept = np.array([self._dealt(s) and self._staged(s, sound) for s in strategies], dtype=bool)
         for axis in AXES:
             allowed = (*self.flat.choices[axis], CUSTOM_SPLIT) if axis == "split" else self.flat.choices[axis]
             kept &= np.isin(chosen[axis], allowed)
@@ -312,8 +302,9 @@ class StagedSpace:
                 kept[rows] = ~rule.illegal({axis: values[rows] for axis, values in columns.items()}, self.context)
         return kept
 
-    def _staged(self, strategy: Strategy) -> bool:
-        """Whether what differs between stages is open in this space and keeps its laws."""
+    def _staged(self, strategy: Strategy, sound: AbstractSet[int]) -> bool:
+        """Whether what differs between stages is open in this space and keeps its laws; ``sound``: the kinds of
+        recompute that a stage may have."""
         if strategy.stage_choices is None:
             return True
         if strategy.second_tp is not None and not self.halves:
@@ -323,7 +314,7 @@ class StagedSpace:
         if strategy.stage_offload is not None and not self._shares_open(strategy.stage_offload):
             return False
         kinds = {int(entry.kind) for entry in strategy.stage_recompute or ()}
-        return kinds <= set(self.kinds) and not stage_choices_broken(strategy, self.context)
+        return of_whole_stages(strategy) and kinds <= sound and not stage_layers_broken(strategy, self.context)
 
     def _shares_open(self, entries: tuple[StageOffload, ...]) -> bool:
         """Whether shares on the host are choices of this space."""

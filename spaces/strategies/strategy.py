@@ -91,9 +91,9 @@ class Strategy:
     """Switches that it turns on beside those that the framework runs with."""
 
     def __post_init__(self) -> None:
-        for name in _DEGREES:
-            if getattr(self, name) < 1:
-                raise RequestError(f"{name} must be at least 1, but got {name}={getattr(self, name)}")
+        if min(self.dp, self.tp, self.pp, self.cp, self.ep, self.etp, self.mbs, self.vpp) < 1:
+            name = next(name for name in _DEGREES if getattr(self, name) < 1)
+            raise RequestError(f"{name} must be at least 1, but got {name}={getattr(self, name)}")
         if not 0 <= self.zero <= 3:
             raise RequestError(f"zero must be 0, 1, 2 or 3, but got zero={self.zero}")
         if self.layers_per_stage is not None and len(self.layers_per_stage) != self.pp:

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from forerun.search.explain.explain import explain_strategy, why
+from forerun.search.explain.explain import explain_strategy
 from forerun.search.explain.neighbours import difference, neighbours
+from forerun.search.explain.why import why
 from forerun.search.notes.faster import lower_because
 from forerun.search.request.setting import Setting, legal_strategy
 from forerun.spaces.strategies import parse_strategy
