@@ -1,19 +1,39 @@
 """How many candidates a space has whose stages may differ, counted without looking at one."""
 
 import math
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from forerun.spaces.strategies.axes import AXES, Schedule
+from forerun.spaces.strategies.space import StrategySpace
 from forerun.spaces.strategies.stage_laws import STAGED_SCHEDULES
-
-if TYPE_CHECKING:
-    from forerun.spaces.strategies.staged_space import StagedSpace
 
 VIRTUAL = (Schedule.INTERLEAVED, Schedule.ZB_V)
 """Schedules with several virtual stages per device, whose layers are dealt by rule only."""
 
 
-def staged_size(space: "StagedSpace") -> int:
+class Countable(Protocol):
+    """What is counted of a ``StagedSpace``, in its words."""
+
+    @property
+    def flat(self) -> StrategySpace: ...
+    @property
+    def reach(self) -> int: ...
+    @property
+    def recompute(self) -> bool: ...
+    @property
+    def halves(self) -> bool: ...
+    @property
+    def offload(self) -> bool: ...
+    @property
+    def kinds(self) -> tuple[int, ...]: ...
+    @property
+    def partial(self) -> bool: ...
+    @property
+    def hosted(self) -> tuple[range, range]: ...
+    def places(self, boundary: int, pp: int) -> range: ...
+
+
+def staged_size(space: Countable) -> int:
     """Return the number of candidates, as ``StagedSpace.size`` says."""
     choices = space.flat.choices
     rest = math.prod(len(choices[axis]) for axis in AXES if axis not in ("pp", "vpp", "schedule", "split"))
@@ -36,7 +56,7 @@ def staged_size(space: "StagedSpace") -> int:
     return size
 
 
-def layouts_of(space: "StagedSpace", pp: int, *, recompute: bool = False) -> int:
+def layouts_of(space: Countable, pp: int, *, recompute: bool = False) -> int:
     """Return the number of ways to deal the layers to ``pp`` stages, none of them empty; with ``recompute``, times
     those to recompute on them (then also where layers are dealt by rule)."""
     if pp == 1 or (space.reach == 0 and not recompute):
