@@ -35,8 +35,8 @@ def express(item: Format, launch: Launch, context: Context | None) -> Files:
         software = switched(running(context, launch.strategy.software).framework, alike)
         _check_words(item, software, launch)
         if item.framework is not None:
-            apart = None if alike else launch.strategy.stage_offload
-            strategy = dataclasses.replace(launch.strategy, software=Software.NONE, stage_offload=apart)
+            unlike = None if alike else launch.strategy.stage_offload
+            strategy = dataclasses.replace(launch.strategy, software=Software.NONE, stage_offload=unlike)
             launch = dataclasses.replace(launch, strategy=strategy, switches=carried(software, item.framework))
     files = item.express(launch)
     if context is None or item.framework is None or item.framework == context.framework.name:
