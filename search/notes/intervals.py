@@ -1,18 +1,20 @@
 """Rows with their intervals: from measured runs of the user's machine, else from published runs that are alike."""
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from forerun.search.board.rows import GIB, Row
 from forerun.search.certainty import LEVEL, Peaks, busy_share, certainty_of
-from forerun.simulator.opgraph import GraphContext
 from forerun.spaces.strategies import Context
+
+if TYPE_CHECKING:
+    from forerun.simulator.opgraph import GraphContext
 
 
 def certain(
-    context: Context | GraphContext, rows: tuple[Row[Any], ...], objective: str | None = None
+    context: "Context | GraphContext", rows: tuple[Row[Any], ...], objective: str | None = None
 ) -> tuple[Row[Any], ...]:
     """Return rows with the intervals of their step time and peak memory, in a calibrated context also the best rank
     that each cannot be told apart from.

@@ -126,6 +126,7 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
     facts = ("fused_accumulation", "merged_products", "keeps_gathered", "gathered_logits", "dropout")
     facts += (
         "fused_experts",
+        "pads_experts",
         "dispatches_once",
         "broadcasts_parameters",
         "gathers_tensors",
