@@ -17,7 +17,7 @@ from pathlib import Path
 
 from forerun.search.api import simulate_setting
 from forerun.search.opgraph.tree import simulate_graph_tree
-from forerun.search.request.kinds import OPERATOR_GRAPHS
+from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.trees.simulate import write_tree

@@ -22,8 +22,8 @@ from benchmarks.round_trip import COMMON, SEARCHES, SWITCHED
 from forerun.search import search
 from forerun.search.board.rows import Row
 from forerun.search.formats.contract import Format, Launch
-from forerun.search.formats.exporting import express
-from forerun.search.formats.launch_of import formats_of
+from forerun.search.formats.express import express
+from forerun.search.formats.of_framework import formats_of
 from forerun.search.formats.software import carried
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve

@@ -2,13 +2,11 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forerun.search.board.leaderboard import Leaderboard, SpaceCounts
 from forerun.search.board.rows import Row, rows_of
 from forerun.search.build import Found, build_board
-from forerun.search.diagnosis.diagnosis import NothingFeasible, beyond_limits, diagnose, empty_space
-from forerun.search.explain.explain import Explanation, explain_strategy
 from forerun.search.flat.best import first_row
 from forerun.search.flat.bound import SLOWER
 from forerun.search.flat.exhaustive import Problem, SliceResult
@@ -16,7 +14,6 @@ from forerun.search.flat.ideas import flat_rows
 from forerun.search.notes.all_notes import Beside
 from forerun.search.notes.intervals import certain
 from forerun.search.notes.marginal_gpus import paying
-from forerun.search.opgraph.answers import best_of_families, no_split_fits
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.kinds import TRANSFORMERS, kind_of
 from forerun.search.request.limits import TOO_DEAR, TOO_LATE
@@ -29,8 +26,11 @@ from forerun.search.request.setting import Setting, legal_strategy
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.search.workers.slicing import search_with
 from forerun.simulator import score as simulator_score
-from forerun.simulator.opgraph.space import SplitSpace
+from forerun.spaces.errors import ForerunError
 from forerun.spaces.strategies import Strategy
+
+if TYPE_CHECKING:
+    from forerun.search.explain.explain import Explanation
 
 
 def search(
@@ -132,7 +132,10 @@ def leaderboard_of(
     problem, rows, families = problem_of(setting), tuple[Row[Any], ...](), tuple[Row[Any], ...]()
     if piece.best is not None and len(piece.best):
         rows = flat_rows(setting, problem, piece.best, score)
-        families = best_of_families(setting, problem, piece.best)
+        if kind_of(setting.context) is not TRANSFORMERS:
+            from forerun.search.opgraph.answers import best_of_families
+
+            families = best_of_families(setting, problem, piece.best)
     rejected = dict(sorted(piece.rejected.items(), key=lambda item: (-item[1], item[0])))
     found = Found(
         rows=rows,
@@ -149,13 +152,24 @@ def leaderboard_of(
     board = build_board(setting, found, started_s=started_s or time.perf_counter(), score=score, noted=noted)
     if rows:
         return board
+    raise _without_rows(setting, problem, piece, board.to_json(), score)
+
+
+def _without_rows(
+    setting: Setting[Any], problem: Problem, piece: SliceResult, document: dict[str, Any], score: Scorer
+) -> ForerunError:
+    """Return the error for a search without rows, which says what would help."""
+    from forerun.search.diagnosis.diagnosis import NothingFeasible, beyond_limits, diagnose, empty_space
+
     if any(reason in piece.rejected for reason in (TOO_LATE, TOO_DEAR)):
-        raise beyond_limits(setting, score, board.to_json())
-    if isinstance(problem.space, SplitSpace):
-        raise no_split_fits(setting, problem, piece, board.to_json())
+        return beyond_limits(setting, score, document)
+    if kind_of(setting.context) is not TRANSFORMERS:
+        from forerun.search.opgraph.answers import no_split_fits
+
+        return no_split_fits(setting, problem, piece, document)
     if not piece.legal and setting.request.overrides:
-        raise empty_space(setting, piece)
-    raise NothingFeasible(diagnose(setting, problem, piece, score), board.to_json())
+        return empty_space(setting, piece)
+    return NothingFeasible(diagnose(setting, problem, piece, score), document)
 
 
 def _front_remarks(setting: Setting, piece: SliceResult, rows: tuple[Row, ...]) -> tuple[str, ...]:
@@ -179,7 +193,7 @@ def simulate(model: str, *, strategy: str | Strategy, score: Scorer = simulator_
 
 
 def simulate_setting(
-    setting: Setting[Any], strategy: str | AnyStrategy, *, score: Scorer = simulator_score
+    setting: Setting[Any], strategy: "str | AnyStrategy", *, score: Scorer = simulator_score
 ) -> Row[Any]:
     """Predict one strategy, which may be given as text.
 
@@ -191,12 +205,14 @@ def simulate_setting(
     return certain(setting.context, rows)[0]
 
 
-def explain(model: str, *, strategy: str | Strategy, score: Scorer = simulator_score, **fields: Any) -> Explanation:
+def explain(model: str, *, strategy: str | Strategy, score: Scorer = simulator_score, **fields: Any) -> "Explanation":
     """Explain one strategy and everything one axis away from it; ``fields`` are those of ``Request``.
 
     Raises:
         RequestError: the request is wrong or the strategy illegal, or the model is an operator graph.
     """
+    from forerun.search.explain.explain import explain_strategy
+
     setting = resolve(Request(model=model, **fields))
     legal = legal_strategy(setting, strategy)
     return explain_strategy(setting.context, legal, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)

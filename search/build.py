@@ -7,7 +7,7 @@ from typing import Any
 
 from forerun.search.board.leaderboard import Leaderboard, SpaceCounts, ranked
 from forerun.search.board.rows import Row
-from forerun.search.explain.explain import why
+from forerun.search.explain.why import why
 from forerun.search.files.documents import versions
 from forerun.search.formats.launchable import launchable_first, marked
 from forerun.search.notes.all_notes import Beside, notes_for

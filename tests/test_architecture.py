@@ -16,6 +16,16 @@ ROOT = Path(__file__).parents[1]
 GRAPH = ImportGraph(root=ROOT)
 HEAVY = ("ray", "optuna", "torch", "networkx", "pandas", "scipy")
 
+NOT_OF_A_SEARCH = tuple(
+    f"forerun.{room}"
+    for room in (
+        "search.diagnosis.diagnosis search.explain.explain search.formats.table search.opgraph search.samplers "
+        "search.stages search.trees simulator.assignment simulator.calibration simulator.events simulator.layouts "
+        "simulator.opgraph spaces.operators spaces.trees spaces.opgraph.graphs"
+    ).split()
+)
+"""Rooms that a search of a transformer has no use for: a user would wait until they are imported."""
+
 KNOWN: set[tuple[str, str]] = set()
 """Arrows of circles that are still there. Strict: one that is gone must leave this list, and none may join it."""
 
@@ -111,6 +121,18 @@ def test_importing_it_brings_in_nothing_heavy(module: str) -> None:
 
     assert "forerun" in loaded
     assert not set(HEAVY) & set(loaded)
+
+
+def test_a_search_imports_only_what_it_needs() -> None:
+    asked = "search llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq-len 8192 --set tp=8 --json"
+    script = f"import sys; from forerun.search.cli import main; main({asked.split()}); print(*sys.modules)"
+    *_, loaded = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    names = loaded.split()
+
+    assert "forerun.search.formats.megatron_lm" in names
+    assert [name for name in names if name.startswith(NOT_OF_A_SEARCH)] == []
 
 
 def test_spaces_alone_brings_in_no_other_package() -> None:

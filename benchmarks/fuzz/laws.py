@@ -22,7 +22,7 @@ import yaml
 from benchmarks.fuzz import better, ways
 from benchmarks.fuzz.results import measured
 from forerun.search.api import search_request
-from forerun.search.diagnosis.diagnosis import NoAnswer
+from forerun.search.diagnosis.no_answer import NoAnswer
 from forerun.search.groups import search_groups, simulate_groups
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve

@@ -9,7 +9,8 @@ from forerun.search.board.baseline import Baseline, MeasuredStep
 from forerun.search.board.changes import ScoredChange
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row, rows_of
-from forerun.search.explain.explain import against, explain_strategy
+from forerun.search.explain.explain import explain_strategy
+from forerun.search.explain.why import against
 from forerun.search.formats.limits import canonical
 from forerun.search.notes.intervals import certain
 from forerun.search.request.request import Request

@@ -9,7 +9,7 @@ from forerun.search.board.baseline import Baseline
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import rows_of
 from forerun.search.explain.split_neighbours import split_changes
-from forerun.search.request.kinds import OPERATOR_GRAPHS
+from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.simulator import score as simulator_score

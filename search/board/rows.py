@@ -14,12 +14,13 @@ from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.simulator import score as simulator_score
 from forerun.simulator.costs.power import SITE, mean_power_w, power_limit_w
 from forerun.simulator.memory.risk import RISKY, oom_risk
-from forerun.simulator.opgraph.bottleneck import SplitFacts
 from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.strategies import Strategy
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
+
+    from forerun.simulator.opgraph.bottleneck import SplitFacts
 
     S = TypeVar("S", default=Strategy)
 else:
@@ -115,7 +116,7 @@ class Row(Generic[S]):
     """Strategies with the same degrees that no prediction tells from it."""
     unit: str = "token"
     """What work is counted in: token, image or sample."""
-    facts: SplitFacts | None = None
+    facts: "SplitFacts | None" = None
     """What only rows of operator graphs have."""
     watts_per_gpu: float | None = None
     """Electric power of a device on average over the step; None where the device's limit is not known."""
@@ -126,7 +127,7 @@ class Row(Generic[S]):
         return SHORT_UNITS.get(self.unit, self.unit)
 
     @property
-    def graph(self) -> SplitFacts:
+    def graph(self) -> "SplitFacts":
         """The facts of a row of an operator graph."""
         assert self.facts is not None
         return self.facts
@@ -272,7 +273,7 @@ def _row(
     scores: ScoreTable,
     row: int,
     price: float | None,
-    facts: SplitFacts | None,
+    facts: "SplitFacts | None",
 ) -> Row[Any]:
     """``strategies``: what marks are about; a flat row is of the first. ``price``: USD per device and hour."""
     work, device = kind_of(context).work(context, gpus), context.cluster.device

@@ -63,7 +63,7 @@ def run_limits(args: argparse.Namespace) -> int:
     from forerun.search.files.documents import dump_json
     from forerun.search.opgraph.limits import limits_of
     from forerun.search.request.choices import choices_of
-    from forerun.search.request.kinds import OPERATOR_GRAPHS
+    from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
     from forerun.search.request.resolve import resolve
 
     overrides = choices_of(None, args.set, OPERATOR_GRAPHS.check)

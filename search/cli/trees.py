@@ -67,9 +67,9 @@ def varied(args: argparse.Namespace, setting: "Setting[Any]", board: "Leaderboar
         board = with_plans(board, setting, told)
     if args.trees is None:
         return board
-    from forerun.search.request.kinds import OPERATOR_GRAPHS, kind_of
+    from forerun.search.request.kinds import TRANSFORMERS, kind_of
 
-    if kind_of(setting.context) is OPERATOR_GRAPHS:
+    if kind_of(setting.context) is not TRANSFORMERS:
         from forerun.search.opgraph.mixtures import with_mixtures
 
         return with_mixtures(board, setting, args.trees, told)

@@ -8,13 +8,14 @@ import numpy as np
 
 from forerun.search.board.rows import Row
 from forerun.search.diagnosis.fixes import Fix, fixes, relaxed
+from forerun.search.diagnosis.no_answer import NoAnswer
 from forerun.search.flat.best import best_row, first_row
 from forerun.search.flat.exhaustive import Problem, SliceResult, slices
 from forerun.search.notes.goodput import days_of, usd_of, with_goodput
 from forerun.search.notes.in_time import fewest_in_time
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
-from forerun.spaces.errors import InfeasibleError, RequestError
+from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import RULES, StrategySpace
 from forerun.spaces.strategies.candidates import values_at
 from forerun.spaces.units import format_count, format_seconds
@@ -78,14 +79,6 @@ class Diagnosis:
                 "no single change of axes, framework, number of GPUs, batch or sequence length makes it feasible"
             )
         return "\n".join(lines)
-
-
-class NoAnswer(InfeasibleError):
-    """A search has no row to show; ``document`` is the answer as JSON, with what is known under ``infeasible``."""
-
-    def __init__(self, text: str, document: dict[str, Any], infeasible: dict[str, Any]) -> None:
-        super().__init__(text)
-        self.document = {**document, "infeasible": infeasible}
 
 
 class NothingFeasible(NoAnswer):

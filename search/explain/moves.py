@@ -6,6 +6,7 @@ other degrees.
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +15,9 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Placement, Recompute, Schedule, Software, Split, StageRecompute, Strategy
 from forerun.spaces.strategies.axes import CHOSEN
 from forerun.spaces.strategies.stage_laws import STAGED_SCHEDULES, stage_counts
-from forerun.spaces.strategies.staged_space import VIRTUAL, StagedSpace
+from forerun.spaces.strategies.stage_offload import EIGHTHS, StageOffload
+from forerun.spaces.strategies.staged_size import VIRTUAL
+from forerun.spaces.strategies.staged_space import StagedSpace
 
 KINDS: Mapping[str, Callable[[int], int]] = {
     "schedule": Schedule,
@@ -23,7 +26,8 @@ KINDS: Mapping[str, Callable[[int], int]] = {
     "sp": bool,
 }
 
-
+Fields = dict[str, Any]
+"""Fields of a strategy that a step changes, with their new values."""
 Value = TypeVar("Value")
 Other = TypeVar("Other")
 
@@ -33,8 +37,8 @@ class Moves:
     """All steps within one space. ``fullest`` is the stage with the peak memory of a strategy (-1: not known)."""
 
     space: StagedSpace
-    _turned: dict[Strategy, tuple[Strategy, ...]] = dataclasses.field(default_factory=dict, compare=False, repr=False)
-    """The turns of strategies that random steps begin at, without their switches: most begin at the same few."""
+    _turned: dict[Strategy, tuple[Fields, ...]] = dataclasses.field(default_factory=dict, compare=False, repr=False)
+    """The turns of strategies that random steps begin at: most begin at the same few."""
 
     def shifts(self, strategy: Strategy, fullest: int) -> Iterator[Strategy]:
         """Yield strategies with one layer on another stage, from and to the ends and the fullest stage first."""
@@ -73,51 +77,63 @@ class Moves:
             return
         entries = strategy.recompute_entries or (StageRecompute(strategy.recompute),) * strategy.pp
         order = sorted(range(strategy.pp), key=lambda stage: (stage != fullest, -stage))
+        kinds, partial = self.space.kinds, self.space.partial
         for stage in order:
-            for entry in self._beside(entries[stage], layers[stage]):
+            for entry in _entries_beside(entries[stage], layers[stage], kinds, partial):
                 yield (*entries[:stage], entry, *entries[stage + 1 :])
 
-    def _beside(self, entry: StageRecompute, layers: int) -> Iterator[StageRecompute]:
-        """Yield what is a step away from what a stage recomputes."""
-        for kind in self.space.kinds:
-            if (kind, None) != entry:
-                yield StageRecompute(Recompute(kind))
-        if self.space.partial:
-            held = entry.layers if entry.layers is not None else layers * (entry.kind == Recompute.FULL)
-            for count in (held + 1, held - 1):
-                if 0 < count < layers:
-                    yield StageRecompute(Recompute.FULL, count)
+    def offloads(self, strategy: Strategy, fullest: int) -> Iterator[Strategy]:
+        """Yield strategies one stage of which keeps an eighth less or more on the host, of optimizer states or of
+        activations: the fullest first, then the others from the first one, which keeps most."""
+        if not self.space.offload or strategy.vpp > 1 or strategy.schedule not in STAGED_SCHEDULES:
+            return
+        entries = strategy.stage_offload or (StageOffload(),) * strategy.pp
+        for stage in sorted(range(strategy.pp), key=lambda stage: (stage != fullest, stage)):
+            for name, held in zip(StageOffload._fields, self.space.hosted, strict=True):
+                for eighths in beside(held, round(getattr(entries[stage], name) * EIGHTHS)):
+                    changed = entries[stage]._replace(**{name: eighths / EIGHTHS})
+                    own = (*entries[:stage], changed, *entries[stage + 1 :])
+                    yield self.space.canonical(dataclasses.replace(strategy, stage_offload=own))
 
     def turns(self, strategy: Strategy) -> Iterator[Strategy]:
         """Yield strategies with one axis at its next choice, and the switches that a search turns on with it."""
-        for turned in self._turns(strategy):
-            yield self.space.settled(turned)
+        for fields in self._turns(strategy):
+            yield self._turned_by(strategy, fields)
 
-    def _turns(self, strategy: Strategy) -> Iterator[Strategy]:
+    def halves(self, strategy: Strategy) -> Iterator[Strategy]:
+        """Yield strategies whose second half of the stages has the next tp."""
+        for fields in self._halves(strategy):
+            yield dataclasses.replace(strategy, **fields)
+
+    def _turned_by(self, strategy: Strategy, fields: Fields) -> Strategy:
+        turned = dataclasses.replace(strategy, **fields)
+        return self.space.canonical(turned) if fields.get("layers_per_stage") else self.space.settled(turned)
+
+    def _turns(self, strategy: Strategy) -> Iterator[Fields]:
+        """Yield the fields that each turn changes: a walk builds only the strategy that it takes."""
         choices = self.space.flat.choices
         for axis in ("recompute", "mbs", "zero", "shard", "sp", "placement", "schedule"):
             for value in beside(choices[axis], int(getattr(strategy, axis))):
                 if axis == "schedule" and value in VIRTUAL:
                     continue  # virtual stages: another space, which the starts cover
-                changed: dict[str, Any] = {axis: KINDS.get(axis, int)(value)}
-                alone = {"stage_recompute": None, "recompute_layers": 0} if axis == "recompute" else {}
-                yield from _valid(strategy, **changed, **alone)
+                changed: Fields = {axis: KINDS.get(axis, int)(value)}
+                alone: Fields = {"stage_recompute": None, "recompute_layers": 0} if axis == "recompute" else {}
+                yield from _valid(strategy, changed | alone)
         for value in beside(choices["switches"], int(strategy.switches)):
-            yield from _valid(strategy, software=(strategy.software & ~CHOSEN) | Software(value))
+            yield {"software": (strategy.software & ~CHOSEN) | Software(value)}
         for axis in ("tp", "pp", "cp"):
             for value in beside(choices[axis], getattr(strategy, axis)):
                 yield from self._resized(strategy, axis, value)
-        yield from self.halves(strategy)
+        yield from self._halves(strategy)
 
-    def halves(self, strategy: Strategy) -> Iterator[Strategy]:
-        """Yield strategies whose second half of the stages has the next tp."""
+    def _halves(self, strategy: Strategy) -> Iterator[Fields]:
         if not self.space.halves or strategy.pp == 1 or strategy.schedule not in STAGED_SCHEDULES:
             return
         for value in beside(self.space.flat.choices["tp"], strategy.second_tp or strategy.tp):
-            yield from _valid(strategy, second_tp=None if value == strategy.tp else value)
+            yield from _valid(strategy, {"second_tp": None if value == strategy.tp else value})
 
-    def _resized(self, strategy: Strategy, axis: str, value: int) -> Iterator[Strategy]:
-        """Yield the strategy with another degree: dp makes up for it, or the other of tp and pp."""
+    def _resized(self, strategy: Strategy, axis: str, value: int) -> Iterator[Fields]:
+        """Yield what another degree changes: dp makes up for it, or the other of tp and pp."""
         gpus = strategy.devices
         degrees = {"tp": strategy.tp, "pp": strategy.pp, "cp": strategy.cp} | {axis: value}
         variants = [(degrees["tp"], degrees["pp"], degrees["cp"])]
@@ -128,18 +144,16 @@ class Moves:
             if rest or not dp:
                 continue
             second = strategy.second_tp if pp > 1 and strategy.second_tp != tp else None
+            fields: Fields = {"dp": dp, "tp": tp, "cp": cp, "second_tp": second}
             if pp == strategy.pp:
-                yield from _valid(strategy, dp=dp, tp=tp, cp=cp, second_tp=second)
+                yield from _valid(strategy, fields)
                 continue
-            fields: dict[str, Any] = {"dp": dp, "tp": tp, "pp": pp, "cp": cp, "second_tp": second}
-            fields |= {"layers_per_stage": None, "stage_recompute": None}
-            for resized in _valid(strategy, **fields):
+            fields |= {"pp": pp, "layers_per_stage": None, "stage_recompute": None, "stage_offload": None}
+            for resized in _valid(strategy, fields):
                 for split in self.space.flat.choices["split"]:
-                    yield dataclasses.replace(resized, split=Split(split))
-                if self.space.reach and pp > 1 and resized.vpp == 1:
-                    even = _even(self.space.layers, pp)
-                    named = dataclasses.replace(resized, split=Split.EVEN, layers_per_stage=even)
-                    yield self.space.canonical(named)
+                    yield resized | {"split": Split(split)}
+                if self.space.reach and pp > 1 and strategy.vpp == 1:
+                    yield resized | {"split": Split.EVEN, "layers_per_stage": _even(self.space.layers, pp)}
 
     def random(self, strategy: Strategy, random: "np.random.Generator") -> Strategy:
         """Return the strategy a random step away; itself where the step leads nowhere."""
@@ -154,12 +168,25 @@ class Moves:
             return self._moved(strategy, layers, giver, taker) if layers[giver] > 1 else strategy
         if strategy not in self._turned:
             self._turned[strategy] = tuple(self._turns(strategy))
-        return self.space.settled(_one_of(self._turned[strategy], random, strategy))
+        return self._turned_by(strategy, _one_of(self._turned[strategy], random, {}))
 
 
-def beside(choices: Sequence[int], value: int) -> list[int]:
+@lru_cache(maxsize=4096)
+def _entries_beside(
+    entry: StageRecompute, layers: int, kinds: tuple[int, ...], partial: bool
+) -> tuple[StageRecompute, ...]:
+    """Return what is a step away from what a stage of so many layers recomputes."""
+    found = [StageRecompute(Recompute(kind)) for kind in kinds if (kind, None) != entry]
+    if partial:
+        held = entry.layers if entry.layers is not None else layers * (entry.kind == Recompute.FULL)
+        found += [StageRecompute(Recompute.FULL, count) for count in (held + 1, held - 1) if 0 < count < layers]
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def beside(choices: tuple[int, ...], value: int) -> tuple[int, ...]:
     """Return the choices before and after a value, and both neighbours where it is none of them."""
-    return [other for other in choices if other != value and _rank(choices, other, value) == 1]
+    return tuple(other for other in choices if other != value and _rank(choices, other, value) == 1)
 
 
 def _rank(choices: Sequence[int], other: int, value: int) -> int:
@@ -175,9 +202,12 @@ def _one_of(found: Sequence[Value], random: "np.random.Generator", otherwise: Ot
     return found[int(random.integers(len(found)))] if found else otherwise
 
 
-def _valid(strategy: Strategy, **fields: Any) -> Iterator[Strategy]:
-    """Yield the strategy with other fields; nothing where its halves then do not match."""
-    try:
-        yield dataclasses.replace(strategy, **fields)
-    except RequestError:
-        return
+def _valid(strategy: Strategy, fields: Fields) -> Iterator[Fields]:
+    """Yield the changed fields; nothing where the halves of the strategy then do not match."""
+    second_tp = fields.get("second_tp", strategy.second_tp)
+    if second_tp is not None:
+        try:
+            dataclasses.replace(strategy, **fields)
+        except RequestError:
+            return
+    yield fields

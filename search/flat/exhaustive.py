@@ -7,7 +7,7 @@ slices merge in any order, by any number of workers, into the same result. Memor
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,12 @@ from forerun.search.request.preferences import odds_of_failure
 from forerun.search.request.scorer import Progress, Scorer
 from forerun.simulator import score as simulator_score
 from forerun.simulator.memory.risk import RISKY
-from forerun.simulator.opgraph.space import WalkedSplits
 from forerun.simulator.score_table import Floats, ScoreTable, joined
 from forerun.spaces.strategies import StrategySpace, StrategyTable
 from forerun.spaces.strategies.walk import Hopeless, Walked
+
+if TYPE_CHECKING:
+    from forerun.simulator.opgraph.space import WalkedSplits
 
 CHUNK = TRANSFORMERS.chunk
 """Legal candidates scored at once: large enough to amortise numpy's calls, small enough for the cache."""
@@ -290,7 +292,7 @@ def chunks_of(tables: Sequence[Table], chunk: int) -> Iterator[Table]:
         yield joined.take(slice(part * len(joined) // count, (part + 1) * len(joined) // count))
 
 
-def _join(tables: Sequence[Table]) -> Table | None:
+def _join(tables: Sequence[Table]) -> "Table | None":
     """Return one table with the rows of all, which are slices of one space."""
     if len(tables) < 2:
         return tables[0] if tables else None

@@ -1,10 +1,17 @@
-"""Configuration formats of training frameworks: a launch out as files, a user's files in as a strategy."""
+"""Configuration formats of training frameworks: a launch out as files, a user's files in as a strategy.
 
-from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile, Limit, Steps
-from forerun.search.formats.exporting import Export, export, load_launch
-from forerun.search.formats.importing import import_files, import_texts
-from forerun.search.formats.megatron_log import measured_steps
-from forerun.search.formats.table import FORMATS, format_named, recognised, writable
+Names below are loaded when first used (PEP 562): a search, which marks what cannot be launched, needs one of all these
+formats.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile, Limit, Steps
+    from forerun.search.formats.exporting import Export, export, load_launch
+    from forerun.search.formats.importing import import_files, import_texts
+    from forerun.search.formats.megatron_log import measured_steps
+    from forerun.search.formats.table import FORMATS, format_named, recognised, writable
 
 __all__ = [
     "FORMATS",
@@ -25,3 +32,20 @@ __all__ = [
     "recognised",
     "writable",
 ]
+
+_NAMES = {
+    "contract": ("Files", "Format", "Imported", "Launch", "LaunchFile", "Limit", "Steps"),
+    "exporting": ("Export", "export", "load_launch"),
+    "importing": ("import_files", "import_texts"),
+    "megatron_log": ("measured_steps",),
+    "table": ("FORMATS", "format_named", "recognised", "writable"),
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,6 +1,5 @@
 """From a search on disk to launch files: one row of its leaderboard in one format or in all."""
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,21 +7,19 @@ from typing import Any
 
 from forerun.search.board.folder import BOARD
 from forerun.search.board.sweeps import read_search
-from forerun.search.formats.contract import Files, Format, Launch
-from forerun.search.formats.software import carried, refused
+from forerun.search.formats.contract import Files, Launch
+from forerun.search.formats.express import express
 from forerun.search.formats.table import format_named, writable
 from forerun.search.request.graphs import graph_cluster
 from forerun.spaces.clusters import grown, resolve_cluster
 from forerun.spaces.errors import RequestError
-from forerun.spaces.frameworks import FrameworkProfile, load_framework, resolve_framework, settings_text, switched
+from forerun.spaces.frameworks import resolve_framework, switched
 from forerun.spaces.models import resolve_model
 from forerun.spaces.opgraph import GraphModel
 from forerun.spaces.opgraph.mixture import is_mixture
 from forerun.spaces.opgraph.resolve import resolve_graph_model
 from forerun.spaces.opgraph.split import Mode, parse_split
-from forerun.spaces.strategies import Context, Software, Strategy, parse_strategy, violations
-from forerun.spaces.strategies.software import running
-from forerun.spaces.strategies.table import axis_values
+from forerun.spaces.strategies import Context, Strategy, parse_strategy
 from forerun.spaces.workload import Workload
 
 ALL = "all"
@@ -112,42 +109,6 @@ def graph_launch(request: Mapping[str, Any], row: Mapping[str, Any], *, name: st
         devices_per_node=graph_cluster(str(request["cluster"])).devices_per_node,
         name=f"{model.name} {name}",
     )
-
-
-def express(item: Format, launch: Launch, context: Context | None) -> Files:
-    """Return the files of a launch in one format, after the laws of its framework.
-
-    Raises:
-        RequestError: the format has no word for it, or the framework would not run it.
-    """
-    if context is not None:
-        # Switches that the strategy turns on are the software's, written as its flags.
-        software = running(context, launch.strategy.software).framework
-        _check_words(item, software, launch)
-        if item.framework is not None:
-            strategy = dataclasses.replace(launch.strategy, software=Software.NONE)
-            launch = dataclasses.replace(launch, strategy=strategy, switches=carried(software, item.framework))
-    files = item.express(launch)
-    if context is None or item.framework is None or item.framework == context.framework.name:
-        return files
-    broken = violations(
-        axis_values(launch.strategy), dataclasses.replace(context, framework=load_framework(item.framework))
-    )
-    if broken:
-        laws = "; ".join(message for _, message in broken)
-        raise RequestError(f"{item.title} ({item.name}) cannot run {launch.strategy}: {laws}")
-    return files
-
-
-def _check_words(item: Format, software: FrameworkProfile, launch: Launch) -> None:
-    """Raise RequestError where the searched framework cannot be told of a switch that was chosen. Another framework
-    runs other software anyway."""
-    own = next((name for name in (item.framework, *item.also) if name in software.lineage), None)
-    if own is not None and (lacking := refused(software, launch, own)):
-        raise RequestError(
-            f"{item.title} ({item.name}) has no flag for {settings_text(lacking)}, which the prediction assumed; "
-            "search without, or export to forerun"
-        )
 
 
 def export(launch: Launch, context: Context | None, name: str) -> Export:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from forerun.search.board.rows import NO_LAUNCH_MARK, Row
-from forerun.search.formats.launch_of import formats_of, launch_of
+from forerun.search.formats.express import express, launch_in
+from forerun.search.formats.of_framework import Writer, writers_of
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy
 
@@ -16,14 +17,14 @@ order agrees with gaps of 3 % three times out of four, and a launcher would have
 
 def launchable(context: Context, strategy: Strategy) -> bool:
     """Whether a format of the framework can express a strategy; also where the framework has no format."""
-    formats = formats_of(context.framework)
+    writers = writers_of(context.framework)
     # Any will do: the last of the table write flags of a script, in a fraction of the time of the first ones' YAML.
-    return not formats or any(_expresses(item.name, context, strategy) for item in reversed(formats))
+    return not writers or any(_expresses(writer, context, strategy) for writer in reversed(writers))
 
 
-def _expresses(name: str, context: Context, strategy: Strategy) -> bool:
+def _expresses(writer: Writer, context: Context, strategy: Strategy) -> bool:
     try:
-        launch_of(context, strategy, name=context.model.name, format_name=name)
+        express(writer.load(), launch_in(context, strategy, name=context.model.name), context)
     except RequestError:
         return False
     return True
@@ -32,7 +33,7 @@ def _expresses(name: str, context: Context, strategy: Strategy) -> bool:
 def marked(context: Any, row: Row[Any]) -> Row[Any]:
     """Return a row with its mark where no launch file of the framework can express it: that of a tree which is no flat
     strategy, or one that its formats refuse."""
-    if row.facts is not None or (not formats_of(context.framework) if row.tree else launchable(context, row.strategy)):
+    if row.facts is not None or (not writers_of(context.framework) if row.tree else launchable(context, row.strategy)):
         return row
     return dataclasses.replace(row, marks=(*row.marks, f"{NO_LAUNCH_MARK} for {context.framework.name}"))
 

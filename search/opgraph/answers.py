@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from forerun.search.board.rows import Row
-from forerun.search.diagnosis.diagnosis import NoAnswer
+from forerun.search.diagnosis.no_answer import NoAnswer
 from forerun.search.flat.best import first_row, rows_of_best
 from forerun.search.flat.exhaustive import Best, Problem, SliceResult
 from forerun.search.request.setting import Setting

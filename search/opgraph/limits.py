@@ -6,7 +6,7 @@ from typing import Any
 from forerun.search.board.rows import Row, rows_of
 from forerun.search.files.documents import SCHEMA, versions
 from forerun.search.opgraph.what_if import Doubling, doublings
-from forerun.search.request.kinds import modes_of
+from forerun.search.request.operator_graphs import modes_of
 from forerun.search.request.setting import Setting
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.space import split_space

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row, rows_from
 from forerun.search.board.trees import TreeRow
-from forerun.search.request.kinds import OPERATOR_GRAPHS
+from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
 from forerun.search.request.scorer import Told
 from forerun.search.request.setting import Setting
 from forerun.search.trees.beside import LEAST, Descents, check_objective

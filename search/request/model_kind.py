@@ -3,25 +3,25 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.opgraph.bottleneck import SplitFacts
-from forerun.simulator.opgraph.space import SplitSpace
-from forerun.simulator.opgraph.table import AnySplit, SplitTable
 from forerun.simulator.schedules import Programs
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.spaces.strategies import Strategy, StrategySpace, StrategyTable
 
 if TYPE_CHECKING:
     from forerun.simulator.events import Disturbance, EventResult
+    from forerun.simulator.opgraph.bottleneck import SplitFacts
+    from forerun.simulator.opgraph.space import SplitSpace
+    from forerun.simulator.opgraph.table import AnySplit, SplitTable
     from forerun.spaces.trees import Node
 
-AnyStrategy = Strategy | AnySplit
-Table = StrategyTable | SplitTable
-Space = StrategySpace | SplitSpace
+AnyStrategy: TypeAlias = "Strategy | AnySplit"
+Table: TypeAlias = "StrategyTable | SplitTable"
+Space: TypeAlias = "StrategySpace | SplitSpace"
 Choices = Mapping[str, Sequence[object]]
 
 
@@ -101,7 +101,7 @@ class ModelKind(Protocol):
     def worth_s(self, context: Any, scores: ScoreTable, table: Any) -> Floats:
         """Return the seconds by which N candidates rank."""
 
-    def facts(self, context: Any, table: Any, scores: Any) -> Sequence[SplitFacts | None]:
+    def facts(self, context: Any, table: Any, scores: Any) -> "Sequence[SplitFacts | None]":
         """Return what each row has besides its costs."""
 
     def tree(self, context: Any, strategy: Any) -> "Node":

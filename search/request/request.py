@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from forerun.search.request.kinds import OPERATOR_GRAPHS, kind_named
+from forerun.search.request.kinds import TRANSFORMERS, kind_named
 from forerun.spaces.opgraph.batch import PerDevice, parse_batch
 
 DEFAULT_PRECISION = "bf16"
@@ -113,7 +113,7 @@ class Request:
 
     def to_json(self) -> dict[str, Any]:
         """Return the request as plain data, fields without a value left out but those that all operator graphs have."""
-        graph = kind_named(self.model) is OPERATOR_GRAPHS
+        graph = kind_named(self.model) is not TRANSFORMERS
         kept = (*ONLY_GRAPHS, "gpus", "usd_per_gpu_hour") if graph else ()
         data = {key: value for key, value in dataclasses.asdict(self).items() if value is not None or key in kept}
         data["overrides"] = {axis: [str(value) for value in values] for axis, values in self.overrides.items()}

@@ -4,12 +4,11 @@ import dataclasses
 from collections.abc import Mapping
 from numbers import Integral
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from forerun.search.request.documents import document_tokens
 from forerun.search.request.goodput import Interrupted, assumed, read_reliability
-from forerun.search.request.graphs import graph_cluster, graph_context
-from forerun.search.request.kinds import OPERATOR_GRAPHS, TRANSFORMERS, kind_named
+from forerun.search.request.kinds import TRANSFORMERS, kind_named
 from forerun.search.request.limits import limits_of
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import (
@@ -23,7 +22,6 @@ from forerun.search.request.request import (
 from forerun.search.request.setting import Setting
 from forerun.simulator.costs.power import COMPUTING, WAITING, power_limit_w
 from forerun.simulator.memory.risk import risking
-from forerun.simulator.opgraph import GraphContext
 from forerun.spaces.budget import Budget, parse_budget
 from forerun.spaces.clusters import Cluster, grown, resolve_cluster
 from forerun.spaces.errors import RequestError
@@ -37,7 +35,10 @@ from forerun.spaces.strategies import Context
 from forerun.spaces.strategies.software import unsuited
 from forerun.spaces.workload import Workload
 
-C = TypeVar("C", bound=Context | GraphContext)
+if TYPE_CHECKING:
+    from forerun.simulator.opgraph import GraphContext
+
+C = TypeVar("C", bound="Context | GraphContext")
 LARGEST_COUNT = 10**9
 """Bound on batch, sequence and device counts: products of three of them stay within an int64 index."""
 
@@ -75,7 +76,7 @@ def resolve(request: "Request | Setting[Any]", *, groups: bool = False) -> "Sett
         value = getattr(request, name)
         if value is not None and not LEAST_AMOUNT <= value <= LARGEST_AMOUNT:
             raise RequestError(f"{name} must be between {LEAST_AMOUNT:g} and {LARGEST_AMOUNT:g}, but got {value}")
-    graph = kind_named(request.model) is OPERATOR_GRAPHS
+    graph = kind_named(request.model) is not TRANSFORMERS
     for name in _OF_TRANSFORMERS if graph else ONLY_GRAPHS:
         if getattr(request, name) not in (None, False, (), {}):
             whose, other = ("transformers", "is an operator graph") if graph else ("operator graphs", "is not")
@@ -92,6 +93,9 @@ def _priced(cluster: Cluster, request: Request) -> Cluster:
 
 
 def _graph_setting(request: Request, common: Mapping[str, Any]) -> "Setting[GraphContext]":
+    from forerun.search.request.graphs import graph_cluster, graph_context
+    from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
+
     cluster = _priced(graph_cluster(request.cluster), request)
     context, notes = graph_context(
         model=request.model,

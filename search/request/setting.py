@@ -1,17 +1,14 @@
 """What a request means: one context, one space, every default named."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from forerun.search.request.goodput import Interrupted
 from forerun.search.request.kinds import kind_of
 from forerun.search.request.limits import NO_LIMITS, TrainingLimits
-from forerun.search.request.model_kind import AnyStrategy
+from forerun.search.request.model_kind import AnyStrategy, Choices
 from forerun.search.request.request import Request
-from forerun.simulator.opgraph import GraphContext
-from forerun.simulator.opgraph.space import SplitSpace
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Software, StrategySpace
 from forerun.spaces.strategies.defaults import LARGEST_CP, LARGEST_MBS, LARGEST_TP, LARGEST_VPP
@@ -19,6 +16,9 @@ from forerun.spaces.strategies.software import can_turn_on, for_experts, names_o
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
+
+    from forerun.simulator.opgraph import GraphContext
+    from forerun.simulator.opgraph.space import SplitSpace
 
     C = TypeVar("C", bound=Context | GraphContext, default=Context)
 else:
@@ -47,12 +47,12 @@ class Setting(Generic[C]):
     interrupted: Interrupted | None = None
 
     @overload
-    def space(self: "Setting", overrides: Mapping[str, Sequence[object]] | None = None) -> StrategySpace: ...
+    def space(self: "Setting", overrides: Choices | None = None) -> StrategySpace: ...
 
     @overload
-    def space(self: "Setting[GraphContext]", overrides: Mapping[str, Sequence[object]] | None = None) -> SplitSpace: ...
+    def space(self: "Setting[GraphContext]", overrides: Choices | None = None) -> "SplitSpace": ...
 
-    def space(self, overrides: Mapping[str, Sequence[object]] | None = None) -> StrategySpace | SplitSpace:
+    def space(self, overrides: Choices | None = None) -> "StrategySpace | SplitSpace":
         """Return the space to search; ``overrides`` replace those of the request.
 
         Raises:
@@ -83,7 +83,7 @@ class Setting(Generic[C]):
     def axes_left_open(self) -> str:
         """Return in words which choices the axes have that the user did not restrict."""
         other = "other " if self.request.overrides else ""
-        if isinstance(self.context, GraphContext):
+        if not isinstance(self.context, Context):
             return f"{other}axes: every mode and grid of an operator graph"
         return (
             f"{other}axes: all that {self.context.framework.name} offers, up to "
@@ -120,7 +120,7 @@ class Setting(Generic[C]):
         return {**self.to_json(), "defaults": list(self.defaults), "notes": list(self.notes)}
 
 
-def legal_strategy(setting: "Setting[Any]", given: str | AnyStrategy) -> Any:
+def legal_strategy(setting: "Setting[Any]", given: "str | AnyStrategy") -> Any:
     """Return a strategy that keeps every law of the setting; ``given`` may be its text.
 
     Raises:

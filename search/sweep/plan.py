@@ -17,7 +17,7 @@ The document names each as a list (or one value)::
 
 Where stages may differ, a sampler looks further than the flat space, once per seed::
 
-    per_stage: [layers, recompute]          # what may differ: layers, recompute, tp
+    per_stage: [layers, recompute]          # what may differ: layers, recompute, tp, offload
     sampler: local                          # default auto
     seeds: [0, 1, 2]                        # default one, 0
     evaluations: 20000                      # bound of each
@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from forerun.search.files.version import cost_model_version
-from forerun.search.request.kinds import OPERATOR_GRAPHS, kind_named
+from forerun.search.request.kinds import TRANSFORMERS, kind_named
 from forerun.search.request.model_kind import ModelKind
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import DEFAULT_OBJECTIVE, Request
@@ -196,7 +196,7 @@ def plan_of(
             parse_budget(str(budget["gpus"]))
     for kind in kinds.values():
         kind.check(axes or {})
-    if any(explorings) and OPERATOR_GRAPHS in kinds.values():
+    if any(explorings) and any(kind is not TRANSFORMERS for kind in kinds.values()):
         raise RequestError("stages that differ are searched for transformers; leave sampler and per_stage away")
     if objective_named(objective).front and any(explorings):
         raise RequestError(f"a sampler looks for one objective, but got {objective}; leave sampler and per_stage away")

@@ -1,4 +1,5 @@
-"""Choices that may differ between pipeline stages: what each recomputes, and the tensor-parallel degree of each half.
+"""Choices that may differ between pipeline stages: what each recomputes and keeps on the host, and the tensor-parallel
+degree of each half.
 
 Stages keep their devices: where ``tp`` changes, ``dp`` and ``mbs`` follow, so that every stage works on the same
 sequences at a time and pipelines stay as many (as Alpa cuts one microbatch by another mesh on each stage,
@@ -9,10 +10,11 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies.axes import SPELLING, Recompute
+from forerun.spaces.strategies.stage_offload import StageOffload
 
 _ENTRY = re.compile(r"(none|selective|full|[a-z_]+(?:\+[a-z_]+)*)(?::(\d+))?(?:\*(\d+))?")
 MOST_STAGES = 100_000
@@ -37,6 +39,7 @@ class StageChoices:
 
     second_tp: int | None = None
     recompute: tuple[StageRecompute, ...] | None = None
+    offload: tuple[StageOffload, ...] | None = None
 
 
 def in_second_half(stage: int, pp: int) -> bool:
@@ -105,3 +108,18 @@ def alike(entries: Sequence[StageRecompute]) -> Recompute | None:
     """Return what all stages recompute where that is the same and whole; None where only entries can say it."""
     first = entries[0]
     return first.kind if first.layers is None and all(entry == first for entry in entries) else None
+
+
+def recompute_fields(entries: tuple[StageRecompute, ...], layers: Sequence[int] | None) -> dict[str, Any]:
+    """Return the fields of a strategy that say in one way what its stages recompute, which hold so many ``layers``
+    (None: unknown)."""
+    if layers is not None:
+        clipped = [
+            entry if entry.layers is None else StageRecompute(entry.kind, min(entry.layers, held))
+            for entry, held in zip(entries, layers, strict=True)
+        ]
+        entries = tidy(tuple(clipped), layers)
+    whole = alike(entries)
+    if whole is not None:
+        return {"recompute": whole, "recompute_layers": 0, "stage_recompute": None}
+    return {"recompute": Recompute.NONE, "stage_recompute": entries}

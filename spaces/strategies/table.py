@@ -80,7 +80,7 @@ class StrategyTable:
         """Return one table with the rows of this and of ``others``: slices of one space, which differ in nothing but
         the choices of ``dp``."""
         tables = (self, *others)
-        dp = np.unique(np.concatenate([table.choices["dp"] for table in tables]))
+        dp = np.array(sorted({int(value) for table in tables for value in table.choices["dp"]}), dtype=np.int64)
         codes = {axis: np.concatenate([table.codes[axis] for table in tables]) for axis in (*AXES, "software")}
         recoded = [np.searchsorted(dp, table.choices["dp"]).astype(np.uint16)[table.codes["dp"]] for table in tables]
         return StrategyTable(
@@ -128,6 +128,7 @@ def strategy_of(
         layers_per_stage=layers_per_stage,
         second_tp=None if stages is None else stages.second_tp,
         stage_recompute=None if stages is None else stages.recompute,
+        stage_offload=None if stages is None else stages.offload,
         software=Software(values["software"]),
     )
 

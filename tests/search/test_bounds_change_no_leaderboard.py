@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import tries
 from random_requests import contexts
+from switched_requests import switched_contexts
 
 import forerun.search.flat.exhaustive as exhaustive
 import forerun.search.flat.sample as sample
@@ -21,8 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 def alike(context: Context, gpus: tuple[int, ...], objective: str, top: int, ideas: bool) -> None:
-    free = replace(context, free_software=can_turn_on(context.framework))
-    space = StrategySpace(choices=default_choices(free, gpus), context=free)
+    space = StrategySpace(choices=default_choices(context, gpus), context=context)
     problem = Problem(space=space, objective=objective, top=top, ideas=ideas)
     with patch.object(sample, "WORTH", 1), patch.object(exhaustive, "CHUNK", 1 << 10):
         bounded = search_space(problem)
@@ -36,6 +36,15 @@ def rows(best: Best | None) -> tuple[list[int], list[list[float]]] | None:
     return None if best is None or not len(best) else (best.index.tolist(), best.keys.tolist())
 
 
+def free(context: Context) -> Context:
+    """The request with all switches free that its framework can turn on."""
+    return replace(context, free_software=can_turn_on(context.framework))
+
+
+def most(context: Context, gpus: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n for n in gpus if n <= context.cluster.max_devices) or (1,)
+
+
 ASKED = st.tuples(
     st.sampled_from([(1,), (4,), (8,), (4, 8), (16,)]), st.sampled_from(["throughput", "cost"]), st.sampled_from([1, 5])
 )
@@ -45,11 +54,18 @@ ASKED = st.tuples(
 @given(contexts(), ASKED, st.booleans())
 def test_of_random_requests(context: Context, asked: tuple[tuple[int, ...], str, int], ideas: bool) -> None:
     gpus, objective, top = asked
-    alike(context, tuple(n for n in gpus if n <= context.cluster.max_devices) or (1,), objective, top, ideas)
+    alike(free(context), most(context, gpus), objective, top, ideas)
+
+
+@settings(max_examples=tries(20), deadline=None)
+@given(switched_contexts(), ASKED, st.booleans())
+def test_of_random_software(context: Context, asked: tuple[tuple[int, ...], str, int], ideas: bool) -> None:
+    gpus, objective, top = asked
+    alike(context, most(context, gpus), objective, top, ideas)
 
 
 @pytest.mark.parametrize("framework", framework_names())
 @settings(max_examples=tries(6), deadline=None)
 @given(contexts(), st.booleans())
 def test_of_every_framework(framework: str, context: Context, ideas: bool) -> None:
-    alike(replace(context, framework=load_framework(framework)), (8,), "throughput", 5, ideas)
+    alike(free(replace(context, framework=load_framework(framework))), (8,), "throughput", 5, ideas)

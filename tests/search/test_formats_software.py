@@ -8,7 +8,7 @@ import pytest
 from forerun_launches import DENSE, MIXTURE
 
 from forerun.search.formats import Launch, format_named, import_texts
-from forerun.search.formats.exporting import express
+from forerun.search.formats.express import express
 from forerun.search.formats.software import split_known
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve

@@ -5,8 +5,10 @@ from dataclasses import replace
 from forerun.search import search
 from forerun.search.board.rows import NO_LAUNCH_MARK
 from forerun.search.formats import import_texts
-from forerun.search.formats.launch_of import formats_of, launch_of
+from forerun.search.formats.launch_of import launch_of
 from forerun.search.formats.launchable import launchable, launchable_first
+from forerun.search.formats.of_framework import WRITERS, formats_of
+from forerun.search.formats.table import writable
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import legal_strategy
@@ -49,12 +51,28 @@ def test_pipelines_of_deepspeed_are_written_with_what_the_program_has_to_build()
     assert str(found.strategy) == "tp1 pp2 dp8 mbs1 zero1" and not found.unknown
 
 
+def test_a_framework_is_written_in_its_own_format_before_another_that_can() -> None:
+    """Megatron-Bridge writes launches of Megatron-LM, too."""
+    assert (
+        launch_of(resolve(REQUEST).context, parse_strategy("tp2 pp2 dp4 mbs1 zero1 sp"), name="x")[0] == "megatron-lm"
+    )
+
+
 def test_profiles_that_are_like_another_have_its_launch_files() -> None:
     """``nemo-blackwell`` is NeMo on another device."""
     context = resolve(replace(REQUEST, cluster="gb200-nvl72", gpus="64", framework="nemo-blackwell")).context
     (name,) = (item.name for item in formats_of(context.framework))
 
     assert launch_of(context, parse_strategy("tp2 pp1 dp32 mbs1 zero1 sp"), name="x")[0] == name
+
+
+def test_every_format_that_writes_launches_of_a_framework_is_found_without_the_table() -> None:
+    framed = [item for item in writable() if item.framework or item.also]
+    loaded = [writer.load() for writer in WRITERS]
+
+    assert [item.name for item in loaded] == [item.name for item in framed]
+    for writer, item in zip(WRITERS, framed, strict=True):
+        assert {*writer.frameworks} == {item.framework, *item.also} - {None}
 
 
 def test_rows_without_a_launch_file_are_marked_and_no_safe_choice() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from split_cases import graph_setting
 
-from forerun.search.request.kinds import OPERATOR_GRAPHS
+from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
 from forerun.simulator.opgraph import GraphContext
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError

@@ -10,7 +10,7 @@ from split_cases import graph_setting, split_rows
 from forerun.search.api import simulate_setting
 from forerun.search.board.rows import Row
 from forerun.search.opgraph.tree import simulate_graph_tree, split_facts
-from forerun.search.request.kinds import OPERATOR_GRAPHS
+from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
 from forerun.search.request.setting import Setting
 from forerun.search.trees.simulate import write_tree
 from forerun.simulator.opgraph import GraphContext

@@ -6,7 +6,7 @@ import pytest
 from forerun_examples import request as small_request
 from split_cases import graph_setting
 
-from forerun.search.request.kinds import OPERATOR_GRAPHS
+from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
 from forerun.simulator.events import EventResult, simulate, write_chakra, write_trace
 from forerun.simulator.replay import analyse_files
 from forerun.spaces.opgraph.split import parse_split

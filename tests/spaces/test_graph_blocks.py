@@ -1,6 +1,6 @@
 """Blocks of modules: named in trees and mixtures as layers are."""
 
-from forerun.search.request.kinds import OPERATOR_GRAPHS
+from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.events import graph_plan
 from forerun.spaces.clusters import load_cluster

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import replace
 
     from forerun.search.board.rows import rows_of
-    from forerun.search.explain.explain import against, trust
+    from forerun.search.explain.why import against, trust
     from forerun.search.files.documents import SCHEMA, dump_json, versions
     from forerun.search.notes.intervals import certain
     from forerun.search.request.resolve import resolve

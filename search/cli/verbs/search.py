@@ -134,13 +134,13 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.board.folder import check_folder, write_folder
     from forerun.search.files.documents import dump_json
     from forerun.search.request.choices import choices_of
-    from forerun.search.request.kinds import OPERATOR_GRAPHS, kind_named
+    from forerun.search.request.kinds import TRANSFORMERS, kind_named
     from forerun.search.request.resolve import resolve
 
     if args.global_batch is None and not (args.baseline or args.measured):
         raise RequestError("--global-batch is required, unless --baseline names files that state it")
     kind = kind_named(args.model)
-    graph = kind is OPERATOR_GRAPHS
+    graph = kind is not TRANSFORMERS
     if graph:  # before a present run is read: theirs needs the model
         check_kind(args, SEARCH_OF_GRAPH)
     present, taken = (None, ()) if graph else _present_run(args)
@@ -204,7 +204,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _board(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
     """Search, and add what is asked for beside the rows; prints the answer as JSON before an error that carries one."""
-    from forerun.search.diagnosis.diagnosis import NoAnswer
+    from forerun.search.diagnosis.no_answer import NoAnswer
     from forerun.search.files.documents import dump_json
 
     if setting.context.cluster.groups:
@@ -279,13 +279,13 @@ def _beside(
 ) -> "Leaderboard":
     """Search, and put the user's run beside the best row at the same level of fidelity."""
     from forerun.search.baseline import context_of, stand_beside, stand_split_beside
-    from forerun.search.request.kinds import OPERATOR_GRAPHS, kind_of
+    from forerun.search.request.kinds import TRANSFORMERS, kind_of
     from forerun.simulator import score as simulator_score
     from forerun.spaces.strategies.stage_laws import broken_laws
 
     kind = kind_of(setting.context)
     score = simulator_score if args.refine is None else kind.event_scores
-    if kind is OPERATOR_GRAPHS:
+    if kind is not TRANSFORMERS:
         return stand_split_beside(_board(args, setting), setting, present, score=score)
     context_of(setting, present)  # refuses a run that cannot be before anything is searched
     if samples_stages(args) and not broken_laws(present.strategy, setting.context):

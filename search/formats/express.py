@@ -1,0 +1,61 @@
+"""A launch in one format, after the laws of the framework that the format belongs to."""
+
+import dataclasses
+
+from forerun.search.formats.contract import Files, Format, Launch
+from forerun.search.formats.software import carried, refused
+from forerun.search.formats.stages import switches_of_all
+from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks import FrameworkProfile, load_framework, settings_text, switched
+from forerun.spaces.strategies import Context, Software, Strategy, violations
+from forerun.spaces.strategies.software import running
+from forerun.spaces.strategies.table import axis_values
+
+
+def launch_in(context: Context, strategy: Strategy, *, name: str) -> Launch:
+    """Return the launch of a strategy of a request; ``name`` is free text for the files."""
+    return Launch(
+        strategy=strategy,
+        model=context.model,
+        workload=context.workload,
+        devices_per_node=context.cluster.devices_per_node,
+        name=name,
+    )
+
+
+def express(item: Format, launch: Launch, context: Context | None) -> Files:
+    """Return the files of a launch in one format, after the laws of its framework.
+
+    Raises:
+        RequestError: the format has no word for it, or the framework would not run it.
+    """
+    if context is not None:
+        # Switches that the strategy turns on are the software's, written as its flags.
+        alike = switches_of_all(launch.strategy)
+        software = switched(running(context, launch.strategy.software).framework, alike)
+        _check_words(item, software, launch)
+        if item.framework is not None:
+            unlike = None if alike else launch.strategy.stage_offload
+            strategy = dataclasses.replace(launch.strategy, software=Software.NONE, stage_offload=unlike)
+            launch = dataclasses.replace(launch, strategy=strategy, switches=carried(software, item.framework))
+    files = item.express(launch)
+    if context is None or item.framework is None or item.framework == context.framework.name:
+        return files
+    broken = violations(
+        axis_values(launch.strategy), dataclasses.replace(context, framework=load_framework(item.framework))
+    )
+    if broken:
+        laws = "; ".join(message for _, message in broken)
+        raise RequestError(f"{item.title} ({item.name}) cannot run {launch.strategy}: {laws}")
+    return files
+
+
+def _check_words(item: Format, software: FrameworkProfile, launch: Launch) -> None:
+    """Raise RequestError where the searched framework cannot be told of a switch that was chosen, in the words that are
+    written. Another framework runs other software anyway."""
+    own = next((name for name in (item.framework, *item.also) if name in software.lineage), None)
+    if own is not None and (lacking := refused(software, launch, item.framework or own)):
+        raise RequestError(
+            f"{item.title} ({item.name}) has no flag for {settings_text(lacking)}, which the prediction assumed; "
+            "search without, or export to forerun"
+        )
