@@ -86,10 +86,10 @@ def working_spans(graph: ReplayGraph, place: int) -> Booleans:
     working = np.isin(trace.kind, (SpanKind.COMPUTE, SpanKind.COPY))
     moving = np.flatnonzero(np.isin(trace.kind, MESSAGES) & (trace.cause >= 0))
     call = trace.cause[moving] + 1  # on its lane it follows what came before it
-    apart = np.flatnonzero(trace.kind[call] == SpanKind.HOST)
-    if trace.has_device or not len(apart):
+    noted = np.flatnonzero(trace.kind[call] == SpanKind.HOST)
+    if trace.has_device or not len(noted):
         return working
-    order = apart[np.argsort(start_s[call[apart]], kind="stable")]
+    order = noted[np.argsort(start_s[call[noted]], kind="stable")]
     moving, call = moving[order], call[order]
     working[call] = True
     took_s = np.maximum(end_s[moving] - end_s[call], 0.0)
