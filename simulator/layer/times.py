@@ -137,13 +137,16 @@ def _layer(
     if layer.trains == "nothing":
         return _forward_only(work, exchange)
     backward_s = work.backward_s + exchange.backward_s + sum(recompute.values())
-    if away := context.framework.activations_on_host:
-        copy_s = away * layer_activations(context, layer, shard).kept / host_link_rate(context.cluster)
-        waits = np.maximum(copy_s - forward_s, 0.0), np.maximum(copy_s - backward_s, 0.0)
+    if shard.away.any():
+        copy_s = shard.away * layer_activations(context, layer, shard).kept / host_link_rate(context.cluster)
+        # Where devices reach each other through the host, what they exchange takes the link of the copies meanwhile.
+        shared = context.cluster.levels[:1] and context.cluster.levels[0].kind == "pcie"
+        alone_s = (work.forward_s, work.backward_s + recompute["recompute"]) if shared else (forward_s, backward_s)
+        waits = np.maximum(copy_s - alone_s[0], 0.0), np.maximum(copy_s - alone_s[1], 0.0)
         forward_s, backward_s = forward_s + waits[0], backward_s + waits[1]
         parts["recompute"] = parts["recompute"] + waits[0] + waits[1]
-    alone_s = exchange.alone_forward_s, exchange.alone_backward_s
-    return _Block(forward_s, backward_s, work.weight_gradient_s, parts, recompute, alone_s)
+    unpaired_s = exchange.alone_forward_s, exchange.alone_backward_s
+    return _Block(forward_s, backward_s, work.weight_gradient_s, parts, recompute, unpaired_s)
 
 
 def _forward_only(work: Work, exchange: LayerTraffic) -> _Block:
