@@ -3,6 +3,7 @@
 Steady state from the second step on: gradients and optimizer states exist when the forward passes run.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from forerun.simulator.layer.shard import Shard
 from forerun.simulator.replicas.reduction import ReplicaCosts
 from forerun.simulator.score_table import MEMORY_PARTS, Floats
 from forerun.simulator.stages.plan import in_flight
+from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.strategies import Context, Schedule
 
 HOST_COPIES = 3
@@ -166,6 +168,12 @@ def still_whole_bytes(
     return np.asarray(np.maximum(replicas.whole_bytes[:, replica] - activations.each[:, key], 0.0))
 
 
+def lost_bytes(profile: FrameworkProfile, live: Floats, parts: Mapping[str, Floats]) -> Floats:
+    """Return what the allocator loses to gaps where ``live`` bytes are allocated, ``parts`` of them; any shape."""
+    moving = parts["activations"] + parts["working"] + parts["logits"]
+    return np.asarray(profile.fragmentation * (live if profile.states_fragment else moving))
+
+
 def total_memory(
     context: Context,
     activations: StageMemory,
@@ -184,7 +192,6 @@ def total_memory(
     live = np.take_along_axis(allocated, slot[None, :], axis=0)[0]
     # Where the peak's stage stands in arrays of all stages, row by row: one index is quicker than two.
     held, active = slot * fixed.shape[1] + replica, slot * activations.kept.shape[1] + key
-    lost = profile.fragmentation * live
     beside, logits = activations.working.take(active), activations.held_logits.take(active)
     at_loss = activations.logits.take(active) > logits + beside
     parts = {
@@ -195,8 +202,8 @@ def total_memory(
         "working": np.where(at_loss, 0.0, beside),
         "logits": np.where(at_loss, activations.logits.take(active), logits),
         "buffers": replicas.buffer_bytes.take(held),
-        "reserve": profile.context_bytes + profile.communicator_bytes + lost,
     }
+    parts["reserve"] = profile.context_bytes + profile.communicator_bytes + lost_bytes(profile, live, parts)
     if whole is not None:
         parts["buffers"] = parts["buffers"] + np.take_along_axis(whole, slot[None, :], axis=0)[0]
     # Idle buffers are given back before an allocation fails, so they never make a strategy infeasible.

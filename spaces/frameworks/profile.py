@@ -232,6 +232,9 @@ class FrameworkProfile:
     """Bytes per device of all communicators."""
     fragmentation: float = 0.05
     """Share of the allocator's peak that is lost."""
+    states_fragment: bool = True
+    """That share is lost of parameters, gradients and optimizer states, too; else they lie in buffers that are
+    allocated once, and only activations and what layers and the loss work with leave gaps."""
     pipeline_idle: float = 0.0
     """Share of activations and logits that the allocator keeps idle besides in a pipeline, while there is room."""
     allocator_stall: float = 0.0

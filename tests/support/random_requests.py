@@ -134,6 +134,7 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
         "tree_reduction",
         "reduces_whole",
         "layer_units",
+        "states_fragment",
     )
     for name in (*facts, "overlap_pipeline", "combined_passes", "eight_bit_parameters", "eight_bit_copies"):
         changes[name] = draw(st.booleans())
