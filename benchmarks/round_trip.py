@@ -2,10 +2,10 @@
 
     python benchmarks/round_trip.py [--only TEXT] [--with]
 
-Dense models, mixtures and latent attention under seven frameworks. Every row is written in the first format of its
-framework that expresses it, read back, and compared: strategy, switches of the software that have an effect, batch,
-sequence, precision, devices, and no setting that the reader does not know. Prints a table in Markdown; asked: all
-equal.
+Dense models, mixtures, latent attention and state spaces under seven frameworks. Every row is written in every format
+of its framework that expresses it, read back, and compared: strategy, switches of the software that have an effect,
+batch, sequence, precision, devices, and no setting that the reader does not know. Prints a table in Markdown; asked:
+all equal, and no row without a format.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from forerun.search import search
 from forerun.search.board.rows import Row
 from forerun.search.formats import import_texts
-from forerun.search.formats.contract import Launch
+from forerun.search.formats.contract import Files, Format, Launch
 from forerun.search.formats.express import express
 from forerun.search.formats.of_framework import formats_of
 from forerun.search.formats.software import assumed, carried
@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="searches whose model or framework has this text")
     parser.add_argument("--with", dest="switched", action="store_true", help="once more with other switches each")
     args = parser.parse_args()
-    print("| model | framework | formats | rows | equal | first difference |\n|---|---|---|---:|---:|---|")
+    print("| model | framework | formats | files | equal | first difference |\n|---|---|---|---:|---:|---|")
     rows = equal = 0
     asked = [{**entry, "switches": chosen} for entry, chosen in zip(SEARCHES, SWITCHED, strict=True)]
     for entry in (*SEARCHES, *(asked if args.switched else ())):
@@ -100,7 +100,7 @@ def main() -> None:
         named, first = f"{entry['framework']} {chosen}".strip(), next(iter(wrong), "")
         cells = (entry["model"], named, formats, len(told), len(told) - len(wrong), first)
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
-    print(f"\n{equal} of {rows} rows are read back as they were predicted")
+    print(f"\n{equal} of {rows} files are read back as they were predicted")
 
 
 def compared(entry: Mapping[str, object]) -> list[tuple[str, str]]:
@@ -108,43 +108,44 @@ def compared(entry: Mapping[str, object]) -> list[tuple[str, str]]:
     fields = {**COMMON, **entry}
     board = search(**fields)  # type: ignore[arg-type]  # values of the fields' types
     context = resolve(Request(**{**fields, "gpus": str(fields["gpus"])})).context  # type: ignore[arg-type]  # as above
-    return [compare(context, row) for row in board.rows]
+    return [told for row in board.rows for told in compare(context, row)]
 
 
-def compare(context: Context, row: Row) -> tuple[str, str]:
-    """Return the format that a row was written in, and what of it was read otherwise."""
+def compare(context: Context, row: Row) -> list[tuple[str, str]]:
+    """Return the formats that a row was written in, each with what of it was read otherwise."""
     launch = Launch(
         strategy=row.strategy,
         model=context.model,
         workload=context.workload,
         devices_per_node=context.cluster.devices_per_node,
     )
-    refused = f"no format of {context.framework.name}"
+    refused, found = f"no format of {context.framework.name}", list[tuple[str, str]]()
     for item in formats_of(context.framework):
         try:
             files = express(item, launch, context)
         except RequestError as error:
             refused = str(error)
             continue
-        bare = dataclasses.replace(row.strategy, software=Software.NONE)
-        software = running(context, row.strategy.software).framework
-        words = item.framework or item.also[0]
-        switched = dataclasses.replace(launch, strategy=bare, switches=carried(software, words))
-        found = import_texts(files)
-        pairs = {
-            "strategy": (str(found.strategy), str(bare)),
-            "switches": (dict(found.switches), assumed(switched, words)),
-            "unknown": (dict(found.unknown), {}),
-            **{
-                name: (found.workload.get(name), getattr(context.workload, name))
-                for name in ("global_batch", "seq_len")
-            },
-            "precision": (found.workload.get("precision"), context.workload.precision),
-            "gpus": (found.workload.get("gpus"), row.gpus),
-        }
-        wrong = [f"{name}: {read} instead of {meant}" for name, (read, meant) in pairs.items() if read != meant]
-        return item.name, "; ".join(wrong)
-    return "", refused
+        found.append((item.name, "; ".join(_differences(context, row, launch, item, files))))
+    return found or [("", refused)]
+
+
+def _differences(context: Context, row: Row, launch: Launch, item: Format, files: Files) -> list[str]:
+    """Return what of a row's files is read otherwise than it was predicted."""
+    bare = dataclasses.replace(row.strategy, software=Software.NONE)
+    software = running(context, row.strategy.software).framework
+    words = item.framework or item.also[0]
+    switched = dataclasses.replace(launch, strategy=bare, switches=carried(software, words))
+    found = import_texts(files)
+    pairs = {
+        "strategy": (str(found.strategy), str(bare)),
+        "switches": (dict(found.switches), assumed(switched, words)),
+        "unknown": (dict(found.unknown), {}),
+        **{name: (found.workload.get(name), getattr(context.workload, name)) for name in ("global_batch", "seq_len")},
+        "precision": (found.workload.get("precision"), context.workload.precision),
+        "gpus": (found.workload.get("gpus"), row.gpus),
+    }
+    return [f"{name}: {read} instead of {meant}" for name, (read, meant) in pairs.items() if read != meant]
 
 
 if __name__ == "__main__":

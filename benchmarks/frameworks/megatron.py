@@ -315,8 +315,9 @@ def _same_software(container: Any, launch: Launch) -> None:
         "cross-entropy-fusion": model.cross_entropy_loss_fusion,
         "grouped-gemm": model.moe_grouped_gemm,
         "fp8-params": bool(model.fp8_param),
-        "optimizer-offload": container.optimizer.optimizer_cpu_offload,
     }
+    host = container.optimizer.optimizer_offload_fraction if container.optimizer.optimizer_cpu_offload else 0
+    assert {"on": "1", "off": "0"}.get(held := settings.get("optimizer-offload", "off"), held) == f"{host:g}"
     wrong = {name: value for name, value in found.items() if name in settings and value != (settings[name] == "on")}
     assert not wrong, f"instead of {settings} it runs {wrong}"
     if "dispatcher" in settings:

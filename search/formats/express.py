@@ -4,8 +4,9 @@ import dataclasses
 
 from forerun.search.formats.contract import Files, Format, Launch
 from forerun.search.formats.software import carried, refused
+from forerun.search.formats.stages import switches_of_all
 from forerun.spaces.errors import RequestError
-from forerun.spaces.frameworks import FrameworkProfile, load_framework, settings_text
+from forerun.spaces.frameworks import FrameworkProfile, load_framework, settings_text, switched
 from forerun.spaces.strategies import Context, Software, Strategy, violations
 from forerun.spaces.strategies.software import running
 from forerun.spaces.strategies.table import axis_values
@@ -30,10 +31,12 @@ def express(item: Format, launch: Launch, context: Context | None) -> Files:
     """
     if context is not None:
         # Switches that the strategy turns on are the software's, written as its flags.
-        software = running(context, launch.strategy.software).framework
+        alike = switches_of_all(launch.strategy)
+        software = switched(running(context, launch.strategy.software).framework, alike)
         _check_words(item, software, launch)
         if item.framework is not None:
-            strategy = dataclasses.replace(launch.strategy, software=Software.NONE)
+            unlike = None if alike else launch.strategy.stage_offload
+            strategy = dataclasses.replace(launch.strategy, software=Software.NONE, stage_offload=unlike)
             launch = dataclasses.replace(launch, strategy=strategy, switches=carried(software, item.framework))
     files = item.express(launch)
     if context is None or item.framework is None or item.framework == context.framework.name:
@@ -48,10 +51,10 @@ def express(item: Format, launch: Launch, context: Context | None) -> Files:
 
 
 def _check_words(item: Format, software: FrameworkProfile, launch: Launch) -> None:
-    """Raise RequestError where the searched framework cannot be told of a switch that was chosen. Another framework
-    runs other software anyway."""
+    """Raise RequestError where the searched framework cannot be told of a switch that was chosen, in the words that are
+    written. Another framework runs other software anyway."""
     own = next((name for name in (item.framework, *item.also) if name in software.lineage), None)
-    if own is not None and (lacking := refused(software, launch, own)):
+    if own is not None and (lacking := refused(software, launch, item.framework or own)):
         raise RequestError(
             f"{item.title} ({item.name}) has no flag for {settings_text(lacking)}, which the prediction assumed; "
             "search without, or export to forerun"

@@ -11,7 +11,7 @@ from forerun.spaces.strategies import Context, Strategy
 
 def launch_of(context: Context, strategy: Strategy, *, name: str, format_name: str | None = None) -> tuple[str, Files]:
     """Return the name of a format and the files that start ``strategy`` in it: the first of the request's framework
-    that can express it, else forerun's own.
+    that can express it, then of those that write it without being its own, else forerun's own.
 
     ``name`` is free text for the files; ``format_name`` asks for one format.
 
@@ -22,7 +22,7 @@ def launch_of(context: Context, strategy: Strategy, *, name: str, format_name: s
     if format_name is not None:
         item = format_named(format_name)
         return item.name, express(item, launch, context)
-    for item in formats_of(context.framework):
+    for item in sorted(formats_of(context.framework), key=lambda item: item.framework not in context.framework.lineage):
         try:
             return item.name, express(item, launch, context)
         except RequestError:

@@ -1,7 +1,7 @@
 """What one stage would cost on its own, for many ways to fill it: what dynamic programming over stages chooses from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,9 +39,16 @@ class StageOptions:
     """Number of a ``Recompute``."""
     some: Ints
     """Layers to which that applies; below zero: all."""
+    hosted: Floats | None = None
+    """Shares of its optimizer states and activations on the host, [K, 2]; None: what the software runs with."""
 
     def __len__(self) -> int:
         return len(self.number)
+
+    def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> "StageOptions":
+        """Return some of the ways."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return StageOptions(**{name: value[rows] for name, value in values.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +70,21 @@ class OptionCosts:
 
 def option_costs(context: Context, strategy: Strategy, options: StageOptions) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the seconds of one microbatch, forward and backward, and whether the stage fits into memory; shape K.
+    ``strategy``: as for ``class_costs``."""
+    costs = class_costs(context, strategy, options)
+    return costs.time_s, costs.peak_bytes <= context.memory_limit_bytes
 
-    ``strategy`` gives everything but layers and recompute.
-    """
+
+def class_costs(context: Context, strategy: Strategy, options: StageOptions) -> OptionCosts:
+    """Return what ways to fill a stage cost; ``strategy`` gives everything but layers, recompute and shares on the
+    host."""
     context = running(context, strategy.software)
     second = np.array([in_second_half(stage, strategy.pp) for stage in range(strategy.pp)])[options.number]
     halves = [strategy.half(False), strategy.half(True)]
     degrees = {
         axis: np.where(second, float(getattr(halves[1], axis)), float(getattr(halves[0], axis))) for axis in STAGE_AXES
     }
-    costs = stage_costs(context, options, degrees, second)
-    return costs.time_s, costs.peak_bytes <= context.memory_limit_bytes
+    return stage_costs(context, options, degrees, second)
 
 
 def stage_costs(
@@ -91,11 +102,12 @@ def stage_costs(
         exists=np.ones((1, len(options))),
         second=np.zeros((1, len(options)), dtype=bool) if second is None else second[None, :],
         degrees={axis: degrees[axis][None, :] for axis in STAGE_AXES},
+        hosted=None if options.hosted is None else options.hosted.T[:, None, :],
     )
     passes = stage_passes(context, rows)
     alone = {axis: degrees[axis] for axis in REPLICA_DEGREES}
     parameters = stage_parameters(context, rows.blocks, rows.tp, rows.ep, rows.etp)
-    costs = replica_costs(context, Replicas(parameters=parameters, **alone))
+    costs = replica_costs(context, Replicas(parameters=parameters, on_host=rows.optimizer_away, **alone))
     columns = np.arange(len(options))
     return OptionCosts(
         time_s=(passes.forward_s + passes.backward_s)[0],
@@ -107,17 +119,18 @@ def stage_costs(
     )
 
 
-def least_pace_s(context: Context, table: StrategyTable) -> Floats:
+def least_pace_s(context: Context, table: StrategyTable, *, hosted: bool = False) -> Floats:
     """Return the seconds of one microbatch on a stage if the model were cut into ``pp`` equal parts, shape N: no
-    slowest stage is faster. Infinite where parameters and optimizer alone exceed the device's memory."""
+    slowest stage is faster. Infinite where parameters and optimizer alone exceed the device's memory; ``hosted``: where
+    parameters and gradients do, since the optimizer's states may lie on the host."""
     software, paces_s = table.column("software"), np.zeros(len(table))
     for switches in np.unique(software):
         rows = np.flatnonzero(software == switches)
-        paces_s[rows] = _least_pace_s(running(context, int(switches)), table.take(rows))
+        paces_s[rows] = _least_pace_s(running(context, int(switches)), table.take(rows), hosted)
     return paces_s
 
 
-def _least_pace_s(context: Context, table: StrategyTable) -> Floats:
+def _least_pace_s(context: Context, table: StrategyTable, hosted: bool) -> Floats:
     model = context.model
     counts = np.bincount(kind_of_entry(model), [layer.count for layer in model.layers], len(layer_kinds(model)))
     counts[kind_of_entry(model)[-1]] += model.mtp_layers
@@ -129,7 +142,7 @@ def _least_pace_s(context: Context, table: StrategyTable) -> Floats:
     host = host_passes_s(context, layers, table.column("recompute"), tp, pp)
     forward_s = np.maximum((blocks @ times.forward_s)[key], host[0])
     backward_s = np.maximum((blocks @ times.backward_s)[key], host[1])
-    held = _held_bytes(context, table, np.repeat(blocks[:, None], len(table), axis=1) / pp)
+    held = _held_bytes(context, table, np.repeat(blocks[:, None], len(table), axis=1) / pp, hosted)
     room = context.memory_limit_bytes - context.framework.context_bytes
     return np.where(held <= room, (forward_s + backward_s) / pp, np.inf)
 
@@ -145,9 +158,11 @@ def least_p2p_s(context: Context, table: StrategyTable) -> Floats:
     return count * p2p_time_s(context, table.take(keys.rows))[keys.inverse]
 
 
-def _held_bytes(context: Context, table: StrategyTable, blocks: Floats) -> Floats:
-    """Return the bytes of parameters, gradients and optimizer states of a stage with some ``blocks`` [B, N]."""
+def _held_bytes(context: Context, table: StrategyTable, blocks: Floats, hosted: bool) -> Floats:
+    """Return the bytes of parameters, gradients and (unless ``hosted``) optimizer states of a stage with some
+    ``blocks`` [B, N]."""
     degrees = {axis: table.column(axis).astype(np.float64) for axis in REPLICA_DEGREES}
     parameters = stage_parameters(context, blocks[:, None, :], degrees["tp"], degrees["ep"], degrees["etp"])
     costs = replica_costs(context, Replicas(parameters=parameters, **degrees))
-    return np.asarray((costs.parameter_bytes + costs.gradient_bytes + costs.optimizer_bytes)[0])
+    held = costs.parameter_bytes + costs.gradient_bytes + (0.0 if hosted else 1.0) * costs.optimizer_bytes
+    return np.asarray(held[0])

@@ -4,6 +4,7 @@ Arithmetic has its laws in ``rules`` itself; those here read the framework's ``l
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -67,6 +68,23 @@ def no_such(axis: str, spellings: str) -> Callable[[Mapping[str, int], Context],
         f"{x.framework.name} has no {axis} {SPELLING[axis].get(v[axis], v[axis])}; "
         f"it has {', '.join(getattr(x.framework.legality, spellings))}"
     )
+
+
+def schedule_unsupported(c: Columns, x: Context) -> Mask:
+    """Schedules that the framework does not have, or not on two ranks: interleaved ones then send to each other at
+    once, which blocks where transfers are not overlapped (Megatron-LM, validate_args)."""
+    return np.asarray(unsupported("schedule", "schedules")(c, x) | _meets(c["pp"], c["schedule"], x))
+
+
+def _meets(pp: Any, schedule: Any, x: Context) -> Any:
+    return (pp == 2) & (schedule == Schedule.INTERLEAVED) & (("overlap-p2p", "off") in x.framework.switches)
+
+
+def no_such_schedule(v: Mapping[str, int], x: Context) -> str:
+    """Return the message of ``schedule_unsupported``."""
+    if _meets(v["pp"], v["schedule"], x):
+        return "overlap-p2p=off with interleaved stages on two ranks, which send to each other at once; use vpp=1"
+    return no_such("schedule", "schedules")(v, x)
 
 
 def split_unsupported(c: Columns, x: Context) -> Mask:

@@ -51,6 +51,13 @@ def test_pipelines_of_deepspeed_are_written_with_what_the_program_has_to_build()
     assert str(found.strategy) == "tp1 pp2 dp8 mbs1 zero1" and not found.unknown
 
 
+def test_a_framework_is_written_in_its_own_format_before_another_that_can() -> None:
+    """Megatron-Bridge writes launches of Megatron-LM, too."""
+    assert (
+        launch_of(resolve(REQUEST).context, parse_strategy("tp2 pp2 dp4 mbs1 zero1 sp"), name="x")[0] == "megatron-lm"
+    )
+
+
 def test_profiles_that_are_like_another_have_its_launch_files() -> None:
     """``nemo-blackwell`` is NeMo on another device."""
     context = resolve(replace(REQUEST, cluster="gb200-nvl72", gpus="64", framework="nemo-blackwell")).context

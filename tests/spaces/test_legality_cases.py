@@ -112,6 +112,7 @@ def test_layers_that_a_strategy_names_itself(text: str, message: str | None) -> 
         ({"cuda-graphs": "router"}, "tp2 dp16 ep8 zero1 sp recompute=moe", "router is in a CUDA graph"),
         ({"grouped-gemm": "off"}, "tp2 dp16 ep8 zero1 sp recompute=layernorm+moe_act", "grouped product"),
         ({"cuda-graphs": "full"}, "tp2 dp16 ep8 zero1 sp with=moe-overlap", "moe-overlap"),
+        ({"overlap-p2p": "off"}, "tp2 pp2 dp8 vpp2 zero1 sp schedule=interleaved", "send to each other at once"),
         ({"dispatcher": "allgather"}, "tp2 dp16 ep8 zero1 sp with=moe-overlap", "moe-overlap"),
     ],
 )
