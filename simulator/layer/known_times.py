@@ -18,10 +18,12 @@ MOST = 1 << 15
 OF_WHOLE_STEPS: Mapping[str, Any] = {
     "host_layer_s": 0.0, "host_rank_s": 0.0, "pipeline_rank_s": 0.0, "host_expert_s": 0.0, "host_microbatch_s": 0.0,
     "host_step_s": 0.0, "p2p_fixed_s": 0.0, "overlap_gradients": 0.0, "overlap_parameters": 0.0,
-    "graphs": "none", "graphed": (), "overlap_pipeline": False, "switches": (),
+    "graphs": "none", "overlap_pipeline": False, "switches": (),
 }  # fmt: skip
 """What a profile says of passes and steps as wholes, not of what a device does for a block, with a value of each: a
 calibration moves them, switches set them, and blocks take as long as before."""
+OF_EXPERTS: Mapping[str, Any] = {"graphed": ()}
+"""What it says besides that changes no block of a model without routed experts."""
 
 
 class Asked:
@@ -30,7 +32,7 @@ class Asked:
     times)."""
 
     def __init__(self, context: Context) -> None:
-        self.parts = (context.model, context.cluster, context.workload, _of_blocks(context.framework))
+        self.parts = (context.model, context.cluster, context.workload, _of_blocks(context.framework, context.moe))
         self.names = tuple(map(id, self.parts))
 
     def __hash__(self) -> int:
@@ -41,9 +43,9 @@ class Asked:
 
 
 @lru_cache(maxsize=64)
-def _of_blocks(profile: FrameworkProfile) -> FrameworkProfile:
-    """Return one object for all profiles that differ in ``OF_WHOLE_STEPS`` alone."""
-    return _first_alike(replace(profile, **OF_WHOLE_STEPS))
+def _of_blocks(profile: FrameworkProfile, moe: bool) -> FrameworkProfile:
+    """Return one object for all profiles that differ in ``OF_WHOLE_STEPS`` alone, or without experts ``OF_EXPERTS``."""
+    return _first_alike(replace(profile, **OF_WHOLE_STEPS, **({} if moe else OF_EXPERTS)))
 
 
 @lru_cache(maxsize=64)
