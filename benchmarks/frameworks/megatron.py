@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from benchmarks.frameworks.megatron_arguments import validated
 from benchmarks.frameworks.scripts import options, started
 from benchmarks.frameworks.stand_in import stand_ins
 from forerun.search.formats.contract import Launch
@@ -63,11 +64,15 @@ def _literal(word: str) -> Any:
 
 
 def read_megatron_lm(launch: Launch, files: Mapping[str, str], folder: Path) -> None:
-    """Have megatron-core check the arguments that a script gives to ``pretrain_gpt.py``."""
+    """Have Megatron-LM, where its wheel has it, else megatron-core check the arguments that a script gives to its
+    program."""
+    words, variables = started(dict(files), folder)
+    if (read := validated(words, variables, devices=launch.strategy.devices, name=_gpu(launch))) is not None:
+        _same_run(*read, launch)
+        return
     configs = importlib.import_module("megatron.core.transformer.transformer_config")
     optimizers = importlib.import_module("megatron.core.optimizer.optimizer_config")
     replicas = importlib.import_module("megatron.core.distributed.distributed_data_parallel_config")
-    words, variables = started(dict(files), folder)
     asked = options(words)
     if (path := os.environ.get("MEGATRON_ARGUMENTS")) is not None:
         _compare(asked, _arguments(Path(path)))
@@ -166,6 +171,31 @@ def _check_program(given: Mapping[str, Any], variables: Mapping[str, str]) -> No
     assert "tp_comm_overlap" not in given or given.get("sequence_parallel")
 
 
+def _same_run(args: Any, model: Any, launch: Launch) -> None:
+    """Assert that validated arguments are those of a launch."""
+    s = launch.strategy
+    _same_degrees(model, launch)
+    assert (args.data_parallel_size, args.micro_batch_size) == (s.dp, s.mbs)
+    assert (args.global_batch_size, args.seq_length) == (launch.workload.global_batch, launch.workload.seq_len)
+    shared = args.use_distributed_optimizer or args.use_layer_wise_distributed_optimizer  # the latter: Muon's
+    assert s.dp * s.cp == 1 or shared == bool(s.zero)
+    assert bool(args.sequence_parallel) == s.sp
+    settings = assumed(launch, "megatron-lm")
+    found = {
+        "overlap-grad-reduce": args.overlap_grad_reduce,
+        "overlap-param-gather": args.overlap_param_gather,
+        "bf16-grads": args.grad_reduce_in_bf16,
+        "tp-comm-overlap": model.tp_comm_overlap,
+        "moe-overlap": model.overlap_moe_expert_parallel_comm,
+        "cross-entropy-fusion": model.cross_entropy_loss_fusion,
+        "grouped-gemm": model.moe_grouped_gemm,
+        "fp8-params": bool(model.fp8_param),
+        "shared-expert-overlap": model.moe_shared_expert_overlap,
+    }
+    wrong = {name: value for name, value in found.items() if name in settings and value != (settings[name] == "on")}
+    assert not wrong, f"instead of {settings} it runs {wrong}"
+
+
 def _same_degrees(model: Any, launch: Launch) -> None:
     """Assert that a configuration has the degrees and the recompute of a launch."""
     s = launch.strategy
@@ -242,8 +272,12 @@ def _older(word: str) -> str:
     return word.replace("dataset.seq_length=", "dataset.sequence_length=")
 
 
+def _gpu(launch: Launch) -> str:
+    return "NVIDIA GB200" if launch.switches.get("dispatcher") == "hybridep" else "NVIDIA H100"
+
+
 def _a_gpu(launch: Launch) -> Any:
-    name = "NVIDIA GB200" if launch.switches.get("dispatcher") == "hybridep" else "NVIDIA H100"
+    name = _gpu(launch)
     told = mock.Mock(major=10 if "GB200" in name else 9, minor=0)
     told.name = name
     return mock.patch("torch.cuda.get_device_properties", lambda *_: told)
