@@ -15,7 +15,7 @@ from forerun.search.formats.limits import (
     splits_by_rule,
 )
 from forerun.search.formats.limits_of_models import recipes_of_decoders
-from forerun.search.formats.megatron_hybrid import WHOLE_PIPELINE, beside_hybrids, is_hybrid, pattern_of, written_by
+from forerun.search.formats.megatron_hybrid import WHOLE_PIPELINE, beside_hybrids, pattern_of, written_by
 from forerun.search.formats.megatron_write import model_arguments, parallel_arguments, sharding_of
 from forerun.search.formats.settings import flatten
 from forerun.search.formats.software import exports, flags_of
@@ -109,7 +109,7 @@ def _sections(launch: Launch) -> dict[str, Any]:
         section, _, key = RENAMED.get(name, f"model.{name}").partition(".")
         sections[section][key] = _listed(value)
     sections["model"] |= {"seq_length": workload.seq_len}
-    if is_hybrid(launch.model):  # its bars are the stages
+    if launch.model.hybrid:  # its bars are the stages
         sections["model"]["hybrid_layer_pattern"] = pattern_of(launch.model, s)
     experts = model_arguments(launch).get("num_experts")
     if experts is not None:

@@ -191,7 +191,10 @@ class Format:
             raise RequestError(f"forerun reads {self.name} and does not write it; export to another format")
         if isinstance(launch.model, GraphModel) and not self.graphs:
             raise RequestError(f"{self.title} ({self.name}) trains transformers, and {launch.model.name} is none")
-        broken = [limit for limit in self.limits if limit.broken(launch)]
+        try:
+            broken = [limit for limit in self.limits if limit.broken(launch)]
+        except RequestError as error:  # of a model whose layers the limits are not about
+            raise RequestError(f"{self.title} ({self.name}) cannot express {launch.model.name}: {error}") from None
         if not broken:
             return self.write(dataclasses.replace(launch, name=visible(launch.name)))
         reasons = "; ".join(dict.fromkeys(limit.reason(launch) for limit in broken))

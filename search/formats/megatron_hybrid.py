@@ -26,15 +26,9 @@ _PAIRS = re.compile(r"(?:[MG*+D][-E])+")
 _LETTERS = re.compile(r"[MG*D+E|/-]+")
 
 
-def is_hybrid(model: Model) -> bool:
-    """Whether any layer is none of ``pretrain_gpt.py``, which have attention, or the gated delta rule in its place, and
-    a feed-forward each."""
-    return any(not isinstance(layer.mixer, Attention | GatedDelta) or layer.mlp is None for layer in model.layers)
-
-
 def alternates(model: Model) -> bool:
     """Whether the gated delta rule stands in the place of attention in some layers of ``pretrain_gpt.py``."""
-    return not is_hybrid(model) and any(isinstance(layer.mixer, GatedDelta) for layer in model.layers)
+    return not model.hybrid and any(isinstance(layer.mixer, GatedDelta) for layer in model.layers)
 
 
 def _letters(layer: Layer) -> str:
@@ -99,7 +93,7 @@ def written_by(framework: str) -> Limit:
 
 
 def _plainly(model: Model) -> bool:
-    return not is_hybrid(model) and not alternates(model)
+    return not model.hybrid and not alternates(model)
 
 
 def beside_hybrids(limit: Limit) -> Limit:
@@ -110,7 +104,7 @@ def beside_hybrids(limit: Limit) -> Limit:
 
 
 WHOLE_PIPELINE = Limit(
-    broken=lambda launch: launch.strategy.vpp > 1 and is_hybrid(launch.model),
+    broken=lambda launch: launch.strategy.vpp > 1 and launch.model.hybrid,
     reason=lambda launch: f"vpp={launch.strategy.vpp}: Megatron-Bridge builds hybrid models without virtual stages",
     fix=lambda launch: change(launch, vpp=1),
 )

@@ -22,7 +22,7 @@ from forerun.search.formats.limits import (
     splits_by_rule,
 )
 from forerun.search.formats.limits_of_models import decoders_only
-from forerun.search.formats.megatron_hybrid import PROGRAM, beside_hybrids, is_hybrid, written_by
+from forerun.search.formats.megatron_hybrid import PROGRAM, beside_hybrids, written_by
 from forerun.search.formats.megatron_known import is_known
 from forerun.search.formats.megatron_read import KEYS, adjust
 from forerun.search.formats.megatron_write import (
@@ -110,7 +110,7 @@ def write(launch: Launch) -> Files:
     lines += ["# Mock data measure speed; give --data-path and a tokenizer to learn something."]
     lines += [*array("DATA_ARGS", flags(data)), ""]
     arrays = " ".join(f'"${{{name}[@]}}"' for name in (*groups, "DATA_ARGS"))
-    program = f'"${{MEGATRON_PATH:-.}}/{PROGRAM if is_hybrid(launch.model) else "pretrain_gpt.py"}"'
+    program = f'"${{MEGATRON_PATH:-.}}/{PROGRAM if launch.model.hybrid else "pretrain_gpt.py"}"'
     script = torchrun(launch, f"Megatron-LM {VERSION}", program, arrays, before=lines)
     return {LAUNCH: script, SLURM: slurm(launch)}
 

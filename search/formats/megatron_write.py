@@ -8,7 +8,7 @@ from forerun.search.formats.launchers import Value
 from forerun.search.formats.layers import counts_of
 from forerun.search.formats.layout import layout_text
 from forerun.search.formats.limits import is_mixture
-from forerun.search.formats.megatron_hybrid import alternates, delta_arguments, hybrid_arguments, is_hybrid, last_of
+from forerun.search.formats.megatron_hybrid import alternates, delta_arguments, hybrid_arguments, last_of
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.model import Attention, FeedForward, MixtureOfExperts, Model
 from forerun.spaces.strategies import ALL_LAYERS, MODULES, Placement, Recompute, Split
@@ -75,7 +75,7 @@ def sharding_of(launch: Launch, flags: Mapping[str, Any]) -> dict[str, Value]:
 
 def _pipeline_arguments(launch: Launch) -> dict[str, Value]:
     s = launch.strategy
-    if is_hybrid(launch.model):
+    if launch.model.hybrid:
         return {}  # bars in the pattern of its layers
     if s.layers_per_stage is not None or s.split in (Split.BALANCED, Split.LIGHT_MTP):
         layout = layout_text(counts_of(s, launch.model.layer_count), launch.model.mtp_layers)
@@ -112,7 +112,7 @@ def model_arguments(launch: Launch) -> dict[str, Value]:
     if model.mtp_layers:
         found["mtp_num_layers"] = model.mtp_layers
     found |= _attention_arguments(attention) | _mixture_arguments(model, mlp)
-    if is_hybrid(model):
+    if model.hybrid:
         return found | hybrid_arguments(launch)
     return found | delta_arguments(model) if alternates(model) else found
 
@@ -153,7 +153,7 @@ def _mixture_arguments(model: Model, mlp: FeedForward | MixtureOfExperts | None)
         "moe_ffn_hidden_size": mlp.expert_hidden,
         "moe_router_force_load_balancing": True,
     }
-    if len({isinstance(x.mlp, MixtureOfExperts) for x in model.layers}) > 1 and not is_hybrid(model):
+    if len({isinstance(x.mlp, MixtureOfExperts) for x in model.layers}) > 1 and not model.hybrid:
         found["moe_layer_freq"] = f"({pattern})"
     if mlp.shared_hidden:
         found |= {"moe_shared_expert_intermediate_size": mlp.shared_hidden, "moe_shared_expert_gate": mlp.shared_gate}

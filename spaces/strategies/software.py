@@ -275,14 +275,13 @@ def _combined(c: Columns, x: Context) -> Mask:
     """The combined 1F1B schedule needs virtual stages in a pipeline, a pipeline where the model has a prediction block,
     and no graph of the whole step (Megatron-core, TransformerConfig.__post_init__). Where microbatches are no more than
     stages, all forward passes run before the first backward one, and no two are combined. It cuts a layer between its
-    mixer and its experts: a model with layers of one part has no such schedule (HybridModel)."""
-    whole = all(layer.mixer is not None and layer.mlp is not None for layer in x.model.layers)
+    mixer and its experts: hybrid models have no such schedule."""
     alone = (c["pp"] == 1) & (not x.model.mtp_layers)
     return np.asarray(
         (c["ep"] > 1)
         & (alone | (c["vpp"] > 1))
         & (microbatches(c, x) > c["pp"])
-        & (x.moe and whole and x.framework.graphs != "step")
+        & (x.moe and not x.model.hybrid and x.framework.graphs != "step")
     )
 
 
@@ -304,8 +303,8 @@ _CONDITIONS: Mapping[Software, Sequence[Condition]] = {
     Software.MOE_OVERLAP: (
         Condition(
             met=_combined,
-            words="ep > 1, vpp > 1 where pp > 1 (or multi-token prediction), more microbatches than stages, layers "
-            "with mixer and feed-forward each",
+            words="ep > 1, vpp > 1 where pp > 1 (or multi-token prediction), more microbatches than stages, no "
+            "hybrid model",
         ),
         Condition(met=_once, words="neither full recompute nor that of whole mixtures"),
     ),
