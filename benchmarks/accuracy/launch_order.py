@@ -3,8 +3,9 @@
     python benchmarks/accuracy/launch_order.py FOLDER
 
 Groups are those of the measured tables of FOLDER in which some strategies ran and some ran out of memory. They are
-tried by ``t (1 + c p / (1 - p))`` (``forerun.search.request.preferences``), for several prices ``c`` of a failed start;
-those that are predicted not to fit, which a search does not show, come last.
+tried as a leaderboard shows them: by what a launch is worth (``forerun.search.request.preferences``), for several
+prices ``c`` of a failed start, without variants of a row above (``forerun.search.flat.ideas``); those that are
+predicted not to fit, which a search does not show, come last.
 The cost is how much slower the first that ran is than the best, and ``PRICE`` for every failed start before it.
 """
 
@@ -14,10 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from forerun.search.request.preferences import odds_of_failure
+from forerun.search.flat.ideas import ALIKE, degrees
+from forerun.search.request.preferences import disliked, odds_of_failure
 from forerun.search.validate import MeasuredRun, load_runs
 from forerun.simulator import score
-from forerun.spaces.strategies import table_of
+from forerun.spaces.strategies import Strategy, table_of
 
 PRICE = 0.05
 PRICES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.5)
@@ -31,31 +33,41 @@ def main() -> None:
         if run.group and (run.outcome == "oom" or run.step_time_s):
             groups[run.group].append(run)
     tried = [_predicted(runs) for runs in groups.values() if len(runs) >= SMALLEST]
-    tried = [(worth, measured) for worth, measured in tried if 0 < np.isnan(measured).sum() < len(measured)]
-    print(f"{len(tried)} groups, {sum(len(measured) for _, measured in tried)} runs")
+    tried = [group for group in tried if 0 < np.isnan(group[2]).sum() < len(group[2])]
+    print(f"{len(tried)} groups, {sum(len(measured) for *_, measured in tried)} runs")
     for price in PRICES:
-        costs, failed = zip(*(_cost(worth, measured, price) for worth, measured in tried), strict=True)
+        costs, failed = zip(*(_cost(*group, price) for group in tried), strict=True)
         print(f"c {price:4.2f}: cost {np.mean(costs):.1%}, median {np.median(costs):.1%}, {np.mean(failed):.2f} failed")
 
 
-def _predicted(runs: list[MeasuredRun]) -> tuple[np.ndarray, np.ndarray]:
-    """Return predicted device-seconds, odds of failure and whether it does not fit [3, N], and measured device-seconds
-    [N], nan: ran out."""
+def _predicted(runs: list[MeasuredRun]) -> tuple[list[Strategy], np.ndarray, np.ndarray]:
+    """Return the strategies; predicted device-seconds, odds of failure, by how much longer it counts for what practice
+    prefers and whether it does not fit [4, N]; and measured device-seconds [N], nan: ran out."""
     worth = []
     for run in runs:
-        scores = score(run.context, table_of([run.strategy]))
+        table = table_of([run.strategy])
+        scores = score(run.context, table)
         seconds, odds = scores.step_time_s[0] * run.strategy.devices, odds_of_failure(run.context, scores)[0]
-        worth.append((seconds, odds, float(not scores.fits[0])))
+        worth.append((seconds, odds, disliked(run.context, table)[0], float(not scores.fits[0])))
     measured = [run.strategy.devices * (run.step_time_s or 0.0) if run.outcome == "ok" else np.nan for run in runs]
-    return np.array(worth).T, np.array(measured)
+    return [run.strategy for run in runs], np.array(worth).T, np.array(measured)
 
 
-def _cost(worth: np.ndarray, measured: np.ndarray, price: float) -> tuple[float, int]:
+def _cost(strategies: list[Strategy], worth: np.ndarray, measured: np.ndarray, price: float) -> tuple[float, int]:
     """Return what trying in order costs, and how many starts fail."""
-    seconds, odds, beyond = worth
-    order = np.lexsort((seconds * (1 + price * odds), beyond))
-    failed = int(np.argmax(~np.isnan(measured[order])))
-    return measured[order][failed] / np.nanmin(measured) - 1 + PRICE * failed, failed
+    seconds, odds, longer, beyond = worth
+    key = seconds * (longer + price * odds)
+    order = np.lexsort((key, beyond))
+    shown: list[int] = []
+    row_of: dict[tuple[int, ...], float] = {}
+    for place in order.tolist():
+        idea = degrees(strategies[place])
+        if key[place] > (1 + ALIKE) * row_of.get(idea, 0.0):
+            row_of[idea] = key[place]
+            shown.append(place)
+    tried = measured[shown]
+    failed = int(np.argmax(~np.isnan(tried)))
+    return tried[failed] / np.nanmin(measured) - 1 + PRICE * failed, failed
 
 
 if __name__ == "__main__":

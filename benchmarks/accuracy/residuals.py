@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from forerun.search.certainty.intervals import busy_share, intervals
-from forerun.search.certainty.residuals import RunClass, joined, kind_of
+from forerun.search.certainty.intervals import Peaks, busy_share, intervals
+from forerun.search.certainty.residuals import RunClass, joined, kind_of, over_peak, peak_ratio
 from forerun.search.validate import MeasuredRun, Predictions, load_runs, predict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,8 +31,11 @@ QUANTILES = 9
 """Quantiles that a cell keeps at most."""
 GPU_BINS, BUSY_BINS = 2.0, 5.0
 """Doublings of devices that share a cell; cells of the computing share from 0 to 1."""
-Row = tuple[int, MeasuredRun, float, float, float]
-"""Number of the table, run, computing share, log ratio of the step and of the peak (NaN: not measured)."""
+PEAK_BINS = 1.0
+"""Doublings of predicted peaks that share a cell of peaks."""
+Row = tuple[int, MeasuredRun, float, float, float, float]
+"""Number of the table, run, computing share, log ratio of the step and of the peak (NaN: not measured), predicted peak
+in bytes, read as it was measured."""
 
 
 def main() -> int:
@@ -68,20 +71,25 @@ def rows_of(predictions: Predictions) -> list[Row]:
         if run.outcome != "ok" or not predictions.predicted[place]:
             continue
         step = np.log((run.step_time_s or np.nan) / predictions.step_time_s[place])
-        held = np.log((run.peak_memory_bytes or np.nan) / predictions.comparable_memory_bytes[place])
-        rows.append((tables[run.file], run, float(busy[place]), float(step), float(held)))
+        peak = float(predictions.comparable_memory_bytes[place])
+        held = np.log(peak_ratio(run.peak_memory_bytes or np.nan, peak))
+        rows.append((tables[run.file], run, float(busy[place]), float(step), float(held), peak))
     return rows
 
 
 def cells_of(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Return rows as cells with quantiles."""
-    groups: dict[tuple[int, RunClass, int, int], list[Row]] = {}
+    """Return rows as cells with quantiles: those of steps, then those of peaks."""
+    groups: dict[tuple[int, RunClass, tuple[Any, ...]], list[Row]] = {}
     for row in rows:
-        table, run, busy, *_ = row
-        size = round(np.log2(run.strategy.devices) / GPU_BINS)
-        groups.setdefault((table, kind_of(run.context), size, round(busy * BUSY_BINS)), []).append(row)
+        table, run, busy, step, held, peak = row
+        place = (round(np.log2(run.strategy.devices) / GPU_BINS), round(busy * BUSY_BINS))
+        if np.isfinite(step):
+            groups.setdefault((table, kind_of(run.context), ("step", *place)), []).append(row)
+        if np.isfinite(held):
+            how = ("memory", *place, run.memory_kind, round(np.log2(peak) / PEAK_BINS))
+            groups.setdefault((table, kind_of(run.context), how), []).append(row)
     cells = []
-    for (table, kind, *_), members in sorted(groups.items(), key=lambda item: (item[0][0], str(item[0][1:]))):
+    for (table, kind, how), members in sorted(groups.items(), key=lambda item: (item[0][0], str(item[0][1:]))):
         gpus = np.exp(np.mean([np.log(run.strategy.devices) for _, run, *_ in members]))
         cell = {
             "table": table,
@@ -89,12 +97,13 @@ def cells_of(rows: Iterable[Row]) -> list[dict[str, Any]]:
             "gpus": round(float(gpus)),
             "busy": round(float(np.mean([busy for _, _, busy, *_ in members])), 2),
         }
-        for quantity, values in (("step", [row[3] for row in members]), ("memory", [row[4] for row in members])):
-            known = [value for value in values if np.isfinite(value)]
-            if known:
-                cell[quantity] = {"rows": len(known), "log_ratio": _quantiles(known)}
-        if "step" in cell or "memory" in cell:
-            cells.append(cell)
+        quantity = str(how[0])
+        told: dict[str, Any] = {"rows": len(members)}
+        if quantity == "memory":
+            peak = float(np.exp(np.mean([np.log(row[5]) for row in members])))
+            told |= {"reading": how[3], "peak_bytes": float(f"{peak:.2e}")}
+        told["log_ratio"] = _quantiles([row[3 if quantity == "step" else 4] for row in members])
+        cells.append({**cell, quantity: told})
     return cells
 
 
@@ -131,16 +140,21 @@ def inside(timed: Sequence[Row], quantity: str, key: Callable[[Row], Any]) -> tu
     """Return which runs lie within their interval, and half its width over the prediction."""
     place = 3 if quantity == "step" else 4
     hit, width = np.zeros(len(timed), dtype=bool), np.zeros(len(timed))
-    parts: dict[tuple[Any, RunClass], list[int]] = {}
+    parts: dict[tuple[Any, RunClass, str], list[int]] = {}
     for index, row in enumerate(timed):
-        parts.setdefault((key(row), kind_of(row[1].context)), []).append(index)
+        parts.setdefault((key(row), kind_of(row[1].context), row[1].memory_kind), []).append(index)
     kept: dict[Any, Any] = {}
-    for (part, kind), members in parts.items():
+    for (part, kind, reading), members in parts.items():
         if part not in kept:
             kept = {part: joined(cells_of(row for row in timed if key(row) != part), quantity)}
         gpus = np.array([float(timed[index][1].strategy.devices) for index in members])
-        sure = intervals(kept[part], kind, gpus, np.array([timed[index][2] for index in members]))
+        busy = np.array([timed[index][2] for index in members])
         ratio = np.exp([timed[index][place] for index in members])
+        peaks = None
+        if quantity == "memory":
+            peaks = Peaks(peak_bytes=np.array([timed[index][5] for index in members]), reading=reading)
+            ratio = over_peak(ratio, peaks.peak_bytes)
+        sure = intervals(kept[part], kind, gpus, busy, peaks)
         hit[members] = (sure.low <= ratio) & (ratio <= sure.high)
         width[members] = (sure.high - sure.low) / 2
     return hit, width

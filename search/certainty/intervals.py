@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.certainty.residuals import Floats, Residuals, RunClass, kind_of, residuals
+from forerun.search.certainty.residuals import Floats, Residuals, RunClass, kind_of, over_peak, residuals
 from forerun.spaces.strategies import Context
 
 LEVEL = 0.8
@@ -32,9 +32,14 @@ intervals that hold when the runs of a whole table, or of a group of one, are le
 BUSY_REACH = 0.1
 """A run counts e times less for every so much that the computing share of its step differs."""
 DOUBLINGS = 2.0
-"""A run counts e times less for every so many doublings of devices that it differs by."""
+"""A run counts e times less for every so many doublings of devices that it differs by; of peaks, for as many doublings
+of the peak, too."""
+OTHER_READING = 0.2
+"""What a peak counts that was read in another way: live tensors, what the allocator holds, or the whole device."""
 UNLIKE_WIDTH = 0.2
-"""By how much (as a logarithm) either end moves out where no run is alike."""
+"""By how much (as a logarithm) either end of a step's interval moves out where no run is alike."""
+UNLIKE_PEAK_WIDTH = 0.11
+"""As much of a peak's."""
 SUPPORT = 0.2
 """Weight of like runs that halves this; a run of a table of N counts 1 / sqrt(N), so that all of it count sqrt(N)."""
 ONE_TABLE = 0.5
@@ -62,36 +67,55 @@ def busy_share(time_s: Mapping[str, Floats]) -> Floats:
     return busy
 
 
-def certainty_of(context: Context, gpus: NDArray[np.int64] | Floats, busy: Floats, quantity: str = "step") -> Certainty:
-    """Return how sure the predictions of N strategies are, before any calibration.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peaks:
+    """Peaks that are asked about: ``peak_bytes`` (N) as predicted, and how they are read: "allocated" (live tensors),
+    "reserved" (what the allocator holds) or "device" (what is in use on the whole device)."""
 
-    ``gpus`` (N): their devices; ``busy`` (N): the share of their steps that computes (``busy_share``); ``quantity``:
-    "step" for the time of a step, "memory" for its peak.
+    peak_bytes: Floats
+    reading: str = "reserved"
+
+
+def certainty_of(
+    context: Context, gpus: NDArray[np.int64] | Floats, busy: Floats, peaks: Peaks | None = None
+) -> Certainty:
+    """Return how sure the predictions of N strategies are, before any calibration: of their steps, or of ``peaks``.
+
+    ``gpus`` (N): their devices; ``busy`` (N): the share of their steps that computes (``busy_share``).
     """
-    return intervals(residuals(quantity), kind_of(context), np.asarray(gpus, dtype=float), busy)
+    known = residuals("step" if peaks is None else "memory")
+    return intervals(known, kind_of(context), np.asarray(gpus, dtype=float), busy, peaks)
 
 
-def intervals(known: Residuals, kind: RunClass, gpus: Floats, busy: Floats) -> Certainty:
+def intervals(known: Residuals, kind: RunClass, gpus: Floats, busy: Floats, peaks: Peaks | None = None) -> Certainty:
     """Return how sure N predictions of a kind are by what is known; ``gpus`` and ``busy`` (share of the step that
-    devices compute): shape N; each distinct one is looked up once."""
+    devices compute): shape N; each distinct one is looked up once. ``known`` is of memory where ``peaks`` are given."""
     rounded = np.round(np.nan_to_num(busy, nan=1.0) / _STEP) * _STEP
-    keys, inverse = np.unique(np.stack([gpus, rounded]), axis=1, return_inverse=True)
+    doublings = np.zeros(len(gpus)) if peaks is None else np.round(np.log2(peaks.peak_bytes) / _STEP) * _STEP
+    keys, inverse = np.unique(np.stack([gpus, rounded, doublings]), axis=1, return_inverse=True)
     order = np.argsort(known.log_ratio, kind="stable")
     ratios, ends = known.log_ratio[order], np.array([(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2])
     base = known.weight * _likeness(known, kind)
+    if peaks is not None:
+        base = base * np.where(known.readings == peaks.reading, 1.0, OTHER_READING)
+    unlike = UNLIKE_WIDTH if peaks is None else UNLIKE_PEAK_WIDTH
     same = np.array([_same(one, kind) for one in known.kinds])
     found = np.empty((4, keys.shape[1]))
-    for place, (devices, share) in enumerate(keys.T):
+    for place, (devices, share, size) in enumerate(keys.T):
         distance = np.abs(np.log2(known.gpus / devices)) / DOUBLINGS + np.abs(known.busy - share) / BUSY_REACH
+        if peaks is not None:
+            distance += np.abs(np.log2(known.peak_bytes) - size) / DOUBLINGS
         weight = base * np.exp(-distance)
         total = np.cumsum(weight[order])
         quantiles = ratios[np.searchsorted(total, ends * total[-1]).clip(max=len(order) - 1)]
         of_table = np.bincount(known.tables, weights=weight)
         tables = total[-1] ** 2 / (of_table**2).sum()
-        wider = UNLIKE_WIDTH / (1 + total[-1] / SUPPORT)
+        wider = unlike / (1 + total[-1] / SUPPORT)
         found[:3, place] = np.exp(quantiles - quantiles[1] * ONE_TABLE / tables + np.array([-wider, 0.0, wider]))
         found[3, place] = (weight * same).sum() / total[-1]
     low, middle, high, alike = found[:, inverse.reshape(-1)]
+    if peaks is not None:
+        low, middle, high = (over_peak(ratio, peaks.peak_bytes) for ratio in (low, middle, high))
     return Certainty(low=low, middle=middle, high=high, alike=alike)
 
 

@@ -4,7 +4,7 @@ over predicted. ``data/residuals.json`` is written by ``benchmarks/accuracy/resi
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -16,6 +16,11 @@ from forerun.spaces.strategies import Context
 
 Floats = NDArray[np.float64]
 
+UNMODELLED_BYTES = float(1 << 30)
+"""Errors of peaks have a part that does not grow with them (workspaces of libraries, masks, copies of a test's
+own): ratios are of what is measured and predicted with this much on either side."""
+LEAST_SHARE = 0.1
+"""No interval of a peak begins lower than at this share of the prediction."""
 NARROW = ("fp8", "mxfp8", "fp4", "nvfp4")
 """Precisions whose products are narrower than 16 bits."""
 
@@ -56,7 +61,8 @@ class Residuals:
 
     ``log_ratio`` (P), ``weight`` (P): how many runs each stands for, less the more their table has; ``kinds``: one for
     each of P; ``gpus`` (P); ``busy`` (P): share of the predicted step that computes;
-    ``tables`` (P): the number of their table.
+    ``tables`` (P): the number of their table. Of peaks alone: ``readings`` (P): how they were read; ``peak_bytes``
+    (P), as predicted.
     """
 
     log_ratio: Floats
@@ -65,6 +71,19 @@ class Residuals:
     gpus: Floats
     busy: Floats
     tables: NDArray[np.int64]
+    readings: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, dtype=np.str_))
+    peak_bytes: Floats = field(default_factory=lambda: np.zeros(0))
+
+
+def peak_ratio(measured_bytes: float, predicted_bytes: float) -> float:
+    """Return what residuals of peaks are the logarithms of."""
+    return (measured_bytes + UNMODELLED_BYTES) / (predicted_bytes + UNMODELLED_BYTES)
+
+
+def over_peak(ratio: Floats, peak_bytes: Floats) -> Floats:
+    """Return such ratios as shares of the predicted peaks, any shape."""
+    share = (ratio * (peak_bytes + UNMODELLED_BYTES) - UNMODELLED_BYTES) / peak_bytes
+    return np.maximum(share, LEAST_SHARE)
 
 
 @cache
@@ -90,4 +109,6 @@ def joined(cells: Sequence[Mapping[str, Any]], quantity: str) -> Residuals:
         gpus=np.repeat([float(cell["gpus"]) for cell, _ in kept], counts),
         busy=np.repeat([float(cell["busy"]) for cell, _ in kept], counts),
         tables=np.repeat([int(cell["table"]) for cell, _ in kept], counts),
+        readings=np.repeat([its.get("reading", "") for _, its in kept], counts),
+        peak_bytes=np.repeat([its.get("peak_bytes", 0.0) for _, its in kept], counts),
     )

@@ -20,7 +20,8 @@ def add_sampler(parser: Parser) -> None:
     group.add_argument(
         "--per-stage",
         metavar="WHAT",
-        help="what may differ between pipeline stages: layers, recompute, tp (of the second half), like layers,tp; "
+        help="what may differ between pipeline stages: layers, recompute, tp (of the second half), offload (shares of "
+        "optimizer states and activations on the host), like layers,tp; "
         "devices: plans stages with unlike numbers of GPUs, degrees, recompute and offload; implies --refine",
     )
     group.add_argument("--uneven-stages", action="store_true", help="the same as --per-stage layers")
@@ -61,7 +62,7 @@ def exploring_of(args: argparse.Namespace) -> "Exploring | None":
     """Return how to explore; None where every candidate is looked at."""
     named = _named(args)
     if args.per_stage is not None and not named:
-        raise RequestError("--per-stage needs one of layers, recompute, tp, devices")
+        raise RequestError("--per-stage needs one of layers, recompute, tp, offload, devices")
     named = [name for name in named if name != DEVICES]
     per_stage = tuple(dict.fromkeys([*named, *(["layers"] if args.uneven_stages else [])]))
     if args.sampler in (None, "auto", "exhaustive") and not per_stage:

@@ -15,7 +15,9 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Placement, Recompute, Schedule, Software, Split, StageRecompute, Strategy
 from forerun.spaces.strategies.axes import CHOSEN
 from forerun.spaces.strategies.stage_laws import STAGED_SCHEDULES, stage_counts
-from forerun.spaces.strategies.staged_space import VIRTUAL, StagedSpace
+from forerun.spaces.strategies.stage_offload import EIGHTHS, StageOffload
+from forerun.spaces.strategies.staged_size import VIRTUAL
+from forerun.spaces.strategies.staged_space import StagedSpace
 
 KINDS: Mapping[str, Callable[[int], int]] = {
     "schedule": Schedule,
@@ -80,6 +82,19 @@ class Moves:
             for entry in _entries_beside(entries[stage], layers[stage], kinds, partial):
                 yield (*entries[:stage], entry, *entries[stage + 1 :])
 
+    def offloads(self, strategy: Strategy, fullest: int) -> Iterator[Strategy]:
+        """Yield strategies one stage of which keeps an eighth less or more on the host, of optimizer states or of
+        activations: the fullest first, then the others from the first one, which keeps most."""
+        if not self.space.offload or strategy.vpp > 1 or strategy.schedule not in STAGED_SCHEDULES:
+            return
+        entries = strategy.stage_offload or (StageOffload(),) * strategy.pp
+        for stage in sorted(range(strategy.pp), key=lambda stage: (stage != fullest, stage)):
+            for name, held in zip(StageOffload._fields, self.space.hosted, strict=True):
+                for eighths in beside(held, round(getattr(entries[stage], name) * EIGHTHS)):
+                    changed = entries[stage]._replace(**{name: eighths / EIGHTHS})
+                    own = (*entries[:stage], changed, *entries[stage + 1 :])
+                    yield self.space.canonical(dataclasses.replace(strategy, stage_offload=own))
+
     def turns(self, strategy: Strategy) -> Iterator[Strategy]:
         """Yield strategies with one axis at its next choice, and the switches that a search turns on with it."""
         for fields in self._turns(strategy):
@@ -133,7 +148,8 @@ class Moves:
             if pp == strategy.pp:
                 yield from _valid(strategy, fields)
                 continue
-            for resized in _valid(strategy, fields | {"pp": pp, "layers_per_stage": None, "stage_recompute": None}):
+            fields |= {"pp": pp, "layers_per_stage": None, "stage_recompute": None, "stage_offload": None}
+            for resized in _valid(strategy, fields):
                 for split in self.space.flat.choices["split"]:
                     yield resized | {"split": Split(split)}
                 if self.space.reach and pp > 1 and strategy.vpp == 1:

@@ -51,8 +51,8 @@ def neighbours(context: Context, strategy: Strategy) -> tuple[AxisStep, ...]:
 
     Other axes follow only where they must: dp from the device count, the schedule from vpp, the split from the stages,
     and what has become meaningless (sp without tp, zero without replicas) is dropped. Of a strategy whose stages differ
-    also those with one layer on another stage, another recompute of one stage, or another tp of the second half. Each
-    strategy comes once.
+    also those with one layer on another stage, another recompute or share on the host of one stage, or another tp of
+    the second half. Each strategy comes once.
     """
     values = axis_values(strategy)
     if strategy.stage_recompute is not None:
@@ -80,12 +80,13 @@ def _stage_steps(
     if strategy.layers_per_stage is None and strategy.stage_choices is None:
         return
     flat = StrategySpace(choices=choices, context=context)
-    moves = Moves(StagedSpace(flat=flat, reach=context.model.layer_count, recompute=True, halves=True))
+    moves = Moves(StagedSpace(flat=flat, reach=context.model.layer_count, recompute=True, halves=True, offload=True))
     staged = strategy.stage_choices is not None
     steps = {
         "layers": itertools.islice(moves.shifts(strategy, -1), STEPS * strategy.pp),
         "recompute": moves.recomputes(strategy, -1) if staged else (),
         "tp": moves.halves(strategy) if staged else (),
+        "offload": moves.offloads(strategy, -1) if strategy.stage_offload is not None else (),
     }
     for axis, changed in ((axis, changed) for axis, each in steps.items() for changed in each):
         if not broken_laws(changed, context):
@@ -168,7 +169,9 @@ def _kept(context: Context, axis: str, values: dict[str, int], present: Strategy
     on = (present.software & ~CHOSEN) | values["switches"]
     whole["software"] = int(on & does_something(columns, context)[0])
     other = present.second_tp if same and present.second_tp != values["tp"] else None
-    for stages in dict.fromkeys((StageChoices(second_tp=other, recompute=entries), StageChoices())):
+    offload = present.stage_offload if same else None
+    own = StageChoices(second_tp=other, recompute=entries, offload=offload)
+    for stages in dict.fromkeys((own, StageChoices(offload=offload), StageChoices())):
         try:
             yield strategy_of(whole, layers, stages)
         except RequestError:

@@ -16,7 +16,7 @@ from forerun.search.formats.limits import (
 )
 from forerun.search.formats.limits_of_models import recipes_of_decoders
 from forerun.search.formats.megatron_hybrid import WHOLE_PIPELINE, beside_hybrids, pattern_of, written_by
-from forerun.search.formats.megatron_write import model_arguments, parallel_arguments, sharding_of
+from forerun.search.formats.megatron_write import model_arguments, parallel_arguments, sharded_states, sharding_of
 from forerun.search.formats.settings import flatten
 from forerun.search.formats.software import exports, flags_of
 from forerun.search.formats.yaml_text import dump_yaml
@@ -45,6 +45,7 @@ LIMITS = (
     MEGATRON_SCHEDULES,
     splits_by_rule("Megatron-Bridge"),
     only("zero", (0, 1), "the distributed optimizer shards optimizer states (zero=1) and no more", zero=1),
+    sharded_states("nemo"),
     precisions(tuple(PRECISIONS), "Megatron-Bridge has no recipe for it"),
 )
 

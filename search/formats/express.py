@@ -4,8 +4,9 @@ import dataclasses
 
 from forerun.search.formats.contract import Files, Format, Launch
 from forerun.search.formats.software import carried, refused
+from forerun.search.formats.stages import switches_of_all
 from forerun.spaces.errors import RequestError
-from forerun.spaces.frameworks import FrameworkProfile, load_framework, settings_text
+from forerun.spaces.frameworks import FrameworkProfile, load_framework, settings_text, switched
 from forerun.spaces.strategies import Context, Software, Strategy, violations
 from forerun.spaces.strategies.software import running
 from forerun.spaces.strategies.table import axis_values
@@ -30,10 +31,12 @@ def express(item: Format, launch: Launch, context: Context | None) -> Files:
     """
     if context is not None:
         # Switches that the strategy turns on are the software's, written as its flags.
-        software = running(context, launch.strategy.software).framework
+        alike = switches_of_all(launch.strategy)
+        software = switched(running(context, launch.strategy.software).framework, alike)
         _check_words(item, software, launch)
         if item.framework is not None:
-            strategy = dataclasses.replace(launch.strategy, software=Software.NONE)
+            unlike = None if alike else launch.strategy.stage_offload
+            strategy = dataclasses.replace(launch.strategy, software=Software.NONE, stage_offload=unlike)
             launch = dataclasses.replace(launch, strategy=strategy, switches=carried(software, item.framework))
     files = item.express(launch)
     if context is None or item.framework is None or item.framework == context.framework.name:

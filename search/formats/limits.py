@@ -7,7 +7,7 @@ from typing import Any
 
 from forerun.search.formats.contract import Launch, Limit
 from forerun.search.formats.layers import BY_NUMBER, nearest_split, split_of, virtual_stages
-from forerun.search.formats.stages import NO_MODULES, ONE_RECOMPUTE, ONE_TP, WHOLE_STAGES
+from forerun.search.formats.stages import NO_MODULES, ONE_OFFLOAD, ONE_RECOMPUTE, ONE_TP, WHOLE_STAGES
 from forerun.spaces.divisors import divisors
 from forerun.spaces.frameworks.recipes import MX, RECIPE
 from forerun.spaces.models.model import MixtureOfExperts, Model
@@ -33,7 +33,7 @@ def is_mixture(model: Model) -> bool:
 def change(launch: Launch, **fields: Any) -> Launch:
     """Return the launch with other strategy fields, and with what must follow from them."""
     if fields.get("pp", launch.strategy.pp) != launch.strategy.pp:
-        fields = {"layers_per_stage": None, "stage_recompute": None, "second_tp": None, **fields}
+        fields = {"layers_per_stage": None, "stage_recompute": None, "stage_offload": None, "second_tp": None, **fields}
     strategy = dataclasses.replace(launch.strategy, **fields)
     return dataclasses.replace(launch, strategy=canonical(strategy, launch.model.layer_count))
 
@@ -241,6 +241,7 @@ MEGATRON_COMMON = (
     TWO_STAGES_BOTH_WAYS,
     ONE_TP,
     ONE_RECOMPUTE,
+    ONE_OFFLOAD,
     Limit(broken=_not_dealt, reason=_deal_text, fix=lambda launch: change(launch)),
     Limit(
         broken=_disguised,

@@ -30,6 +30,7 @@ from forerun.search.formats.megatron_write import (
     model_arguments,
     model_remarks,
     parallel_arguments,
+    sharded_states,
     sharding_of,
 )
 from forerun.search.formats.shell_script import read_script
@@ -67,6 +68,7 @@ LIMITS = (
     MEGATRON_SCHEDULES,
     splits_by_rule("Megatron-LM"),
     only("zero", (0, 1), "the distributed optimizer shards optimizer states (zero=1) and no more", zero=1),
+    sharded_states(NAME),
     precisions(tuple(PRECISION), "Megatron-LM has no argument for it"),
     Limit(
         broken=_gathered_beside_the_host,

@@ -1,15 +1,14 @@
 """Arguments of Megatron-LM for a launch, by their argument names (``tensor_model_parallel_size``)."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable
 
-from forerun.search.formats.contract import Launch
+from forerun.search.formats.contract import Launch, Limit
 from forerun.search.formats.launchers import Value
 from forerun.search.formats.layers import counts_of
 from forerun.search.formats.layout import layout_text
-from forerun.search.formats.limits import is_mixture
+from forerun.search.formats.limits import change, is_mixture
 from forerun.search.formats.megatron_hybrid import alternates, delta_arguments, hybrid_arguments, last_of
-from forerun.spaces.errors import RequestError
+from forerun.search.formats.software import exports, flags_of
 from forerun.spaces.models.model import Attention, FeedForward, MixtureOfExperts, Model
 from forerun.spaces.strategies import ALL_LAYERS, MODULES, Placement, Recompute, Split
 
@@ -56,21 +55,30 @@ def parallel_arguments(launch: Launch) -> dict[str, Value]:
     return found | RECOMPUTE[s.recompute]
 
 
-def sharding_of(launch: Launch, flags: Mapping[str, Any]) -> dict[str, Value]:
+def sharding_of(launch: Launch, flags: Iterable[str]) -> dict[str, Value]:
     """Return what the precision-aware optimizer needs besides, where switches have it on: it is part of the distributed
-    one (megatron-core, optimizer_config.py), which a single replica may have as well.
+    one (megatron-core, optimizer_config.py), which a single replica may have as well."""
+    return {"use_distributed_optimizer": True} if not launch.strategy.zero and _by_precision(flags) else {}
 
-    Raises:
-        RequestError: replicas do not share their states.
-    """
-    s = launch.strategy
-    if s.zero or not any(name.endswith("use_precision_aware_optimizer") for name in flags):
-        return {}
-    if s.dp * s.cp > 1:
-        raise RequestError(
+
+def _by_precision(flags: Iterable[str]) -> bool:
+    return any(name.endswith("use_precision_aware_optimizer") for name in flags)
+
+
+def sharded_states(framework: str) -> Limit:
+    """Return the limit "replicas share their states where these are in the host's memory or other types"."""
+
+    def broken(launch: Launch) -> bool:
+        s = launch.strategy
+        return not s.zero and s.dp * s.cp > 1 and _by_precision(exports(flags_of(launch, framework))[0])
+
+    return Limit(
+        broken=broken,
+        reason=lambda launch: (
             "optimizer states in the host's memory or other types need the distributed optimizer: zero=1"
-        )
-    return {"use_distributed_optimizer": True}
+        ),
+        fix=lambda launch: change(launch, zero=1),
+    )
 
 
 def _pipeline_arguments(launch: Launch) -> dict[str, Value]:

@@ -1,12 +1,14 @@
-"""Limits on stages that differ in tp or recompute: no framework's configuration has words for that, but for one case.
+"""Limits on stages that differ in tp, recompute or offload, for which no configuration has words but for two cases.
 
-Megatron-LM's block method recomputes the first layers of every stage, the same number on each.
+Megatron-LM's block method recomputes the first layers of every stage, the same number on each. Shares on the host that
+are the same on all stages are switches of the software.
 """
 
 import dataclasses
 
 from forerun.search.formats.contract import Launch, Limit
-from forerun.spaces.strategies import ALL_LAYERS, Recompute
+from forerun.spaces.strategies import ALL_LAYERS, Recompute, StageOffload, Strategy
+from forerun.spaces.strategies.stage_offload import OFFLOAD_WORDS
 
 
 def _one_tp(launch: Launch) -> Launch:
@@ -22,6 +24,23 @@ def _one_recompute(launch: Launch) -> Launch:
     most = max(entry.kind for entry in s.stage_recompute or ())
     strategy = dataclasses.replace(s, recompute=most, recompute_layers=ALL_LAYERS, stage_recompute=None)
     return dataclasses.replace(launch, strategy=strategy)
+
+
+def switches_of_all(strategy: Strategy) -> dict[str, str]:
+    """Return the switches that say what all stages of a strategy keep on the host; {} where they differ, or where it
+    says nothing."""
+    entries = strategy.stage_offload
+    if entries is None or len(set(entries)) > 1:
+        return {}
+    return {word: f"{share:g}" for word, share in zip(OFFLOAD_WORDS, entries[0], strict=True)}
+
+
+def _one_offload(launch: Launch) -> Launch:
+    """Return the launch whose stages all keep on the host what the one does that keeps most there."""
+    most = StageOffload(*(max(column) for column in zip(*(launch.strategy.stage_offload or ()), strict=True)))
+    strategy = dataclasses.replace(launch.strategy, stage_offload=(most,) * launch.strategy.pp)
+    switches = {**launch.switches, **switches_of_all(strategy)}
+    return dataclasses.replace(launch, strategy=dataclasses.replace(strategy, stage_offload=None), switches=switches)
 
 
 def _whole_stages(launch: Launch) -> Launch:
@@ -52,6 +71,11 @@ ONE_RECOMPUTE = Limit(
     broken=lambda launch: launch.strategy.stage_recompute is not None,
     reason=lambda launch: "recompute differs between stages: its configuration has one choice for all stages",
     fix=_one_recompute,
+)
+ONE_OFFLOAD = Limit(
+    broken=lambda launch: launch.strategy.stage_offload is not None,
+    reason=lambda launch: "shares on the host differ between stages: its configuration has one for all stages",
+    fix=_one_offload,
 )
 WHOLE_STAGES = Limit(
     broken=lambda launch: launch.strategy.recompute_layers != ALL_LAYERS,

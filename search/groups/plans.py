@@ -1,6 +1,5 @@
 """How the layers of a model are dealt to stages on groups of nodes that differ."""
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -59,8 +58,7 @@ def _option_costs(context: Context, degree_class: Strategy, options: StageOption
     for number, own in enumerate(context.on_groups):
         here = on == number
         if here.any():
-            columns = {field.name: getattr(options, field.name)[here] for field in dataclasses.fields(options)}
-            time_s[here], fits[here] = option_costs(own, degree_class, StageOptions(**columns))
+            time_s[here], fits[here] = option_costs(own, degree_class, options.take(here))
     return time_s, fits
 
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forerun.search.board.rows import Row
-from forerun.search.certainty import LEVEL, busy_share, certainty_of
+from forerun.search.board.rows import GIB, Row
+from forerun.search.certainty import LEVEL, Peaks, busy_share, certainty_of
 from forerun.spaces.strategies import Context
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def _published(context: Context, rows: tuple[Row, ...]) -> tuple[Row, ...]:
     """Return rows with the intervals that published runs leave them."""
     gpus = np.array([row.gpus for row in rows])
     busy = busy_share({part: np.array([row.breakdown_s[part] for row in rows]) for part in rows[0].breakdown_s})
-    step, peak = (certainty_of(context, gpus, busy, quantity) for quantity in ("step", "memory"))
+    peaks = Peaks(peak_bytes=np.array([row.peak_memory_gib * GIB for row in rows]))
+    step, peak = certainty_of(context, gpus, busy), certainty_of(context, gpus, busy, peaks)
     return tuple(
         dataclasses.replace(
             row,

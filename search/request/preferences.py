@@ -18,8 +18,8 @@ from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.spaces.strategies import Context, Placement, Recompute, Schedule, Split, Strategy, StrategyTable, table_of
 
 FAILED_START = 0.1
-"""Cost of a failed start as a share of a step, for every step. On the committed groups of measured runs, some of which
-ran out of memory, prices up to 0.1 cost the same to launch and higher ones more; the highest of them is the safest
+"""Cost of a failed start as a share of a step, for every step. On 24 groups of measured runs, some of which ran out of
+memory, half of it costs 1.1 % less to launch (one group decides) and twice of it 1.6 % more; failed starts are as many
 (``benchmarks/accuracy/launch_order.py``)."""
 TOKENS_PER_RANK = 8192
 """Tokens of a sequence that practice keeps on one rank: Llama 3 trained with cp 1 at 8,192 tokens and with cp 16 at

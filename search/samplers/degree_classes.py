@@ -7,6 +7,7 @@ slowest of equal stages is a lower bound for all its plans, so that the first fe
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,8 @@ from forerun.simulator.score_table import Floats
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import CUSTOM_SPLIT, Context, Split, Strategy, StrategySpace, StrategyTable
 from forerun.spaces.strategies.stage_laws import STAGED_SCHEDULES
-from forerun.spaces.strategies.staged_space import VIRTUAL, StagedSpace
+from forerun.spaces.strategies.staged_size import VIRTUAL
+from forerun.spaces.strategies.staged_space import StagedSpace
 
 PAIRED = 4_000
 """Families of one tp that are joined to halves of two: the most promising."""
@@ -35,8 +37,10 @@ class DegreeClass:
     each_p2p_s: float
 
 
-def degree_classes(space: StagedSpace, *, least: Bound = least_pace_s) -> list[DegreeClass]:
-    """Return the classes of a space, lowest bound first; ``least`` bounds the slowest stage."""
+def degree_classes(space: StagedSpace, *, least: Bound | None = None) -> list[DegreeClass]:
+    """Return the classes of a space, lowest bound first; ``least`` bounds the slowest stage (None: where all devices
+    are equal)."""
+    least = least or partial(least_pace_s, hosted=max(space.hosted[0]) > 0)
     restricted = _restricted(space)
     if restricted is None:
         return []
@@ -62,9 +66,9 @@ def degree_classes(space: StagedSpace, *, least: Bound = least_pace_s) -> list[D
 def _restricted(space: StagedSpace) -> StrategySpace | None:
     """Return the flat space of all classes of degrees; None where pipelines are not open."""
     choices = dict(space.flat.choices)
-    usual = STAGED_SCHEDULES if space.recompute or space.halves else tuple(choices["schedule"])
+    usual = STAGED_SCHEDULES if space.recompute or space.halves or space.offload else tuple(choices["schedule"])
     schedules = tuple(schedule for schedule in choices["schedule"] if schedule in usual and schedule not in VIRTUAL)
-    depths = tuple(pp for pp in choices["pp"] if pp > 1)
+    depths = tuple(pp for pp in choices["pp"] if pp > 1 or space.offload)
     if not schedules or not depths or 1 not in choices["vpp"]:
         return None
     choices |= {"pp": depths, "vpp": (1,), "schedule": schedules, "split": (CUSTOM_SPLIT,)}

@@ -2,9 +2,10 @@
 
 Classes of degrees (most promising first) are planned stage by stage until no further one can be better; the best plans
 are asked for. Then a beam keeps the best strategies, a few of each class. The neighbours of each are asked for, nearest
-first: one layer moved between two stages (first away from the stage with the fullest memory),
-another recompute of one stage, one axis by one choice, then both at once. Where the whole neighbourhood of the beam is
-known, some members are kicked by several random steps. Strategies with virtual stages are only starts.
+first: one layer moved between two stages (first away from the stage with the fullest memory), another recompute of one
+stage, an eighth more or less of its tensors on the host, one axis by one choice, then both at once. Where the whole
+neighbourhood of the beam is known, some members are kicked by several random steps. Strategies with virtual stages are
+only starts.
 """
 
 import dataclasses
@@ -100,12 +101,13 @@ class LocalSampler(Sampler):
             layers_per_stage=None,
             split=Split.EVEN,
             stage_recompute=None,
+            stage_offload=None,
             recompute=recompute,
             recompute_layers=0,
         )
 
     def _movable(self, strategy: Strategy) -> bool:
-        return (self._space.reach == 0 and not self._space.recompute) or strategy.vpp == 1
+        return not (self._space.reach or self._space.recompute or self._space.offload) or strategy.vpp == 1
 
     def _order(self, strategy: Strategy) -> tuple[float, ...]:
         evaluation = self._known[strategy]
@@ -135,6 +137,7 @@ class LocalSampler(Sampler):
         likely = 4 * strategy.pp  # from and to the ends and the fullest stage
         moves = self._moves
         turns = list(moves.turns(strategy))
+        yield from itertools.islice(moves.offloads(strategy, fullest), likely)
         yield from itertools.islice(moves.recomputes(strategy, fullest), likely)
         yield from itertools.islice(moves.shifts(strategy, fullest), likely)
         yield from turns
@@ -165,7 +168,8 @@ class _Plans:
 
     def __init__(self, space: StagedSpace) -> None:
         self.planner = Planner(space)
-        self._left: list[DegreeClass] | None = None if space.reach or space.recompute or space.halves else []
+        free = space.reach or space.recompute or space.halves or space.offload
+        self._left: list[DegreeClass] | None = None if free else []
         self._pool: list[tuple[float, str, PlannedStrategy]] = []
         self._best: dict[int, float] = {}
 

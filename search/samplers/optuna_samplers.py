@@ -166,7 +166,8 @@ class OptunaSampler(Sampler):
 def study_name(space: StagedSpace, objectives: int) -> str:
     """Return the name of the study of a space: trials of another one say nothing about it."""
     context = space.context
-    said = repr((sorted(space.flat.choices.items()), space.reach, space.recompute, space.halves, objectives))
+    free = (space.reach, space.recompute, space.halves, *((space.offload,) if space.offload else ()))
+    said = repr((sorted(space.flat.choices.items()), *free, objectives))
     facts = repr((context.model, context.cluster, context.workload, context.framework))
     return f"{STUDY}-{context.model.name}-{hashlib.sha256((said + facts).encode()).hexdigest()[:12]}"
 

@@ -3,7 +3,8 @@
 A microbatch's time on one stage follows from its layers and what it recomputes, and so does whether it fits. For a
 bound on the slowest stage, the least sum of all stages is the shortest path through the boundaries between them, and
 ``(m - 1) max t + sum t`` is least at one of the times that occur as bounds. That is the pipelined part of 1F1B where
-the slowest stage is the last; its order and the traffic of replicas are left to scoring and to local steps.
+the slowest stage is the last; its order is left to scoring and to local steps. Traffic of replicas that no pass hides
+is a part of a stage's time.
 
 Alpa finds its stages likewise (arXiv 2201.12023, section 5.2: a bound on the slowest stage, then the least sum), and
 Galvatron its recompute per layer (arXiv 2307.02031).
@@ -16,10 +17,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.search.samplers.offloading import with_offload
 from forerun.simulator.core.stage_options import StageOptions, option_costs
 from forerun.simulator.layer.kinds import layer_kinds
 from forerun.simulator.score_table import Floats
-from forerun.spaces.strategies import Context, Recompute, Split, StageRecompute, Strategy
+from forerun.spaces.strategies import Context, Recompute, Split, StageOffload, StageRecompute, Strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 Costs = Callable[[Context, Strategy, StageOptions], tuple[Floats, NDArray[np.bool_]]]
@@ -65,10 +67,13 @@ class Planner:
         """
         fillings = self._fillings_of(degree_class)
         self.options += len(fillings.options)
-        time_s, fits = self.costs(self.space.context, degree_class, fillings.options)
+        options, group = fillings.options, fillings.group
+        time_s, fits = self.costs(self.space.context, degree_class, options)
+        if self.space.offload:
+            options, group, time_s, fits = with_offload(self.space, degree_class, options, group, time_s, fits)
         time_s = np.where(fits, time_s, np.inf)
-        order = np.lexsort((time_s, fillings.group))
-        best = order[np.unique(fillings.group[order], return_index=True)[1]]
+        order = np.lexsort((time_s, group))
+        best = order[np.unique(group[order], return_index=True)[1]]
         paths_s = [np.where(each < 0, np.inf, time_s[best][each]) for each in fillings.groups]
         microbatches = self.space.context.workload.global_batch / (degree_class.dp * degree_class.mbs)
         found: dict[Strategy, float] = {}
@@ -76,7 +81,7 @@ class Planner:
             path = _path(paths_s, bound_s)
             chosen = [best[each[low, high]] for each, low, high in zip(fillings.groups, path, path[1:], strict=False)]
             seconds = time_s[chosen]
-            strategy = self._strategy(degree_class, fillings.options, np.array(chosen))
+            strategy = self._strategy(degree_class, options, np.array(chosen))
             found.setdefault(strategy, float((microbatches - 1) * seconds.max() + seconds.sum()))
         return [PlannedStrategy(strategy=strategy, pipeline_s=seconds) for strategy, seconds in found.items()]
 
@@ -91,6 +96,8 @@ class Planner:
                 for kind, some in zip(options.kind[chosen], options.some[chosen], strict=True)
             )
             fields |= {"stage_recompute": entries, "recompute": Recompute.NONE}
+        if options.hosted is not None:
+            fields["stage_offload"] = tuple(StageOffload(*map(float, row)) for row in options.hosted[chosen])
         return self.space.canonical(dataclasses.replace(degree_class, **fields))  # type: ignore[arg-type]  # fields of Strategy
 
     def _fillings_of(self, degree_class: Strategy) -> _StageFillings:
@@ -118,7 +125,7 @@ class Planner:
                     key = (stage, end - start, 0 if same else start)
                     if key not in number:
                         number[key] = len(number)
-                        partial = range(1, end - start) if kind < 0 and space.partial else ()
+                        partial = range(1, end - start) if kind < 0 and space.partial and pp > 1 else ()
                         fillings = [(int(each), -1) for each in kinds] + [(int(Recompute.FULL), n) for n in partial]
                         rows += [(stage, start, end, each, some, number[key]) for each, some in fillings]
                     group[low, high] = number[key]

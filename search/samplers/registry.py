@@ -22,8 +22,9 @@ ENUMERABLE = 100_000
 """Candidates that are all looked at, at some 10,000 a second."""
 FLAT_ENUMERABLE = 10**11
 """Flat candidates that are all enumerated: an hour on two cores, at 25 million a second."""
-PER_STAGE = ("layers", "recompute", "tp")
-"""What may differ between stages: the number of their layers, what they recompute, the tp of the second half."""
+PER_STAGE = ("layers", "recompute", "tp", "offload")
+"""What may differ between stages: the number of their layers, what they recompute, the tp of the second half, and what
+shares of their optimizer states and activations lie on the host."""
 
 Maker = Callable[[int, str | None], Sampler]
 
@@ -86,6 +87,7 @@ class Exploring:
             reach=self.reach if "layers" in self.per_stage else 0,
             recompute="recompute" in self.per_stage,
             halves="tp" in self.per_stage,
+            offload="offload" in self.per_stage,
         )
 
 
@@ -126,7 +128,8 @@ def suited(space: StagedSpace) -> tuple[str, str]:
     size = f"{format_whole(space.size)} candidates"
     if space.size <= ENUMERABLE:
         return "exhaustive", f"{size} can all be looked at"
-    if (space.reach or space.recompute or space.halves) and any(pp > 1 for pp in space.flat.choices["pp"]):
+    deep = any(pp > 1 for pp in space.flat.choices["pp"])
+    if space.offload or ((space.reach or space.recompute or space.halves) and deep):
         return "local", f"{size} are too many to enumerate, and stages can be planned one by one"
     return "local", f"{size} are too many to enumerate, and axes are ordered"
 

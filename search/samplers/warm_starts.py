@@ -12,7 +12,7 @@ from forerun.simulator import score as simulator_score
 from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.strategies import Context, Strategy, StrategySpace, StrategyTable
 from forerun.spaces.strategies.candidates import strategies_at
-from forerun.spaces.strategies.staged_space import VIRTUAL
+from forerun.spaces.strategies.staged_size import VIRTUAL
 
 KEPT = 24
 """Strategies to start from that fit, and as many that almost do."""

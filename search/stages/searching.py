@@ -155,7 +155,8 @@ def _opened(space: StagedSpace) -> list[str]:
     """Return in words what may differ between stages."""
     words = [f"boundaries of stages within {space.reach} layers"] if space.reach else []
     words += ["recompute of every stage"] if space.recompute else []
-    return words + (["tp of the second half of the stages"] if space.halves else [])
+    words += ["tp of the second half of the stages"] if space.halves else []
+    return words + (["what each stage keeps on the host"] if space.offload else [])
 
 
 def _counts(space: StagedSpace, starts: Starts, found: Exploration) -> SpaceCounts:

@@ -17,7 +17,7 @@ The document names each as a list (or one value)::
 
 Where stages may differ, a sampler looks further than the flat space, once per seed::
 
-    per_stage: [layers, recompute]          # what may differ: layers, recompute, tp
+    per_stage: [layers, recompute]          # what may differ: layers, recompute, tp, offload
     sampler: local                          # default auto
     seeds: [0, 1, 2]                        # default one, 0
     evaluations: 20000                      # bound of each

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.certainty import LEVEL, busy_share, certainty_of
+from forerun.search.certainty import LEVEL, Peaks, busy_share, certainty_of
 from forerun.search.validate.predict import Predictions
 from forerun.simulator import TIME_PARTS
 from forerun.simulator.calibration import Posterior
@@ -43,8 +43,13 @@ def intervals_of(predictions: Predictions) -> Intervals:
         if not isinstance(context, Context):  # what was left over of published runs is of transformers
             continue
         gpus = np.array([strategy.devices for strategy in strategies])
-        held = certainty_of(context, gpus, busy[rows], "memory")
-        memory_low[rows], memory_high[rows] = held.low, held.high
+        readings = np.array([predictions.runs[row].memory_kind for row in rows])
+        for reading in np.unique(readings):
+            own = readings == reading
+            there = np.array(rows)[own]
+            peaks = Peaks(peak_bytes=predictions.comparable_memory_bytes[there], reading=str(reading))
+            held = certainty_of(context, gpus[own], busy[there], peaks)
+            memory_low[there], memory_high[there] = held.low, held.high
         if not isinstance(posterior, Posterior):
             step = certainty_of(context, gpus, busy[rows])
             low[rows], high[rows] = step.low, step.high

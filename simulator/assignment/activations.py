@@ -1,5 +1,7 @@
 """Activation memory of every pipeline rank, by the core's closed forms of what a schedule keeps."""
 
+from functools import reduce
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,18 +20,7 @@ def rank_activations(assignment: Assignment, blocks: Blocks) -> StageMemory:
         _with_settings(assignment, settings, assignment.on_ranks(held), in_flight_factors)
         for settings, held in blocks.items()
     )
-    for other in others:
-        first = StageMemory(
-            kept=first.kept + other.kept,
-            each=first.each + other.each,
-            working=np.maximum(first.working, other.working),
-            logits=first.logits + other.logits,
-            held_logits=first.held_logits + other.held_logits,
-            idle=first.idle + other.idle,
-            idle_share=first.idle_share,
-            stage=first.stage,
-        )
-    return first
+    return reduce(StageMemory.beside, others, first)
 
 
 def _with_settings(assignment: Assignment, settings: Strategy, on: Floats, in_flight_factors: Floats) -> StageMemory:

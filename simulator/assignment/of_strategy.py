@@ -91,7 +91,10 @@ def _placed(context: Context, strategy: Strategy, counts: Sequence[int]) -> tupl
     halves = (flat.half(False), flat.half(True))
     rows, done = [], 0
     for chunk, count in enumerate(counts):
-        settings = recomputed = halves[in_second_half(chunk, strategy.pp)]
+        settings = halves[in_second_half(chunk, strategy.pp)]
+        if strategy.stage_offload is not None:
+            settings = replace(settings, stage_offload=(strategy.stage_offload[chunk],) * strategy.pp)
+        recomputed = settings
         some = count
         entry = None if strategy.stage_recompute is None else strategy.stage_recompute[chunk]
         if strategy.recompute_first:

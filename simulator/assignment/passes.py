@@ -1,7 +1,7 @@
 """Seconds and bytes of one microbatch on every virtual stage: each of few settings costed once, and added up."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from forerun.simulator.layer.shard import Shard, shard_of
 from forerun.simulator.layer.times import BLOCK_PARTS, host_passes_s, unpaired_share
 from forerun.simulator.memory.peak import activation_memory
 from forerun.simulator.score_table import Floats
-from forerun.spaces.strategies import Context, Schedule, Strategy, table_of
+from forerun.spaces.strategies import Context, Schedule, Strategy, offload_of, table_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,8 @@ def group_of(settings: Strategy) -> Floats | None:
 
 def shard_with(context: Context, settings: Strategy) -> Shard:
     """Return how layers with some settings are cut: a table of one."""
-    return shard_of(context, table_of([settings]), np.zeros(1, dtype=np.intp))
+    shard = shard_of(context, table_of([settings]), np.zeros(1, dtype=np.intp))
+    return replace(shard, away=np.array([offload_of(context.framework, settings.stage_offload).activations]))
 
 
 def chunk_passes(context: Context, blocks: Blocks) -> ChunkPasses:

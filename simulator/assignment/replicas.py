@@ -11,7 +11,7 @@ from forerun.simulator.layer.known_times import Asked
 from forerun.simulator.replicas.reduction import REPLICA_DEGREES, ReplicaCosts, Replicas, bucket_bytes, replica_costs
 from forerun.simulator.score_table import Floats
 from forerun.simulator.stages.parameters import StageParameters, stage_parameters
-from forerun.spaces.strategies import Context, Strategy
+from forerun.spaces.strategies import Context, Strategy, offload_of
 
 _MOST = 4096
 """Costs that are remembered of one request and its software: some arrays of one number a rank each."""
@@ -72,7 +72,9 @@ def _costs(assignment: Assignment, settings: Strategy, on: Floats, here: Floats)
         degrees = {axis: np.full(on.shape[1], float(getattr(settings, axis))) for axis in REPLICA_DEGREES}
         context, parameters = assignment.context, parameters_with(assignment.context, settings, on)
         virtual = float(settings.vpp)
-        costs = replica_costs(context, Replicas(parameters=parameters, rounds=rounds, virtual=virtual, **degrees))
+        away = np.full((1, on.shape[1]), offload_of(context.framework, settings.stage_offload).optimizer)
+        replicas = Replicas(parameters=parameters, rounds=rounds, virtual=virtual, on_host=away, **degrees)
+        costs = replica_costs(context, replicas)
         known[key] = ReplicaCosts(**{entry.name: getattr(costs, entry.name) * here for entry in fields(ReplicaCosts)})
     return known[key]
 

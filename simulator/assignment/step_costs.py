@@ -16,14 +16,14 @@ from forerun.simulator.assignment.host import check_host_memory, host_copies, ho
 from forerun.simulator.assignment.memory import stage_memory
 from forerun.simulator.assignment.passes import ChunkPasses, chunk_passes
 from forerun.simulator.assignment.replicas import SettingsReplicas, all_replicas, replicas_by_settings
-from forerun.simulator.assignment.value import Assignment
+from forerun.simulator.assignment.value import Assignment, Blocks
 from forerun.simulator.costs.slowest import wait_share
 from forerun.simulator.layer.times import BLOCK_PARTS
 from forerun.simulator.memory.peak import still_whole_bytes
 from forerun.simulator.replicas.reduction import ReplicaCosts, gradient_buckets, reduces_each, stays_whole
 from forerun.simulator.replicas.slices import gathers_near, line_rate_cluster
 from forerun.simulator.score_table import Floats
-from forerun.spaces.strategies import Context, Placement, Schedule, Strategy
+from forerun.spaces.strategies import Context, Placement, Schedule, Strategy, offload_of
 
 
 def step_costs(assignment: Assignment) -> StepCosts:
@@ -49,7 +49,7 @@ def step_costs(assignment: Assignment) -> StepCosts:
         schedule=int(assignment.schedule),
         shape=assignment.shape,
         chunks=chunks,
-        stages=_stages(assignment, each, replicas),
+        stages=_stages(assignment, blocks, each, replicas),
         # One length stands for all transfers where they are alike; else the longest, for what needs one number.
         p2p_s=max((seconds for both in transfers_s for seconds in both), default=0.0),
         each_p2p_s=() if alike else transfers_s,
@@ -151,16 +151,20 @@ def _chunks(assignment: Assignment, passes: ChunkPasses, stall: float) -> tuple[
     )
 
 
-def _stages(assignment: Assignment, each: Sequence[SettingsReplicas], replicas: ReplicaCosts) -> tuple[StageCost, ...]:
+def _stages(
+    assignment: Assignment, blocks: Blocks, each: Sequence[SettingsReplicas], replicas: ReplicaCosts
+) -> tuple[StageCost, ...]:
     """Return what ranks do once: traffic of each stage of sharding apart, the rest together."""
     by_zero: dict[int, list[SettingsReplicas]] = {}
     for one in each:
         by_zero.setdefault(one.settings.zero, []).append(one)
     traffic = [_traffic(assignment, zero, same) for zero, same in sorted(by_zero.items())]
     fixed = replicas.parameter_bytes + replicas.gradient_bytes + replicas.optimizer_bytes + replicas.buffer_bytes
-    if replicas.whole_bytes.any():
-        ranks, activations = np.arange(assignment.shape.pp), rank_activations(assignment, assignment.blocks())
-        fixed = fixed + still_whole_bytes(activations, ranks, replicas, ranks)
+    profile = assignment.context.framework
+    away = any(offload_of(profile, settings.stage_offload).activations for settings in blocks)
+    if replicas.whole_bytes.any() or away:
+        ranks, activations = np.arange(assignment.shape.pp), rank_activations(assignment, blocks)
+        fixed = fixed + still_whole_bytes(activations, ranks, replicas, ranks) + activations.passing
     stages = []
     for rank in range(assignment.shape.pp):
         own = [costs[rank] for costs in traffic if any(costs[rank].share.values())]

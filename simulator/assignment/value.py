@@ -114,9 +114,11 @@ class Assignment:
 
 def by_replicas(blocks: Blocks) -> Blocks:
     """Return the same blocks by the settings that the traffic of replicas depends on: not what is recomputed, nor how a
-    microbatch is cut."""
+    microbatch is cut, nor where activations are."""
     joined: dict[Strategy, Floats] = {}
     for settings, held in blocks.items():
         key = replace(settings, recompute=Recompute.NONE, recompute_layers=0, mbs=1, sp=False)
+        if key.stage_offload is not None:
+            key = replace(key, stage_offload=tuple(one._replace(activations=0.0) for one in key.stage_offload))
         joined[key] = joined[key] + held if key in joined else held
     return joined

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.calibration.residual import Features, placed
+from forerun.simulator.memory.peak import lost_bytes
 from forerun.simulator.score_table import MEMORY_PARTS, Floats
 from forerun.spaces.strategies import Context, StrategyTable
 
@@ -61,8 +62,9 @@ def idle_bytes(context: Context, memory_bytes: Mapping[str, Floats]) -> Floats:
     What activations of many sizes lose in pipelines (``pipeline_idle``) is among it: a caching allocator gives free
     segments back before it fails, and runs end accordingly (log loss 0.10 of the ultrascale sweep against 0.13).
     """
-    profile, live = context.framework, sum((memory_bytes[part] for part in MEMORY_PARTS if part != "reserve"), 0.0)
-    lost = profile.context_bytes + profile.communicator_bytes + profile.fragmentation * live
+    profile, none = context.framework, np.zeros(len(memory_bytes["reserve"]))
+    live = sum((memory_bytes[part] for part in MEMORY_PARTS if part != "reserve"), none)
+    lost = profile.context_bytes + profile.communicator_bytes + lost_bytes(profile, live, memory_bytes)
     return np.asarray(np.maximum(memory_bytes["reserve"] - lost, 0.0))
 
 

@@ -115,7 +115,8 @@ def _half(
         for field in dataclasses.fields(StageParameters)
     }
     degrees = {axis: getattr(rows, axis)[end] for axis in REPLICA_DEGREES}
-    return replica_costs(context, Replicas(parameters=StageParameters(**own), **degrees))
+    away = np.where(member, rows.optimizer_away, rows.optimizer_away[end])
+    return replica_costs(context, Replicas(parameters=StageParameters(**own), on_host=away, **degrees))
 
 
 def _shards(context: Context, rows: StageRows) -> tuple[Shard, Keys, Keys]:
@@ -129,6 +130,11 @@ def _shards(context: Context, rows: StageRows) -> tuple[Shard, Keys, Keys]:
             common = (common << bits) | values.astype(np.int64)
     keys = np.stack([(common << _BITS["kind"]) | kind for kind in (rows.kind, np.zeros_like(rows.kind))])
     distinct, inverse = np.unique(keys, return_inverse=True)
+    shares, share = np.unique(rows.away, return_inverse=True)
+    if len(shares) > 1:  # further bits have no room
+        both = inverse.reshape(keys.shape) * len(shares) + share.reshape(rows.away.shape)
+        pairs, inverse = np.unique(both, return_inverse=True)
+        distinct, shares = distinct[pairs // len(shares)], shares[pairs % len(shares)]
     inverse = inverse.reshape(keys.shape)
     value, left = {}, distinct
     for axis, bits in reversed(_BITS.items()):
@@ -145,6 +151,7 @@ def _shards(context: Context, rows: StageRows) -> tuple[Shard, Keys, Keys]:
         tokens=tokens,
         inner_tokens=inner,
         separate_fp32=value["separate_fp32"] == 1,
+        away=np.broadcast_to(shares, len(distinct)),
     )
     return shard, inverse[0], inverse[1]
 
@@ -172,14 +179,4 @@ def _memory(
         activation_memory(context, shard, key, blocks, rows.number, rows.schedule, rows.pp, vpp, rows.microbatches)
         for blocks, key in groups
     )
-    return StageMemory(
-        kept=one.kept + other.kept,
-        each=one.each + other.each,
-        # Only one layer is worked on at a time, so working sets do not add up as kept activations do.
-        working=np.maximum(one.working, other.working),
-        logits=one.logits + other.logits,
-        held_logits=one.held_logits + other.held_logits,
-        idle=one.idle + other.idle,
-        idle_share=one.idle_share,
-        stage=rows.number,
-    )
+    return one.beside(other)

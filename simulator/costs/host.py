@@ -42,7 +42,7 @@ def host_update_s(cluster: Cluster, states: Floats) -> Floats:
 
 
 def states_on_host(
-    cluster: Cluster, states: Floats, share: float = 1.0, *, overlap: bool = True
+    cluster: Cluster, states: Floats, share: Floats | float = 1.0, *, overlap: bool = True
 ) -> tuple[Floats, Floats]:
     """Return the bytes of ``states`` that stay on the device, and the seconds of the update of the others.
 

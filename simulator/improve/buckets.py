@@ -2,7 +2,8 @@
 
 Walk the operators in the order of the backward pass. Within a bucket nothing is sent before its last operator, so
 joining kernels there only saves time. A bucket that ends between two operators which can be fused either cuts them
-apart, or is sent when the kernel of both has ended. So a plan is where its buckets end, and which fusions that cuts.
+apart, or is sent when the kernel of both has ended: that of all which can be fused behind them, or one that is cut
+sooner. So a plan is where its buckets end, and where the kernels that they wait for do.
 Two numbers say all about a beginning of the pass: when computation has reached its end (p) and when the wire is free
 (q). Of two beginnings that end alike, one with both numbers no larger can only lead to a step as short or shorter, also
 where messages slow computation down. So only beginnings that no other beats are kept: the search simulates no plan from
@@ -23,6 +24,8 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 MOST_LABELS = 64
 """Beginnings that are kept per place; more differ by less than the clock of any profiler."""
+LATER_CUTS = 8
+"""Operators behind the end of a bucket after which the kernel that it waits for may be cut."""
 
 
 @dataclass(slots=True)
@@ -92,12 +95,12 @@ def _search(step: RankStep, *, fuse: bool, cut: bool) -> StepPlan:
         known = np.flatnonzero(size[labels.place] < size[place])
         if not len(known):
             continue
-        # The fusion across this place is cut, or the bucket waits for the end of its kernel.
-        for end, shift in ((place, float(lost[place])), *(((ends[place], 0.0),) if ends[place] > place else ())):
+        # The fusion across this place is cut, or the bucket waits for the end of its kernel, which may be cut, too.
+        for end in {*range(place, min(place + LATER_CUTS, ends[place]) + 1), ends[place]}:
             open_ = known[(labels.done[known] <= end)]
             wire_s, start = wires[labels.place[open_], place], labels.done[open_]
             seconds = work[end] - work[start] - (saved[end] - saved[start] - across[start])
-            seconds = np.where(start == end, 0.0, seconds)
+            seconds, shift = np.where(start == end, 0.0, seconds), np.where(start == end, 0.0, lost[end])
             before_s, free_s = labels.reached[open_], labels.free[open_]
             reached = _advance(before_s, seconds, free_s, step.slowdown) + shift + step.message_s
             free = np.maximum(free_s + shift * (free_s > 0), reached) + wire_s
@@ -111,7 +114,7 @@ def _search(step: RankStep, *, fuse: bool, cut: bool) -> StepPlan:
     best = whole[np.lexsort((labels.reached[whole], end))[0]]
     places, cuts = [int(labels.place[best])], {count}
     while labels.before[best] >= 0:
-        cuts |= {int(labels.place[best])} if labels.done[best] == labels.place[best] else set()
+        cuts.add(int(labels.done[best]))
         best = labels.before[best]
         places.append(int(labels.place[best]))
     return _plan(step, places[::-1], cuts, fuse=fuse, cut=cut)

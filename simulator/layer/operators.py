@@ -14,6 +14,7 @@ from forerun.simulator.costs import (
     stream_operator_time_s,
 )
 from forerun.simulator.layer.collector import OperatorCollector
+from forerun.simulator.layer.eight_bit import EIGHT_BIT
 from forerun.simulator.layer.widths import local, locals_of
 from forerun.simulator.layer.work import OperatorTime
 from forerun.simulator.score_table import Floats
@@ -186,6 +187,9 @@ class Operators(OperatorCollector):
             self.product(product)
         width = mixture.width(hidden)
         wide = np.full_like(shard.tp, width)
+        padded = self.precision in EIGHT_BIT and self.context.framework.pads_experts and not fused
+        if padded:
+            self.stream("copy", routed * width, "experts' rows padded")
         self.stream("copy", 2 * routed * width, "expert permutation")
         up = inner * (2 if mixture.gated else 1)
         columns = mixture.expert_hidden * (2 if mixture.gated else 1)
@@ -208,6 +212,8 @@ class Operators(OperatorCollector):
         if mixture.expert_bias:
             self.stream("expert_bias", routed * width, "experts bias")
             self._one_by_one("experts bias, expert by expert", on_rank, EXPERT_BIAS_KERNELS)
+        if padded:
+            self.stream("copy", routed * width, "experts' rows unpadded")
         self.stream("copy", 2 * routed * width, "expert permutation")
         if mixture.shared is not None:
             with self.inside(Recompute.SHARED_EXPERTS):

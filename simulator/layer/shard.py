@@ -63,6 +63,8 @@ class Shard:
     parallel)."""
     separate_fp32: NDArray[np.bool_]
     """Gradients are accumulated in an fp32 buffer beside them."""
+    away: Floats
+    """Share (0 to 1) of what the layer keeps that lies in the memory of the host between its passes."""
 
     def __len__(self) -> int:
         return len(self.tp)
@@ -82,7 +84,7 @@ def accumulates_separately(context: Context, zero: NDArray[np.int64] | Floats) -
 
 
 def shard_of(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> Shard:
-    """Return the shard keys of some rows of a table."""
+    """Return the shard keys of some rows of a table, whose stages keep on the host what the software does."""
     tp, cp, ep, etp, mbs = (
         table.choices[axis][table.codes[axis][rows]].astype(np.float64) for axis in ("tp", "cp", "ep", "etp", "mbs")
     )
@@ -99,6 +101,7 @@ def shard_of(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> 
         tokens=tokens,
         inner_tokens=np.where(sp, tokens / tp, tokens),
         separate_fp32=accumulates_separately(context, table.choices["zero"][table.codes["zero"][rows]]),
+        away=np.full(len(tp), context.framework.activations_on_host),
     )
 
 

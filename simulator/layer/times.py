@@ -117,7 +117,7 @@ def _layer(
     work = layer_work(context, layer, shard)
     exchange = layer_exchange(context, layer, shard, work, shorter_s)
     if layer.feeds_forward and isinstance(layer.mlp, MixtureOfExperts):
-        exchange = exchange.waiting(expert_wait_s(context))
+        exchange = exchange.waiting(expert_wait_s(context, layer))
     full = shard.recompute == Recompute.FULL
     repeated = _repeated(layer, shard, full)
     recompute = {
@@ -137,13 +137,16 @@ def _layer(
     if layer.trains == "nothing":
         return _forward_only(work, exchange)
     backward_s = work.backward_s + exchange.backward_s + sum(recompute.values())
-    if away := context.framework.activations_on_host:
-        copy_s = away * layer_activations(context, layer, shard).kept / host_link_rate(context.cluster)
-        waits = np.maximum(copy_s - forward_s, 0.0), np.maximum(copy_s - backward_s, 0.0)
+    if shard.away.any():
+        copy_s = shard.away * layer_activations(context, layer, shard).kept / host_link_rate(context.cluster)
+        # Where devices reach each other through the host, what they exchange takes the link of the copies meanwhile.
+        shared = context.cluster.levels[:1] and context.cluster.levels[0].kind == "pcie"
+        alone_s = (work.forward_s, work.backward_s + recompute["recompute"]) if shared else (forward_s, backward_s)
+        waits = np.maximum(copy_s - alone_s[0], 0.0), np.maximum(copy_s - alone_s[1], 0.0)
         forward_s, backward_s = forward_s + waits[0], backward_s + waits[1]
         parts["recompute"] = parts["recompute"] + waits[0] + waits[1]
-    alone_s = exchange.alone_forward_s, exchange.alone_backward_s
-    return _Block(forward_s, backward_s, work.weight_gradient_s, parts, recompute, alone_s)
+    unpaired_s = exchange.alone_forward_s, exchange.alone_backward_s
+    return _Block(forward_s, backward_s, work.weight_gradient_s, parts, recompute, unpaired_s)
 
 
 def _forward_only(work: Work, exchange: LayerTraffic) -> _Block:
@@ -241,10 +244,12 @@ def expert_launches_s(context: Context) -> float:
     return context.framework.host_expert_s
 
 
-def expert_wait_s(context: Context) -> float:
+def expert_wait_s(context: Context, layer: Layer) -> float:
     """Seconds that a device waits in both passes of a layer with routed experts until its host has read token counts
-    and launches again."""
-    return context.framework.expert_wait_s / context.cluster.device.host_speed
+    and is ahead of it again: what graphs hold is launched at once."""
+    profile, hidden = context.framework, context.model.hidden
+    left = launched_share(layer, hidden, profile.graphed) / launched_share(layer, hidden)
+    return profile.expert_wait_s * left / context.cluster.device.host_speed
 
 
 def host_passes_s(

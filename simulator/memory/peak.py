@@ -3,7 +3,8 @@
 Steady state from the second step on: gradients and optimizer states exist when the forward passes run.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from forerun.simulator.layer.shard import Shard
 from forerun.simulator.replicas.reduction import ReplicaCosts
 from forerun.simulator.score_table import MEMORY_PARTS, Floats
 from forerun.simulator.stages.plan import in_flight
+from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.strategies import Context, Schedule
 
 HOST_COPIES = 3
@@ -45,11 +47,22 @@ class StageMemory:
     """Further ones, as a share (0 to 1) of all of these."""
     stage: Floats
     """Number of the pipeline rank."""
+    passing: Floats
+    """Activations of layers that go to the host or come back."""
 
     @property
     def moving(self) -> Floats:
         """Activations at the fuller of two moments: the loss, and the backward pass of a layer."""
-        return self.kept + np.maximum(self.logits, self.held_logits + self.working)
+        return self.kept + self.passing + np.maximum(self.logits, self.held_logits + self.working)
+
+    def beside(self, other: "StageMemory") -> "StageMemory":
+        """Return the memory of stages that also have the layers of ``other``; one layer is worked on at a time."""
+        added = {name: getattr(self, name) + getattr(other, name) for name in _ADDED}
+        return replace(self, working=np.maximum(self.working, other.working), **added)
+
+
+_ADDED = ("kept", "each", "logits", "held_logits", "idle", "passing")
+"""Memory of ``StageMemory`` that layers with several settings add up to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +105,7 @@ def activation_memory(
     working = np.zeros_like(stage)
     idle = np.zeros_like(stage)
     most = np.zeros_like(stage)
+    away = shard.away[key]
     grouped = None if group is None else _grouped(blocks, vpp, group)
     for kind, layer in enumerate(layer_kinds(context.model)):
         activations = layer_activations(context, layer, shard)
@@ -100,7 +114,7 @@ def activation_memory(
         if spared is not None:
             kept += spared[kind] * (activations.whole - activations.kept)[key]
             recomputed = recomputed - spared[kind]
-        if context.framework.activations_on_host:
+        if away.any():
             most = np.maximum(most, np.where(blocks[kind] > 0, activations.kept[key], 0.0))
         if context.framework.keeps_gathered:
             idle += blocks[kind] * gathered_buffers(context, layer, shard)[key]
@@ -114,12 +128,13 @@ def activation_memory(
     logits = blocks[-1] * (head_activations(context, shard)[key] * at_once)
     held = np.where(pp > 1, np.maximum(flight - 2.0, 0.0), 1.0) if profile.gathers_ahead else 1.0
     each, kept, idle = kept / vpp, kept * flight, idle * held
-    if profile.activations_on_host:
+    passing = np.zeros_like(stage)
+    if away.any():
         # What the memory of the host has no room for stays on the device.
         capacity = context.cluster.host.get("memory_bytes", np.inf) / context.cluster.devices_per_node
-        away = profile.activations_on_host * kept
-        passing = np.minimum(away, HOST_COPIES * profile.activations_on_host * most)
-        kept = np.where(away <= capacity, kept - away + passing, kept)
+        hosted = away * kept
+        hosted = np.where(hosted <= capacity, hosted, 0.0)
+        passing, kept = np.minimum(hosted, HOST_COPIES * away * most), kept - hosted
     # What graphs of layers work with is theirs alone, so that the loss has no use of it meanwhile.
     held_meanwhile = profile.holds_logits or profile.graphs == "layers"
     held_logits = logits if held_meanwhile else logits * ((at_once - 1.0) / at_once)
@@ -132,6 +147,7 @@ def activation_memory(
         idle=idle,
         idle_share=np.where(pp > 1, profile.pipeline_idle, np.zeros_like(kept)),
         stage=stage,
+        passing=passing,
     )
 
 
@@ -152,6 +168,12 @@ def still_whole_bytes(
     return np.asarray(np.maximum(replicas.whole_bytes[:, replica] - activations.each[:, key], 0.0))
 
 
+def lost_bytes(profile: FrameworkProfile, live: Floats, parts: Mapping[str, Floats]) -> Floats:
+    """Return what the allocator loses to gaps where ``live`` bytes are allocated, ``parts`` of them; any shape."""
+    moving = parts["activations"] + parts["working"] + parts["logits"]
+    return np.asarray(profile.fragmentation * (live if profile.states_fragment else moving))
+
+
 def total_memory(
     context: Context,
     activations: StageMemory,
@@ -170,19 +192,18 @@ def total_memory(
     live = np.take_along_axis(allocated, slot[None, :], axis=0)[0]
     # Where the peak's stage stands in arrays of all stages, row by row: one index is quicker than two.
     held, active = slot * fixed.shape[1] + replica, slot * activations.kept.shape[1] + key
-    lost = profile.fragmentation * live
     beside, logits = activations.working.take(active), activations.held_logits.take(active)
     at_loss = activations.logits.take(active) > logits + beside
     parts = {
         "parameters": replicas.parameter_bytes.take(held),
         "gradients": replicas.gradient_bytes.take(held),
         "optimizer": replicas.optimizer_bytes.take(held),
-        "activations": activations.kept.take(active),
+        "activations": activations.kept.take(active) + activations.passing.take(active),
         "working": np.where(at_loss, 0.0, beside),
         "logits": np.where(at_loss, activations.logits.take(active), logits),
         "buffers": replicas.buffer_bytes.take(held),
-        "reserve": profile.context_bytes + profile.communicator_bytes + lost,
     }
+    parts["reserve"] = profile.context_bytes + profile.communicator_bytes + lost_bytes(profile, live, parts)
     if whole is not None:
         parts["buffers"] = parts["buffers"] + np.take_along_axis(whole, slot[None, :], axis=0)[0]
     # Idle buffers are given back before an allocation fails, so they never make a strategy infeasible.

@@ -71,6 +71,8 @@ class Replicas:
     """Virtual stages of a device that an interleaved pipeline runs in rounds, shape D."""
     virtual: Floats | float = 1.0
     """Virtual stages of a device, shape D."""
+    on_host: Floats | None = None
+    """Share (0 to 1) of the optimizer states that lie on the host, [R, D]; None: what the software runs with."""
 
     @property
     def copies(self) -> Floats:
@@ -113,10 +115,11 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     updated = replicas.zero >= 1
     own = held(updated, *trained)
     optimizer_bytes, on_device, host_s = np.asarray(own * states), own, np.zeros_like(reduced)
-    if profile.optimizer_on_host:
+    on_host = np.asarray(profile.optimizer_on_host) if replicas.on_host is None else replicas.on_host
+    if on_host.any():
         whole_bytes = optimizer_bytes
         optimizer_bytes, update_s = states_on_host(
-            context.cluster, whole_bytes, profile.optimizer_on_host, overlap=profile.overlap_host_update
+            context.cluster, whole_bytes, on_host, overlap=profile.overlap_host_update
         )
         on_device = own * np.divide(optimizer_bytes, whole_bytes, out=np.ones_like(own), where=whole_bytes > 0)
         host_s = update_s.max(axis=0)

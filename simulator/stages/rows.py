@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from forerun.simulator.layer.kinds import kind_of_entry, layer_kinds
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Model
-from forerun.spaces.strategies import Context, Recompute, StrategyTable, first_layers, stage_layers
+from forerun.spaces.strategies import Context, Recompute, StrategyTable, first_layers, offload_of, stage_layers
 
 Ints = NDArray[np.int64]
 
@@ -44,6 +44,10 @@ class StageRows:
     placement: Floats
     """Number of a ``Placement``."""
     microbatches: Floats
+    optimizer_away: Floats
+    """Share (0 to 1) of its optimizer states on the host."""
+    away: Floats
+    """Share of its activations there."""
 
 
 def stage_rows(context: Context, table: StrategyTable) -> StageRows:
@@ -57,6 +61,7 @@ def stage_rows(context: Context, table: StrategyTable) -> StageRows:
     first = first_layers(table.column("recompute_layers"))
     some = np.repeat(np.where(first > 0, first, -1)[None, :], depth, axis=0)
     second_tp = table.column("tp").copy()
+    hosted = _as_software(context, (depth, len(table)))
     for row in range(len(table)):
         stages = int(pp[row])
         layers = stage_layers(
@@ -70,6 +75,8 @@ def stage_rows(context: Context, table: StrategyTable) -> StageRows:
         if choices.recompute is not None:
             kind[:stages, row] = [entry.kind for entry in choices.recompute]
             some[:stages, row] = [-1 if entry.layers is None else entry.layers for entry in choices.recompute]
+        if choices.offload is not None:
+            hosted[:, :stages, row] = np.array(choices.offload).T
     number = np.minimum(np.arange(depth)[:, None], pp - 1)
     start, end = np.take_along_axis(edges, number, axis=0), np.take_along_axis(edges, number + 1, axis=0)
     kind, some = np.take_along_axis(kind, number, axis=0), np.take_along_axis(some, number, axis=0)
@@ -93,6 +100,7 @@ def stage_rows(context: Context, table: StrategyTable) -> StageRows:
             "placement": _spread(table, "placement", depth),
             "sp": _spread(table, "sp", depth),
         },
+        hosted=np.take_along_axis(hosted, np.broadcast_to(number, hosted.shape), axis=1),
     )
 
 
@@ -107,9 +115,11 @@ def rows_of_stages(
     exists: Floats,
     second: NDArray[np.bool_],
     degrees: dict[str, Floats],
+    hosted: Floats | None = None,
 ) -> StageRows:
     """Return stages that hold the layers ``[start, end)`` of the model; the first ``some`` of them recompute (below
-    zero: all). All arrays are [S, N]; ``degrees`` by axis."""
+    zero: all). All arrays are [S, N]; ``degrees`` by axis. ``hosted``: shares of optimizer states and activations on
+    the host, [2, S, N]; None: what the software runs with."""
     held = _layers_before(context.model)
     recomputed = np.where(some < 0, end, np.minimum(start + some, end))
     blocks = np.zeros((len(held) + 2, *start.shape))
@@ -124,7 +134,11 @@ def rows_of_stages(
     if context.framework.vocabulary != "ends":
         blocks[-2:] = 1.0 / degrees["pp"]
     batch = context.workload.global_batch
+    if hosted is None:
+        hosted = _as_software(context, start.shape)
     return StageRows(
+        optimizer_away=hosted[0],
+        away=hosted[1],
         number=number.astype(np.float64),
         exists=exists,
         second=second,
@@ -135,6 +149,11 @@ def rows_of_stages(
         **{axis: values for axis, values in degrees.items() if axis != "sp"},
         sp=(degrees["sp"] == 1) & (degrees["tp"] > 1),
     )
+
+
+def _as_software(context: Context, shape: tuple[int, ...]) -> Floats:
+    """Return the shares on the host that the software runs with, for stages of a shape, [2, *shape]."""
+    return np.stack([np.full(shape, share) for share in offload_of(context.framework, None)])
 
 
 def _spread(table: StrategyTable, axis: str, depth: int) -> Floats:

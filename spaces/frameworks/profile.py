@@ -174,7 +174,10 @@ class FrameworkProfile:
     """More per layer with routed experts, whose token counts the host waits for."""
     expert_wait_s: float = 0.0
     """Seconds per layer with routed experts, both passes, in which the device has nothing queued: the host reads token
-    counts before it launches what they size, however large a microbatch is."""
+    counts before it launches what they size, however large a microbatch is. Less where graphs hold some launches."""
+    pads_experts: bool = False
+    """Eight-bit rows of each expert are copied to a multiple of 16 or 32 of them, and results back (Megatron-core's
+    Fp8Padding and Fp8Unpadding), where no kernel fuses experts."""
     tensor_step_s: float = 0.0
     """Per ring step of a collective over tensor ranks that leaves the scale-up domain, beyond the link's own."""
     host_step_s: float = 0.01
@@ -231,6 +234,9 @@ class FrameworkProfile:
     """Bytes per device of all communicators."""
     fragmentation: float = 0.05
     """Share of the allocator's peak that is lost."""
+    states_fragment: bool = True
+    """That share is lost of parameters, gradients and optimizer states, too; else they lie in buffers that are
+    allocated once, and only activations and what layers and the loss work with leave gaps."""
     pipeline_idle: float = 0.0
     """Share of activations and logits that the allocator keeps idle besides in a pipeline, while there is room."""
     allocator_stall: float = 0.0

@@ -26,6 +26,7 @@ from forerun.spaces.strategies.parsing import parse_named, parse_strategy
 from forerun.spaces.strategies.rules import RULES, Rule, violations
 from forerun.spaces.strategies.space import DEGREES, StrategySpace
 from forerun.spaces.strategies.stage_choices import StageChoices, StageRecompute, in_second_half
+from forerun.spaces.strategies.stage_offload import StageOffload, offload_of
 from forerun.spaces.strategies.stages import (
     chunks_of_stage,
     devices_of_rank,
@@ -60,6 +61,7 @@ __all__ = [
     "Software",
     "Split",
     "StageChoices",
+    "StageOffload",
     "StageRecompute",
     "Strategy",
     "StrategySpace",
@@ -75,6 +77,7 @@ __all__ = [
     "in_second_half",
     "layers_of_chunks",
     "layers_per_virtual_stage",
+    "offload_of",
     "parse_named",
     "parse_strategy",
     "restrict",

@@ -17,10 +17,12 @@ from forerun.spaces.strategies.axes import (
     in_groups,
 )
 from forerun.spaces.strategies.stage_choices import alike, parse_recompute
+from forerun.spaces.strategies.stage_offload import OFFLOAD_WORDS, parse_offload
 from forerun.spaces.strategies.strategy import Strategy
 
 _WORD = re.compile(r"(dp|tp|pp|cp|etp|ep|mbs|vpp|zero|shard)=?(\d+)")
 _HALVES = re.compile(r"(dp|tp|mbs)=?(\d+)/(\d+)")
+_OFFLOAD = re.compile(rf"({'|'.join(OFFLOAD_WORDS)})=([\d.*]+(?:,[\d.*]+)*)(?=[\s,]|$)", re.IGNORECASE)
 MOST_DIGITS, MOST_STAGES = 9, 10_000
 """Of a number of a strategy, and pipeline stages: models have as many layers at most (``models.schema``)."""
 _ENTRY = r"(?:none|selective|full|[a-z_]+(?:\+[a-z_]+)*)(?::\d+)?(?:\*\d+)?"
@@ -68,6 +70,7 @@ def parse_strategy(text: str) -> Strategy:
     values: dict[str, object] = {}
     words = re.sub(r"layers=([\d,]+)", lambda match: "layers=" + match[1].replace(",", ";"), text)
     words = _STAGES.sub(lambda match: "recompute=" + match[1].replace(",", ";"), words)
+    words = _OFFLOAD.sub(lambda match: f"{match[1]}=" + match[2].replace(",", ";"), words)
     for word in re.split(r"[\s,]+", words.strip()):
         for name, value in _parse_word(word):
             if name in values:
@@ -77,7 +80,8 @@ def parse_strategy(text: str) -> Strategy:
 
 
 def _strategy(values: dict[str, object]) -> Strategy:
-    """Return the strategy of some fields, ``second dp`` and ``second mbs`` (checked) and ``stages`` (recompute)."""
+    """Return the strategy of some fields, ``second dp`` and ``second mbs`` (checked), ``stages`` (recompute) and
+    ``OFFLOAD_WORDS`` (shares)."""
     seconds = {name: values.pop(f"second_{name}", None) for name in ("dp", "mbs")}
     stages = values.pop("stages", None)
     if isinstance(stages, str):
@@ -86,6 +90,10 @@ def _strategy(values: dict[str, object]) -> Strategy:
         entries = parse_recompute(stages, int(str(values.get("pp", 1))))
         whole = alike(entries)
         values |= {"stage_recompute": entries} if whole is None else {"recompute": whole}
+    hosted = [values.pop(word, None) for word in OFFLOAD_WORDS]
+    if any(text is not None for text in hosted):
+        texts = [None if text is None else str(text) for text in hosted]
+        values["stage_offload"] = parse_offload(texts, int(str(values.get("pp", 1))))
     if values.get("second_tp") == values.get("tp", 1):
         del values["second_tp"]
     strategy = Strategy(**values)  # type: ignore[arg-type]  # _parse_word returns field names with values of their types
@@ -126,6 +134,8 @@ def _parse_word(word: str) -> list[tuple[str, object]]:
         return [("stages", value.replace(";", ","))]
     if separator and name in enums:
         return [(name, enums[name](parse_named(name, value)))]
+    if separator and name.lower() in OFFLOAD_WORDS:
+        return [(name.lower(), value.replace(";", ","))]
     if name == "with":
         return [("software", _software(value))]
     if name == "layers" and re.fullmatch(r"\d+(;\d+)*", value):

@@ -1,4 +1,5 @@
-"""Choices that may differ between pipeline stages: what each recomputes, and the tensor-parallel degree of each half.
+"""Choices that may differ between pipeline stages: what each recomputes and keeps on the host, and the tensor-parallel
+degree of each half.
 
 Stages keep their devices: where ``tp`` changes, ``dp`` and ``mbs`` follow, so that every stage works on the same
 sequences at a time and pipelines stay as many (as Alpa cuts one microbatch by another mesh on each stage,
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies.axes import SPELLING, Recompute
+from forerun.spaces.strategies.stage_offload import StageOffload
 
 _ENTRY = re.compile(r"(none|selective|full|[a-z_]+(?:\+[a-z_]+)*)(?::(\d+))?(?:\*(\d+))?")
 MOST_STAGES = 100_000
@@ -37,6 +39,7 @@ class StageChoices:
 
     second_tp: int | None = None
     recompute: tuple[StageRecompute, ...] | None = None
+    offload: tuple[StageOffload, ...] | None = None
 
 
 def in_second_half(stage: int, pp: int) -> bool:

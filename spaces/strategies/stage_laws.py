@@ -10,6 +10,7 @@ from forerun.spaces.strategies.axes import SPELLING, Placement, Recompute, Sched
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.framework_laws import no_such_recompute, recompute_redundant, recompute_unsupported
 from forerun.spaces.strategies.rules import violations
+from forerun.spaces.strategies.stage_offload import OFFLOAD_WORDS, StageOffload
 from forerun.spaces.strategies.stages import explicit_layers_broken, layers_per_virtual_stage, split_is_legal
 from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import axis_values
@@ -50,16 +51,46 @@ def stage_choices_broken(strategy: Strategy, context: Context) -> list[str]:
     """Return what is wrong with what a strategy names per stage or half, its layers apart."""
     if strategy.stage_choices is None:
         return []
+    hosted = offload_broken(strategy, context)
     if not of_whole_stages(strategy):
         names = " or ".join(SPELLING["schedule"][int(schedule)] for schedule in STAGED_SCHEDULES)
         return [
-            f"stages that differ in tp or recompute need one whole stage on every device under schedule {names}, "
-            f"but got schedule {SPELLING['schedule'][int(strategy.schedule)]} and vpp={strategy.vpp}"
+            *hosted,
+            "stages that differ in tp, recompute or offload need one whole stage on every device under schedule "
+            f"{names}, but got schedule {SPELLING['schedule'][int(strategy.schedule)]} and vpp={strategy.vpp}",
         ]
     kinds = [*dict.fromkeys(int(entry.kind) for entry in strategy.stage_recompute or ())]
     unsound = unsound_kinds(kinds, context)
     broken = [no_such_recompute({"recompute": kind}, context) for kind in kinds if kind in unsound]
-    return broken + stage_layers_broken(strategy, context)
+    return hosted + broken + stage_layers_broken(strategy, context)
+
+
+def offload_broken(strategy: Strategy, context: Context) -> list[str]:
+    """Return what is wrong with the shares that stages keep on the host: the framework moves no such tensor, or the
+    cluster does not say how fast its host links are."""
+    if strategy.stage_offload is None:
+        return []
+    columns = zip(OFFLOAD_WORDS, zip(*strategy.stage_offload, strict=True), _immovable(context), strict=True)
+    return [
+        f"{word}= moves tensors to the host, but {why}; drop it" for word, shares, why in columns if why and any(shares)
+    ]
+
+
+def _immovable(context: Context) -> tuple[str, str]:
+    """Return why stages may not keep a share of optimizer states, or of activations, on the host; "" where they may."""
+    profile, cluster = context.framework, context.cluster
+    linked = cluster.host.get("bytes_per_s_per_device") or cluster.device.host_bytes_per_s
+    reasons = [] if linked else [f"{cluster.name} does not say how fast its host links are (host.rate)"]
+    lacks = [[f"{profile.name} has no switch {word}"] * (word not in dict(profile.switches)) for word in OFFLOAD_WORDS]
+    if profile.optimizer != "adam":
+        lacks[0].append(f"the host updates Adam alone, and {profile.optimizer} runs")
+    states, activations = (" and ".join([*own, *reasons]) for own in lacks)
+    return states, activations
+
+
+def offloadable(context: Context) -> StageOffload:
+    """Return 1.0 for what stages may keep on the host each a share of their own, and 0.0 for what they may not."""
+    return StageOffload(*(0.0 if why else 1.0 for why in _immovable(context)))
 
 
 def of_whole_stages(strategy: Strategy) -> bool:

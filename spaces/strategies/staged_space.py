@@ -1,9 +1,9 @@
 """The space of strategies whose stages may differ: too large to enumerate, so it is enumerated.
 
 A candidate is a flat strategy, or a flat strategy without virtual stages whose layers per stage are explicit, whose
-stages recompute differently, or whose halves have another tp. Where every boundary between stages may move by ``reach``
-layers, a pipeline of 16 stages alone has up to (2*reach+1)^15 ways; where each may also recompute as it likes, 3^16
-times as many and more.
+stages recompute differently or keep tensors on the host, or whose halves have another tp. Where every boundary between
+stages may move by ``reach`` layers, a pipeline of 16 stages alone has up to (2*reach+1)^15 ways; where each may also
+recompute as it likes, 3^16 times as many and more.
 
 A candidate is built by questions: ``choose(name, choices)`` is called for every axis that is active under the answers
 before it, in an order and with choices that never change. Random numbers, Optuna and enumeration are ways to answer.
@@ -11,7 +11,6 @@ before it, in an order and with choices that never change. Random numbers, Optun
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -33,20 +32,19 @@ from forerun.spaces.strategies.stage_laws import (
     flat_half,
     halves_fit,
     of_whole_stages,
+    offloadable,
     stage_counts,
     stage_layers_broken,
     unsound_kinds,
 )
+from forerun.spaces.strategies.stage_offload import EIGHTHS, StageOffload, offload_of
+from forerun.spaces.strategies.staged_size import VIRTUAL, staged_size
 from forerun.spaces.strategies.stages import splits_by_layers
 from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import COLUMNS, CUSTOM_SPLIT, IntArray, axis_values, strategy_of, table_of
 
 WALKED = 4096
 """Candidates whose legality is looked at together in a walk."""
-VIRTUAL = (Schedule.INTERLEAVED, Schedule.ZB_V)
-"""Schedules with several virtual stages per device, whose layers are dealt by rule only."""
-
-
 _DROPPED = ("sp", "zero", "shard", "placement")
 """Axes that may have no effect in one half of the stages."""
 
@@ -67,6 +65,8 @@ class StagedSpace:
     that."""
     halves: bool = False
     """The second half of the stages may have another tp."""
+    offload: bool = False
+    """Every stage may keep shares of its optimizer states and activations on the host, as far as the framework can."""
     _switches: dict[SettledBy, Software | None] = field(default_factory=dict, compare=False, repr=False)
     """The switches that a search turns on, by what decides them: few values, asked for at every step of a walk."""
 
@@ -98,40 +98,17 @@ class StagedSpace:
         return tuple(kind for kind in choices if kind <= Recompute.FULL) or choices
 
     @property
+    def hosted(self) -> tuple[range, range]:
+        """Shares of optimizer states, and of activations, that a stage may keep on the host, in ``EIGHTHS``."""
+        able = offloadable(self.context) if self.offload else StageOffload()
+        states, activations = (range(EIGHTHS + 1 if can else 1) for can in able)
+        return states, activations
+
+    @property
     def size(self) -> int:
         """Number of candidates, illegal ones included; exact at any size, but for strategies that per-stage recompute
         names twice (the same on all stages)."""
-        choices = self.flat.choices
-        rest = math.prod(len(choices[axis]) for axis in AXES if axis not in ("pp", "vpp", "schedule", "split"))
-        schedules = sum(schedule not in VIRTUAL for schedule in choices["schedule"])
-        size = self.flat.size + rest * schedules * sum(self.layouts_of(pp) for pp in choices["pp"])
-        staged = sum(schedule in STAGED_SCHEDULES for schedule in choices["schedule"])
-        by_rule = rest * len(choices["split"])
-        each = {pp: by_rule + rest * self.layouts_of(pp) for pp in choices["pp"] if pp > 1}
-        if self.recompute:
-            whole = rest // (len(choices["recompute"]) * len(choices["recompute_layers"]))
-            for pp in each:
-                more = whole * self.layouts_of(pp, recompute=True)
-                size, each[pp] = size + staged * more, each[pp] + more
-        if self.halves:
-            size += staged * (len(choices["tp"]) - 1) * sum(each.values())
-        return size
-
-    def layouts_of(self, pp: int, *, recompute: bool = False) -> int:
-        """Number of ways to deal the layers to ``pp`` stages, none of them empty; with ``recompute``, times those to
-        recompute on them (then also where layers are dealt by rule)."""
-        if pp == 1 or (self.reach == 0 and not recompute):
-            return 0
-        kinds = len(self.kinds)
-
-        def times(held: int) -> int:
-            return kinds + (held - 1 if self.partial else 0) if recompute else 1
-
-        counts = {0: 1}
-        for boundary in range(1, pp + 1):
-            places = self.places(boundary, pp)
-            counts = {p: sum(n * times(p - before) for before, n in counts.items() if before < p) for p in places}
-        return sum(counts.values())
+        return staged_size(self)
 
     def places(self, boundary: int, pp: int) -> range:
         """Layers that may stand before a boundary between stages; boundary 0 and ``pp`` are the ends of the model."""
@@ -176,11 +153,14 @@ class StagedSpace:
             if layers is None:
                 return None
         entries = self._entries(choose, value["pp"]) if each else None
+        hosted = self._offloads(choose, value["pp"]) if self.offload and (staged or not piped) else None
         if rest or (second_tp != value["tp"] and not halves_fit(value, dp, second_tp)):
             return None
         other = second_tp if second_tp != value["tp"] else None
         strategy = strategy_of(
-            {**value, "dp": dp, "software": CHOSEN}, layers, StageChoices(second_tp=other, recompute=entries)
+            {**value, "dp": dp, "software": CHOSEN},
+            layers,
+            StageChoices(second_tp=other, recompute=entries, offload=hosted),
         )
         built = self.canonical(strategy)
         if not built.switches:
@@ -202,6 +182,15 @@ class StagedSpace:
             else:
                 entries.append(StageRecompute(Recompute(kind)))
         return tuple(entries)
+
+    def _offloads(self, choose: Choose, pp: int) -> tuple[StageOffload, ...]:
+        """Ask what every stage keeps on the host."""
+        names = ("optimizer_offload", "activation_offload")
+        shares = [
+            [ask(choose, f"{name}_{stage}", held) / EIGHTHS for name, held in zip(names, self.hosted, strict=True)]
+            for stage in range(pp)
+        ]
+        return tuple(StageOffload(*each) for each in shares)
 
     def _virtual_stages(self, choose: Choose, schedule: int) -> int:
         looped = tuple(vpp for vpp in self.flat.choices["vpp"] if vpp > 1)
@@ -238,6 +227,10 @@ class StagedSpace:
             answers[name] = values[name] if name in values else shifts[name]
             return answers[name]
 
+        offloads = strategy.stage_offload or (offload_of(self.context.framework, None),) * strategy.pp
+        for stage, offload in enumerate(offloads):
+            shifts[f"optimizer_offload_{stage}"] = round(offload.optimizer * EIGHTHS)
+            shifts[f"activation_offload_{stage}"] = round(offload.activations * EIGHTHS)
         self.build(choose)
         return answers
 
@@ -255,6 +248,10 @@ class StagedSpace:
 
     def _named(self, strategy: Strategy) -> Strategy:
         named: dict[str, Any] = {"second_tp": None} if strategy.second_tp == strategy.tp else {}
+        if strategy.stage_offload is not None and {*strategy.stage_offload} == {
+            offload_of(self.context.framework, None)
+        }:
+            named["stage_offload"] = None
         if strategy.stage_recompute is not None:
             named |= recompute_fields(strategy.stage_recompute, stage_counts(strategy, self.context))
         layers = strategy.layers_per_stage
@@ -314,8 +311,15 @@ class StagedSpace:
             return False
         if strategy.stage_recompute is not None and not self.recompute:
             return False
+        if strategy.stage_offload is not None and not self._shares_open(strategy.stage_offload):
+            return False
         kinds = {int(entry.kind) for entry in strategy.stage_recompute or ()}
         return of_whole_stages(strategy) and kinds <= sound and not stage_layers_broken(strategy, self.context)
+
+    def _shares_open(self, entries: tuple[StageOffload, ...]) -> bool:
+        """Whether shares on the host are choices of this space."""
+        columns = zip(zip(*entries, strict=True), self.hosted, strict=True)
+        return self.offload and all({share * EIGHTHS for share in own} <= set(held) for own, held in columns)
 
     def _dealt(self, strategy: Strategy) -> bool:
         """Whether explicit layers are all layers of the model, no stage is empty and no boundary out of reach."""

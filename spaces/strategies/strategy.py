@@ -2,7 +2,7 @@
 
 The string is a list of words in any order, printed in one: ``tp4 pp8 dp16 mbs1 vpp2 zero1 sp recompute=selective``.
 Degrees of one and other defaults are left out; parsing and printing round-trip. Where stages differ, words name each
-(``layers=9,11 recompute=full,none``) or each half of the pipeline (``tp2/4 dp8/4 mbs1/2``).
+(``layers=9,11 recompute=full,none activation-offload=0.5,0``) or each half of the pipeline (``tp2/4 dp8/4 mbs1/2``).
 """
 
 import dataclasses
@@ -29,7 +29,9 @@ from forerun.spaces.strategies.stage_choices import (
     StageRecompute,
     recompute_text,
 )
+from forerun.spaces.strategies.stage_offload import StageOffload, offload_words
 
+_ALIKE = StageChoices()
 _DEGREES = ("dp", "tp", "pp", "cp", "ep", "etp", "mbs", "vpp")
 
 
@@ -83,6 +85,8 @@ class Strategy:
     """Tensor-parallel degree of the second half of the stages; None: the same."""
     stage_recompute: tuple[StageRecompute, ...] | None = None
     """Recompute of every stage, in place of ``recompute``; None: the same on all."""
+    stage_offload: tuple[StageOffload, ...] | None = None
+    """What every stage keeps in the memory of the host; None: what the software runs with."""
     software: Software = Software.NONE
     """Switches that it turns on beside those that the framework runs with."""
 
@@ -96,6 +100,10 @@ class Strategy:
             raise RequestError(f"layers= must name {self.pp} stages (pp), but got {len(self.layers_per_stage)}")
         if self.stage_recompute is not None and len(self.stage_recompute) != self.pp:
             raise RequestError(f"recompute= must name {self.pp} stages (pp), but got {len(self.stage_recompute)}")
+        if self.stage_offload is not None and len(self.stage_offload) != self.pp:
+            raise RequestError(
+                f"shares on the host must be of {self.pp} stages (pp), but got {len(self.stage_offload)}"
+            )
         self._settle_recompute()
         if self.shard < 0:
             raise RequestError(f"shard must be at least 1, or all, but got shard={self.shard}")
@@ -140,9 +148,8 @@ class Strategy:
     @property
     def stage_choices(self) -> StageChoices | None:
         """What makes it more than a flat strategy (layers per stage apart); None where it is one."""
-        if self.second_tp is None and self.stage_recompute is None:
-            return None
-        return StageChoices(second_tp=self.second_tp, recompute=self.stage_recompute)
+        choices = StageChoices(second_tp=self.second_tp, recompute=self.stage_recompute, offload=self.stage_offload)
+        return None if choices == _ALIKE else choices
 
     def half(self, second: bool) -> "Strategy":
         """Return the flat strategy that has the degrees of one half of the stages on all of them.
@@ -236,6 +243,7 @@ class Strategy:
             words.append("layers=" + ",".join(map(str, self.layers_per_stage)))
         if self.stage_recompute is not None:
             words.append("recompute=" + recompute_text(self.stage_recompute))
+        words += [] if self.stage_offload is None else offload_words(self.stage_offload)
         if self.software:
             words.append("with=" + "+".join(name for name, flag in SOFTWARE.items() if self.software & flag))
         return " ".join(words)

@@ -128,6 +128,7 @@ def strategy_of(
         layers_per_stage=layers_per_stage,
         second_tp=None if stages is None else stages.second_tp,
         stage_recompute=None if stages is None else stages.recompute,
+        stage_offload=None if stages is None else stages.offload,
         software=Software(values["software"]),
     )
 

@@ -25,8 +25,11 @@ def tree_of(context: Context, strategy: Strategy) -> Node:
     """Return a strategy, which must be legal, as a tree: its settings at the root, a child for each virtual stage.
 
     Raises:
-        RequestError: it recomputes layers in groups, for which trees have no word.
+        RequestError: it recomputes layers in groups or keeps shares of tensors on the host, for which trees have no
+            word.
     """
+    if strategy.stage_offload is not None:
+        raise RequestError("a tree has no word for shares on the host: it keeps tensors of whole layers there")
     if strategy.recompute_group > 1:
         raise RequestError(
             f"a tree has no word for recompute={strategy.recompute_name}: write recompute=full, layer by layer"

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.search.certainty import busy_share, certainty_of
-from forerun.search.certainty.intervals import ONE_TABLE, UNLIKE_WIDTH, intervals
-from forerun.search.certainty.residuals import Residuals, RunClass, kind_of, residuals
+from forerun.search.certainty import Peaks, busy_share, certainty_of
+from forerun.search.certainty.intervals import ONE_TABLE, UNLIKE_PEAK_WIDTH, UNLIKE_WIDTH, intervals
+from forerun.search.certainty.residuals import UNMODELLED_BYTES, Residuals, RunClass, kind_of, peak_ratio, residuals
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 
@@ -86,6 +86,40 @@ def test_runs_of_as_many_devices_count_more() -> None:
     assert at(both, gpus=2048.0)[1] == pytest.approx(1.3, abs=0.02)
 
 
+def peaks_known(readings: list[str], peak_bytes: list[float], ratios: list[float]) -> Residuals:
+    """Residuals of peaks that were read in some ways."""
+    runs = known((KIND, ratios))
+    return replace(runs, readings=np.array(readings), peak_bytes=np.array(peak_bytes))
+
+
+def test_peaks_that_were_read_alike_count_more() -> None:
+    runs = peaks_known(["device"] * 9 + ["allocated"] * 9, [60e9] * 18, [1.2] * 9 + [1.0] * 9)
+    for reading, expected in (("device", 1.2), ("allocated", 1.0)):
+        asked = Peaks(peak_bytes=np.array([60e9]), reading=reading)
+        middle = intervals(runs, KIND, np.array([8.0]), np.array([0.8]), asked).middle[0]
+        assert middle == pytest.approx(expected, abs=0.01)
+
+
+def test_peaks_of_alike_size_count_more() -> None:
+    runs = peaks_known(["reserved"] * 20, [1e9] * 10 + [64e9] * 10, [1.5] * 10 + [1.0] * 10)
+    asked = Peaks(peak_bytes=np.array([64e9, 2e9]))
+    middle = intervals(runs, KIND, np.full(2, 8.0), np.full(2, 0.8), asked).middle
+    assert middle[0] == pytest.approx(1.0, abs=0.01)
+    assert middle[1] == pytest.approx(1 + 0.5 * (2e9 + UNMODELLED_BYTES) / 2e9, rel=0.03)
+
+
+def test_what_no_model_counts_matters_for_small_peaks_alone() -> None:
+    small, large = (np.log(peak_ratio(peak + 1e9, peak)) for peak in (1e9, 64e9))
+    assert small == pytest.approx(np.log((2e9 + UNMODELLED_BYTES) / (1e9 + UNMODELLED_BYTES)))
+    assert large < small / 10
+    runs = peaks_known(["reserved"] * 10, [1e9] * 10, [1.0] * 10)
+    far = replace(KIND, device="v100-sxm2-16", generation="Volta", framework="fsdp", experts=True, narrow=True)
+    asked = Peaks(peak_bytes=np.array([1e9, 1e12]))
+    sure = intervals(runs, far, np.full(2, 4096.0), np.full(2, 0.1), asked)
+    assert sure.high[1] == pytest.approx(np.exp(UNLIKE_PEAK_WIDTH), rel=0.02)
+    assert sure.high[0] - 1 == pytest.approx((sure.high[1] - 1) * (1e9 + UNMODELLED_BYTES) / 1e9, rel=0.05)
+
+
 def test_strategies_are_looked_up_one_by_one_as_together() -> None:
     gpus, busy = np.array([8.0, 512.0, 8.0]), np.array([0.8, 0.3, 0.8])
     together = intervals(residuals("step"), KIND, gpus, busy)
@@ -97,8 +131,8 @@ def test_strategies_are_looked_up_one_by_one_as_together() -> None:
 def test_every_context_has_an_interval_for_step_and_memory() -> None:
     request = Request(model="llama3-8b", cluster="mi300x-platform", gpus="8", global_batch=64, seq_len=2048)
     context = resolve(request).context
-    for quantity in ("step", "memory"):
-        sure = certainty_of(context, np.array([8]), np.array([0.7]), quantity)
+    for peaks in (None, Peaks(peak_bytes=np.array([60e9])), Peaks(peak_bytes=np.array([1e9]), reading="device")):
+        sure = certainty_of(context, np.array([8]), np.array([0.7]), peaks)
         assert 0 < sure.low[0] < sure.middle[0] < sure.high[0] < 5
         assert sure.alike[0] == 0.0
     assert kind_of(context).generation

@@ -59,6 +59,16 @@ def test_what_stages_hold_stays_and_is_changed_stage_by_stage(make_setting: Call
     assert "recompute=full,none*3 -> recompute=full" in found
 
 
+def test_shares_on_the_host_stay_and_are_changed_stage_by_stage(make_setting: Callable[..., Setting]) -> None:
+    setting = make_setting(gpus=None)
+    strategy = legal_strategy(setting, "tp2 pp2 dp4 mbs1 zero1 activation-offload=0.5,0")
+    found = {change.words: change.strategy for change in neighbours(setting.context, strategy)}
+
+    assert found["-zero1"].stage_offload == strategy.stage_offload
+    assert {"activation-offload=0.5,0 -> activation-offload=0.375,0", "+optimizer-offload=0,0.125"} <= set(found)
+    assert found["mbs1 -> mbs2"].stage_offload == strategy.stage_offload
+
+
 def test_neighbours_reach_every_axis_that_has_a_choice(make_setting: Callable[..., Setting]) -> None:
     setting = make_setting(gpus=None)
     axes = {change.axis for change in neighbours(setting.context, parse_strategy("tp2 pp2 dp4 mbs2 zero1 sp"))}

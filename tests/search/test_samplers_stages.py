@@ -28,8 +28,9 @@ from forerun.search.workers import Choice
 from forerun.simulator import score
 from forerun.simulator.events import event_scores
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Strategy, table_of
+from forerun.spaces.strategies import Schedule, Strategy, table_of
 from forerun.spaces.strategies.stage_laws import broken_laws
+from forerun.spaces.strategies.staged_size import layouts_of
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 SERIAL = Choice(kind="serial")
@@ -112,6 +113,61 @@ def test_each_freedom_alone_is_planned(free: dict[str, Any]) -> None:
     assert len(found.feasible) > 1
 
 
+def crowded(**fields: Any) -> StagedSpace:
+    """Return a space of GPT-3 13B on 16 V100 in which no stage has room for all that it keeps."""
+    overrides = {"pp": [2], "tp": [4], "vpp": [1], "cp": [1], "mbs": [1], "placement": [0], "sp": [0], "zero": [1]}
+    overrides |= {"recompute": ["none"], "split": ["even"], "schedule": ["1f1b"]}
+    setting = resolve(
+        Request(
+            **{"model": "gpt3-13b", "cluster": "dgx1-v100-16", "gpus": "16", "global_batch": 64, "seq_len": 2048},
+            precision="fp16",
+            overrides=overrides,
+        )
+    )
+    return StagedSpace(**{"flat": setting.space(), "reach": 0, "offload": True, **fields})
+
+
+@pytest.mark.slow  # looks at all 6,561 ways to keep shares on the host
+def test_shares_on_the_host_are_planned_as_well_as_enumerated() -> None:
+    space = crowded()
+    whole = explore(space, sampler_named(Exploring(sampler="exhaustive"), space)[0], limits=WHOLE)
+    plain = space.canonical(dataclasses.replace(whole.feasible[0], stage_offload=None))
+    assert len(whole.known) == 9**4 <= space.size
+    assert plain in whole.known and plain not in whole.feasible
+
+    found = explore(space, LocalSampler(), limits=StopConditions(evaluations=150))
+
+    assert found.curve[-1][1] <= whole.curve[-1][1] * 1.001
+
+
+def test_a_plan_keeps_no_more_on_the_host_than_it_must() -> None:
+    """The plan of a class of degrees fits, and an eighth less on the host at any stage does not, or hides anyway."""
+    space = crowded(reach=2)
+    (degree_class, *_) = degree_classes(space)
+    (plan, *_) = Planner(space).plans(degree_class.strategy)
+    entries = plan.strategy.stage_offload
+    scores = score(space.context, table_of([plan.strategy]))
+
+    assert entries is not None and scores.fits[0]
+    fewer = [
+        dataclasses.replace(plan.strategy, stage_offload=(*entries[:stage], less, *entries[stage + 1 :]))
+        for stage, entry in enumerate(entries)
+        for less in ([entry._replace(optimizer=entry.optimizer - 1 / 8)] if entry.optimizer else [])
+    ]
+    assert fewer and not score(space.context, table_of(fewer)).fits.any()
+
+
+def test_what_fits_stays_on_the_device(make_setting: Callable[..., Setting]) -> None:
+    axes = {"mbs": [1], "pp": [2], "tp": [8], "recompute": ["none"]}
+    space = StagedSpace(flat=make_setting(gpus="16", overrides=axes).space(), reach=1, offload=True)
+    found, alone = (
+        [plan.strategy for each in degree_classes(one) for plan in Planner(one).plans(each.strategy)]
+        for one in (space, dataclasses.replace(space, offload=False))
+    )
+
+    assert found == alone != []
+
+
 @pytest.mark.parametrize("name", ["recompute", pytest.param("halves", marks=pytest.mark.slow)])
 def test_the_whole_space_is_walked_once_and_counted(name: str) -> None:
     space = reduced(name)
@@ -129,11 +185,11 @@ def test_ways_to_deal_and_recompute_are_counted_exactly(make_setting: Callable[.
     ]  # boundaries at 10 and 21
 
     assert space.partial
-    assert space.layouts_of(3, recompute=True) == sum(
+    assert layouts_of(space, 3, recompute=True) == sum(
         int(np.prod([3 + held - 1 for held in stages])) for stages in dealt
     )
     flat = dataclasses.replace(space, recompute=False)
-    assert flat.layouts_of(3) == len(dealt) and flat.size < space.size < dataclasses.replace(space, halves=True).size
+    assert layouts_of(flat, 3) == len(dealt) and flat.size < space.size < dataclasses.replace(space, halves=True).size
 
 
 @RELAXED
@@ -207,6 +263,20 @@ def test_families_come_by_their_bound_and_no_plan_beats_it() -> None:
     for degree_class in found[:40]:
         for plan in planner.plans(degree_class.strategy):
             assert plan.pipeline_s + degree_class.each_p2p_s >= degree_class.least_s * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_plans_count_the_traffic_of_replicas(zero: int) -> None:
+    """On slow links a plan promises about what its strategy is scored at, whatever is sharded."""
+    axes = {"pp": [2], "tp": [1], "mbs": [1], "zero": [zero], "cp": [1], "placement": [0], "recompute": ["full"]}
+    named = {"model": "llama3-8b", "cluster": "l40s-pcie", "gpus": "16", "global_batch": 64, "seq_len": 2048}
+    flat = resolve(Request(**named, framework="generic", overrides=axes)).space()
+    planner = Planner(StagedSpace(flat=flat, reach=2, offload=True))
+    (found,) = [each for each in degree_classes(planner.space) if each.strategy.schedule == Schedule.ONE_F_ONE_B]
+    (plan, *_) = planner.plans(found.strategy)
+    scored_s = float(score(flat.context, table_of([plan.strategy])).step_time_s[0])
+
+    assert plan.pipeline_s + found.each_p2p_s == pytest.approx(scored_s, rel=0.15)
 
 
 @pytest.mark.slow  # walks the flat space, and plans 400 families

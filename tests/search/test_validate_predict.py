@@ -14,6 +14,7 @@ import forerun.search.validate as verb_home
 from forerun.search.cli.verbs import validate as verb
 from forerun.search.validate import Predictions, RunSet, load_runs, predict, summarise
 from forerun.search.validate.plot import accuracy_points, order_points, plot_page, write_plot
+from forerun.search.validate.predict import KEPT_SHARE
 from forerun.search.validate.report import worst_rows, write_predictions
 from forerun.simulator import ScoreTable
 from forerun.simulator.assignment.memory import memory_by_stage
@@ -74,6 +75,21 @@ def test_memory_is_compared_in_the_kind_that_was_measured(tmp_path: Path) -> Non
     outside = (profile.context_bytes + profile.communicator_bytes) / 2.0**30
     gib = predict(runs, score=fake_score).comparable_memory_bytes / 2.0**30
     assert gib.tolist() == pytest.approx([2.0, 4.0 - outside, 4.0])
+
+
+def test_a_whole_device_has_what_the_allocator_took_and_kept(tmp_path: Path) -> None:
+    """It is no more than there is, and does not make the run need more."""
+    layout = {"notes": "memory=device", "tp": "1", "pp": "2", "dp": "4"}
+    runs = load_runs(
+        [write_runs(tmp_path / "runs.csv", layout, {**layout, "micro_batch": "16", "vocab": "1024000"})]
+    ).runs
+    profile, whole = runs[0].context.framework, runs[0].context.cluster.device.memory_bytes
+    found = predict(runs)
+    live = [sum(found.memory_bytes[part][row] for part in found.memory_bytes if part != "reserve") for row in range(2)]
+    kept = (1 + KEPT_SHARE) * live[0] + profile.context_bytes + profile.communicator_bytes
+    assert kept > found.peak_memory_bytes[0]
+    assert found.comparable_memory_bytes[0] == pytest.approx(kept)
+    assert found.comparable_memory_bytes[1] == max(whole, found.peak_memory_bytes[1])
 
 
 def test_margin_tightens_the_verdict(runs: RunSet) -> None:

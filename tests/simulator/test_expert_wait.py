@@ -45,6 +45,17 @@ def test_a_step_in_one_graph_does_not_wait() -> None:
     assert switched(profile, parse_switches(["cuda-graphs=full"])).expert_wait_s == 0.0
 
 
+@pytest.mark.parametrize(
+    ("graphs", "left"),  # of 13 parts of a layer attention with norms of queries and keys has 7, experts 6
+    [("off", 1.0), ("attn", (7 * 7 / 44 + 6) / 13), ("router", (7 * 7 / 44 + 3 * 7 / 44 + 3) / 13)],
+)
+def test_what_graphs_hold_is_not_waited_for(graphs: str, left: float) -> None:
+    profile = replace(switched(load_framework("nemo"), parse_switches([f"cuda-graphs={graphs}"])), host_expert_s=0.0)
+    made, none = (replace(context(), framework=replace(profile, expert_wait_s=one)) for one in (WAIT_S, 0.0))
+    waited = step_s(made, "tp1 dp16 ep16 mbs4 zero1") - step_s(none, "tp1 dp16 ep16 mbs4 zero1")
+    assert waited == pytest.approx(left * LAYERS * BATCH / (16 * 4) * WAIT_S, rel=0.02)
+
+
 def test_a_published_run_at_micro_batch_2() -> None:
     """Megatron-Bridge, Qwen3 30B on 16 H100 in bf16: 10,494 tokens per second and GPU."""
     made = replace(context(), framework=load_framework("nemo"))

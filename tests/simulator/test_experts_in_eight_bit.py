@@ -19,7 +19,7 @@ PEAKS = {"bf16": 989e12, "fp8": 1979e12, "mxfp8": 1979e12}
 def training_at(precision: str, **facts: object) -> Context:
     """A mixture on devices that know eight bit."""
     base = request(model=moe_model(), cluster=small_cluster(small_device(peak_flops_per_s=PEAKS)))
-    framework = replace(base.framework, host_expert_s=5e-3, **facts)  # type: ignore[arg-type]
+    framework = replace(base.framework, **({"host_expert_s": 5e-3, "pads_experts": False} | facts))  # type: ignore[arg-type]
     return replace(base, workload=replace(base.workload, precision=precision), framework=framework)
 
 
@@ -64,3 +64,15 @@ def test_fused_experts_leave_out_the_activation_and_its_casts(precision: str) ->
     assert with_kernels.forward_s - without.forward_s == pytest.approx(float(saved_s[0]), rel=1e-9)
     assert with_kernels.input_gradient_s - without.input_gradient_s == pytest.approx(float(saved_s[1]), rel=1e-9)
     assert np.array_equal(with_kernels.weight_gradient_s, without.weight_gradient_s)
+
+
+@pytest.mark.parametrize(("precision", "fused", "copies"), [("bf16", False, 0), ("fp8", False, 2), ("mxfp8", True, 0)])
+def test_eight_bit_rows_of_experts_are_padded_by_copies(precision: str, fused: bool, copies: int) -> None:
+    tight, padded = (training_at(precision, fused_experts=fused, pads_experts=one) for one in (False, True))
+    layer = tight.model.layers[-1]
+    assert isinstance(layer.mlp, MixtureOfExperts)
+    without, with_copies = (layer_work(one, layer, shard(one)) for one in (tight, padded))
+    rows = float(shard(tight).tokens[0]) * layer.mlp.top_k * tight.model.hidden
+    copy_s = float(stream_operator_time_s(tight.cluster.device, "copy", rows))
+    assert with_copies.forward_s - without.forward_s == pytest.approx(copies * copy_s, abs=1e-12)
+    assert with_copies.input_gradient_s - without.input_gradient_s == pytest.approx(copies * copy_s, abs=1e-12)

@@ -107,3 +107,16 @@ def test_less_may_be_changed_than_everything(fuse, step):
     assert sorted(op for bucket in plan.buckets for op in bucket) == sorted(step.senders)
     free = simulate(step, best_buckets(step)).step_s
     assert free <= simulate(step, plan).step_s + 1e-12
+
+
+def test_a_kernel_that_a_bucket_waits_for_is_cut_behind_it():
+    """The first bucket is sent behind the kernel of the last two operators, which the third could join."""
+    ops = (
+        Op(name="third", forward_s=0.0, backward_s=1.6e-3, gradient_bytes=4e6),
+        Op(name="second", forward_s=2e-9, backward_s=0.0, gradient_bytes=4e6, fused_forward_s=1e-9),
+        Op(name="first", forward_s=0.0, backward_s=3.9e-3, gradient_bytes=1e6, fused_backward_s=2e-3),
+    )
+    step = RankStep(name="drawn", ops=ops, wire=WIRES[2])
+    found = best_buckets(step)
+    assert (found.buckets, found.fused) == (((2,), (1, 0)), frozenset({2}))
+    assert simulate(step, found).step_s == min(simulate(step, plan).step_s for plan in every_plan(step))

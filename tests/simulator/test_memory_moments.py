@@ -29,6 +29,16 @@ def parts(made: Context, text: str) -> dict[str, float]:
     return {part: float(values[0]) for part, values in found.memory_bytes.items()}
 
 
+def test_states_that_lie_in_one_buffer_leave_no_gaps() -> None:
+    """The share is then lost of what comes and goes alone."""
+    together, gaps = (parts(context(fragmentation=0.2, states_fragment=some), "dp8 mbs4") for some in (False, True))
+    moving = sum(together[part] for part in ("activations", "working", "logits"))
+    states = sum(together[part] for part in ("parameters", "gradients", "optimizer", "buffers"))
+    assert gaps["reserve"] - together["reserve"] == pytest.approx(0.2 * states)
+    none = parts(context(fragmentation=0.0), "dp8 mbs4")
+    assert together["reserve"] - none["reserve"] == pytest.approx(0.2 * moving)
+
+
 @pytest.mark.parametrize("tp", [1, 2, 8])
 def test_one_unused_gradient_per_shape_of_a_weight(tp: int) -> None:
     """qkv, projection, gate with up, and down, in bf16, however many layers there are."""

@@ -12,13 +12,18 @@ from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, score
 from forerun.simulator.assignment.of_strategy import assign
+from forerun.simulator.assignment.passes import shard_with
 from forerun.simulator.core.staged import staged_score
 from forerun.simulator.events import Disturbance, event_scores, simulate, step_costs
+from forerun.simulator.layer.activations import layer_activations
+from forerun.simulator.layer.kinds import layer_kinds
+from forerun.simulator.layer.times import block_times
 from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, StageRecompute, Strategy, StrategyTable, parse_strategy, table_of
 from forerun.spaces.strategies.software import running
-from forerun.spaces.strategies.staged_space import VIRTUAL
+from forerun.spaces.strategies.stage_offload import OFFLOAD_WORDS
+from forerun.spaces.strategies.staged_size import VIRTUAL
 
 EXACT = 1e-9
 MODELS = ["llama3-8b", "gpt-oss-120b", "deepseek-v3"]
@@ -100,6 +105,76 @@ def test_unlike_stages_cost_what_the_event_engine_says(
     )  # 0.8 % on average, 3.2 % at most of a thousand drawn
     assert closed.peak_memory_bytes[0] == pytest.approx(events.peak_memory_bytes[0], rel=EXACT)
     assert sum(values[0] for values in closed.time_s.values()) == pytest.approx(closed.step_time_s[0], rel=EXACT)
+
+
+shares = st.lists(st.sampled_from([0, 0.125, 0.5, 1]), min_size=4, max_size=4)
+
+
+@settings(max_examples=tries(20))
+@given(
+    shares=st.tuples(shares, shares),
+    layers=dealt,
+    halves=st.sampled_from(["tp2 dp4 mbs2", "tp1/2 dp8 mbs1"]),
+    rest=st.sampled_from(["", "zero1 sp recompute=full:2,none,full*2", "zero1", "sp schedule=gpipe"]),
+    machine=st.sampled_from([("generic", "dgx-h100"), ("megatron-lm", "dgx-h100"), ("generic", "l40s-pcie")]),
+)
+def test_shares_on_the_host_cost_what_the_event_engine_says(
+    shares: tuple[list[float], list[float]], layers: tuple[int, ...], halves: str, rest: str, machine: tuple[str, str]
+) -> None:
+    words = zip(OFFLOAD_WORDS, shares, strict=True)
+    hosted = " ".join(f"{word}={','.join(map(str, each))}" for word, each in words)
+    context = context_of(framework=machine[0], cluster=machine[1])
+    table = table_of([parse_strategy(f"{halves} pp4 {rest} layers={','.join(map(str, layers))} {hosted}")])
+    closed, events = score(context, table), event_scores(context, table)
+
+    assert closed.step_time_s[0] == pytest.approx(events.step_time_s[0], rel=0.06)
+    assert closed.peak_memory_bytes[0] == pytest.approx(events.peak_memory_bytes[0], rel=EXACT)
+
+
+@pytest.mark.parametrize("text", ["tp2 pp4 dp2 mbs1 zero1 sp", "tp2 pp1 dp4 mbs2 zero1", "tp1 pp8 dp2 schedule=gpipe"])
+@pytest.mark.parametrize("share", ["0.125", "1"])
+def test_a_share_of_all_stages_is_the_switch(text: str, share: str) -> None:
+    names = dict.fromkeys(OFFLOAD_WORDS, share)
+    words = " ".join(f"{name}={share}" for name in names)
+    switched = score(context_of(framework="generic", switches=names), table_of([parse_strategy(text)]))
+    named = score(context_of(framework="generic"), table_of([parse_strategy(f"{text} {words}")]))
+
+    assert named.step_time_s == pytest.approx(switched.step_time_s, rel=EXACT)
+    assert named.memory_bytes["activations"] == pytest.approx(switched.memory_bytes["activations"], rel=EXACT)
+    assert named.peak_memory_bytes == pytest.approx(switched.peak_memory_bytes, rel=EXACT)
+
+
+def test_a_stage_frees_its_own_memory_alone() -> None:
+    """Of four equal stages the first keeps most; what it has on the host costs the step its copies and its update."""
+    texts = ["", "activation-offload=0.5,0*3", "activation-offload=0,0.5*3", "optimizer-offload=0.5,0*3"]
+    found = score(context_of(), table_of([parse_strategy(f"tp2 pp4 dp2 mbs1 zero1 {text}") for text in texts]))
+
+    plain, first, others, states = found.peak_memory_bytes
+    assert (first < plain, others == plain, states < plain) == (True, True, True)
+    assert (found.step_time_s[1:] >= found.step_time_s[0]).all()
+    assert found.time_s["optimizer"][3] > found.time_s["optimizer"][0] == found.time_s["optimizer"][1]
+
+
+@pytest.mark.parametrize("cluster", ["l40s-pcie", "dgx-h100"])
+def test_copies_and_exchange_share_the_links_of_servers_without_others(cluster: str) -> None:
+    """A pass that copies take longer than lasts as long as they do; where devices meet through the host, sums come
+    on top."""
+    context = context_of(cluster=cluster, framework="generic", seq_len=1024)
+    layer = layer_kinds(context.model)[0]
+    stays = shard_with(context, parse_strategy("tp4 pp1 dp2 mbs1"))
+    away = shard_with(context, parse_strategy("tp4 pp1 dp2 mbs1 activation-offload=1"))
+    slow = dataclasses.replace(
+        context, cluster=dataclasses.replace(context.cluster, host={"bytes_per_s_per_device": 1e9})
+    )
+    copies_s = float(layer_activations(slow, layer, away).kept[0]) / 1e9
+    before_s, after_s = (float(block_times(slow, shard).forward_s[0, 0]) for shard in (stays, away))
+
+    assert copies_s > before_s
+    if cluster == "dgx-h100":
+        assert after_s == pytest.approx(copies_s, rel=EXACT)
+    else:
+        sums_s = float(block_times(slow, stays).parts["tensor"][0, 0]) / 2
+        assert after_s == pytest.approx(copies_s + sums_s, rel=EXACT)
 
 
 def test_flat_and_staged_rows_keep_their_places() -> None:

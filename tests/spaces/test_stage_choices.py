@@ -1,5 +1,7 @@
 """Words for stages that differ: they round-trip, and name the law where they cannot be."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,12 +10,16 @@ from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import legal_strategy
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Recompute, StageRecompute, Strategy, parse_strategy, table_of
+from forerun.spaces.strategies import Recompute, StageOffload, StageRecompute, Strategy, parse_strategy, table_of
 from forerun.spaces.strategies.stage_choices import tidy
 
 entries = st.tuples(
     st.sampled_from([Recompute(kind) for kind in (0, 1, 2, 4, 12)]), st.sampled_from([None, 1, 3, 12])
 ).map(lambda pair: StageRecompute(*pair))
+
+shares = st.tuples(st.sampled_from([0.0, 0.125, 0.5, 1.0]), st.sampled_from([0.0, 0.375, 0.3333, 1.0])).map(
+    lambda pair: StageOffload(*pair)
+)
 
 
 @given(
@@ -21,16 +27,26 @@ entries = st.tuples(
     tp=st.sampled_from([(1, None), (2, 4), (4, 2), (2, 1), (3, 6)]),
     layers=st.sampled_from([None, (7, 9, 8, 8)]),
     zero=st.integers(0, 3),
+    offload=st.none() | st.lists(shares, min_size=4, max_size=4).map(tuple),
 )
 def test_strings_and_tables_round_trip(
     recompute: tuple[StageRecompute, ...] | None,
     tp: tuple[int, int | None],
     layers: tuple[int, ...] | None,
     zero: int,
+    offload: tuple[StageOffload, ...] | None,
 ) -> None:
     first, second = tp
     strategy = Strategy(
-        tp=first, second_tp=second, pp=4, dp=12, mbs=6, zero=zero, stage_recompute=recompute, layers_per_stage=layers
+        tp=first,
+        second_tp=second,
+        pp=4,
+        dp=12,
+        mbs=6,
+        zero=zero,
+        stage_recompute=recompute,
+        layers_per_stage=layers,
+        stage_offload=offload,
     )
     whole = recompute is not None and len(set(recompute)) == 1 and recompute[0].layers is None
     named = parse_strategy(str(strategy))
@@ -73,6 +89,11 @@ def test_one_way_to_say_it() -> None:
         ("tp4 pp2 recompute=full recompute=full,none", "is given twice"),
         ("pp99999999999 recompute=full:3", "at most 9 digits, but got pp99999999999"),
         ("pp4 recompute=full*99999999999", "at most 9 digits"),
+        ("pp4 activation-offload=1.5", "cannot read '1.5' in activation-offload=1.5; write shares from 0 to 1"),
+        ("pp4 activation-offload=", "cannot read '' in activation-offload="),
+        ("pp4 optimizer-offload=0.5,1", "must name 4 stages"),
+        ("pp4 optimizer-offload=0.5*99999", "must name 4 stages .* names more"),
+        ("pp2 optimizer-offload=0.5,1 optimizer-offload=1", "is given twice"),
     ],
 )
 def test_what_cannot_be_read_is_said(text: str, law: str) -> None:
@@ -94,6 +115,27 @@ def test_laws_of_stages(text: str, law: str) -> None:
     setting = resolve(Request(model="llama3-8b", cluster="dgx-h100", global_batch=48, seq_len=4096))
     with pytest.raises(RequestError, match=law):
         legal_strategy(setting, text)
+
+
+@pytest.mark.parametrize(
+    "request_fields,text,law",
+    [
+        ({"framework": "torchtitan"}, "pp2 dp4 zero2 activation-offload=0.5,0", "no switch activation-offload"),
+        ({"switches": {"optimizer": "muon"}}, "pp2 dp4 optimizer-offload=1,0", "updates Adam alone, and muon runs"),
+        ({}, "tp2 pp4 vpp2 schedule=interleaved optimizer-offload=1,0*3", "one whole stage on every device"),
+    ],
+)
+def test_shares_on_the_host_need_software_that_moves_them(request_fields: dict[str, Any], text: str, law: str) -> None:
+    known = {"model": "llama3-8b", "cluster": "dgx-h100", "global_batch": 48, "seq_len": 4096}
+    with pytest.raises(RequestError, match=law):
+        legal_strategy(resolve(Request(**{**known, **request_fields})), text)
+
+
+def test_a_share_for_all_stages_is_written_once() -> None:
+    strategy = parse_strategy("pp3 activation-offload=0.25 optimizer-offload=0,1*2")
+
+    assert str(strategy) == "tp1 pp3 dp1 mbs1 optimizer-offload=0,1*2 activation-offload=0.25"
+    assert strategy.stage_offload == (StageOffload(0, 0.25), *(StageOffload(1, 0.25),) * 2)
 
 
 def test_a_number_of_layers_needs_a_framework_that_has_it() -> None:

@@ -182,6 +182,10 @@ class PlainDevice:
         routed = self.routed(mixture)
         self.linear(to, self.tokens / self.strategy.tp, mixture.experts, self.hidden, half=True)
         self.stream(to, "copy", 2 * routed * self.hidden)
+        padded = self.profile.pads_experts and not self.profile.fused_experts
+        if padded and self.context.workload.precision in EIGHT_BIT:
+            self.stream(to, "copy", routed * self.hidden)
+            self.stream(to, "copy", routed * self.hidden)
         apart, up = not self.profile.fused_experts, 2 * inner if mixture.gated else inner
         self.linear(to, routed / local, up, self.hidden, groups=local, casts=(True, apart))
         if mixture.expert_bias:

@@ -134,7 +134,8 @@ def add_memory(
 def _fixed(context: Context, stage: PlainStage) -> float:
     """Bytes outside of live tensors whatever happens."""
     profile = context.framework
-    lost = profile.fragmentation * stage.live_bytes
+    moving = sum(stage.memory_bytes[part] for part in ("activations", "working", "logits"))
+    lost = profile.fragmentation * (stage.live_bytes if profile.states_fragment else moving)
     return profile.context_bytes + profile.communicator_bytes + lost
 
 

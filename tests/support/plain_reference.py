@@ -7,7 +7,7 @@ The differential partner of ``forerun.simulator.core.score``. It shares the cost
 import math
 from dataclasses import dataclass, replace
 
-from plain_blocks import PlainBlock, PlainBlocks
+from plain_blocks import PlainBlock, PlainBlocks, launched
 from plain_laps import PlainChunk, lap_path_s
 from plain_memory import add_memory, room_bytes, with_reserve
 from plain_pipeline import bubble_s_of, p2p_s, pipeline_parts, spared_s
@@ -17,7 +17,7 @@ from plain_zero_bubble import PlainPass, zb_v_s
 
 from forerun.simulator.score_table import MEMORY_PARTS, TIME_PARTS
 from forerun.spaces.models import embedding_parameters, layer_parameters, mtp_block_parameters
-from forerun.spaces.models.model import Layer, MixtureOfExperts, Model
+from forerun.spaces.models.model import MixtureOfExperts, Model
 from forerun.spaces.strategies import Context, Recompute, Schedule, Strategy, layers_per_virtual_stage
 
 
@@ -193,18 +193,6 @@ def launches_s(context: Context, strategy: Strategy, layers: list[int]) -> tuple
         host_s += each / 3
         again_s += own_s / 3 if strategy.recompute == Recompute.FULL else 0.0
     return host_s, 2 * host_s + again_s
-
-
-def launched(layer: Layer, hidden: int, graphed: tuple[str, ...] = ()) -> float:
-    """Launches of a layer over those of a dense one: half of them feed forward (shared experts as often again), and six
-    operators mix tokens, two of them norm and residual. Of 44 launches in a graph 7 are left."""
-    left = {part: 7 / 44 if part in graphed else 1.0 for part in ("attention", "mlp", "router", "experts")}
-    mixers = [one for one in (layer.mixer, layer.cross_attention) if one is not None]
-    mixed = sum(max(2 + len(one.steps(hidden)), 6) / 6 for one in mixers) * left["attention"]
-    if not isinstance(layer.mlp, MixtureOfExperts):
-        return (mixed + left["mlp"]) / 2
-    fed = (left["router"] + left["experts"]) / 2 + (left["router"] if layer.mlp.shared_hidden > 0 else 0.0)
-    return (mixed + fed) / 2
 
 
 def _add_times(

@@ -126,6 +126,7 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
     facts = ("fused_accumulation", "merged_products", "keeps_gathered", "gathered_logits", "dropout")
     facts += (
         "fused_experts",
+        "pads_experts",
         "dispatches_once",
         "broadcasts_parameters",
         "gathers_tensors",
@@ -133,6 +134,7 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
         "tree_reduction",
         "reduces_whole",
         "layer_units",
+        "states_fragment",
     )
     for name in (*facts, "overlap_pipeline", "combined_passes", "eight_bit_parameters", "eight_bit_copies"):
         changes[name] = draw(st.booleans())

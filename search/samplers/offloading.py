@@ -1,0 +1,72 @@
+"""Shares of a stage's tensors in the memory of the host, where nothing else makes its fastest filling fit.
+
+What fits without the host and recomputes nothing is fastest, so that only the other stages are looked at. Activations
+go there in quarters, which the copies hide or the passes wait for; of the optimizer's states so many eighths as the
+device then lacks room for: their update takes longer, once a step.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.core.stage_options import StageOptions, class_costs
+from forerun.simulator.costs.host import states_on_host
+from forerun.simulator.score_table import Floats
+from forerun.spaces.strategies import Strategy, offload_of
+from forerun.spaces.strategies.stage_offload import EIGHTHS
+from forerun.spaces.strategies.staged_space import StagedSpace
+
+STEP = 2
+"""Eighths of activations that are looked at: steps of one are left to the sampler."""
+
+
+def with_offload(
+    space: StagedSpace,
+    degree_class: Strategy,
+    options: StageOptions,
+    group: NDArray[np.intp],
+    time_s: Floats,
+    fits: NDArray[np.bool_],
+) -> tuple[StageOptions, NDArray[np.intp], Floats, NDArray[np.bool_]]:
+    """Return ways to fill stages and those with shares on the host beside them: the ways, their ``group``, the seconds
+    of a microbatch (of one the update's delay is a share of) and whether they fit, shape K each."""
+    own = np.array(offload_of(space.context.framework, None))
+    options = replace(options, hosted=np.tile(own, (len(options), 1)))
+    order = np.lexsort((time_s, group))
+    fastest = order[np.unique(group[order], return_index=True)[1]]
+    rows = np.flatnonzero(~fits[fastest][group])
+    if not len(rows):
+        return options, group, time_s, fits
+    shares = np.array(space.hosted[1][::STEP]) / EIGHTHS
+    rows, away = np.repeat(rows, len(shares)), np.tile(shares, len(rows))
+    more = replace(options.take(rows), hosted=np.stack((np.zeros(len(away)), away), axis=1))
+    more_s, held = _fitting(space, degree_class, more)
+    both = [np.concatenate((getattr(options, name), getattr(more, name))) for name in FIELDS]
+    joined = StageOptions(**dict(zip(FIELDS, both, strict=True)))
+    return joined, np.r_[group, group[rows]], np.r_[time_s, more_s], np.r_[fits, held]
+
+
+FIELDS = ("number", "start", "end", "kind", "some", "hosted")
+"""Those of ``StageOptions``."""
+
+
+def _fitting(space: StagedSpace, degree_class: Strategy, options: StageOptions) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the seconds of a microbatch and what fits with as little of the optimizer on the host as does, which is
+    written into the ``options``."""
+    context = space.context
+    cluster, profile = context.cluster, context.framework
+    costs = class_costs(context, degree_class, options)
+    lacking = np.maximum(costs.peak_bytes - context.memory_limit_bytes, 0.0)
+    freed = (1 + profile.fragmentation) * costs.optimizer_bytes
+    eighths = np.ceil(EIGHTHS * np.divide(lacking, freed, out=np.full(len(options), np.inf), where=freed > 0))
+    eighths = np.where(lacking > 0, eighths, 0.0)
+    fits = eighths <= space.hosted[0][-1]
+    share = np.where(fits, eighths, 0.0) / EIGHTHS
+    left, update_s = states_on_host(cluster, costs.optimizer_bytes, share, overlap=profile.overlap_host_update)
+    fits &= left <= (1 - share) * costs.optimizer_bytes * (1 + 1e-9)  # the host has room
+    longer_s = np.maximum(np.maximum(update_s, (1 - share) * costs.optimizer_s) - costs.optimizer_s, 0.0)
+    assert options.hosted is not None
+    options.hosted[:, 0] = share
+    microbatches = context.workload.global_batch / (degree_class.dp * degree_class.mbs)
+    return costs.time_s + longer_s / microbatches, fits

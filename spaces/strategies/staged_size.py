@@ -1,0 +1,73 @@
+"""How many candidates a space has whose stages may differ, counted without looking at one."""
+
+import math
+from typing import Protocol
+
+from forerun.spaces.strategies.axes import AXES, Schedule
+from forerun.spaces.strategies.space import StrategySpace
+from forerun.spaces.strategies.stage_laws import STAGED_SCHEDULES
+
+VIRTUAL = (Schedule.INTERLEAVED, Schedule.ZB_V)
+"""Schedules with several virtual stages per device, whose layers are dealt by rule only."""
+
+
+class Countable(Protocol):
+    """What is counted of a ``StagedSpace``, in its words."""
+
+    @property
+    def flat(self) -> StrategySpace: ...
+    @property
+    def reach(self) -> int: ...
+    @property
+    def recompute(self) -> bool: ...
+    @property
+    def halves(self) -> bool: ...
+    @property
+    def offload(self) -> bool: ...
+    @property
+    def kinds(self) -> tuple[int, ...]: ...
+    @property
+    def partial(self) -> bool: ...
+    @property
+    def hosted(self) -> tuple[range, range]: ...
+    def places(self, boundary: int, pp: int) -> range: ...
+
+
+def staged_size(space: Countable) -> int:
+    """Return the number of candidates, as ``StagedSpace.size`` says."""
+    choices = space.flat.choices
+    rest = math.prod(len(choices[axis]) for axis in AXES if axis not in ("pp", "vpp", "schedule", "split"))
+    schedules = sum(schedule not in VIRTUAL for schedule in choices["schedule"])
+    size = space.flat.size + rest * schedules * sum(layouts_of(space, pp) for pp in choices["pp"])
+    staged = sum(schedule in STAGED_SCHEDULES for schedule in choices["schedule"])
+    by_rule = rest * len(choices["split"])
+    each = {pp: by_rule + rest * layouts_of(space, pp) for pp in choices["pp"] if pp > 1}
+    if space.recompute:
+        whole = rest // (len(choices["recompute"]) * len(choices["recompute_layers"]))
+        for pp in each:
+            more = whole * layouts_of(space, pp, recompute=True)
+            size, each[pp] = size + staged * more, each[pp] + more
+    if space.offload:
+        for pp in choices["pp"]:
+            more = each.get(pp, by_rule) * (math.prod(map(len, space.hosted)) ** pp - 1)
+            size, each[pp] = size + staged * more, each.get(pp, 0) + more
+    if space.halves:
+        size += staged * (len(choices["tp"]) - 1) * sum(each[pp] for pp in each if pp > 1)
+    return size
+
+
+def layouts_of(space: Countable, pp: int, *, recompute: bool = False) -> int:
+    """Return the number of ways to deal the layers to ``pp`` stages, none of them empty; with ``recompute``, times
+    those to recompute on them (then also where layers are dealt by rule)."""
+    if pp == 1 or (space.reach == 0 and not recompute):
+        return 0
+    kinds = len(space.kinds)
+
+    def times(held: int) -> int:
+        return kinds + (held - 1 if space.partial else 0) if recompute else 1
+
+    counts = {0: 1}
+    for boundary in range(1, pp + 1):
+        places = space.places(boundary, pp)
+        counts = {p: sum(n * times(p - before) for before, n in counts.items() if before < p) for p in places}
+    return sum(counts.values())
