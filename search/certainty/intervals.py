@@ -7,12 +7,13 @@ publication alone says it. The prediction itself stays as it is.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.search.certainty.residuals import Floats, Residuals, RunClass, kind_of, over_peak, residuals
+from forerun.search.certainty.unchecked import REALISED
 from forerun.spaces.strategies import Context
 
 LEVEL = 0.8
@@ -58,6 +59,19 @@ class Certainty:
     middle: Floats
     high: Floats
     alike: Floats
+
+    def with_unchecked(self, gain: Floats) -> "Certainty":
+        """Return the same of predictions that rest on a gain which is checked in part (``unchecked_gain``, N): as much
+        of it is missing as one pair of runs missed, and four times of five no more than twice as much, nor less than
+        nothing. Both doubts are independent."""
+        missing = (1.0 - REALISED) * gain
+        middle = self.middle + missing
+        return replace(
+            self,
+            low=middle - np.hypot(self.middle - self.low, missing),
+            middle=middle,
+            high=middle + np.hypot(self.high - self.middle, missing),
+        )
 
 
 def busy_share(time_s: Mapping[str, Floats]) -> Floats:
