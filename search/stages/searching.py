@@ -147,7 +147,7 @@ def _starts(space: StagedSpace, setting: Setting, workers: Choice, score: Scorer
     if space.flat.size <= FLAT_ENUMERABLE:
         ideas, slowdown = not setting.request.all_variants, setting.slowdown()
         found = flat_starts(space.flat, setting.objective, setting.top, workers, score, told, slowdown, ideas=ideas)
-        return _with_shown(setting, space, found, score) if ideas and found.piece.best is not None else found
+        return _with_shown(setting, space, found, score) if ideas else found
     strategies = tuple(heuristic_starts(space))
     remark = f"{space.flat.size:.3g} flat candidates are too many to enumerate; the search starts from heuristics"
     return Starts(strategies=strategies, piece=SliceResult(), workers="in this process", remarks=(remark,))
@@ -156,7 +156,8 @@ def _starts(space: StagedSpace, setting: Setting, workers: Choice, score: Scorer
 def _with_shown(setting: Setting, space: StagedSpace, starts: Starts, score: Scorer) -> Starts:
     """Return starts with all that the flat search would show, so that no row is behind its own."""
     problem = Problem(space=space.flat, objective=setting.objective, top=setting.top, ideas=True)
-    assert starts.piece.best is not None  # the caller looked
+    if starts.piece.best is None or not len(starts.piece.best):
+        return starts
     rows = flat_rows(setting, replace(problem, slowdown=setting.slowdown()), starts.piece.best, score)
     shown = [strategy for row in rows for strategy in (row.strategy, *(variant.strategy for variant in row.variants))]
     return replace(starts, strategies=tuple(dict.fromkeys((*starts.strategies, *shown))))
