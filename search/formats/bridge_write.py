@@ -4,6 +4,7 @@ import json
 import shlex
 from typing import Any
 
+from forerun.search.formats.adapters import bridge_section
 from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.launchers import LAUNCH, SLURM, Value, comment, slurm, torchrun
 from forerun.search.formats.limits import (
@@ -15,6 +16,7 @@ from forerun.search.formats.limits import (
     splits_by_rule,
 )
 from forerun.search.formats.limits_of_models import recipes_of_decoders
+from forerun.search.formats.megatron_hybrid import WHOLE_PIPELINE, beside_hybrids, pattern_of, written_by
 from forerun.search.formats.megatron_write import model_arguments, parallel_arguments, sharded_states, sharding_of
 from forerun.search.formats.settings import flatten
 from forerun.search.formats.software import exports, flags_of
@@ -38,7 +40,9 @@ PRECISIONS: dict[str, dict[str, Any]] = {
 LIMITS = (
     MX_IS_A_PRECISION,
     *MEGATRON_COMMON,
-    *recipes_of_decoders("Megatron-Bridge"),
+    written_by("Megatron-Bridge"),
+    WHOLE_PIPELINE,
+    *map(beside_hybrids, recipes_of_decoders("Megatron-Bridge")),
     MEGATRON_SCHEDULES,
     splits_by_rule("Megatron-Bridge"),
     only("zero", (0, 1), "the distributed optimizer shards optimizer states (zero=1) and no more", zero=1),
@@ -75,6 +79,8 @@ def write(launch: Launch) -> Files:
     for name, value in switches.items():
         section, _, key = name.partition(".")
         sections.setdefault(section, {})[key] = value
+    if peft := bridge_section(launch.model):
+        sections["peft"] = peft
     _settle(sections, launch.workload.precision)
     yaml_text = dump_yaml(
         sections,
@@ -84,6 +90,9 @@ def write(launch: Launch) -> Files:
     overrides = " \\\n".join(
         f"    {shlex.quote(f'{_added(key)}={_hydra(value)}')}" for key, value in flatten(sections).items()
     )
+    if peft:
+        there = '"${PRETRAINED:?name a checkpoint of the frozen model}"'
+        overrides += f" \\\n    checkpoint.pretrained_checkpoint={there}"
     before = [
         f"# RECIPE names the model: a recipe of Megatron-Bridge for {comment(launch.model.name)}.",
         'RECIPE="${RECIPE:?name a recipe of Megatron-Bridge}"',
@@ -107,6 +116,8 @@ def _sections(launch: Launch) -> dict[str, Any]:
         section, _, key = RENAMED.get(name, f"model.{name}").partition(".")
         sections[section][key] = _listed(value)
     sections["model"] |= {"seq_length": workload.seq_len}
+    if launch.model.hybrid:  # its bars are the stages
+        sections["model"]["hybrid_layer_pattern"] = pattern_of(launch.model, s)
     experts = model_arguments(launch).get("num_experts")
     if experts is not None:
         sections["model"]["num_moe_experts"] = experts  # the recipe's own: it tells a reader what etp is for
@@ -145,7 +156,7 @@ def _settle(sections: dict[str, Any], precision: str) -> None:
 
 def _added(key: str) -> str:
     """Return a key as an override that holds whether a recipe has it or not, in sections that it may lack."""
-    return f"++{key}" if key.startswith(("mixed_precision.", "comm_overlap.")) else key
+    return f"++{key}" if key.startswith(("mixed_precision.", "comm_overlap.", "peft.")) else key
 
 
 def _listed(value: Value) -> Any:
