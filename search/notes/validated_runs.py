@@ -76,7 +76,7 @@ def checked_note(context: Context, row: Row) -> tuple[str, ...]:
 def interval_text(context: Context, row: Row) -> str:
     """Return between which shares of a row's step four of five measured steps are expected."""
     parts = {part: np.array([seconds]) for part, seconds in row.breakdown_s.items()}
-    sure = certainty_of(context, np.array([row.gpus]), busy_share(parts))
+    sure = certainty_of(context, [row.strategy], busy_share(parts))
     low, high = sure.low[0], sure.high[0]
     return f"80% of measured steps are expected within {low:.2f} to {high:.2f} times the prediction"
 

@@ -103,6 +103,13 @@ def test_board_shows_what_an_engineer_asks(capsys: pytest.CaptureFixture[str]) -
         assert f"{reason} {count:,}" in text
 
 
+def test_what_all_rows_lack_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "nemotron-h-8b --cluster dgx-h100 --gpus 8 --global-batch 16 --seq-len 4096 --set pp=1 --set mbs=1"
+    text, _ = run(f"search {words}".split(), capsys)
+    assert text.count("no launch file") == 1
+    assert "! all rows: no launch file for megatron-lm" in text
+
+
 def test_gpus_have_a_column_where_several_numbers_were_searched(capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = run(f"search llama3-8b {TRAINING} --gpus 8..16 --objective gpus".split(), capsys)
 
