@@ -2,5 +2,6 @@
 is left over of predictions of published runs that are most like it."""
 
 from forerun.search.certainty.intervals import LEVEL, Certainty, Peaks, busy_share, certainty_of
+from forerun.search.certainty.unchecked import unchecked_gain
 
-__all__ = ["LEVEL", "Certainty", "Peaks", "busy_share", "certainty_of"]
+__all__ = ["LEVEL", "Certainty", "Peaks", "busy_share", "certainty_of", "unchecked_gain"]

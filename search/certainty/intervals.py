@@ -21,6 +21,7 @@ from forerun.search.certainty.residuals import (
     over_peak,
     residuals,
 )
+from forerun.search.certainty.unchecked import REALISED
 from forerun.spaces.strategies import Context
 
 LEVEL = 0.8
@@ -68,6 +69,19 @@ class Certainty:
     middle: Floats
     high: Floats
     alike: Floats
+
+    def with_unchecked(self, gain: Floats) -> "Certainty":
+        """Return the same of predictions that rest on a gain which is checked in part (``unchecked_gain``, N): as much
+        of it is missing as one pair of runs missed, and four times of five no more than twice as much, nor less than
+        nothing. Both doubts are independent."""
+        missing = (1.0 - REALISED) * gain
+        middle = self.middle + missing
+        return replace(
+            self,
+            low=middle - np.hypot(self.middle - self.low, missing),
+            middle=middle,
+            high=middle + np.hypot(self.high - self.middle, missing),
+        )
 
 
 def busy_share(time_s: Mapping[str, Floats]) -> Floats:

@@ -57,7 +57,7 @@ def order_note(setting: Setting, rows: Sequence[Row]) -> tuple[str, ...]:
             slowest = max(above, key=lambda one: one.gpus * one.step_time_s)
             reasons = reasons_against(setting.context, slowest, row)
             if reasons:
-                places.setdefault(reasons[0], []).append(row.rank)
+                places.setdefault(reasons[0], []).append(place + 1)
     told = (f"{_listed(ranks)} because of {reason}" for reason, ranks in places.items())
     return (f"rows that rank below slower ones: {'; '.join(told)}",) if places else ()
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forerun.search.board.rows import GIB, Row
-from forerun.search.certainty import LEVEL, Peaks, busy_share, certainty_of
+from forerun.search.certainty import LEVEL, Peaks, busy_share, certainty_of, unchecked_gain
 from forerun.spaces.strategies import Context
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def _published(context: Context, rows: tuple[Row, ...]) -> tuple[Row, ...]:
     busy = busy_share({part: np.array([row.breakdown_s[part] for row in rows]) for part in rows[0].breakdown_s})
     peaks = Peaks(peak_bytes=np.array([row.peak_memory_gib * GIB for row in rows]))
     step, peak = certainty_of(context, strategies, busy), certainty_of(context, strategies, busy, peaks)
+    step = step.with_unchecked(unchecked_gain(context, strategies))
     return tuple(
         dataclasses.replace(
             row,

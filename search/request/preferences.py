@@ -15,7 +15,17 @@ import numpy as np
 
 from forerun.simulator.memory.risk import EVEN_SHARE, STEEPNESS
 from forerun.simulator.score_table import Floats, ScoreTable
-from forerun.spaces.strategies import Context, Placement, Recompute, Schedule, Split, Strategy, StrategyTable, table_of
+from forerun.spaces.strategies import (
+    Context,
+    Placement,
+    Recompute,
+    Schedule,
+    Software,
+    Split,
+    Strategy,
+    StrategyTable,
+    table_of,
+)
 
 FAILED_START = 0.1
 """Cost of a failed start as a share of a step, for every step. On 24 groups of measured runs, some of which ran out of
@@ -106,6 +116,11 @@ def _research(context: Context, table: StrategyTable) -> Floats:
     return np.asarray(amount[table.codes["schedule"]])
 
 
+def _beside(context: Context, table: StrategyTable) -> Floats:
+    on = (table.choices["switches"] & Software.MOE_OVERLAP) != 0
+    return np.asarray(on, dtype=np.float64)[table.codes["switches"]]
+
+
 def _doublings(axis: str) -> Amount:
     return lambda context, table: np.log2(table.choices[axis])[table.codes[axis]]
 
@@ -127,6 +142,9 @@ PREFERENCES = (
     Preference(words="more virtual stages", share=0.01, axes=("vpp",), amount=_doublings("vpp")),
     Preference(words="an uncommon number of virtual stages", share=0.01, axes=("vpp",), amount=_uncommon_vpp),
     Preference(words="a schedule that few have trained with", share=0.05, axes=("schedule",), amount=_research),
+    Preference(
+        words="tokens under computation, which one pair of runs checked", share=0.04, axes=("switches",), amount=_beside
+    ),
     Preference(
         words="scattered placement",
         share=0.005,

@@ -3,7 +3,8 @@
 A microbatch's time on one stage follows from its layers and what it recomputes, and so does whether it fits. For a
 bound on the slowest stage, the least sum of all stages is the shortest path through the boundaries between them, and
 ``(m - 1) max t + sum t`` is least at one of the times that occur as bounds. That is the pipelined part of 1F1B where
-the slowest stage is the last; its order and the traffic of replicas are left to scoring and to local steps.
+the slowest stage is the last; its order is left to scoring and to local steps. Traffic of replicas that no pass hides
+is a part of a stage's time.
 
 Alpa finds its stages likewise (arXiv 2201.12023, section 5.2: a bound on the slowest stage, then the least sum), and
 Galvatron its recompute per layer (arXiv 2307.02031).

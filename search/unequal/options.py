@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 
 from forerun.search.unequal.cuts import devices_of, layout_of, recompute_kinds
 from forerun.simulator.assignment.borders import transfers_alike_s, transfers_between_s
-from forerun.simulator.core.stage_options import STAGE_AXES, OptionCosts, StageOptions, stage_costs
+from forerun.simulator.core.stage_options import STAGE_AXES, OptionCosts, StageOptions, alone_s, stage_costs
 from forerun.simulator.costs.host import host_link_rate, host_update_s
 from forerun.simulator.costs.slowest import wait_share
 from forerun.simulator.layer.kinds import kind_of_entry
-from forerun.simulator.replicas.reduction import reduces_each
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models import Model
 from forerun.spaces.strategies import Context, Recompute, Strategy, StrategySpace
@@ -196,14 +195,15 @@ def _in_a_step(
     their shares of layers with states on the host; ``own_s``: transfers between equal stages by cut."""
     context, profile = pipeline.context, pipeline.context.framework
     number, stage = rows[0], rows[1]
-    once_s = (1 - profile.overlap_gradients) * costs.reduce_s + (1 - profile.overlap_parameters) * costs.gather_s
-    time_s = costs.time_s + _exposed_s(context, costs, _degrees(pipeline, rows, "zero"), np.asarray(pipeline.pp))
+    zero, pp = _degrees(pipeline, rows, "zero"), np.asarray(float(pipeline.pp))
+    each_s, once_s = alone_s(context, costs.time_s, costs.reduce_s, costs.gather_s, zero, pp)
+    time_s = costs.time_s + each_s
     waits_s = 0.0 if profile.overlap_pipeline or pipeline.pp == 1 else own_s[number]
     count = pipeline.microbatches
     rest_s = (count - 1) * (time_s + waits_s) + count * (
         profile.host_microbatch_s + wait_share(_degrees(pipeline, rows, "dp")) * time_s
     )
-    rest_s = rest_s + once_s + profile.host_step_s
+    rest_s = rest_s + once_s + costs.tied_s + profile.host_step_s
     best_s, hosted = np.full(len(number), np.inf), np.zeros(len(number))
     for share in _shares(context):
         away, update_s = share * costs.optimizer_bytes, costs.optimizer_s
@@ -215,18 +215,6 @@ def _in_a_step(
         better = allowed & (costs.peak_bytes - away <= context.memory_limit_bytes) & (rest_s + update_s < best_s)
         best_s, hosted = np.where(better, rest_s + update_s, best_s), np.where(better, share, hosted)
     return np.where(np.isfinite(best_s), time_s, np.inf), best_s, hosted
-
-
-def _exposed_s(context: Context, costs: OptionCosts, zero: Floats, pp: Floats) -> Floats:
-    """Return the seconds of each microbatch in which sharded gradients and parameters move and no pass runs. Parameters
-    come under the pass before, gradients leave under the backward pass, of two thirds of the time, as the second
-    gather does."""
-    profile, forward_s, backward_s = context.framework, costs.time_s / 3, 2 * costs.time_s / 3
-    each = reduces_each(profile, zero, pp)
-    gather_s, reduce_s = np.where(zero >= 3, costs.gather_s, 0.0), np.where(each, costs.reduce_s, 0.0)
-    before_s = np.maximum(gather_s - profile.overlap_parameters * forward_s, 0.0)
-    behind_s = np.maximum(gather_s + reduce_s - profile.overlap_gradients * backward_s, 0.0)
-    return np.asarray(before_s + behind_s)
 
 
 def _shares(context: Context) -> tuple[float, ...]:

@@ -6,7 +6,7 @@ from itertools import compress
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.certainty import LEVEL, Peaks, busy_share, certainty_of
+from forerun.search.certainty import LEVEL, Peaks, busy_share, certainty_of, unchecked_gain
 from forerun.search.validate.predict import Predictions
 from forerun.simulator import TIME_PARTS
 from forerun.simulator.calibration import Posterior
@@ -51,7 +51,7 @@ def intervals_of(predictions: Predictions) -> Intervals:
             held = certainty_of(context, list(compress(strategies, own)), busy[there], peaks)
             memory_low[there], memory_high[there] = held.low, held.high
         if not isinstance(posterior, Posterior):
-            step = certainty_of(context, strategies, busy[rows])
+            step = certainty_of(context, strategies, busy[rows]).with_unchecked(unchecked_gain(context, strategies))
             low[rows], high[rows] = step.low, step.high
         elif posterior.held is not None:
             reach = posterior.held.reach(context, table_of(strategies), LEVEL)

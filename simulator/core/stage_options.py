@@ -1,7 +1,7 @@
 """What one stage would cost on its own, for many ways to fill it: what dynamic programming over stages chooses from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,13 @@ from forerun.simulator.layer.times import host_passes_s
 from forerun.simulator.memory.peak import total_memory
 from forerun.simulator.pipeline.closed_forms import exposed_p2p_count
 from forerun.simulator.pipeline.p2p import P2P_AXES, p2p_time_s
-from forerun.simulator.replicas.reduction import REPLICA_DEGREES, Replicas, replica_costs
+from forerun.simulator.replicas.reduction import (
+    REPLICA_DEGREES,
+    ReplicaCosts,
+    Replicas,
+    reduces_each,
+    replica_costs,
+)
 from forerun.simulator.score_table import Floats
 from forerun.simulator.stages.parameters import stage_parameters
 from forerun.simulator.stages.rows import Ints, rows_of_stages
@@ -63,28 +69,56 @@ class OptionCosts:
     """Gather of parameters, once a step."""
     optimizer_s: Floats
     """Update, once a step."""
+    tied_s: Floats
+    """Exchange of a tied token table between first and last stage, once a step."""
     peak_bytes: Floats
     optimizer_bytes: Floats
     """Optimizer states in the peak."""
 
 
 def option_costs(context: Context, strategy: Strategy, options: StageOptions) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the seconds of one microbatch, forward and backward, and whether the stage fits into memory; shape K.
-    ``strategy``: as for ``class_costs``."""
+    """Return the seconds of one microbatch, forward and backward, with the traffic of replicas that stands alone, and
+    whether the stage fits into memory; shape K. ``strategy``: as for ``class_costs``."""
     costs = class_costs(context, strategy, options)
     return costs.time_s, costs.peak_bytes <= context.memory_limit_bytes
 
 
 def class_costs(context: Context, strategy: Strategy, options: StageOptions) -> OptionCosts:
-    """Return what ways to fill a stage cost; ``strategy`` gives everything but layers, recompute and shares on the
-    host."""
+    """Return what ways to fill a stage cost, ``time_s`` with its share of the traffic of replicas that stands alone;
+    ``strategy`` gives everything but layers, recompute and shares on the host."""
     context = running(context, strategy.software)
     second = np.array([in_second_half(stage, strategy.pp) for stage in range(strategy.pp)])[options.number]
     halves = [strategy.half(False), strategy.half(True)]
     degrees = {
         axis: np.where(second, float(getattr(halves[1], axis)), float(getattr(halves[0], axis))) for axis in STAGE_AXES
     }
-    return stage_costs(context, options, degrees, second)
+    costs = stage_costs(context, options, degrees, second)
+    each_s, once_s = alone_s(context, costs.time_s, costs.reduce_s, costs.gather_s, degrees["zero"], degrees["pp"])
+    microbatches = context.workload.global_batch / (degrees["dp"] * degrees["mbs"])
+    return replace(costs, time_s=costs.time_s + each_s + (once_s + costs.tied_s) / microbatches)
+
+
+def alone_s(
+    context: Context, time_s: Floats, reduce_s: Floats, gather_s: Floats, zero: Floats, pp: Floats
+) -> tuple[Floats, Floats]:
+    """Return the seconds of traffic of replicas that no pass hides: in every microbatch, and once a step.
+
+    ``time_s``: one microbatch; a third of it is the forward pass. Parameters come under the forward pass before (a
+    second time under the backward one), gradients leave under the backward pass that completes them.
+    """
+    profile, forward_s, backward_s = context.framework, time_s / 3, 2 * time_s / 3
+    each = reduces_each(profile, zero, pp)
+    gather_each_s, reduce_each_s = np.where(zero >= 3, gather_s, 0.0), np.where(each, reduce_s, 0.0)
+    before_s = np.maximum(gather_each_s - profile.overlap_parameters * forward_s, 0.0)
+    behind_s = np.maximum(gather_each_s + reduce_each_s - profile.overlap_gradients * backward_s, 0.0)
+    once_s = [
+        traffic_s - np.minimum(share * traffic_s, pass_s)
+        for traffic_s, share, pass_s in (
+            (gather_s - gather_each_s, profile.overlap_parameters, forward_s),
+            (reduce_s - reduce_each_s, profile.overlap_gradients, backward_s),
+        )
+    ]
+    return np.asarray(before_s + behind_s), np.asarray(once_s[0] + once_s[1])
 
 
 def stage_costs(
@@ -114,15 +148,16 @@ def stage_costs(
         reduce_s=costs.reduce_s,
         gather_s=costs.gather_s,
         optimizer_s=costs.optimizer_s,
+        tied_s=costs.tied_s,
         peak_bytes=total_memory(context, passes.memory, columns, costs, columns).peak_bytes,
         optimizer_bytes=costs.optimizer_bytes[0],
     )
 
 
 def least_pace_s(context: Context, table: StrategyTable, *, hosted: bool = False) -> Floats:
-    """Return the seconds of one microbatch on a stage if the model were cut into ``pp`` equal parts, shape N: no
-    slowest stage is faster. Infinite where parameters and optimizer alone exceed the device's memory; ``hosted``: where
-    parameters and gradients do, since the optimizer's states may lie on the host."""
+    """Return the seconds of one microbatch on a stage, as in ``option_costs``, if the model were cut into ``pp`` equal
+    parts, shape N: no slowest stage is faster. Infinite where parameters, gradients and optimizer alone exceed the
+    device's memory; ``hosted``: where the first two do, since the optimizer's states may lie on the host."""
     software, paces_s = table.column("software"), np.zeros(len(table))
     for switches in np.unique(software):
         rows = np.flatnonzero(software == switches)
@@ -142,9 +177,13 @@ def _least_pace_s(context: Context, table: StrategyTable, hosted: bool) -> Float
     host = host_passes_s(context, layers, table.column("recompute"), tp, pp)
     forward_s = np.maximum((blocks @ times.forward_s)[key], host[0])
     backward_s = np.maximum((blocks @ times.backward_s)[key], host[1])
-    held = _held_bytes(context, table, np.repeat(blocks[:, None], len(table), axis=1) / pp, hosted)
+    costs = _equal_parts(context, table, np.repeat(blocks[:, None], len(table), axis=1) / pp)
+    held = costs.parameter_bytes + costs.gradient_bytes + (0.0 if hosted else 1.0) * costs.optimizer_bytes
     room = context.memory_limit_bytes - context.framework.context_bytes
-    return np.where(held <= room, (forward_s + backward_s) / pp, np.inf)
+    time_s, zero = (forward_s + backward_s) / pp, table.column("zero").astype(np.float64)
+    each_s, once_s = alone_s(context, time_s, costs.reduce_s, costs.gather_s, zero, pp)
+    microbatches = context.workload.global_batch / (table.column("dp") * table.column("mbs"))
+    return np.where(held[0] <= room, time_s + each_s + once_s / microbatches, np.inf)
 
 
 def least_p2p_s(context: Context, table: StrategyTable) -> Floats:
@@ -158,11 +197,8 @@ def least_p2p_s(context: Context, table: StrategyTable) -> Floats:
     return count * p2p_time_s(context, table.take(keys.rows))[keys.inverse]
 
 
-def _held_bytes(context: Context, table: StrategyTable, blocks: Floats, hosted: bool) -> Floats:
-    """Return the bytes of parameters, gradients and (unless ``hosted``) optimizer states of a stage with some
-    ``blocks`` [B, N]."""
+def _equal_parts(context: Context, table: StrategyTable, blocks: Floats) -> ReplicaCosts:
+    """Return what replicas cost a stage with some ``blocks`` [B, N]."""
     degrees = {axis: table.column(axis).astype(np.float64) for axis in REPLICA_DEGREES}
     parameters = stage_parameters(context, blocks[:, None, :], degrees["tp"], degrees["ep"], degrees["etp"])
-    costs = replica_costs(context, Replicas(parameters=parameters, **degrees))
-    held = costs.parameter_bytes + costs.gradient_bytes + (0.0 if hosted else 1.0) * costs.optimizer_bytes
-    return np.asarray(held[0])
+    return replica_costs(context, Replicas(parameters=parameters, **degrees))

@@ -6,7 +6,10 @@ import numpy as np
 
 from forerun.simulator.replay.graph import ReplayGraph
 from forerun.simulator.replay.intervals import covered, joined, length, outside, union
-from forerun.simulator.replay.trace import MESSAGES, Floats, Place, SpanKind
+from forerun.simulator.replay.trace import MESSAGES, Booleans, Floats, Place, SpanKind
+
+_MOSTLY = 0.5
+"""Share of the time between asking for a message and its end that a thread must be busy for not to wait for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,18 +31,17 @@ class RankUse:
 
 def rank_uses(graph: ReplayGraph) -> tuple[RankUse, ...]:
     """Return the use of every rank over the measured run."""
-    late = _last_start(graph)
+    came, late = arrivals(graph)
     steps = len(graph.finish_s)
     whole_s = float(graph.finish_s[-1])
     uses = []
     for place, trace in enumerate(graph.traces):
-        start_s, end_s = graph.start_s[place], graph.end_s[place]
-        working = np.isin(trace.kind, (SpanKind.COMPUTE, SpanKind.COPY))
+        end_s = graph.end_s[place]
         moving = np.isin(trace.kind, MESSAGES)
-        compute = union(start_s[working], end_s[working])
-        messages = union(start_s[moving], end_s[moving])
+        compute = _computing(graph, place)
+        messages = union(came[place][moving], end_s[moving])
         busy = joined(compute, messages)
-        waits = union(start_s[moving], np.minimum(late[place][moving], end_s[moving]))
+        waits = union(came[place][moving], np.minimum(late[place][moving], end_s[moving]))
         host_s = _host_s(graph, place, busy)
         uses.append(
             RankUse(
@@ -58,17 +60,17 @@ def blame(graph: ReplayGraph) -> Floats:
     """Return [ranks, ranks]: seconds per step that one rank (row) waits with nothing to compute for another (column),
     which came last. A moment counts once, however many exchanges are waited for; rows add up to ``waiting_s``."""
     last: list[dict[int, list[tuple[float, float]]]] = [{} for _ in graph.traces]
+    came, _ = arrivals(graph)
     for one in graph.matching.exchanges:
-        late_s, late = max((float(graph.start_s[place][span]), place) for place, span in one.members)
+        late_s, late = max((float(came[place][span]), place) for place, span in one.members)
         for place, span in one.members:
-            begin_s = float(graph.start_s[place][span])
+            begin_s = float(came[place][span])
             end_s = min(late_s, float(graph.end_s[place][span]))
             if end_s > begin_s:
                 last[place].setdefault(late, []).append((begin_s, end_s))
     found = np.zeros((len(graph.traces),) * 2)
-    for place, trace in enumerate(graph.traces):
-        working = np.isin(trace.kind, (SpanKind.COMPUTE, SpanKind.COPY))
-        taken = union(graph.start_s[place][working], graph.end_s[place][working])
+    for place in range(len(graph.traces)):
+        taken = _computing(graph, place)
         waits = {late: union(*np.array(spans).T) for late, spans in last[place].items()}
         # Where two are waited for at once, the one that is waited for longer in all has the moment.
         for late, own in sorted(waits.items(), key=lambda pair: -length(pair[1])):
@@ -77,14 +79,49 @@ def blame(graph: ReplayGraph) -> Floats:
     return found
 
 
-def _last_start(graph: ReplayGraph) -> list[Floats]:
-    """Return, per trace, for every span when the last member of its exchange came; its own start elsewhere."""
-    late = [start.copy() for start in graph.start_s]
+def working_spans(graph: ReplayGraph, place: int) -> Booleans:
+    """Return which spans of a rank are its own work: what computes or copies and, where the host computes, calls that
+    ask for messages. Not the last call before its thread mostly waits for its message: that is a part of the wait."""
+    trace, start_s, end_s = graph.traces[place], graph.start_s[place], graph.end_s[place]
+    working = np.isin(trace.kind, (SpanKind.COMPUTE, SpanKind.COPY))
+    moving = np.flatnonzero(np.isin(trace.kind, MESSAGES) & (trace.cause >= 0))
+    call = trace.cause[moving] + 1  # on its lane it follows what came before it
+    noted = np.flatnonzero(trace.kind[call] == SpanKind.HOST)
+    if trace.has_device or not len(noted):
+        return working
+    order = noted[np.argsort(start_s[call[noted]], kind="stable")]
+    moving, call = moving[order], call[order]
+    working[call] = True
+    took_s = np.maximum(end_s[moving] - end_s[call], 0.0)
+    busy_s = covered(union(start_s[working], end_s[working]), end_s[call], end_s[call] + took_s)
+    last = np.append(start_s[call][1:], np.inf) >= end_s[moving]
+    working[call[last & (busy_s < _MOSTLY * took_s)]] = False
+    return working
+
+
+def _computing(graph: ReplayGraph, place: int) -> Floats:
+    """Return when a rank worked on its own."""
+    working = working_spans(graph, place)
+    return union(graph.start_s[place][working], graph.end_s[place][working])
+
+
+def arrivals(graph: ReplayGraph) -> tuple[list[Floats], list[Floats]]:
+    """Return, per trace and span, when its rank came to its exchange, and when the last member came.
+
+    A rank comes when a host asks for a message, not when a thread of the network takes it up: on a busy host that is
+    milliseconds later. On a device it comes with the message. Spans without an exchange: their own start.
+    """
+    came = [start.copy() for start in graph.start_s]
+    for place, trace in enumerate(graph.traces):
+        asked = np.array([spot == Place.NETWORK for spot in trace.places])[trace.lane] & (trace.cause >= 0)
+        asked &= np.isin(trace.kind, MESSAGES)
+        came[place][asked] = np.minimum(graph.end_s[place][trace.cause[asked]], came[place][asked])
+    late = [start.copy() for start in came]
     for one in graph.matching.exchanges:
-        last = max(float(graph.start_s[place][span]) for place, span in one.members)
+        last = max(float(came[place][span]) for place, span in one.members)
         for place, span in one.members:
             late[place][span] = last
-    return late
+    return came, late
 
 
 def _host_s(graph: ReplayGraph, place: int, busy: Floats) -> float:

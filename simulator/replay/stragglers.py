@@ -6,7 +6,8 @@ import numpy as np
 
 from forerun.simulator.events.engine.engine import execute
 from forerun.simulator.replay.graph import GAP, ReplayGraph
-from forerun.simulator.replay.trace import Floats, Integers, Place, SpanKind
+from forerun.simulator.replay.shares import working_spans
+from forerun.simulator.replay.trace import Floats, Integers, Place
 
 _LEAST_SHARE = 0.02
 """Share of a step that a rank's own work must exceed the median rank's by."""
@@ -75,7 +76,7 @@ def _work(graph: ReplayGraph) -> Floats:
 def _own_tasks(graph: ReplayGraph, place: int) -> Integers:
     """Return the tasks that a rank does on its own; where the host computes, what lies between operators is work."""
     trace = graph.traces[place]
-    own = graph.task[place][np.isin(trace.kind, (SpanKind.COMPUTE, SpanKind.COPY))]
+    own = graph.task[place][working_spans(graph, place)]
     if trace.has_device:
         return own
     hosts = [lane for lane, spot in zip(graph.lanes[place], trace.places, strict=True) if spot == Place.HOST]

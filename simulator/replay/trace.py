@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
 
 
 LEAST_S = 20e-6
@@ -102,7 +103,7 @@ class RankTrace:
     phase: Integers
     step: Integers
     cause: Integers
-    synced: NDArray[np.bool_]
+    synced: Booleans
     variant: Integers
     variants: tuple[str, ...]
     messages: Mapping[int, SpanMessage]

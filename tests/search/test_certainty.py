@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.search.certainty import Peaks, busy_share, certainty_of
+from forerun.search.certainty import Peaks, busy_share, certainty_of, unchecked_gain
 from forerun.search.certainty.intervals import ONE_TABLE, UNLIKE_PEAK_WIDTH, UNLIKE_WIDTH, intervals
 from forerun.search.certainty.residuals import UNMODELLED_BYTES, Residuals, RunClass, kind_of, peak_ratio, residuals
+from forerun.search.certainty.unchecked import REALISED
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
-from forerun.spaces.strategies import parse_strategy
+from forerun.simulator import score
+from forerun.spaces.strategies import parse_strategy, table_of
 
 KIND = RunClass(
     device="a100-sxm4-80",
@@ -167,3 +169,33 @@ def test_a_framework_of_ones_own_is_alike_the_one_it_is_like() -> None:
     context = resolve(request).context
     own = replace(context, framework=replace(context.framework, name="ours", lineage=("ours", "nemo")))
     assert kind_of(own) == kind_of(context)
+
+
+PLAIN = "tp2 pp8 dp16 ep32 mbs1 vpp4 zero1 sp schedule=interleaved split=light-ends"
+
+
+def experts(**changes: object) -> Request:
+    made = Request(model="qwen3-235b-a22b", cluster="dgx-h100", gpus="256", global_batch=2048, seq_len=4096)
+    return replace(made, framework="megatron-lm", **changes)  # type: ignore[arg-type]  # fields of a request
+
+
+def test_a_gain_that_hardly_any_run_had_is_what_the_step_would_lose() -> None:
+    context = resolve(experts()).context
+    off, on = (parse_strategy(text) for text in (PLAIN, f"{PLAIN} with=moe-overlap"))
+    off_s, on_s = (float(score(context, table_of([one])).step_time_s[0]) for one in (off, on))
+    assert unchecked_gain(context, [off, on]) == pytest.approx([0.0, off_s / on_s - 1])
+    stated = resolve(experts(switches={"moe-overlap": "on"})).context
+    assert unchecked_gain(stated, [off]) == pytest.approx([off_s / on_s - 1])
+    dense = resolve(experts(model="llama3-70b")).context
+    assert unchecked_gain(dense, [parse_strategy("tp8 pp4 dp8 mbs1")]) == [0.0]
+
+
+def test_an_unchecked_gain_moves_the_interval_up_and_widens_it() -> None:
+    sure = intervals(known((KIND, [0.9, 1.0, 1.1])), KIND, np.array([8.0]), np.array([0.8]))
+    same, moved = (sure.with_unchecked(np.array([gain])) for gain in (0.0, 0.25))
+    assert np.array([same.low, same.middle, same.high]) == pytest.approx(np.array([sure.low, sure.middle, sure.high]))
+    missing = (1 - REALISED) * 0.25
+    assert moved.middle == pytest.approx(sure.middle + missing)
+    assert moved.high - moved.middle == pytest.approx(np.hypot(sure.high - sure.middle, missing))
+    assert sure.low < moved.low < moved.middle
+    assert moved.alike == sure.alike

@@ -16,12 +16,13 @@ from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.samplers import Exploring
 from forerun.search.stages import explore_request
-from forerun.spaces.strategies import Context
+from forerun.spaces.strategies import Context, parse_strategy
 
 
 def row(gpus: int = 8) -> Row:
     """A row of so many devices that computes most of the time."""
-    made: Row = SimpleNamespace(gpus=gpus, breakdown_s={"compute": 0.8, "recompute": 0.0, "data": 0.2})  # type: ignore[assignment]
+    shares = {"compute": 0.8, "recompute": 0.0, "data": 0.2}
+    made: Row = SimpleNamespace(gpus=gpus, breakdown_s=shares, strategy=parse_strategy("dp8"))  # type: ignore[assignment]
     return made
 
 

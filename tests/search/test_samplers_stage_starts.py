@@ -36,7 +36,7 @@ def small(**fields: Any) -> Request:
 
 def test_results_of_an_earlier_search_are_started_from(tmp_path: Path) -> None:
     command = "search llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 64 --seq-len 4096 --set mbs=1".split()
-    staged = [*command, "--per-stage", "layers,recompute,tp", "--evaluations", "60", "--json"]
+    staged = [*command, "--per-stage", ",".join(PER_STAGE), "--evaluations", "60", "--json"]
     assert main([*staged, "--out", str(tmp_path / "one")]) == 0
     best = json.loads((tmp_path / "one" / "best.json").read_text())
     first = json.loads((tmp_path / "one" / "leaderboard.json").read_text())

@@ -28,7 +28,7 @@ from forerun.search.workers import Choice
 from forerun.simulator import score
 from forerun.simulator.events import event_scores
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Strategy, table_of
+from forerun.spaces.strategies import Schedule, Strategy, table_of
 from forerun.spaces.strategies.stage_laws import broken_laws
 from forerun.spaces.strategies.staged_size import layouts_of
 from forerun.spaces.strategies.staged_space import StagedSpace
@@ -263,6 +263,20 @@ def test_families_come_by_their_bound_and_no_plan_beats_it() -> None:
     for degree_class in found[:40]:
         for plan in planner.plans(degree_class.strategy):
             assert plan.pipeline_s + degree_class.each_p2p_s >= degree_class.least_s * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_plans_count_the_traffic_of_replicas(zero: int) -> None:
+    """On slow links a plan promises about what its strategy is scored at, whatever is sharded."""
+    axes = {"pp": [2], "tp": [1], "mbs": [1], "zero": [zero], "cp": [1], "placement": [0], "recompute": ["full"]}
+    named = {"model": "llama3-8b", "cluster": "l40s-pcie", "gpus": "16", "global_batch": 64, "seq_len": 2048}
+    flat = resolve(Request(**named, framework="generic", overrides=axes)).space()
+    planner = Planner(StagedSpace(flat=flat, reach=2, offload=True))
+    (found,) = [each for each in degree_classes(planner.space) if each.strategy.schedule == Schedule.ONE_F_ONE_B]
+    (plan, *_) = planner.plans(found.strategy)
+    scored_s = float(score(flat.context, table_of([plan.strategy])).step_time_s[0])
+
+    assert plan.pipeline_s + found.each_p2p_s == pytest.approx(scored_s, rel=0.15)
 
 
 @pytest.mark.slow  # walks the flat space, and plans 400 families

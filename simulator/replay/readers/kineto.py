@@ -29,6 +29,8 @@ from forerun.simulator.replay.trace import Floats, Integers, Place, RankTrace, S
 from forerun.spaces.errors import RequestError
 
 _KINDS = {"send": SpanKind.SEND, "receive": SpanKind.RECEIVE}
+_DONE_AS = {"reduce_scatter": "all_reduce"}
+"""What gloo does of what is asked: it scatters what it has reduced for all."""
 _ASKED_US = 50.0
 """Microseconds by which a message may be noted as begun before the call that asked for it."""
 
@@ -85,8 +87,10 @@ class _Reduction:
         )
         known, first = np.unique(self.lane[host], return_index=True)
         for lane in known[np.argsort(first)].tolist():
-            places[lane] = Place.HOST
-            hosts.add(np.flatnonzero(host & (self.lane == lane)))
+            events = np.flatnonzero(host & (self.lane == lane))
+            if not self._carries(lane, events):
+                places[lane] = Place.HOST
+                hosts.add(events)
         self._device(places, hosts)
         self._messages(places, hosts)
         marks, ready = self._intervals(Sort.STEP), hosts.ready
@@ -101,6 +105,15 @@ class _Reduction:
         for event in self._by_start(Sort.MESSAGE):
             found.setdefault(int(self.lane[event]), []).append(float(self.start[event]))
         return found
+
+    def _carries(self, lane: int, events: Integers) -> bool:
+        """Whether a thread does nothing outside of the messages that it records: its copies are part of them."""
+        own = np.flatnonzero((self.sort == Sort.MESSAGE) & (self.lane == lane))
+        if not len(own):
+            return False
+        own = own[np.argsort(self.start[own], kind="stable")]
+        last = np.searchsorted(self.start[own], self.start[events], side="right") - 1
+        return bool((last >= 0).all() and (self.end[events] <= self.end[own[last]]).all())
 
     def _intervals(self, sort: Sort) -> Floats:
         """Return starts and ends [n, 2] of marks, in order."""
@@ -175,7 +188,7 @@ class _Reduction:
         for event in self._by_start(Sort.ISSUE)[::-1]:
             operation = operation_of(self.names[columns.name[event]])
             if operation is not None:
-                asked.setdefault(operation, []).append(event)
+                asked.setdefault(_DONE_AS.get(operation, operation), []).append(event)
         for event in self._by_start(Sort.MESSAGE):
             operation = operation_of(self.names[columns.name[event]])
             if operation is None:
@@ -183,7 +196,7 @@ class _Reduction:
             lane = int(self.lane[event])
             if places.get(lane) != Place.NETWORK:
                 lane = self._network_lane(lane, places)
-            waiting = asked.get(operation, [])
+            waiting = asked.get(_DONE_AS.get(operation, operation), [])
             early = bool(waiting) and self.start[waiting[-1]] <= self.start[event] + _ASKED_US
             issue = waiting.pop() if early else -1
             piece = hosts.piece_of.get(issue, -1)

@@ -82,7 +82,12 @@ class HostLanes:
             elif self.sort[cut] == Sort.ISSUE:
                 following = int(np.searchsorted(starts, end, side="right"))
                 waited = self._waited(end, min(float(starts[following]), high) if following < len(starts) else high)
-                if waited > end:
+                if self.kind == SpanKind.COMPUTE:
+                    # The call itself is apart: where its thread then waits for its message, it belongs to that wait.
+                    name = self.columns.name[cut]
+                    self.spans.add(low, max(end, low), arguments[0], name, int(SpanKind.HOST), *arguments[3:])
+                    low = max(waited, low)
+                elif waited > end:
                     self.spans.add(low, end, *arguments)
                     low = waited
         self.spans.add(low, high, *arguments, synced=synced)
