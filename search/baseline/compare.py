@@ -21,6 +21,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, load_framework
 from forerun.spaces.frameworks.switch_words import flag_words
 from forerun.spaces.frameworks.switches import with_settings
+from forerun.spaces.models.tuning import tuning_of
 from forerun.spaces.strategies import Context, Software, Strategy, table_of, violations
 from forerun.spaces.strategies.axes import CHOSEN
 from forerun.spaces.strategies.software import can_turn_on, running, settings_of, settled, those_on
@@ -139,6 +140,10 @@ def _differences(context: Context, present: Present) -> Iterator[str]:
         if stated is not None and stated != searched:
             yield f"the files state {words} {stated}; your run is predicted with {searched} like the others"
     model = context.model
+    lora, searched = present.workload.get("lora"), tuning_of(model).lora
+    if lora is not None and lora != searched:
+        other = f"--lora {searched}" if searched else "all of the model trained"
+        yield f"the files train adapters, --lora {lora}; your run is predicted with {other} like the others"
     known = {"layers": model.layer_count, "hidden": model.hidden}
     for name, value in known.items():
         stated = present.model.get(name)

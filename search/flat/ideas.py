@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from forerun.search.board.rows import Row
 from forerun.search.board.variants import Variant
 from forerun.search.flat.best import rows_of_best
-from forerun.search.flat.exhaustive import CHUNK, Best, Problem, chunks_of, gathered, interrupted, lowest, slices
+from forerun.search.flat.exhaustive import CHUNK, Best, Problem, chunks_of, gathered, interrupted, lowest
+from forerun.search.flat.sample import IDEAS
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
@@ -36,7 +37,7 @@ def flat_rows(setting: Setting[Any], problem: Problem, best: Best, score: Scorer
     shown = best.take(np.arange(min(len(best), setting.top)))
     if not problem.ideas or not isinstance(problem.space, StrategySpace):
         return rows_of_best(setting, problem, shown)
-    found = _with_variants(problem, shown, score)
+    found = _with_variants(problem, problem.space, shown, score)
     places = _places(problem, problem.space, found)
     rows = rows_of_best(setting, problem, found.take(np.array([leader for leader, *_ in places])))
     others = (np.array(own[1 : MOST_VARIANTS + 1], dtype=np.intp) for own in places)
@@ -44,15 +45,15 @@ def flat_rows(setting: Setting[Any], problem: Problem, best: Best, score: Scorer
     return tuple(dataclasses.replace(row, variants=own) for row, own in zip(rows, variants, strict=True))
 
 
-def _with_variants(problem: Problem, leaders: Best, score: Scorer) -> Best:
+def _with_variants(problem: Problem, space: StrategySpace, leaders: Best, score: Scorer) -> Best:
     """Return the leaders with the candidates of their degrees that are as good, best first; with all of them where
     fewer leaders than rows are near the best."""
-    width, context, alike = problem.idea_width, problem.space.context, 1 + ALIKE
+    width, context, alike = problem.idea_width, space.context, 1 + ALIKE
     if np.count_nonzero(leaders.keys[0] <= (1 + FAR) * leaders.keys[0, 0]) < problem.top:
         alike = math.inf
     place_of = {int(index) // width: place for place, index in enumerate(leaders.index)}
-    lows = [idea * width for idea in sorted(place_of)]
-    tables = [part.table for low in lows for part in slices(problem.space, low, low + width)]
+    ideas = np.array(sorted(place_of), dtype=np.int64)
+    tables = [space.below_degrees(ideas[start : start + IDEAS]) for start in range(0, len(ideas), IDEAS)]
     others = [table.take(np.flatnonzero(~np.isin(table.index, leaders.index))) for table in tables]
     near = [leaders]
     for table in chunks_of(others, CHUNK):

@@ -194,4 +194,6 @@ LAUNCHER = Launcher(
     harmless=_harmless,
     adjust=adjust,
 )
-FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, framework=None, also=("fsdp",), graphs=True)
+FORMAT = format_of(
+    LAUNCHER, main=MAIN, limits=LIMITS, write=write, framework=None, also=("fsdp",), graphs=True, adapters=True
+)

@@ -4,6 +4,7 @@ import json
 import shlex
 from typing import Any
 
+from forerun.search.formats.adapters import bridge_section
 from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.launchers import LAUNCH, SLURM, Value, comment, slurm, torchrun
 from forerun.search.formats.limits import (
@@ -75,6 +76,8 @@ def write(launch: Launch) -> Files:
     for name, value in switches.items():
         section, _, key = name.partition(".")
         sections.setdefault(section, {})[key] = value
+    if peft := bridge_section(launch.model):
+        sections["peft"] = peft
     _settle(sections, launch.workload.precision)
     yaml_text = dump_yaml(
         sections,
@@ -84,6 +87,9 @@ def write(launch: Launch) -> Files:
     overrides = " \\\n".join(
         f"    {shlex.quote(f'{_added(key)}={_hydra(value)}')}" for key, value in flatten(sections).items()
     )
+    if peft:
+        there = '"${PRETRAINED:?name a checkpoint of the frozen model}"'
+        overrides += f" \\\n    checkpoint.pretrained_checkpoint={there}"
     before = [
         f"# RECIPE names the model: a recipe of Megatron-Bridge for {comment(launch.model.name)}.",
         'RECIPE="${RECIPE:?name a recipe of Megatron-Bridge}"',
@@ -145,7 +151,7 @@ def _settle(sections: dict[str, Any], precision: str) -> None:
 
 def _added(key: str) -> str:
     """Return a key as an override that holds whether a recipe has it or not, in sections that it may lack."""
-    return f"++{key}" if key.startswith(("mixed_precision.", "comm_overlap.")) else key
+    return f"++{key}" if key.startswith(("mixed_precision.", "comm_overlap.", "peft.")) else key
 
 
 def _listed(value: Value) -> Any:

@@ -14,6 +14,8 @@ from forerun.search.formats.shell_words import NOTHING, Given
 from forerun.spaces.documents import Document, parse_document
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import visible
+from forerun.spaces.models.model import Model
+from forerun.spaces.models.tuning import Tuning, tuning_of
 from forerun.spaces.opgraph import GraphModel
 from forerun.spaces.strategies import Strategy
 from forerun.spaces.workload import Workload
@@ -159,7 +161,8 @@ class LaunchFile:
 class Format:
     """One format. ``version`` names what it targets; ``main`` is the name of its principal file.
 
-    ``joins``: a run may be given several such files together. ``graphs``: it also writes launches of operator graphs.
+    ``joins``: a run may be given several such files together. ``graphs``: it also writes launches of operator graphs,
+    ``adapters`` of low-rank adapters, ``parts`` of models with frozen parts.
     ``framework`` is the profile whose laws a launch must keep (None: forerun has no profile that fits); ``also``:
     profiles whose launches it writes without being theirs alone.
     ``write`` returns the files of a launch that breaks none of ``limits`` (None: forerun only reads this format);
@@ -179,6 +182,8 @@ class Format:
     also: tuple[str, ...] = ()
     joins: bool = False
     graphs: bool = False
+    adapters: bool = False
+    parts: bool = False
 
     def express(self, launch: Launch) -> Files:
         """Return the files that start ``launch``, by name.
@@ -191,6 +196,9 @@ class Format:
             raise RequestError(f"forerun reads {self.name} and does not write it; export to another format")
         if isinstance(launch.model, GraphModel) and not self.graphs:
             raise RequestError(f"{self.title} ({self.name}) trains transformers, and {launch.model.name} is none")
+        tuning = tuning_of(launch.model) if isinstance(launch.model, Model) else Tuning()
+        if (tuning.rank and not self.adapters) or (tuning.frozen and not self.parts):
+            raise RequestError(f"{self.title} ({self.name}) trains all of a model, and not {tuning} as searched")
         broken = [limit for limit in self.limits if limit.broken(launch)]
         if not broken:
             return self.write(dataclasses.replace(launch, name=visible(launch.name)))

@@ -8,6 +8,7 @@ with how many stages and how layers are dealt to them, and the launch script tha
 import json
 from typing import Any
 
+from forerun.search.formats.adapters import adapter_arguments
 from forerun.search.formats.contract import Files, Launch, LaunchFile, Limit
 from forerun.search.formats.facts import format_of, world
 from forerun.search.formats.keys import REST, Launcher, LaunchFacts, LaunchKey, switched_on
@@ -127,6 +128,7 @@ def write(launch: Launch) -> Files:
         slots = f"s/$/ slots={launch.devices_used_per_node}/"
         hosts = [f"scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed '{slots}' > hostfile"]
     arguments = [f"--deepspeed_config {MAIN}", f"--max_seq_length {launch.workload.seq_len}"]
+    arguments += adapter_arguments(launch.model)
     files = launch_files(launch, f"DeepSpeed {VERSION}", starter, arguments, before_slurm=hosts)
     if s.pp > 1:
         told = f"# The program builds deepspeed.pipe.PipelineModule with num_stages={s.pp}, layers in equal numbers.\n"
@@ -198,4 +200,4 @@ LAUNCHER = Launcher(
     adjust=adjust,
     left="auto",
 )
-FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write)
+FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, adapters=True)

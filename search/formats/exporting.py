@@ -15,6 +15,7 @@ from forerun.spaces.clusters import grown, resolve_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import resolve_framework, switched
 from forerun.spaces.models import resolve_model
+from forerun.spaces.models.tuning import frozen_parts, tuned
 from forerun.spaces.opgraph import GraphModel
 from forerun.spaces.opgraph.mixture import is_mixture
 from forerun.spaces.opgraph.resolve import resolve_graph_model
@@ -64,18 +65,13 @@ def launch_in(data: Mapping[str, Any], rank: int, *, name: str, source: Path) ->
             precision=str(request["precision"]),
             moe_imbalance=float(request.get("moe_imbalance") or 1.0),
         )
-        if part := next((name for name in ("lora", "freeze") if request.get(name)), None):
-            raise RequestError(
-                f"launch files do not say what is trained, but {source.parent} was searched with --{part} "
-                f"{request[part]}; write its strategy into a recipe for fine-tuning by hand (NeMo, Megatron-Bridge: "
-                "peft; torchtune)"
-            )
+        lora, frozen = request.get("lora"), frozen_parts(request.get("freeze"))
         named = {part: str(request[part]) for part in ("model", "cluster", "framework")}
         switches = {str(name): str(setting) for name, setting in request.get("switches", {}).items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         told = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise RequestError(f"{source} is not a leaderboard that forerun wrote: {told}") from None
-    model, cluster = resolve_model(named["model"]).model, resolve_cluster(named["cluster"])
+    model, cluster = tuned(resolve_model(named["model"]).model, lora, frozen), resolve_cluster(named["cluster"])
     cluster = grown(cluster, strategy.devices)
     framework = switched(resolve_framework(named["framework"]), switches)
     context = Context(model=model, cluster=cluster, workload=workload, framework=framework)

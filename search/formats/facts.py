@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from forerun.search.formats.adapters import stated_adapters
 from forerun.search.formats.contract import Format, Imported, LaunchFile
 from forerun.search.formats.devices import RunReplicas, World, batch_of, fewest_replicas, replicas, shard_stated
 from forerun.search.formats.keys import REST, Launcher, LaunchFacts, read_keys
@@ -74,8 +75,7 @@ def imported(facts: LaunchFacts) -> Imported:
     precision = get("precision", None if "precision" in facts.open else "fp32")
     workload = {"global_batch": batch, "seq_len": get("seq_len"), "precision": precision}
     workload["gpus"] = strategy.devices if found.known else None
-    if get("adapter"):
-        facts.notes.append(f"{get('adapter')} is trained and the rest is frozen; a strategy is of training all of it")
+    workload["lora"] = stated_adapters(facts)
     switches = _switches(facts, strategy, precision)
     other, unknown = _rest(facts)
     unmodelled, other = split_known(other, (*launcher.frameworks, launcher.name)[0])

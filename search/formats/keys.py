@@ -62,6 +62,7 @@ CHOICES = {
     "schedule": Decision(title="pipeline schedule", meaning="order of microbatches"),
     "split": Decision(title="layers of stages"),
     "adapter": Decision(title="what is trained", meaning="what is trained in place of all parameters"),
+    "adapter_rank": Decision(title="rank of adapters", unit="columns"),
     "placement": Decision(title="placement", meaning="replicas outside of pipeline stages"),
     "instances": Decision(title="sets of sharded states", meaning="sets of states over all replicas", unit="sets"),
 }

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any
 
+from forerun.search.formats.adapters import ADAPTERS
 from forerun.search.formats.contract import Launch, Limit
 from forerun.search.formats.layers import BY_NUMBER, nearest_split, split_of, virtual_stages
 from forerun.search.formats.stages import NO_MODULES, ONE_OFFLOAD, ONE_RECOMPUTE, ONE_TP, WHOLE_STAGES
@@ -237,6 +238,7 @@ def _disguised(launch: Launch) -> bool:
 
 
 MEGATRON_COMMON = (
+    *ADAPTERS,
     SUITED,
     TWO_STAGES_BOTH_WAYS,
     ONE_TP,

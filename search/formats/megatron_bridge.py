@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from forerun.search.formats.adapters import LORA
 from forerun.search.formats.bridge_write import LIMITS, MAIN, VERSION, write
 from forerun.search.formats.contract import SCRIPTS, LaunchFile
 from forerun.search.formats.facts import format_of
@@ -152,6 +153,8 @@ def settle(facts: LaunchFacts) -> None:
     """Settle what arguments decide together, and whose file it is."""
     if facts.get("devices_per_node") is not None:
         facts.launcher = dataclasses.replace(facts.launcher, version="NeMo 1")
+    if facts.get("adapter_rank") is not None:
+        facts.values["adapter"] = LORA
     adjust(facts)
 
 
@@ -164,10 +167,11 @@ LAUNCHER = Launcher(
         *KEYS,
         LaunchKey(names=("trainer.devices",), decides="devices_per_node"),
         LaunchKey(names=("trainer.num_nodes",), decides="nodes"),
+        LaunchKey(names=("peft.dim",), decides="adapter_rank"),
     ),
     syntax=sections_of,
     marks=recognise,
     harmless=_known,
     adjust=settle,
 )
-FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, also=("megatron-lm",))
+FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, also=("megatron-lm",), adapters=True)

@@ -8,6 +8,8 @@ from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import visible
 from forerun.spaces.frameworks.switches import all_switches, as_word
+from forerun.spaces.models.model import Model
+from forerun.spaces.models.tuning import Tuning, tuning_of
 from forerun.spaces.strategies import parse_strategy
 from forerun.spaces.workload import PRECISIONS
 
@@ -23,6 +25,9 @@ def write(launch: Launch) -> Files:
         "seq_len": workload.seq_len,
         "precision": workload.precision,
     }
+    tuning = tuning_of(launch.model) if isinstance(launch.model, Model) else Tuning()
+    facts |= {"lora": tuning.lora} if tuning.lora else {}
+    facts |= {"freeze": ",".join(tuning.frozen)} if tuning.frozen else {}
     data = {
         "forerun": int(VERSION),
         "name": visible(launch.name),
@@ -57,6 +62,8 @@ def parse(source: LaunchFile) -> Imported:
         "seq_len": settings.whole("workload.seq_len"),
         "precision": settings.one_of("workload.precision", PRECISIONS),
         "gpus": strategy.devices,
+        "lora": settings.text("workload.lora"),
+        "freeze": settings.text("workload.freeze"),
     }
     facts: dict[str, Any] = {"name": settings.text("model"), "run": settings.text("name")}
     facts |= {"devices_per_node": settings.whole("devices_per_node")}
@@ -90,4 +97,6 @@ FORMAT = Format(
     write=write,
     parse=parse,
     recognise=recognise,
+    adapters=True,
+    parts=True,
 )

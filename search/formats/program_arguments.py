@@ -4,6 +4,7 @@ of the distributed configuration."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from forerun.search.formats.adapters import LORA, RANK, TARGET_KEYS, adapter_arguments
 from forerun.search.formats.command_line import options, split_again, split_command
 from forerun.search.formats.contract import Launch, LaunchFile
 from forerun.search.formats.keys import LaunchKey, switched_on
@@ -24,6 +25,8 @@ PROGRAM_KEYS = tuple(
         ("seq_len", None, ("max_seq_length", "seq_length", "max_length", "model_max_length")),
         ("recompute", switched_on(Recompute.FULL), ("gradient_checkpointing",)),
         ("model.layers", None, ("num_layers",)),
+        ("adapter", switched_on(LORA), ("use_peft", "use_lora", "lora_enable")),
+        ("adapter_rank", None, RANK.names),
     )
 )
 """Arguments of a training program that decide what its distributed configuration leaves open."""
@@ -36,7 +39,7 @@ def document_and_program(source: LaunchFile) -> Mapping[str, Any]:
         RequestError: the file or a script cannot be read.
     """
     program = program_settings(source.beside, source.given)
-    named = [name for key in PROGRAM_KEYS for name in key.names]
+    named = [name for key in PROGRAM_KEYS for name in key.names] + [f"program.{name}" for name in TARGET_KEYS]
     found = {name: program.raw(name.removeprefix("program.")) for name in named}
     return {**document(source), **{name: value for name, value in found.items() if value is not None}}
 
@@ -49,6 +52,7 @@ def trainer_arguments(launch: Launch) -> list[str]:
         f"--per_device_train_batch_size {s.mbs}",
         f"--gradient_accumulation_steps {launch.microbatches}",
         *sequences,
+        *adapter_arguments(launch.model),
     ]
 
 

@@ -81,8 +81,14 @@ WRITTEN: Mapping[str, Mapping[str, Any]] = {
         "main": writers.FACTORY_MAIN,
         "limits": limits_of.LLAMA_FACTORY,
         "write": writers.write_llama_factory,
+        "adapters": True,
     },
-    "axolotl": {"main": writers.AXOLOTL_MAIN, "limits": limits_of.AXOLOTL, "write": writers.write_axolotl},
+    "axolotl": {
+        "main": writers.AXOLOTL_MAIN,
+        "limits": limits_of.AXOLOTL,
+        "write": writers.write_axolotl,
+        "adapters": True,
+    },
     "maxtext": {"main": writers.MAXTEXT_MAIN, "limits": limits_of.MAXTEXT, "write": writers.write_maxtext},
     "olmo-core": {
         "main": write_olmo_core.MAIN,

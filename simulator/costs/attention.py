@@ -16,6 +16,8 @@ from forerun.simulator.costs.memory_bound import memory_bound_time_s, stream_ope
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.errors import unknown
 
+Floats = NDArray[np.float64]
+
 _SHAPE = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim", "value_head_dim")
 """Numbers that a measured attention is known by, in order."""
 AttentionKernel = Literal["flash", "flash2", "flash_triton", "flash1", "fused_softmax", "unfused_half", "unfused"]
@@ -69,7 +71,7 @@ def attention_time_s(
     window: int | None = None,
     dropout: bool = False,
     backward: bool = False,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Seconds of attention from projected queries, keys and values to the heads' outputs, without host launches.
 
     ``flash`` is the best fused kernel of the device's generation (FlashAttention 2 on Ampere, 3 or cuDNN from Hopper
@@ -93,7 +95,7 @@ def attention_time_s(
         mask = "causal" if causal else "full"
         mask += "" if window is None else f" window={window}"
 
-        def fitted(*shape: ArrayLike) -> NDArray[np.float64]:
+        def fitted(*shape: ArrayLike) -> Floats:
             named = dict(zip(_SHAPE, shape, strict=True))
             return attention_time_s(
                 bare,
@@ -139,9 +141,7 @@ def attention_time_s(
     )
 
 
-def attended_pairs(
-    seq_q: ArrayLike, seq_k: ArrayLike, *, causal: bool, window: int | None = None
-) -> NDArray[np.float64]:
+def attended_pairs(seq_q: ArrayLike, seq_k: ArrayLike, *, causal: bool, window: int | None = None) -> Floats:
     """Pairs of query and key that one head computes (closed form of the sum over queries of the keys they
     see); ``window``: most keys that a query sees."""
     sq, sk = np.asarray(seq_q, dtype=np.float64), np.asarray(seq_k, dtype=np.float64)
@@ -166,7 +166,7 @@ def attention_work(
     causal: bool,
     window: int | None = None,
     backward: bool = False,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Floats, Floats]:
     """Operations and bytes of fused attention, shapes as for ``attention_time_s``: two products per pair forward, five
     backward (scores again, and four gradients); every tensor read or written once, backward with its gradients."""
     shape = (batch, heads, kv_heads, seq_q, seq_k, head_dim, value_head_dim)
@@ -179,20 +179,20 @@ def attention_work(
 def flash_surface_s(
     surface: AttentionEfficiency,
     *,
-    batch: NDArray[np.float64],
-    heads: NDArray[np.float64],
-    kv_heads: NDArray[np.float64],
-    seq_q: NDArray[np.float64],
-    seq_k: NDArray[np.float64],
-    head_dim: NDArray[np.float64],
-    value_head_dim: NDArray[np.float64],
+    batch: Floats,
+    heads: Floats,
+    kv_heads: Floats,
+    seq_q: Floats,
+    seq_k: Floats,
+    head_dim: Floats,
+    value_head_dim: Floats,
     causal: bool,
     window: int | None,
     backward: bool,
     flops_per_s: float,
     bytes_per_s: float,
     compute_units: int,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Seconds from the constants themselves; ``attention_time_s``, whose shapes these are, and the fit share it.
 
     Forward multiplies twice per pair (scores, output); backward five times (scores again, and four gradients).
@@ -212,7 +212,7 @@ def flash_surface_s(
     tensors = batch * (heads * seq_q + kv_heads * seq_k) * (head_dim + value_head_dim)
     memory = tensors * (6.0 if backward else 2.0) / bytes_per_s  # backward: read all, their gradients, write theirs
     work = batch * heads * seq_q * seq_k
-    seconds: NDArray[np.float64] = np.where(work > 0, np.maximum(compute, memory) + surface.fixed_s, 0.0)
+    seconds: Floats = np.where(work > 0, np.maximum(compute, memory) + surface.fixed_s, 0.0)
     return seconds
 
 
@@ -220,15 +220,15 @@ def _unfused_s(
     device: Device,
     precision: str,
     kernel: str,
-    groups: NDArray[np.float64],
-    sq: NDArray[np.float64],
-    sk: NDArray[np.float64],
-    d: NDArray[np.float64],
-    dv: NDArray[np.float64],
+    groups: Floats,
+    sq: Floats,
+    sk: Floats,
+    d: Floats,
+    dv: Floats,
     *,
     dropout: bool,
     backward: bool,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Seconds of the batched products and of the softmax and dropout passes over all scores."""
     products = [(sq, sk, d), (sq, dv, sk)]
     if backward:

@@ -14,6 +14,8 @@ from forerun.simulator.costs.efficiency import GemmEfficiency, device_efficiency
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.errors import unknown
 
+Floats = NDArray[np.float64]
+
 GemmKind = Literal["forward", "data_gradient", "weight_gradient", "weight_gradient_half", "weight_gradient_added"]
 
 # Bytes per element of an operand; the scales of block formats (mxfp8: one byte per 32, nvfp4: one per 16) included.
@@ -55,7 +57,7 @@ def gemm_time_s(
     *,
     groups: ArrayLike = 1,
     kind: GemmKind = "forward",
-) -> NDArray[np.float64]:
+) -> Floats:
     """Seconds of ``groups`` products C[m, n] += A[m, k] B[k, n] in one kernel, without the host's launch.
 
     ``m``, ``n``, ``k`` and ``groups`` broadcast; m, n, k are those of the product that is computed, so the weight
@@ -73,7 +75,7 @@ def gemm_time_s(
     found = device_efficiency(device)
     width = _SURFACE[precision] if _SURFACE[precision] in found.gemm else "half"
 
-    def surface(m: ArrayLike, n: ArrayLike, k: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
+    def surface(m: ArrayLike, n: ArrayLike, k: ArrayLike, groups: ArrayLike) -> Floats:
         return gemm_surface_s(
             found.gemm[width],
             m,
@@ -95,20 +97,20 @@ def gemm_time_s(
 
 def gemm_bytes(
     precision: str, m: ArrayLike, n: ArrayLike, k: ArrayLike, *, groups: ArrayLike = 1, kind: GemmKind = "forward"
-) -> NDArray[np.float64]:
+) -> Floats:
     """Bytes that ``gemm_time_s`` takes its products to move: each operand read once, the output written."""
     m, n, k, groups = (np.asarray(value, dtype=np.float64) for value in (m, n, k, groups))
     return _traffic_bytes(m, n, k, groups, kind, INPUT_BYTES[precision])
 
 
 def _traffic_bytes(
-    m: NDArray[np.float64],
-    n: NDArray[np.float64],
-    k: NDArray[np.float64],
-    groups: NDArray[np.float64],
+    m: Floats,
+    n: Floats,
+    k: Floats,
+    groups: Floats,
     kind: str,
     input_bytes: float,
-) -> NDArray[np.float64]:
+) -> Floats:
     return np.asarray(groups * (input_bytes * k * (m + n) + max(_OUTPUT_BYTES[kind], input_bytes) * m * n))
 
 
@@ -131,7 +133,7 @@ def gemm_surface_s(
     bytes_per_s: float,
     compute_units: int,
     input_bytes: float,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Seconds from the constants themselves, arguments as for ``gemm_time_s``, with which the fit shares it;
     ``input_bytes``: of one element."""
     m, n, k, groups = (np.asarray(value, dtype=np.float64) for value in (m, n, k, groups))
@@ -139,17 +141,17 @@ def gemm_surface_s(
     rate = flops_per_s * surface.peak_share * share
     compute = _tiled_s(surface, m, n, k, groups, rate / compute_units, compute_units)
     memory = _traffic_bytes(m, n, k, groups, kind, input_bytes) / (bytes_per_s * surface.memory_share)
-    seconds: NDArray[np.float64] = np.where(m * n * k * groups > 0, _overlapped(compute, memory) + surface.fixed_s, 0.0)
+    seconds: Floats = np.where(m * n * k * groups > 0, _overlapped(compute, memory) + surface.fixed_s, 0.0)
     return seconds
 
 
-def _overlapped(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+def _overlapped(one: Floats, other: Floats) -> Floats:
     """Join two times that overlap, but not fully when they are alike: the norm of order four.
 
     Products and square roots are rounded exactly, so that the result does not depend on the length of the array.
     """
     one_squared, other_squared = one * one, other * other
-    joined: NDArray[np.float64] = np.sqrt(np.sqrt(one_squared * one_squared + other_squared * other_squared))
+    joined: Floats = np.sqrt(np.sqrt(one_squared * one_squared + other_squared * other_squared))
     return joined
 
 
@@ -161,20 +163,19 @@ def _kind_share(surface: GemmEfficiency, kind: str) -> float:
 
 def _tiled_s(
     surface: GemmEfficiency,
-    m: NDArray[np.float64],
-    n: NDArray[np.float64],
-    k: NDArray[np.float64],
-    groups: NDArray[np.float64],
-    unit_flops_per_s: NDArray[np.float64],
+    m: Floats,
+    n: Floats,
+    k: Floats,
+    groups: Floats,
+    unit_flops_per_s: Floats,
     compute_units: int,
-) -> NDArray[np.float64]:
-    """Seconds of the inner loops with the best of the tiles, each unit working on one tile at a time."""
-    waves_s = None
-    for rows, columns, share in surface.tiles:
-        waves = groups * np.ceil(m / rows) * np.ceil(n / columns) / compute_units
-        waves = waves + surface.wave_hardness * (np.ceil(waves) - waves)
-        seconds = waves * (2.0 * rows * columns / (share * unit_flops_per_s))
-        waves_s = seconds if waves_s is None else np.minimum(waves_s, seconds)
-    assert waves_s is not None  # a surface has at least one tile
-    best: NDArray[np.float64] = waves_s * (k + surface.k_ramp)
+) -> Floats:
+    """Seconds of the inner loops with the best of the tiles (the first axis inside), a unit working on one at a
+    time."""
+    first = (-1, *(1,) * max(m.ndim, n.ndim, groups.ndim, np.ndim(unit_flops_per_s)))
+    rows, columns, share = (np.reshape(each, first) for each in zip(*surface.tiles, strict=True))
+    waves = groups * np.ceil(m / rows) * np.ceil(n / columns) / compute_units
+    waves = waves + surface.wave_hardness * (np.ceil(waves) - waves)
+    waves_s = waves * (2.0 * rows * columns / (share * unit_flops_per_s))
+    best: Floats = waves_s.min(axis=0) * (k + surface.k_ramp)
     return best

@@ -15,6 +15,8 @@ from forerun.simulator.costs.efficiency import device_efficiency
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.errors import unknown
 
+Floats = NDArray[np.float64]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPass:
@@ -214,7 +216,7 @@ LAUNCH_S = 9e-6
 
 def memory_bound_time_s(
     device: Device, bytes_moved: ArrayLike, *, elements: ArrayLike = 0.0, kernels: ArrayLike = 1
-) -> NDArray[np.float64]:
+) -> Floats:
     """Seconds of ``kernels`` kernels that together move ``bytes_moved`` bytes, without the host's launches.
 
     ``elements`` counts arithmetic in units of one erf-GELU (``StreamPass.math_per_element``): the slower of memory and
@@ -225,11 +227,11 @@ def memory_bound_time_s(
     memory = bytes_moved / (device.memory_bytes_per_s * stream.memory_share)
     arithmetic = elements / (device.compute_units * stream.elements_per_unit_s)
     fixed = np.asarray(kernels, dtype=np.float64) * stream.fixed_s
-    seconds: NDArray[np.float64] = np.where(bytes_moved > 0, np.maximum(memory, arithmetic) + fixed, 0.0)
+    seconds: Floats = np.where(bytes_moved > 0, np.maximum(memory, arithmetic) + fixed, 0.0)
     return seconds
 
 
-def passes_time_s(device: Device, bytes_moved: ArrayLike) -> NDArray[np.float64]:
+def passes_time_s(device: Device, bytes_moved: ArrayLike) -> Floats:
     """Seconds of operators that are passes over their tensors, as ``memory_bound_time_s``, or as measured."""
     if device.measured is None:
         return memory_bound_time_s(device, bytes_moved)
@@ -237,7 +239,7 @@ def passes_time_s(device: Device, bytes_moved: ArrayLike) -> NDArray[np.float64]
     return device.measured.seconds("pass", shape, lambda size: memory_bound_time_s(device, size))
 
 
-def launched_s(device: Device, kernels: ArrayLike) -> NDArray[np.float64]:
+def launched_s(device: Device, kernels: ArrayLike) -> Floats:
     """Seconds of ``kernels`` kernels one by one that each take less than their launch, behind a wait for the device:
     the host cannot run ahead, and the device goes at its pace."""
     return np.asarray(kernels, dtype=np.float64) * LAUNCH_S / device.host_speed
@@ -256,11 +258,11 @@ def stream_operator(name: str) -> StreamOperator:
 
 def stream_operator_time_s(
     device: Device, name: str, elements: ArrayLike, *, fused: bool = True, backward: bool = False
-) -> NDArray[np.float64]:
+) -> Floats:
     """Seconds of one pass of the operator ``name`` over ``elements`` elements (see ``StreamOperator.element``)."""
     one = stream_operator(name).one_pass(fused=fused, backward=backward)
 
-    def surface(elements: ArrayLike) -> NDArray[np.float64]:
+    def surface(elements: ArrayLike) -> Floats:
         values = np.asarray(elements, dtype=np.float64)
         return memory_bound_time_s(
             device, values * one.bytes_per_element, elements=values * one.math_per_element, kernels=one.kernels
@@ -280,7 +282,7 @@ def adam_time_s(
     master_weights: bool = True,
     state_bytes: float = 8.0,
     fused: bool = True,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Seconds of one Adam or AdamW step over ``parameters`` parameters held by this device.
 
     Reads the gradient, reads and writes both moments (``state_bytes`` together) and the fp32 master weight, writes the
@@ -292,7 +294,7 @@ def adam_time_s(
     once = gradient_bytes + 2 * state_bytes + weight_bytes
     eager_factor = 1.0 if fused else 3.0  # eight passes over fp32 terms instead of one over all
 
-    def surface(parameters: ArrayLike) -> NDArray[np.float64]:
+    def surface(parameters: ArrayLike) -> Floats:
         return memory_bound_time_s(device, np.asarray(parameters, dtype=np.float64) * once * overhead * eager_factor)
 
     if device.measured is None:

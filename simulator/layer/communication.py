@@ -20,6 +20,8 @@ from forerun.spaces.models.model import Attention, Layer, MixtureOfExperts
 from forerun.spaces.models.parts import Scan, Softmax
 from forerun.spaces.strategies import Context, Recompute
 
+Mask = NDArray[np.bool_]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTraffic:
@@ -95,7 +97,9 @@ def tensor_sync(context: Context, shard: Shard, width: float) -> TensorSync:
     size = shard.tokens * width * activation_bytes(context.workload.precision)
     away = np.where(shard.tp > cluster.scale_up_size, profile.tensor_step_s * (shard.tp - 1), 0.0)
 
-    def seconds(collective: Collective, used: NDArray[np.bool_], passes: int) -> Floats:
+    def seconds(collective: Collective, used: Mask, passes: int) -> Floats:
+        if not used.any():
+            return np.zeros(used.shape)
         one = collective_time_s(cluster, collective, size, shard.tp, 1.0)
         return np.where(used, one + profile.collective_launch_s + passes * away, 0.0)
 
@@ -198,7 +202,7 @@ def _context_s(context: Context, layer: Layer, shard: Shard) -> Floats:
     """Seconds to bring the keys and values of all context ranks to each of them, or all tokens of a part of the heads
     to each and back; of a scan, the states in fp32."""
     total_s = np.zeros_like(shard.tp)
-    if not layer.attends or layer.mixer is None:
+    if not layer.attends or layer.mixer is None or not (shard.cp > 1).any():
         return total_s
     for step in layer.mixer.steps(layer.width(context.model)):
         if isinstance(step, Softmax) and context.framework.context_exchange == "heads":

@@ -1,8 +1,9 @@
 """Times of blocks that were computed before: the slices of a search ask for the same shards again and again."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -14,12 +15,15 @@ from forerun.spaces.strategies import Context
 
 MOST = 1 << 15
 """Shards that are remembered of one request and its software: a dozen MiB of a model with a few kinds of layers."""
-OF_WHOLE_STEPS = {
-    "host_layer_s", "host_rank_s", "pipeline_rank_s", "host_expert_s", "host_microbatch_s", "host_step_s",
-    "p2p_fixed_s", "overlap_gradients", "overlap_parameters",
+OF_WHOLE_STEPS: Mapping[str, Any] = {
+    "host_layer_s": 0.0, "host_rank_s": 0.0, "pipeline_rank_s": 0.0, "host_expert_s": 0.0, "host_microbatch_s": 0.0,
+    "host_step_s": 0.0, "p2p_fixed_s": 0.0, "overlap_gradients": 0.0, "overlap_parameters": 0.0,
+    "graphs": "none", "overlap_pipeline": False, "switches": (),
 }  # fmt: skip
-"""What a profile says of passes and steps as wholes, not of what a device does for a block: a calibration moves each of
-them, and blocks take as long as before."""
+"""What a profile says of passes and steps as wholes, not of what a device does for a block, with a value of each: a
+calibration moves them, switches set them, and blocks take as long as before."""
+OF_EXPERTS: Mapping[str, Any] = {"graphed": ()}
+"""What it says besides that changes no block of a model without routed experts."""
 
 
 class Asked:
@@ -28,7 +32,7 @@ class Asked:
     times)."""
 
     def __init__(self, context: Context) -> None:
-        self.parts = (context.model, context.cluster, context.workload, _of_blocks(context.framework))
+        self.parts = (context.model, context.cluster, context.workload, _of_blocks(context.framework, context.moe))
         self.names = tuple(map(id, self.parts))
 
     def __hash__(self) -> int:
@@ -39,9 +43,9 @@ class Asked:
 
 
 @lru_cache(maxsize=64)
-def _of_blocks(profile: FrameworkProfile) -> FrameworkProfile:
-    """Return one object for all profiles that differ in ``OF_WHOLE_STEPS`` alone."""
-    return _first_alike(replace(profile, **dict.fromkeys(OF_WHOLE_STEPS, 0.0)))  # type: ignore[arg-type]  # all floats
+def _of_blocks(profile: FrameworkProfile, moe: bool) -> FrameworkProfile:
+    """Return one object for all profiles that differ in ``OF_WHOLE_STEPS`` alone, or without experts ``OF_EXPERTS``."""
+    return _first_alike(replace(profile, **OF_WHOLE_STEPS, **({} if moe else OF_EXPERTS)))
 
 
 @lru_cache(maxsize=64)

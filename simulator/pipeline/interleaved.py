@@ -199,31 +199,31 @@ def _longest(steps: Sequence[_Step]) -> list[list[Path]]:
         for own, low in ((s.needs(), low) for s, low in zip(steps, first, strict=False))
     ]
     program, need = np.concatenate(programs), np.concatenate([*needs, [never, never]])
-    takes = np.concatenate([np.repeat(step.takes, step.microbatches, axis=1) for step in steps], axis=1)
-    ends, behind = np.zeros((len(RATES), never + 1)), np.full((len(RATES), never + 1), start)
+    wanted = need[program]
+    takes = np.concatenate([np.repeat(step.takes.T, step.microbatches, axis=0) for step in steps])
+    ends, stays = np.zeros((never + 1, len(RATES))), np.zeros((never + 1, len(RATES)), dtype=bool)
     ran, when = np.zeros(never + 1, dtype=bool), np.zeros(never + 1, dtype=np.int64)
+    before = np.zeros_like(when)
     ran[start] = True
     at = np.cumsum([0, *map(len, programs[:-1])])
     latest, turn = np.full(len(programs), start), 0
     while True:
-        this = program[at]
-        ready = np.flatnonzero(ran[need[this]])
+        waits = wanted.take(at)
+        ready = np.flatnonzero(ran.take(waits))
         if not len(ready):
             break
-        this, before = this[ready], latest[ready]
-        needed = need[this]
-        own, other = ends[:, before], ends[:, needed]
-        stays = own >= other
-        ends[:, this] = np.where(stays, own, other) + takes[:, this]
-        behind[:, this] = np.where(stays, before, needed)
-        ran[this], when[this] = True, turn
-        latest[ready] = this
-        at[ready] += 1
+        place, last, needed = at.take(ready), latest.take(ready), waits.take(ready)
+        this, own, other = program.take(place), ends.take(last, axis=0), ends.take(needed, axis=0)
+        stays[this] = own >= other
+        ends[this] = np.maximum(own, other) + takes.take(this, axis=0)
+        ran[this], when[this], before[this] = True, turn, last
+        latest[ready], at[ready] = this, place + 1
         turn += 1
-    paths = []
+    behind, paths = np.where(stays.T, before, need), []
     for step, low in zip(steps, first, strict=False):
-        last = [low + _last(each[low : low + step.passes], when[low : low + step.passes]) for each in ends]
-        paths.append([_read_back(each, end, start) - low for each, end in zip(behind, last, strict=True)])
+        passes = slice(low, low + step.passes)
+        ended = [low + _last(each, when[passes]) for each in ends[passes].T]
+        paths.append([_read_back(each, end, start) - low for each, end in zip(behind, ended, strict=True)])
     return paths
 
 

@@ -5,10 +5,10 @@ activations. So every plan is told by R runs in the order of the pipeline, each 
 works on [R, plans] arrays.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
@@ -115,13 +115,8 @@ def _spread_vocabulary(plans: StagePlans) -> StagePlans:
 def _spared(model: Model, counts: tuple[int, ...], pp: int, schedule: int, some: int) -> tuple[tuple[int, ...], ...]:
     """Return the layers of each kind behind the first ``some`` of every virtual stage, for every pipeline rank; MTP
     blocks are none of the first."""
-    kinds = [kind for kind, layer in zip(kind_of_entry(model), model.layers, strict=True) for _ in range(layer.count)]
-    chunks, done = [], 0
-    for count in counts:
-        left = Counter(kinds[done + min(some, count) : done + count])
-        done += count
-        chunks.append([left[kind] for kind in range(len(layer_kinds(model)))])
-    chunks[-1][kinds[-1]] += model.mtp_layers
+    ends = tuple(accumulate(counts))
+    chunks = _held(model, [(end - max(count - some, 0), end) for count, end in zip(counts, ends, strict=True)])
     stages = (chunks_of_stage(pp, len(counts) // pp, schedule, stage) for stage in range(pp))
     return tuple(tuple(sum(each) for each in zip(*(chunks[c] for c in held), strict=True)) for held in stages)
 
@@ -230,14 +225,30 @@ def _stages(model: Model, counts: tuple[int, ...], pp: int, schedule: int) -> li
 
 def _kinds_of_chunks(model: Model, counts: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the number of layers of each kind on every virtual stage; MTP blocks count on the last one."""
-    kinds = [kind for kind, layer in zip(kind_of_entry(model), model.layers, strict=True) for _ in range(layer.count)]
-    chunks, done = [], 0
-    for count in counts:
-        held = Counter(kinds[done : done + count])
-        done += count
-        chunks.append([held[kind] for kind in range(len(layer_kinds(model)))])
-    chunks[-1][kinds[-1]] += model.mtp_layers
-    return [tuple(chunk) for chunk in chunks]
+    ends = tuple(accumulate(counts))
+    return _held(model, list(zip((0, *ends), ends, strict=False)))
+
+
+def _held(model: Model, parts: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
+    """Return the number of layers of each kind in every part (first layer, layer behind the last) of a model; MTP
+    blocks, which are like the last layer, count in the last part."""
+    before = _kinds_before(model)
+    found = [tuple(end - start for start, end in zip(before[low], before[high], strict=True)) for low, high in parts]
+    last = kind_of_entry(model)[-1]
+    found[-1] = tuple(count + model.mtp_layers * (kind == last) for kind, count in enumerate(found[-1]))
+    return found
+
+
+@lru_cache(maxsize=64)
+def _kinds_before(model: Model) -> tuple[tuple[int, ...], ...]:
+    """Return how many layers of each kind stand before every layer of a model, and before its end."""
+    counts = [0] * len(layer_kinds(model))
+    found = [tuple(counts)]
+    for kind, layer in zip(kind_of_entry(model), model.layers, strict=True):
+        for _ in range(layer.count):
+            counts[kind] += 1
+            found.append(tuple(counts))
+    return tuple(found)
 
 
 def _pack(plans: Sequence[tuple[_Run, ...]], kinds: int, paths: Mapping[int, InterleavedPaths]) -> StagePlans:

@@ -31,6 +31,45 @@ class Adapted:
         return self.product.inputs.whole
 
 
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What of a model is trained: adapters of ``rank`` (0: none) beside ``targets``, and all but ``frozen`` parts."""
+
+    rank: int = 0
+    targets: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = ()
+
+    @property
+    def lora(self) -> str | None:
+        """The adapters as ``tuned`` reads them."""
+        return f"{self.rank}:{'+'.join(self.targets)}" if self.rank else None
+
+    def __str__(self) -> str:
+        """Return it in words; empty where all of the model is trained."""
+        adapters = [f"adapters of rank {self.rank} beside {' and '.join(self.targets)}"] if self.rank else []
+        return ", ".join([*adapters, *(f"{part} frozen" for part in self.frozen)])
+
+
+def tuning_of(model: Model) -> Tuning:
+    """Return what of a model is trained: what ``tuned`` made it with, or the same in fewer words.
+
+    >>> from forerun.spaces.models import load_model
+    >>> str(tuning_of(tuned(load_model("llama3-8b"), "8:attention", ())))
+    'adapters of rank 8 beside attention'
+    """
+    adapted = next((layer for layer in model.layers if layer.adapter_rank), None)
+    if adapted is None:
+        still = dict.fromkeys(layer.name for layer in model.layers if layer.trains in ("inputs", "nothing"))
+        return Tuning(frozen=(*still, *model.frozen_ends))
+    targets = adapted.adapted
+    bare = dict.fromkeys(
+        layer.name
+        for layer in model.layers
+        if not layer.adapter_rank and adapted_products(replace(layer, adapted=targets), model.hidden)
+    )
+    return Tuning(adapted.adapter_rank, targets, tuple(bare))
+
+
 def tuned(model: Model, lora: str | None, frozen: Sequence[str]) -> Model:
     """Return a model of which only a part is trained.
 

@@ -106,7 +106,12 @@ def test_a_key_holds_every_field_of_a_shard() -> None:
 def test_what_a_profile_says_of_whole_steps_changes_no_block(framework: str) -> None:
     context = context_of("deepseek-v2-lite" if framework == "nemo" else "llama3-8b", framework)
     asked = shard(context, [0, 5, 11])
-    moved = {name: 0.5 * getattr(context.framework, name) + 0.25 for name in known_times.OF_WHOLE_STEPS}
+    names = (*known_times.OF_WHOLE_STEPS, *(() if context.moe else known_times.OF_EXPERTS))
+    present = {name: getattr(context.framework, name) for name in names}
+    moved = {name: 0.5 * value + 0.25 for name, value in present.items() if isinstance(value, float)}
+    chosen = {"overlap_pipeline": not present["overlap_pipeline"], "graphs": "layers", "graphed": ("attention", "mlp")}
+    moved |= {name: value for name, value in chosen.items() if name in names} | {"switches": ()}
+    assert moved.keys() == present.keys()
     other = replace(context, framework=replace(context.framework, **moved))
     assert_same(block_times(other, asked), block_times(context, asked))
     settings = Strategy(dp=8, tp=2, pp=4, zero=1)

@@ -6,6 +6,7 @@ what tp, cp and ep leave of the devices to FSDP, and what ``dp_shard_size`` leav
 
 import re
 
+from forerun.search.formats.adapters import LORA, QUANTISED, RANK
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.keys import REST, Launcher, LaunchFacts, LaunchKey
 from forerun.search.formats.syntax import document, is_yaml
@@ -64,8 +65,9 @@ LAUNCHER = Launcher(
         LaunchKey(
             names=("adapter",),
             decides="adapter",
-            words={"lora": "LoRA", "qlora": "LoRA of a quantised model", "none": None, "": None, "*": "an adapter"},
+            words={"lora": LORA, "qlora": QUANTISED, "none": None, "": None, "*": "an adapter"},
         ),
+        RANK,
     ),
     syntax=document,
     marks=lambda source: is_yaml(source) and _marked(source),

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from forerun.search.formats.adapters import LORA, RANK
 from forerun.search.formats.command_line import options, split_again, split_command
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey
@@ -62,7 +63,8 @@ def adjust(facts: LaunchFacts) -> None:
     if facts.get("zero") is None:
         read_fsdp(facts)
     if settings.flag("use_lora", "lora_enable", "use_peft") or settings.raw("lora_r") is not None:
-        facts.values["adapter"] = "LoRA"
+        facts.values["adapter"] = LORA
+        facts.assume("adapter_rank", 16, "as TRL's ModelConfig assumes")
 
 
 LAUNCHER = Launcher(
@@ -81,6 +83,7 @@ LAUNCHER = Launcher(
         GRADIENT_CHECKPOINTING,
         FSDP_CHECKPOINTING,
         *PRECISIONS,
+        RANK,
         LaunchKey(
             names=("mixed_precision",),
             decides="precision",

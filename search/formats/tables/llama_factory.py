@@ -7,6 +7,7 @@ examples ``megatron`` and ``v1``.
 
 import re
 
+from forerun.search.formats.adapters import LORA, RANK
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.keys import YES, Launcher, LaunchFacts, LaunchKey
 from forerun.search.formats.syntax import arguments, document, is_script, is_yaml
@@ -46,6 +47,8 @@ def adjust(facts: LaunchFacts) -> None:
         facts.values.setdefault("zero", 3)
     if settings.flag("use_distributed_optimizer"):
         facts.values.setdefault("zero", 1)
+    if facts.get("adapter") == LORA:
+        facts.assume("adapter_rank", 8, "as LLaMA-Factory assumes")
     read_deepspeed(facts, "dist_config.config_file")
     read_deepspeed(facts, "deepspeed")
     read_fsdp(facts)
@@ -90,8 +93,9 @@ LAUNCHER = Launcher(
         LaunchKey(
             names=("finetuning_type",),
             decides="adapter",
-            words={"full": None, "lora": "LoRA", "oft": "OFT", "freeze": "a part of the layers"},
+            words={"full": None, "lora": LORA, "oft": "OFT", "freeze": "a part of the layers"},
         ),
+        RANK,
     ),
     syntax=lambda source: arguments(source) if is_script(source) else document(source),
     marks=lambda source: (is_yaml(source) and _marked(source)) or (is_script(source) and _started(source)),

@@ -6,6 +6,7 @@ Source: ``swift/arguments`` 4.6.0: gradient checkpointing is on, a step has 16 s
 
 import re
 
+from forerun.search.formats.adapters import LORA, RANK
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.facts import world
 from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey
@@ -33,7 +34,9 @@ def adjust(facts: LaunchFacts) -> None:
     else:
         read_fsdp(facts)
     if "adapter" not in facts.stated:
-        facts.values["adapter"] = "LoRA"
+        facts.values["adapter"] = LORA
+    if facts.get("adapter") == LORA:
+        facts.assume("adapter_rank", 8, "as ms-swift assumes")
     mbs, devices = facts.get("mbs", 1), world(facts).devices
     facts.assume("mbs", 1, "as ms-swift assumes")
     if facts.get("accumulation") is None and devices is not None:
@@ -64,8 +67,9 @@ LAUNCHER = Launcher(
         LaunchKey(
             names=("tuner_type", "train_type", "sft_type"),
             decides="adapter",
-            words={"full": None, "lora": "LoRA", "*": "an adapter"},
+            words={"full": None, "lora": LORA, "*": "an adapter"},
         ),
+        RANK,
     ),
     syntax=arguments,
     marks=lambda source: is_script(source) and _marked(source),

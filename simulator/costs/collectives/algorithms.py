@@ -73,19 +73,22 @@ def _fastest_s(
     rates: Sequence[Floats],
 ) -> Floats:
     """Seconds by the fastest protocol: its base, its ``steps`` (how many, seconds of one by protocol), and what every
-    level ``moved`` at its rate, of which the slowest counts."""
-    best = np.full_like(moved[0], np.inf)
-    for protocol in range(len(PROTOCOLS)):
-        # One kernel serves all levels: its start is paid once, at the level where it takes longest. Steps follow each
-        # other and add up; data on several levels are pipelined, so the slowest level alone counts.
-        base_s = np.max([_where_used(path, path.constants.base_s[protocol]) for path in paths], axis=0)
-        taken_s, slowest_s = np.zeros_like(best), np.zeros_like(best)
-        for count, step_s in steps:
-            taken_s = taken_s + count * step_s[protocol]
-        for path, data, rate in zip(paths, moved, rates, strict=True):
-            slowest_s = np.maximum(slowest_s, _where_used(path, data / (rate * path.constants.fraction[protocol])))
-        best = np.minimum(best, base_s + taken_s + slowest_s)
-    return best
+    level ``moved`` at its rate, of which the slowest counts. Inside, arrays have protocols as their first axis."""
+    first = (len(PROTOCOLS), *(1,) * moved[0].ndim)
+
+    def each(values: Sequence[float]) -> Floats:
+        return np.reshape(values, first)
+
+    # One kernel serves all levels: its start is paid once, at the level where it takes longest. Steps follow each
+    # other and add up; data on several levels are pipelined, so the slowest level alone counts.
+    base_s, taken_s, slowest_s = (np.zeros(first) for _ in range(3))
+    for count, step_s in steps:
+        taken_s = taken_s + count * each(step_s)
+    for path, data, rate in zip(paths, moved, rates, strict=True):
+        base_s = np.maximum(base_s, _where_used(path, each(path.constants.base_s)))
+        slowest_s = np.maximum(slowest_s, _where_used(path, data / (rate * each(path.constants.fraction))))
+    fastest_s: Floats = (base_s + taken_s + slowest_s).min(axis=0)
+    return fastest_s
 
 
 def _innermost(paths: Sequence[LevelPath]) -> list[Floats]:

@@ -15,6 +15,7 @@ from forerun.spaces.clusters.spec import NETWORK_KINDS
 from forerun.spaces.errors import RequestError, unknown
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
+COLLECTIVES: tuple[str, ...] = get_args(Collective)
 
 
 def collective_time_s(
@@ -37,8 +38,8 @@ def collective_time_s(
     Raises:
         RequestError: unknown collective, a kind of link without constants, or ranks on a cluster without links.
     """
-    if collective not in get_args(Collective):
-        raise unknown("collective", collective, get_args(Collective))
+    if collective not in COLLECTIVES:
+        raise unknown("collective", collective, COLLECTIVES)
     if not cluster.collectives and collective != "send_recv":
         return _by_pairs_s(cluster, collective, full_bytes, ranks, stride, lone=lone)
     where = (cluster.levels, cluster.device.architecture)

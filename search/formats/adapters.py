@@ -1,0 +1,144 @@
+"""Low-rank adapters in launch files: beside which products they are, by the names of modules there."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from forerun.search.formats.contract import Launch, Limit
+from forerun.search.formats.keys import LaunchFacts, LaunchKey
+from forerun.spaces.models.model import Attention, FeedForward, MixtureOfExperts, Model
+from forerun.spaces.models.tuning import DEFAULT_TARGETS, TARGETS, Tuning, tuning_of
+
+TARGET_KEYS = ("lora_target_modules", "lora_target", "target_modules", "lora_modules")
+"""Settings that list the modules with adapters."""
+RANK = LaunchKey(names=("lora_r", "lora_rank"), decides="adapter_rank")
+LORA = "LoRA"
+QUANTISED = "LoRA of a quantised model"
+
+_ATTENTION, _MLP, _EXPERTS = TARGETS
+_LLAMA = {
+    _ATTENTION: "q_proj k_proj v_proj o_proj",
+    _MLP: "gate_proj up_proj down_proj",
+}
+"""Modules of a layer as Llama's are called, whose names most models of transformers share."""
+_OTHERS = {
+    _ATTENTION: (
+        "qkv_proj out_proj c_attn query_key_value q_a_proj q_b_proj kv_a_proj_with_mqa kv_b_proj linear_qkv "
+        "linear_proj linear_q_proj linear_q_down_proj linear_q_up_proj linear_kv_down_proj linear_kv_up_proj"
+    ),
+    _MLP: "gate_up_proj c_fc fc1 fc2 fc_in fc_out dense_h_to_4h dense_4h_to_h linear_fc1 linear_fc2",
+}
+_PRODUCTS = {name: product for table in (_LLAMA, _OTHERS) for product, names in table.items() for name in names.split()}
+_WHOLE = [{*_LLAMA[product].split()} for product in (_ATTENTION, _MLP)]
+_ALL = ("all", "all-linear")
+
+
+def stated_adapters(facts: LaunchFacts) -> str | None:
+    """Return the adapters of a file as ``--lora`` has them, None where it trains no such; what cannot be said of them
+    becomes a note. Modules are a list, or a text with commas or blanks between them; all of attention and
+    feed-forwards where none are named."""
+    kind, rank = facts.get("adapter"), facts.get("adapter_rank")
+    if kind is None:
+        return None
+    if kind not in (LORA, QUANTISED) or rank is None:
+        facts.notes.append(f"{kind} is trained and the rest is frozen; a strategy is of training all of it")
+        return None
+    if kind == QUANTISED:
+        facts.notes.append("frozen matrices are in four or eight bit there; they are counted in the run's precision")
+    targets = facts.settings.raw("peft.target_modules", *TARGET_KEYS, *(f"program.{name}" for name in TARGET_KEYS))
+    names = targets.replace(",", " ").split() if isinstance(targets, str) else [str(name) for name in targets or ()]
+    products = _products(names, "model.experts" in facts.values)
+    short = {name.rpartition(".")[2] for name in names}
+    if any(short & whole and not whole <= short for whole in _WHOLE):
+        there = ", ".join(sorted(short))
+        facts.notes.append(f"adapters beside {there}: counted beside all of {' and '.join(products)}")
+    return f"{rank}:{'+'.join(products)}"
+
+
+def _products(names: Sequence[str], mixture: bool) -> tuple[str, ...]:
+    """Return the products that modules are, in the order of ``TARGETS``; those of ``--lora`` where no name is known. A
+    bare name of a feed-forward is of experts, too, in a ``mixture``."""
+    last = [_EXPERTS if ".experts." in name else name.rpartition(".")[2] for name in names]
+    found = {_PRODUCTS.get(name, name) for name in last} & {*TARGETS}
+    found |= {_EXPERTS} if mixture and any(_PRODUCTS.get(name) == _MLP for name in names) else set()
+    found |= {*DEFAULT_TARGETS} if {*names} & {*_ALL} or not found else set()
+    return tuple(product for product in TARGETS if product in found)
+
+
+def hub_modules(model: Model) -> list[str]:
+    """Return the modules with adapters of a model of the hub, called as in Llama: ends of names, as PEFT compares."""
+    targets = tuning_of(model).targets
+    mixed = "q_a_proj q_b_proj kv_a_proj_with_mqa kv_b_proj o_proj" if _latent(model) else _LLAMA[_ATTENTION]
+    found = mixed.split() if _ATTENTION in targets else []
+    for block in _feed_forwards(model, targets, dense="mlp.", shared="shared_experts."):
+        found += [f"{block}{name}" for name in _LLAMA[_MLP].split()]
+    return found
+
+
+def adapter_arguments(model: Any) -> list[str]:
+    """Return the adapters of a model as arguments of a training program of the Hugging Face kind (TRL's ModelConfig);
+    none where it has none."""
+    if not isinstance(model, Model) or not tuning_of(model).rank:
+        return []
+    names = " ".join(hub_modules(model))
+    return ["--use_peft true", f"--lora_r {tuning_of(model).rank}", f"--lora_target_modules {names}"]
+
+
+def bridge_section(model: Model) -> dict[str, Any]:
+    """Return the section ``peft`` of Megatron-Bridge; empty where the model has no adapters. Its patterns are ends of
+    names, or have stars, and each has to meet a module (module_matcher.py)."""
+    tuning = tuning_of(model)
+    if not tuning.rank:
+        return {}
+    latent = "q_down_proj q_up_proj kv_down_proj kv_up_proj proj"
+    names = (latent if _latent(model) else "qkv proj").split() if _ATTENTION in tuning.targets else []
+    found = [f"linear_{name}" for name in names]
+    for block in _feed_forwards(model, tuning.targets, dense="*.mlp.", shared="*.shared_experts."):
+        found += [f"{block}linear_{name}" for name in ("fc1", "fc2")]
+    return {
+        "_target_": "megatron.bridge.peft.lora.LoRA",
+        "dim": tuning.rank,
+        "alpha": 2 * tuning.rank,
+        "target_modules": found,
+    }
+
+
+def _latent(model: Model) -> bool:
+    return any(isinstance(layer.mixer, Attention) and layer.mixer.latent is not None for layer in model.layers)
+
+
+def _feed_forwards(model: Model, targets: Collection[str], *, dense: str, shared: str) -> list[str]:
+    """Return which blocks have adapters: what stands before the names of their modules."""
+    mixtures = [layer.mlp for layer in model.layers if isinstance(layer.mlp, MixtureOfExperts)]
+    if _EXPERTS in targets or not mixtures:
+        return [""] if {_MLP, _EXPERTS} & {*targets} else []
+    found = [dense] if any(isinstance(layer.mlp, FeedForward) for layer in model.layers) else []
+    found += [shared] if any(mlp.shared is not None for mlp in mixtures) else []
+    return found if _MLP in targets else []
+
+
+def _tuning(launch: Launch) -> Tuning:
+    return tuning_of(launch.model) if isinstance(launch.model, Model) else Tuning()
+
+
+def _alone(launch: Launch) -> bool:
+    """Whether routed experts have adapters, and other feed-forwards of the model none."""
+    tuning = _tuning(launch)
+    others = tuning.rank and _feed_forwards(launch.model, (_MLP,), dense="dense", shared="shared")
+    return _EXPERTS in tuning.targets and _MLP not in tuning.targets and bool(others)
+
+
+EXPERTS_ALONE = Limit(
+    broken=_alone,
+    reason=lambda launch: "adapters of experts alone: modules of other feed-forwards have the same names",
+    fix=None,
+)
+ATTENTION_ALONE = Limit(
+    broken=lambda launch: (
+        _tuning(launch).rank > 0
+        and any(layer.mixer is not None and not isinstance(layer.mixer, Attention) for layer in launch.model.layers)
+    ),
+    reason=lambda launch: f"adapters of {launch.model.name}: not all of its layers attend",
+    fix=None,
+)
+ADAPTERS = (EXPERTS_ALONE, ATTENTION_ALONE)
+"""Limits of formats that write adapters."""
