@@ -62,7 +62,7 @@ def better_counts(batch: int, gpus: int, node: int, largest: int) -> list[int]:
     over more evenly, or that more powers of two divide, which degrees take first; nearest first.
 
     >>> better_counts(256, 72, 4, 576), better_counts(256, 64, 8, 512), better_counts(1000, 1000, 8, 16384)
-    ([64, 80], [], [992, 1008, 1024, 960])
+    ([64, 80], [], [992, 1024, 960, 896])
     """
     near = range(math.ceil(gpus * (1 - NEARBY) / node) * node, min(largest, int(gpus * (1 + NEARBY))) + 1, node)
     left = gpus // math.gcd(batch, gpus)
