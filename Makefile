@@ -87,7 +87,8 @@ docs: $(STAMP)
 
 # The frameworks' own parsers read what forerun writes, in an environment of their own: torch alone has gigabytes.
 # Megatron-Bridge without what it depends on, which needs a GPU: its configuration does not.
-# torchtitan twice: 0.2.2 is the last that reads TOML, 0.3.0 the first that is configured in Python.
+# torchtitan twice: 0.2.2 is the last that reads TOML, 0.3.0 the first that is configured in Python. Megatron twice: the
+# newest, whose wheel has Megatron-LM's own parser, says that it needs Python 3.12.
 FRAMEWORKS := .venv-frameworks
 PARSERS := tests/search/test_formats_real_parsers.py
 test-frameworks:
@@ -101,6 +102,10 @@ test-frameworks:
 	$(FRAMEWORKS)/bin/python $(PIP) "torchtitan==0.3.0"
 	$(FRAMEWORKS)/bin/python -m pytest $(PARSERS) -k torchtitan
 	$(FRAMEWORKS)/bin/python -m benchmarks.real_parsers --only torchtitan
+	$(FRAMEWORKS)/bin/python $(PIP) --no-deps --ignore-requires-python "megatron-core==0.19.2" "megatron-bridge==0.6.2"
+	$(FRAMEWORKS)/bin/python -m pytest $(PARSERS) -k "megatron or hybrid"
+	$(FRAMEWORKS)/bin/python -m benchmarks.real_parsers --with --only megatron-lm
+	$(FRAMEWORKS)/bin/python -m benchmarks.real_parsers --with --only nemo
 
 # Pictures of the report for the documentation; needs chromium and chromedriver.
 pictures: $(STAMP)

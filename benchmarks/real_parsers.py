@@ -1,4 +1,4 @@
-"""The ten best rows of twenty searches, read by the frameworks' own parsers and validators.
+"""The ten best rows of some twenty searches, read by the frameworks' own parsers and validators.
 
     python -m benchmarks.real_parsers [--only TEXT] [--with]
 

@@ -1,4 +1,4 @@
-"""The ten best rows of twenty searches as launch files, and back: is what is read what was predicted?
+"""The ten best rows of some twenty searches as launch files, and back: is what is read what was predicted?
 
     python benchmarks/round_trip.py [--only TEXT] [--with]
 
@@ -53,6 +53,9 @@ SEARCHES: tuple[Mapping[str, object], ...] = (
         "precision": "mxfp8",
         "framework": "nemo-blackwell",
     },
+    {"model": "nemotron-h-8b", "gpus": 64, "seq_len": 8192, "framework": "megatron-lm"},
+    {"model": "nemotron3-nano-30b-a3b", "gpus": 64, "seq_len": 8192, "framework": "nemo"},
+    {"model": "qwen3-next-80b-a3b", "gpus": 128, "framework": "megatron-lm"},
 )
 SWITCHED: tuple[Mapping[str, str], ...] = (
     {"bf16-grads": "on", "overlap-param-gather": "off", "moments": "bf16", "master-weights": "remainders"},
@@ -75,6 +78,9 @@ SWITCHED: tuple[Mapping[str, str], ...] = (
     {"bf16-grads": "on"},
     {"bf16-grads": "off"},
     {"cuda-graphs": "off", "moe-overlap": "off", "fused-experts": "off", "bf16-grads": "off"},
+    {"optimizer-offload": "0.5", "moments": "fp32", "cuda-graphs": "attn"},
+    {"bf16-grads": "off", "dispatcher": "alltoall", "shared-expert-overlap": "on"},
+    {"dispatcher": "hybridep", "moments": "bf16", "master-weights": "remainders", "activation-offload": "0.5"},
 )
 """Settings that are asked for in a second pass over the searches (``--with``), one per search."""
 COMMON = {"cluster": "dgx-h100", "global_batch": 512, "seq_len": 4096, "top": 10}

@@ -10,17 +10,21 @@ import dataclasses
 import functools
 import importlib
 import os
+import typing
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from benchmarks.frameworks.megatron_arguments import validated
 from benchmarks.frameworks.scripts import options, started
 from benchmarks.frameworks.stand_in import stand_ins
 from forerun.search.formats.contract import Launch
+from forerun.search.formats.megatron_hybrid import last_of, pattern_of
 from forerun.search.formats.software import assumed
-from forerun.spaces.strategies import MODULES, Recompute
+from forerun.spaces.models.model import MixtureOfExperts
+from forerun.spaces.strategies import MODULES, Recompute, Strategy
 
 RENAMED = {
     "num_experts": "num_moe_experts",
@@ -40,7 +44,8 @@ OF_TRAINING = frozenset(
     "micro_batch_size global_batch_size train_iters lr min_lr lr_decay_style weight_decay clip_grad log_interval "
     "log_throughput eval_iters mock_data tokenizer_type vocab_size split seq_length max_position_embeddings "
     "position_embedding_type swiglu group_query_attention untie_embeddings_and_output_weights use_tp_pp_dp_mapping "
-    "no_create_attention_mask_in_dataloader multi_latent_attention no_check_for_nan_in_loss_and_grad".split()
+    "no_create_attention_mask_in_dataloader multi_latent_attention no_check_for_nan_in_loss_and_grad "
+    "hybrid_layer_pattern spec squared_relu".split()
 )
 """Arguments of a script that no configuration of megatron-core has."""
 NO_GPU = ("transformer_engine", "mamba_ssm", "causal_conv1d", "wandb", "modelopt", "fla", "qwen_vl_utils", "timm")
@@ -63,11 +68,15 @@ def _literal(word: str) -> Any:
 
 
 def read_megatron_lm(launch: Launch, files: Mapping[str, str], folder: Path) -> None:
-    """Have megatron-core check the arguments that a script gives to ``pretrain_gpt.py``."""
+    """Have Megatron-LM, where its wheel has it, else megatron-core check the arguments that a script gives to its
+    program."""
+    words, variables = started(dict(files), folder)
+    if (read := validated(words, variables, devices=launch.strategy.devices, name=_gpu(launch))) is not None:
+        _same_run(*read, launch)
+        return
     configs = importlib.import_module("megatron.core.transformer.transformer_config")
     optimizers = importlib.import_module("megatron.core.optimizer.optimizer_config")
     replicas = importlib.import_module("megatron.core.distributed.distributed_data_parallel_config")
-    words, variables = started(dict(files), folder)
     asked = options(words)
     if (path := os.environ.get("MEGATRON_ARGUMENTS")) is not None:
         _compare(asked, _arguments(Path(path)))
@@ -118,8 +127,9 @@ def _transformer(given: Mapping[str, Any], fields: set[str]) -> dict[str, Any]:
     for name in ("recompute_modules", "cuda_graph_scope", "offload_modules"):
         if isinstance(found.get(name), str):
             found[name] = [found[name]]
-    if "moe_layer_freq" in given and isinstance(given["moe_layer_freq"], str):
-        found["moe_layer_freq"] = eval(given["moe_layer_freq"], {"__builtins__": {}})  # forerun wrote it
+    for name in ("moe_layer_freq", "linear_attention_freq"):
+        if isinstance(given.get(name), str):
+            found[name] = eval(given[name], {"__builtins__": {}})  # forerun wrote it
     if "multi_latent_attention" not in given:
         found.pop("apply_rope_fusion", None)
     half = torch.bfloat16 if "bf16" in given else torch.float16 if "fp16" in given else torch.float32
@@ -131,6 +141,8 @@ def _transformer(given: Mapping[str, Any], fields: set[str]) -> dict[str, Any]:
         assert count % ranks == 0
         if count > ranks:
             found["virtual_pipeline_model_parallel_size"] = count // ranks
+    if (bars := str(given.get("hybrid_layer_pattern", "")).count("|")) >= 2 * found["pipeline_model_parallel_size"] - 1:
+        found["virtual_pipeline_model_parallel_size"] = (bars + 1) // found["pipeline_model_parallel_size"]
     found.setdefault("overlap_p2p_comm", found.get("virtual_pipeline_model_parallel_size", 1) > 1)
     return found | {"params_dtype": half, "pipeline_dtype": half, "batch_p2p_comm": not found["overlap_p2p_comm"]}
 
@@ -164,6 +176,31 @@ def _check_program(given: Mapping[str, Any], variables: Mapping[str, str]) -> No
         assert "optimizer_cpu_offload" not in given or given.get("fp8_recipe", "delayed") == "delayed"
     assert "moe_grouped_gemm" not in given or "bf16" in given
     assert "tp_comm_overlap" not in given or given.get("sequence_parallel")
+
+
+def _same_run(args: Any, model: Any, launch: Launch) -> None:
+    """Assert that validated arguments are those of a launch."""
+    s = launch.strategy
+    _same_degrees(model, launch)
+    assert (args.data_parallel_size, args.micro_batch_size) == (s.dp, s.mbs)
+    assert (args.global_batch_size, args.seq_length) == (launch.workload.global_batch, launch.workload.seq_len)
+    shared = args.use_distributed_optimizer or args.use_layer_wise_distributed_optimizer  # the latter: Muon's
+    assert s.dp * s.cp == 1 or shared == bool(s.zero)
+    assert bool(args.sequence_parallel) == s.sp
+    settings = assumed(launch, "megatron-lm")
+    found = {
+        "overlap-grad-reduce": args.overlap_grad_reduce,
+        "overlap-param-gather": args.overlap_param_gather,
+        "bf16-grads": args.grad_reduce_in_bf16,
+        "tp-comm-overlap": model.tp_comm_overlap,
+        "moe-overlap": model.overlap_moe_expert_parallel_comm,
+        "cross-entropy-fusion": model.cross_entropy_loss_fusion,
+        "grouped-gemm": model.moe_grouped_gemm,
+        "fp8-params": bool(model.fp8_param),
+        "shared-expert-overlap": model.moe_shared_expert_overlap,
+    }
+    wrong = {name: value for name, value in found.items() if name in settings and value != (settings[name] == "on")}
+    assert not wrong, f"instead of {settings} it runs {wrong}"
 
 
 def _same_degrees(model: Any, launch: Launch) -> None:
@@ -220,9 +257,9 @@ def read_megatron_bridge(launch: Launch, files: Mapping[str, str], folder: Path)
         with mock.patch.dict(os.environ, variables, clear=True), _transformer_engine(), _a_gpu(launch):
             container = _recipe(config, launch, explicit=explicit)
             document = folder / "older.yaml"
-            document.write_text(
-                files["megatron-bridge.yaml"].replace("dataset:\n  seq_length", "dataset:\n  sequence_length")
-            )
+            text = files["megatron-bridge.yaml"]
+            older = text.replace("dataset:\n  seq_length", "dataset:\n  sequence_length") if _before_04() else text
+            document.write_text(older)
             how = {"config_filepath": str(document)} if in_document else {"cli_overrides": [*map(_older, words)]}
             overriding.process_config_with_overrides(container, **how)
             config.runtime_config_update(container)
@@ -232,18 +269,28 @@ def read_megatron_bridge(launch: Launch, files: Mapping[str, str], folder: Path)
 
 @functools.cache
 def _bridge() -> Any:
+    if not hasattr(typing, "override"):  # of Python 3.12, on which all but the oldest are said to run alone
+        typing.override = lambda method: method  # type: ignore[attr-defined]
     for name in ("megatron.core", "megatron.core.models.gpt.gpt_layer_specs"):
         importlib.import_module(name)
     return importlib.import_module("megatron.bridge.training.config")
 
 
 def _older(word: str) -> str:
-    """Return an override as the version of the package index has it, 0.3.1."""
-    return word.replace("dataset.seq_length=", "dataset.sequence_length=")
+    """Return an override as the installed version has it: before 0.4 sequences have another name."""
+    return word.replace("dataset.seq_length=", "dataset.sequence_length=") if _before_04() else word
+
+
+def _before_04() -> bool:
+    return importlib.import_module("megatron.bridge.package_info").__version__.startswith("0.3")
+
+
+def _gpu(launch: Launch) -> str:
+    return "NVIDIA GB200" if launch.switches.get("dispatcher") == "hybridep" else "NVIDIA H100"
 
 
 def _a_gpu(launch: Launch) -> Any:
-    name = "NVIDIA GB200" if launch.switches.get("dispatcher") == "hybridep" else "NVIDIA H100"
+    name = _gpu(launch)
     told = mock.Mock(major=10 if "GB200" in name else 9, minor=0)
     told.name = name
     return mock.patch("torch.cuda.get_device_properties", lambda *_: told)
@@ -253,15 +300,18 @@ def _recipe(config: Any, launch: Launch, *, explicit: bool) -> Any:
     """Return a container as recipes build it, for a model of the launch's size."""
     with stand_ins(*NO_GPU):
         providers = importlib.import_module("megatron.bridge.models.gpt_provider")
-        deepseek = importlib.import_module("megatron.bridge.models.deepseek.deepseek_provider")
+        latent = importlib.import_module(
+            f"megatron.bridge.models.{'deepseek.deepseek' if _before_04() else 'mla'}_provider"
+        )
         tokenizers = importlib.import_module("megatron.bridge.training.tokenizers.config")
         mixed = importlib.import_module("megatron.bridge.training.mixed_precision")
         overlap = importlib.import_module("megatron.bridge.training.comm_overlap")
-    model, layer = launch.model, launch.model.layers[-1]
+    model = launch.model
+    attention, mlp, _ = last_of(model)
     size: dict[str, Any] = {
         "num_layers": model.layer_count,
         "hidden_size": model.hidden,
-        "num_attention_heads": layer.attention.heads,
+        "num_attention_heads": attention.heads if attention is not None else 1,
         "vocab_size": model.vocab,
         "seq_length": 8192,
         "mtp_num_layers": model.mtp_layers or None,
@@ -271,16 +321,19 @@ def _recipe(config: Any, launch: Launch, *, explicit: bool) -> Any:
         "recompute_method": "uniform",
         "recompute_num_layers": 1,
     }
-    mlp = layer.mlp
-    if hasattr(mlp, "experts"):
+    if isinstance(mlp, MixtureOfExperts):
         size |= {"num_moe_experts": mlp.experts, "moe_router_topk": mlp.top_k, "moe_ffn_hidden_size": mlp.expert_hidden}
         size |= {"moe_shared_expert_intermediate_size": mlp.shared_hidden or None, "add_bias_linear": False}
-    latent = layer.attention.latent is not None
-    provider = deepseek.DeepSeekModelProvider if latent else providers.GPTModelProvider
-    if latent:
+    provider = providers.GPTModelProvider
+    if model.hybrid:
+        with stand_ins(*NO_GPU):
+            provider = importlib.import_module("megatron.bridge.models.hybrid.hybrid_provider").HybridModelProvider
+        size |= {"hybrid_layer_pattern": pattern_of(model, Strategy()), "is_hybrid_model": True}
+    if attention is not None and attention.latent is not None:
+        provider = latent.DeepSeekModelProvider if _before_04() else latent.MLAModelProvider
         size |= {"multi_latent_attention": True, "apply_rope_fusion": False}
-    else:
-        size["num_query_groups"] = layer.attention.kv_heads
+    elif attention is not None:
+        size["num_query_groups"] = attention.kv_heads
     return config.ConfigContainer(
         model=provider(**size),
         train=config.TrainingConfig(train_iters=100, micro_batch_size=1, global_batch_size=64),

@@ -5,12 +5,10 @@
 Kinds: ``ddp``, ``fsdp`` (FSDP 2, every exchange waited for at once), ``pipeline`` (two stages, GPipe). Rank N writes
 ``N.json`` into ``--notes``: per step when its optimizer began and what processor time it took, and per exchange when it
 came and when it went on, by the machine's clock (all ranks on one machine). ``--slow RANK=MS`` lets one rank sleep in
-every step. ``--cycles N`` instead turns forerun's recorder on and off N times and notes the processor time of steps
-with and without it. Needs torch; one thread per rank.
+every step. Needs torch; one thread per rank.
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import time
@@ -23,8 +21,6 @@ import torch.distributed as dist
 from torch import nn
 
 LAYERS, BATCH, MICROBATCHES = 6, 192, 4
-
-RECORDER = Path(__file__).resolve().parents[2] / "search" / "recording" / "recorder.py"
 
 Exchanges = list[list[float]]
 """[came, went on] of every exchange of one step of this rank."""
@@ -116,26 +112,6 @@ def pipeline(seen: Exchanges, width: int, _: float) -> tuple[nn.Module, Callable
     return model, run
 
 
-def costs(step: Callable[[], dict[str, Any]], folder: Path, cycles: int) -> dict[str, list[float]]:
-    """Return processor seconds of steps without and with the recorder, which records ten of every 24 steps."""
-    spec = importlib.util.spec_from_file_location("forerun_recorder", RECORDER)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found: dict[str, list[float]] = {"plain": [], "recorded": []}
-    for cycle in range(cycles):
-        recorder = module.Recorder(folder / f"cycle{cycle}", first=13, last=22)
-        (folder / f"cycle{cycle}").mkdir(parents=True, exist_ok=True)
-        for number in range(1, 25):
-            cpu_s = step()["cpu"]
-            recorder.step()
-            if cycle and number in range(3, 11):
-                found["plain"].append(cpu_s)
-            elif cycle and number in range(13, 23):
-                found["recorded"].append(cpu_s)
-    return found
-
-
 KINDS = {"ddp": ddp, "fsdp": fsdp, "pipeline": pipeline}
 
 
@@ -144,7 +120,6 @@ def main() -> None:
     parser.add_argument("kind", choices=sorted(KINDS))
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--cycles", type=int, default=0)
     parser.add_argument("--bucket-mb", type=float, default=2.0)
     parser.add_argument("--slow", default="", help="RANK=MS")
     parser.add_argument("--notes", type=Path, required=True)
@@ -170,7 +145,7 @@ def main() -> None:
         exchanges = [list(one) for one in seen]
         return {"updating": updating, "cpu": time.process_time() - worked, "exchanges": exchanges}
 
-    noted = costs(step, args.notes, args.cycles) if args.cycles else [step() for _ in range(args.steps)]
+    noted = [step() for _ in range(args.steps)]
     args.notes.mkdir(parents=True, exist_ok=True)
     (args.notes / f"{rank}.json").write_text(json.dumps(noted), encoding="utf-8")
     dist.barrier()

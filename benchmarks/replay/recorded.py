@@ -4,7 +4,7 @@
 
 Two ranks on this machine (torch on the CPU, gloo), `forerun record` around `benchmarks/replay/job.py`. Waits are
 the trainings' own: from when a rank came to an exchange until the last rank did. In other rounds a rank sleeps in every
-step. What recording costs comes from steps with and without it that take turns in one process.
+step. What recording costs is told by a run of some hundred steps under `forerun record` at its defaults.
 """
 
 import argparse
@@ -26,19 +26,26 @@ from forerun.simulator.replay import analyse_files, read_traces
 JOB = Path(__file__).resolve().parent / "job.py"
 FIRST, LAST, STEPS = 11, 30, 32
 SLEEP_MS = 40.0
+DEFAULT_STEPS = (11, 16)
+"""What `forerun record` records unless told otherwise."""
 
 Notes = list[list[dict[str, Any]]]
 """[ranks][steps] of what the ranks noted."""
 
 
-def train(kind: str, folder: Path, args: argparse.Namespace, *, recorded: bool, options: Sequence[str] = ()) -> Notes:
-    """Run a job once, with or without the recorder, and return what it noted."""
+def train(
+    kind: str,
+    folder: Path,
+    args: argparse.Namespace,
+    *,
+    options: Sequence[str] = (),
+    window: Sequence[str] = ("--steps", f"{FIRST}:{LAST}"),
+) -> Notes:
+    """Run a job once under the recorder, told to record ``window``, and return what the job noted."""
     launch = [args.python, "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     launch += ["--standalone", str(JOB), kind, "--steps", str(STEPS), "--notes", str(folder / "notes")]
-    command = [*launch, *options]
-    if recorded:
-        record = [sys.executable, "-m", "forerun.search", "record", "--out", str(folder / "traces")]
-        command = [*record, "--steps", f"{FIRST}:{LAST}", "--", *command]
+    record = [sys.executable, "-m", "forerun.search", "record", "--out", str(folder / "traces"), *window]
+    command = [*record, "--", *launch, *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode:
@@ -52,12 +59,23 @@ def noted_step_s(notes: Notes) -> float:
 
 
 def overhead(folder: Path, kind: str, width: int, args: argparse.Namespace) -> str:
-    """Return what recorded steps take more of the processor than others, as a table row."""
-    notes: Any = train(kind, folder, args, recorded=False, options=["--width", str(width), "--cycles", "5"])
-    plain, recorded = (statistics.median(one for rank in notes for one in rank[key]) for key in ("plain", "recorded"))
-    traces = read_traces([folder / "notes" / "cycle1" / f"rank{rank}.json.gz" for rank in range(2)])
-    events = statistics.mean(len(trace) for trace in traces) / 10
-    row = f"| {kind} | {width} | {plain * 1e3:.1f} | {events:.0f} | {recorded / plain - 1:+.1%} |"
+    """Return, as a table row, what `forerun record` at its defaults costs a run of so many steps: recorded steps
+    against the others, and all that it added (profiler, file) against the whole."""
+    options = ["--width", str(width), "--steps", str(args.steps)]
+    notes = train(kind, folder, args, options=options, window=[])
+    slower, whole, step_ms = [], [], []
+    for rank in notes:
+        cpu_s = [step["cpu"] for step in rank]
+        first, last = DEFAULT_STEPS
+        others = cpu_s[4 : first - 3] + cpu_s[last + 1 :]
+        plain_s = statistics.median(others)
+        slower.append(statistics.median(cpu_s[first - 1 : last - 1]) / plain_s - 1)  # the last one writes the file
+        added_s = sum(cpu_s[first - 3 : last + 1]) - (last - first + 4) * plain_s
+        whole.append(added_s / (len(cpu_s) * plain_s))
+        step_ms.append(plain_s * 1e3)
+    spans = statistics.mean(len(trace) for trace in read_traces([folder / "traces"])) / (last - first + 1)
+    said = [statistics.mean(one) for one in (step_ms, slower, whole)]
+    row = f"| {kind} | {width} | {said[0]:.1f} | {spans:.0f} | {said[1]:+.1%} | {said[2]:+.2%} |"
     print(row, file=sys.stderr)
     return row
 
@@ -80,7 +98,7 @@ def measure(kind: str, args: argparse.Namespace) -> tuple[list[str], list[str]]:
         with tempfile.TemporaryDirectory() as name:
             for options in ([], ["--slow", f"1={SLEEP_MS:g}"]):
                 folder = Path(name) / ("slow" if options else "equal")
-                notes = train(kind, folder, args, recorded=True, options=options)
+                notes = train(kind, folder, args, options=options)
                 analysis = analyse_files([folder / "traces"])
                 noted, step_s = noted_waits_s(notes), noted_step_s(notes)
                 said = [use.waiting_s for use in analysis.uses]
@@ -103,6 +121,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="an interpreter that has torch")
     parser.add_argument("--kinds", nargs="+", default=["ddp", "fsdp", "pipeline"])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=300, help="of the runs that tell what recording costs")
     parser.add_argument("--keep", type=Path, help="keep traces and notes here")
     parser.add_argument("--out", type=Path, default=Path("/dev/stdout"))
     args = parser.parse_args()
@@ -136,10 +155,12 @@ def main() -> None:
             "|---|---|---|---|---|---|---|---|---|---|---|---|",
             *slow,
             "",
-            "What recording costs: processor time of a step, steps with and without it taking turns in one process.",
+            f"What `forerun record` costs at its defaults, in processor time of a run of {args.steps} steps. *Recorded "
+            f"steps*: {DEFAULT_STEPS[0]} to {DEFAULT_STEPS[1] - 1} against those before and behind. *Whole run*: all "
+            "that steps took longer, with the profiler's beginning and the writing of the trace, against the whole.",
             "",
-            "| training | width | step ms | spans | recorded |",
-            "|---|---|---|---|---|",
+            "| training | width | step ms | spans | recorded steps | whole run |",
+            "|---|---|---|---|---|---|",
             *costs,
             "",
         ]

@@ -117,5 +117,6 @@ def tree_lines(found: "TreeRows") -> "list[Text]":
         marks = [mark for mark in row.marks if mark.startswith(NO_LAUNCH_MARK)]
         if marks or row.risk_text:
             lines.append(Text(f"     ! {', '.join(filter(None, (*marks, row.risk_text)))}", style="yellow"))
-    hint = "--out DIR writes them as DIR/trees/N.yaml for simulate --tree; --json contains them"
+    flags = " and the --with that they name" if any("with=" in each.start for each in found.rows) else ""
+    hint = f"--out DIR writes them as DIR/trees/N.yaml for simulate --tree{flags}; --json contains them"
     return [*lines, Text(hint, style="dim")]

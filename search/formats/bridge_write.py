@@ -16,6 +16,7 @@ from forerun.search.formats.limits import (
     splits_by_rule,
 )
 from forerun.search.formats.limits_of_models import recipes_of_decoders
+from forerun.search.formats.megatron_hybrid import WHOLE_PIPELINE, beside_hybrids, pattern_of, written_by
 from forerun.search.formats.megatron_write import model_arguments, parallel_arguments, sharded_states, sharding_of
 from forerun.search.formats.settings import flatten
 from forerun.search.formats.software import exports, flags_of
@@ -39,7 +40,9 @@ PRECISIONS: dict[str, dict[str, Any]] = {
 LIMITS = (
     MX_IS_A_PRECISION,
     *MEGATRON_COMMON,
-    *recipes_of_decoders("Megatron-Bridge"),
+    written_by("Megatron-Bridge"),
+    WHOLE_PIPELINE,
+    *map(beside_hybrids, recipes_of_decoders("Megatron-Bridge")),
     MEGATRON_SCHEDULES,
     splits_by_rule("Megatron-Bridge"),
     only("zero", (0, 1), "the distributed optimizer shards optimizer states (zero=1) and no more", zero=1),
@@ -113,6 +116,8 @@ def _sections(launch: Launch) -> dict[str, Any]:
         section, _, key = RENAMED.get(name, f"model.{name}").partition(".")
         sections[section][key] = _listed(value)
     sections["model"] |= {"seq_length": workload.seq_len}
+    if launch.model.hybrid:  # its bars are the stages
+        sections["model"]["hybrid_layer_pattern"] = pattern_of(launch.model, s)
     experts = model_arguments(launch).get("num_experts")
     if experts is not None:
         sections["model"]["num_moe_experts"] = experts  # the recipe's own: it tells a reader what etp is for

@@ -199,7 +199,10 @@ class Format:
         tuning = tuning_of(launch.model) if isinstance(launch.model, Model) else Tuning()
         if (tuning.rank and not self.adapters) or (tuning.frozen and not self.parts):
             raise RequestError(f"{self.title} ({self.name}) trains all of a model, and not {tuning} as searched")
-        broken = [limit for limit in self.limits if limit.broken(launch)]
+        try:
+            broken = [limit for limit in self.limits if limit.broken(launch)]
+        except RequestError as error:  # of a model whose layers the limits are not about
+            raise RequestError(f"{self.title} ({self.name}) cannot express {launch.model.name}: {error}") from None
         if not broken:
             return self.write(dataclasses.replace(launch, name=visible(launch.name)))
         reasons = "; ".join(dict.fromkeys(limit.reason(launch) for limit in broken))

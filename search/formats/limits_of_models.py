@@ -30,7 +30,10 @@ def recipes_of_decoders(framework: str) -> tuple[Limit, ...]:
         ),
         Limit(
             broken=lambda launch: launch.strategy.pp > 1 and _encoder_beside(launch.model),
-            reason=lambda launch: f"pp={launch.strategy.pp}: {framework} deals the layers of the decoder alone",
+            reason=lambda launch: (
+                f"pp={launch.strategy.pp}: {framework} builds the encoder on the first stage and deals the layers of "
+                "the decoder alone"
+            ),
             fix=lambda launch: change(launch, pp=1, dp=launch.strategy.dp * launch.strategy.pp, vpp=1),
         ),
     )

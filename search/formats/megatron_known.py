@@ -16,7 +16,7 @@ _PREFIXES = (
     "tiktoken|tile|timing|titles|tokenizer|tp_comm|train|transformer_impl|trust|ub_|use_|valid|vocab|wandb|warmup|wgrad|"
     "weight_decay|window|yaml|eps|norm_epsilon|layernorm|seq_lengths|microbatch_group|delay|batch_p2p|is_|create|position|"
     "cpu_offloading|offload|recompute_|mscale|standalone|rewrite|dump|disable|error|perf|world_size|world|encoder|decoder|"
-    "expert_|fsdp|glu_|quick_geglu|lion_|mamba_|linear_|hybrid_|is_hybrid|heterogeneous|high_priority|accumulate_allreduce|"
+    "expert_|experimental_attention|fsdp|glu_|quick_geglu|lion_|mamba_|linear_|hybrid_|is_hybrid|heterogeneous|high_priority|accumulate_allreduce|"
     "params_dtype|swin|vision|num_channels|img|barrier|consumed|curr|do_|bert|config|variable|add_|group|untie|"
     "average_in|pipeline_dtype|freeze|reuse_grad_buf|deepspeed|universal_checkpoint"
 )

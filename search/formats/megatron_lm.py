@@ -22,6 +22,7 @@ from forerun.search.formats.limits import (
     splits_by_rule,
 )
 from forerun.search.formats.limits_of_models import decoders_only
+from forerun.search.formats.megatron_hybrid import PROGRAM, beside_hybrids, written_by
 from forerun.search.formats.megatron_known import is_known
 from forerun.search.formats.megatron_read import KEYS, adjust
 from forerun.search.formats.megatron_write import (
@@ -62,7 +63,8 @@ def _gathered_beside_the_host(launch: Launch) -> bool:
 LIMITS = (
     MX_IS_A_PRECISION,
     *MEGATRON_COMMON,
-    decoders_only("pretrain_gpt.py"),
+    written_by("Megatron-LM"),
+    beside_hybrids(decoders_only("pretrain_gpt.py")),
     MEGATRON_SCHEDULES,
     splits_by_rule("Megatron-LM"),
     only("zero", (0, 1), "the distributed optimizer shards optimizer states (zero=1) and no more", zero=1),
@@ -110,7 +112,7 @@ def write(launch: Launch) -> Files:
     lines += ["# Mock data measure speed; give --data-path and a tokenizer to learn something."]
     lines += [*array("DATA_ARGS", flags(data)), ""]
     arrays = " ".join(f'"${{{name}[@]}}"' for name in (*groups, "DATA_ARGS"))
-    program = '"${MEGATRON_PATH:-.}/pretrain_gpt.py"'
+    program = f'"${{MEGATRON_PATH:-.}}/{PROGRAM if launch.model.hybrid else "pretrain_gpt.py"}"'
     script = torchrun(launch, f"Megatron-LM {VERSION}", program, arrays, before=lines)
     return {LAUNCH: script, SLURM: slurm(launch)}
 
@@ -217,7 +219,7 @@ def _commands(commands: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
 
 
 def _marked(source: LaunchFile) -> bool:
-    marks = r"--(tensor|pipeline)[-_]model[-_]parallel[-_]size|--num[-_]layers|pretrain_gpt"
+    marks = r"--(tensor|pipeline)[-_]model[-_]parallel[-_]size|--num[-_]layers|pretrain_(gpt|hybrid|mamba)"
     return re.search(marks, source.text) is not None
 
 

@@ -38,6 +38,18 @@ MODEL_FACTS = {
     "moe_shared_expert_intermediate_size": "shared_hidden",
     "mtp_num_layers": "mtp_layers",
     "window_size": "window",
+    "attention_output_gate": "gate",
+    "moe_shared_expert_gate": "shared_gate",
+    "mamba_num_heads": "scan_heads",
+    "mamba_head_dim": "scan_head_dim",
+    "mamba_state_dim": "scan_state",
+    "mamba_num_groups": "scan_groups",
+    "linear_attention_freq": "delta_layers",
+    "linear_num_value_heads": "delta_heads",
+    "linear_value_head_dim": "delta_head_dim",
+    "linear_num_key_heads": "delta_key_heads",
+    "linear_key_head_dim": "delta_key_head_dim",
+    "linear_conv_kernel_dim": "delta_taps",
 }
 """Argument: the fact of a model that it states."""
 
@@ -117,6 +129,8 @@ def _experts(facts: LaunchFacts) -> None:
 def _sharding(facts: LaunchFacts) -> None:
     settings = facts.settings
     sharding = settings.one_of("data_parallel_sharding_strategy", SHARDING)
+    if settings.text("optimizer") == "dist_muon":  # it shares states out by itself
+        facts.values["zero"] = 1
     if settings.flag("use_megatron_fsdp", "use_custom_fsdp"):
         facts.values["zero"] = SHARDING[sharding or "no_shard"]
     # DeepSpeed's optimizer of bfloat16, which its pipeline takes without ZeRO, shares its states out over replicas.

@@ -5,6 +5,7 @@ from typing import Any
 from forerun.search.formats.keys import LaunchFacts
 from forerun.search.formats.layers import in_runs, split_of
 from forerun.search.formats.layout import parse_layout
+from forerun.search.formats.megatron_hybrid import layers_of, stages_of
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Split
 
@@ -32,8 +33,15 @@ def _stages(facts: LaunchFacts) -> Stages:
     loss = settings.flag("account_for_loss_in_pipeline_split") or False
     count = facts.get("model.layers") if isinstance(facts.get("model.layers"), int) else None
     vpp = facts.get("vpp", 1)
+    pattern = settings.text("hybrid_layer_pattern", "hybrid_override_pattern")
+    found, predicts = layers_of(pattern, source) if pattern is not None else ((), False)
+    if pattern is not None:
+        facts.values["model.layers"] = sum(found)
     if pp == 1:
         return Split.EVEN, 1, None
+    if pattern is not None and (len(found) > 1 or first is last is None):
+        counts = stages_of(found, pp, source)
+        return _of_counts(counts, pp, len(counts) // pp, "the layers' pattern", notes, predicts=predicts)
     if layout is not None:
         return _layout(layout, pp, source, notes)
     if each is not None:

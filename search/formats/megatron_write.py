@@ -7,8 +7,9 @@ from forerun.search.formats.launchers import Value
 from forerun.search.formats.layers import counts_of
 from forerun.search.formats.layout import layout_text
 from forerun.search.formats.limits import change, is_mixture
+from forerun.search.formats.megatron_hybrid import alternates, delta_arguments, hybrid_arguments, last_of
 from forerun.search.formats.software import exports, flags_of
-from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts, Model
+from forerun.spaces.models.model import Attention, FeedForward, MixtureOfExperts, Model
 from forerun.spaces.strategies import ALL_LAYERS, MODULES, Placement, Recompute, Split
 
 PRECISION: dict[str, dict[str, Value]] = {
@@ -82,6 +83,8 @@ def sharded_states(framework: str) -> Limit:
 
 def _pipeline_arguments(launch: Launch) -> dict[str, Value]:
     s = launch.strategy
+    if launch.model.hybrid:
+        return {}  # bars in the pattern of its layers
     if s.layers_per_stage is not None or s.split in (Split.BALANCED, Split.LIGHT_MTP):
         layout = layout_text(counts_of(s, launch.model.layer_count), launch.model.mtp_layers)
         return {"pipeline_model_parallel_layout": layout}
@@ -98,22 +101,17 @@ def _pipeline_arguments(launch: Launch) -> dict[str, Value]:
 def model_arguments(launch: Launch) -> dict[str, Value]:
     """Return the arguments of the model; ``model_remarks`` says what they leave out."""
     model = launch.model
-    layer = model.layers[-1]
-    attention = layer.attention
+    attention, mlp, layer = last_of(model)
     length = launch.workload.seq_len
     found: dict[str, Value] = {
         "num_layers": model.layer_count,
         "hidden_size": model.hidden,
         "ffn_hidden_size": _dense_width(model),
-        "num_attention_heads": attention.heads,
         "seq_length": length,
         "max_position_embeddings": max(length, model.max_seq_len or length, model.learned_positions),
         "position_embedding_type": "learned_absolute" if model.learned_positions else "rope",
-        "swiglu": layer.feed_forward.gated,
+        "swiglu": mlp is not None and mlp.gated,
         "normalization": "LayerNorm" if layer.norm_bias else "RMSNorm",
-        "disable_bias_linear": not attention.output_bias,
-        "add_qkv_bias": attention.query_key_value_bias and not attention.output_bias,
-        "qk_layernorm": attention.query_key_norm or attention.latent is not None,
         "untie_embeddings_and_output_weights": not model.tied_embeddings,
         "no_create_attention_mask_in_dataloader": True,
         "attention_dropout": 0.0,
@@ -121,18 +119,29 @@ def model_arguments(launch: Launch) -> dict[str, Value]:
     }
     if model.mtp_layers:
         found["mtp_num_layers"] = model.mtp_layers
-    return found | _attention_arguments(layer) | _mixture_arguments(model, layer.feed_forward)
+    found |= _attention_arguments(attention) | _mixture_arguments(model, mlp)
+    if model.hybrid:
+        return found | hybrid_arguments(launch)
+    return found | delta_arguments(model) if alternates(model) else found
 
 
-def _attention_arguments(layer: Layer) -> dict[str, Value]:
-    attention = layer.attention
+def _attention_arguments(attention: Attention | None) -> dict[str, Value]:
+    if attention is None:  # the parser asks for heads, nothing reads them
+        return {"num_attention_heads": 1, "disable_bias_linear": True}
     latent = attention.latent
+    found: dict[str, Value] = {
+        "num_attention_heads": attention.heads,
+        "disable_bias_linear": not attention.output_bias,
+        "add_qkv_bias": attention.query_key_value_bias and not attention.output_bias,
+        "qk_layernorm": attention.query_key_norm or latent is not None,
+        "attention_output_gate": attention.gate == attention.heads * attention.value_head_dim,
+    }
     if latent is None:
-        found: dict[str, Value] = {"kv_channels": attention.head_dim}
+        found |= {"kv_channels": attention.head_dim}
         if attention.kv_heads != attention.heads:
             found |= {"group_query_attention": True, "num_query_groups": attention.kv_heads}
         return found
-    found = {"multi_latent_attention": True, "kv_lora_rank": latent.key_value_rank}
+    found |= {"multi_latent_attention": True, "kv_lora_rank": latent.key_value_rank}
     if latent.query_rank is not None:
         found["q_lora_rank"] = latent.query_rank
     return found | {
@@ -142,7 +151,7 @@ def _attention_arguments(layer: Layer) -> dict[str, Value]:
     }
 
 
-def _mixture_arguments(model: Model, mlp: FeedForward | MixtureOfExperts) -> dict[str, Value]:
+def _mixture_arguments(model: Model, mlp: FeedForward | MixtureOfExperts | None) -> dict[str, Value]:
     if not isinstance(mlp, MixtureOfExperts):
         return {}
     pattern = "+".join(f"[{int(isinstance(x.mlp, MixtureOfExperts))}]*{x.count}" for x in model.layers)
@@ -152,10 +161,10 @@ def _mixture_arguments(model: Model, mlp: FeedForward | MixtureOfExperts) -> dic
         "moe_ffn_hidden_size": mlp.expert_hidden,
         "moe_router_force_load_balancing": True,
     }
-    if len({isinstance(x.mlp, MixtureOfExperts) for x in model.layers}) > 1:
+    if len({isinstance(x.mlp, MixtureOfExperts) for x in model.layers}) > 1 and not model.hybrid:
         found["moe_layer_freq"] = f"({pattern})"
     if mlp.shared_hidden:
-        found["moe_shared_expert_intermediate_size"] = mlp.shared_hidden
+        found |= {"moe_shared_expert_intermediate_size": mlp.shared_hidden, "moe_shared_expert_gate": mlp.shared_gate}
     if mlp.top_groups < mlp.groups:
         found |= {"moe_router_num_groups": mlp.groups, "moe_router_group_topk": mlp.top_groups}
     return found
@@ -165,7 +174,8 @@ def _dense_width(model: Model) -> int:
     for layer in model.layers:
         if isinstance(layer.mlp, FeedForward):
             return layer.mlp.hidden
-    return max(layer.mlp.expert_hidden for layer in model.layers if isinstance(layer.mlp, MixtureOfExperts))
+    mixtures = [layer.mlp.expert_hidden for layer in model.layers if isinstance(layer.mlp, MixtureOfExperts)]
+    return max(mixtures, default=model.hidden)
 
 
 def model_remarks(model: Model) -> list[str]:
@@ -174,14 +184,14 @@ def model_remarks(model: Model) -> list[str]:
         "only arguments that decide the cost are written: rotary base and scaling, the norms' epsilon, the kind of "
         "activation, soft caps, sinks and the router's scores have Megatron-LM's defaults; set them before training"
     ]
-    if len({layer.attention.window for layer in model.layers}) > 1 or model.layers[-1].attention.window:
+    attentions = [layer.mixer for layer in model.layers if isinstance(layer.mixer, Attention)]
+    if any(attention.window for attention in attentions):
         remarks.append("sliding windows are not written; set --window-size and --window-attn-skip-freq")
-    shapes = {(layer.attention.heads, layer.attention.kv_heads, layer.attention.head_dim) for layer in model.layers}
-    if len(shapes) > 1:
+    if len({(attention.heads, attention.kv_heads, attention.head_dim) for attention in attentions}) > 1:
         remarks.append("layers differ in their attention; only the last one's shape is written")
-    mlp = model.layers[-1].mlp
-    if isinstance(mlp, MixtureOfExperts) and (mlp.router_bias or mlp.expert_bias or mlp.shared_gate):
-        remarks.append("biases of router or experts, or the shared expert's gate, are not written")
+    _, mlp, _ = last_of(model)
+    if isinstance(mlp, MixtureOfExperts) and (mlp.router_bias or mlp.expert_bias):
+        remarks.append("biases of router or experts are not written")
     if isinstance(mlp, MixtureOfExperts):
         remarks.append("the router is forced to balance, as predicted; drop --moe-router-force-load-balancing to learn")
     return remarks

@@ -8,10 +8,12 @@ that never steps an optimizer (a launcher, a data loader) is left alone.
 from __future__ import annotations
 
 import atexit
+import gzip
 import importlib.machinery
 import importlib.util
 import json
 import os
+import shutil
 import socket
 import statistics
 import sys
@@ -92,7 +94,12 @@ class Recorder:
         """Write the trace whole or not at all, and a line about it."""
         trace = self.folder / f"rank{_rank()}.json.gz"
         beside = self.folder / f".{os.getpid()}.{trace.name}"
-        profiler.export_chrome_trace(str(beside))
+        plain = beside.with_suffix("")
+        profiler.export_chrome_trace(str(plain))
+        # The training waits for this: level 1 takes a tenth of what PyTorch's own level 9 takes.
+        with open(plain, "rb") as source, gzip.open(beside, "wb", compresslevel=1) as packed:
+            shutil.copyfileobj(source, packed, 1 << 20)
+        plain.unlink()
         os.replace(beside, trace)
         steps_s = [after - before for before, after in zip(self._ends_s[:-1], self._ends_s[1:], strict=True)]
         self._note(

@@ -1,4 +1,7 @@
-"""Variations judged: by the laws of trees, by memory, and by the event level, each once."""
+"""Variations judged: by the laws of trees, by memory, and by the event level, each once.
+
+A tree says nothing of the software: it runs with the switches that its flat strategy turns on.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,6 +14,7 @@ from forerun.simulator import score
 from forerun.simulator.assignment.memory import stage_memory
 from forerun.simulator.assignment.of_tree import assign_tree
 from forerun.simulator.assignment.step_costs import step_costs
+from forerun.simulator.assignment.value import Assignment
 from forerun.simulator.core.score import corrected
 from forerun.simulator.events import StepCosts
 from forerun.simulator.events.step.rescore import event_row
@@ -19,6 +23,7 @@ from forerun.simulator.events.trees import rough_step_s
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Recompute, Strategy, StrategyTable, table_of
+from forerun.spaces.strategies.software import running
 from forerun.spaces.trees import TreeError, TreeStrategies, legal_tree, model_layers, resolve_tree
 from forerun.spaces.trees.vary import Variation, layers_of, varied_tree
 
@@ -27,12 +32,23 @@ TURNS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FittingTree:
-    """A variation that fits by the closed forms, with as many layers recomputed as that takes, and its costs.
-    ``rough_s``: what a step takes about (``rough_step_s``)."""
+class LegalTree:
+    """A variation that keeps the laws, and what it assigns."""
 
     variation: Variation
     strategies: TreeStrategies
+    assignment: Assignment
+
+    def peaks_bytes(self) -> Floats:
+        """Return the peak memory of every pipeline rank, by the core's closed forms."""
+        return stage_memory(self.assignment).peak_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittingTree(LegalTree):
+    """A variation that fits by the closed forms, with as many layers recomputed as that takes, and its costs.
+    ``rough_s``: what a step takes about (``rough_step_s``)."""
+
     costs: StepCosts
     rough_s: float
 
@@ -64,9 +80,6 @@ class WithoutHosted:
         return replace(scores, peak_memory_bytes=peak, fits=peak <= scores.limits(context))
 
 
-_Legal = tuple[Variation, TreeStrategies]
-
-
 @dataclass(slots=True)
 class Judge:
     """Looks at every variation once; ``judged`` and ``simulated`` count what that took, and ``seen`` is called for each
@@ -77,6 +90,7 @@ class Judge:
     judged: int = 0
     simulated: int = 0
     fitted: dict[Variation, FittingTree | None] = field(default_factory=dict)
+    leanest: dict[Variation, Floats | None] = field(default_factory=dict)
     parts_s: dict[Strategy, Mapping[str, Floats]] = field(default_factory=dict)
     played: dict[Variation, Judged | None] = field(default_factory=dict)
 
@@ -111,7 +125,7 @@ class Judge:
             if fitted is None:
                 return None
             self.simulated += 1
-            scores = event_row(assign_tree(self.context, fitted.strategies), step_figures(fitted.costs))
+            scores = event_row(fitted.assignment, step_figures(fitted.costs))
             scores = self.corrected(fitted.variation.strategy, scores)
             if scores.fits[0]:
                 return Judged(variation=fitted.variation, strategies=fitted.strategies, scores=scores)
@@ -119,58 +133,66 @@ class Judge:
                 return None
             # The events keep a little more than the closed forms that layers were counted by.
             over = float((scores.peak_memory_bytes - scores.limits(self.context))[0])
-            more = self._more((fitted.variation, fitted.strategies), {int(scores.peak_stage[0]): over})
-            fitted = self._costed(more)
+            fitted = self._costed(self._more(fitted, fitted.peaks_bytes(), {int(scores.peak_stage[0]): over}))
         return None
 
-    def _legal(self, variation: Variation) -> _Legal | None:
+    def _legal(self, variation: Variation) -> LegalTree | None:
         self.judged += 1
         if self.seen is not None:
             self.seen()
+        context = running(self.context, variation.strategy.software)
         try:
-            root = varied_tree(self.context, variation)
-            return variation, legal_tree(self.context, resolve_tree(root, model_layers(self.context.model)))
+            root = varied_tree(context, variation)
+            strategies = legal_tree(context, resolve_tree(root, model_layers(context.model)))
         except TreeError:
             return None
+        assignment = assign_tree(context, strategies)
+        return LegalTree(variation=variation, strategies=strategies, assignment=assignment)
 
-    def _costed(self, found: _Legal | None) -> FittingTree | None:
+    def _costed(self, found: LegalTree | None) -> FittingTree | None:
         if found is None:
             return None
-        variation, strategies = found
         try:
-            costs = step_costs(assign_tree(self.context, strategies))
+            costs = step_costs(found.assignment)
         except RequestError:  # no rule for an operator, link or precision: flat rows have told the user of it
             return None
-        return FittingTree(variation=variation, strategies=strategies, costs=costs, rough_s=rough_step_s(costs))
+        return FittingTree(
+            variation=found.variation,
+            strategies=found.strategies,
+            assignment=found.assignment,
+            costs=costs,
+            rough_s=rough_step_s(costs),
+        )
 
-    def _fitting(self, variation: Variation) -> _Legal | None:
+    def _fitting(self, variation: Variation) -> LegalTree | None:
         found = self._legal(variation)
         for _ in range(TURNS):
             if found is None:
                 return None
-            over = rank_peaks(self.context, found[1]) - self.context.memory_limit_bytes
+            peaks = found.peaks_bytes()
+            over = peaks - self.context.memory_limit_bytes
             if np.all(over <= 0):
                 # A module of which nothing is recomputed says nothing.
-                return found if any(found[0].recomputed) else (replace(found[0], recomputed=(), module=""), found[1])
+                nothing = replace(found.variation, recomputed=(), module="")
+                return found if any(found.variation.recomputed) else replace(found, variation=nothing)
             if _recomputes_all(variation):
                 return None
-            found = self._more(found, {int(stage): float(over[stage]) for stage in np.flatnonzero(over > 0)})
+            found = self._more(found, peaks, {int(stage): float(over[stage]) for stage in np.flatnonzero(over > 0)})
         return None
 
-    def _more(self, found: _Legal, over: dict[int, float]) -> _Legal | None:
-        """Return a variation with more layers recomputed on pipeline ranks that miss ``over`` bytes; None where
-        none are left."""
-        variation, strategies = found
+    def _more(self, found: LegalTree, peaks: Floats, over: dict[int, float]) -> LegalTree | None:
+        """Return a variation with more layers recomputed on pipeline ranks that miss ``over`` bytes, of whose ``peaks``
+        now; None where none are left."""
+        variation = found.variation
         most = [len(layers_of(stage)) for stage in varied_tree(self.context, variation).children]
         now = list(variation.recomputed or [0] * len(most))
-        every = self._legal(replace(variation, recomputed=tuple(most)))
-        if every is None:
+        least = self._least_peaks(replace(variation, recomputed=tuple(most)))
+        if least is None:
             return None
-        peaks = rank_peaks(self.context, strategies), rank_peaks(self.context, every[1])
         for device, bytes_over in over.items():
-            chunks = [chunk for chunk, rank in enumerate(strategies.tree.rank_of_stage) if rank == device]
+            chunks = [chunk for chunk, rank in enumerate(found.strategies.tree.rank_of_stage) if rank == device]
             left = sum(most[chunk] - now[chunk] for chunk in chunks)
-            freed = float(peaks[0][device] - peaks[1][device])
+            freed = float(peaks[device] - least[device])
             if freed < bytes_over:
                 return None
             for _ in range(min(max(math.ceil(bytes_over / freed * left), 1), left)):
@@ -178,10 +200,12 @@ class Judge:
                 now[min((c for c in chunks if now[c] < most[c]), key=lambda c: now[c])] += 1
         return self._legal(replace(variation, recomputed=tuple(now)))
 
-
-def rank_peaks(context: Context, strategies: TreeStrategies) -> Floats:
-    """Return the peak memory in bytes of every pipeline rank of a legal tree, by the core's closed forms."""
-    return stage_memory(assign_tree(context, strategies)).peak_bytes
+    def _least_peaks(self, every: Variation) -> Floats | None:
+        """Return the peaks of a variation with every layer recomputed, None where it breaks a law."""
+        if every not in self.leanest:
+            found = self._legal(every)
+            self.leanest[every] = None if found is None else found.peaks_bytes()
+        return self.leanest[every]
 
 
 def _recomputes_all(variation: Variation) -> bool:

@@ -17,6 +17,7 @@ from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text
 from forerun.spaces.strategies import SPELLING, Context, Strategy
+from forerun.spaces.strategies.software import names_of
 from forerun.spaces.trees import (
     Stage,
     TreeError,
@@ -138,6 +139,11 @@ def _stage(context: Context, stage: Stage, strategies: TreeStrategies, number: i
     }
 
 
+def with_flags(strategy: Strategy) -> str:
+    """Return the flags that let a tree run with the switches that a flat strategy turns on; "" for none."""
+    return " ".join(f"--with {words}" for words in names_of(strategy.software))
+
+
 def write_tree(setting: Setting[Any], strategy: str, path: Path) -> None:
     """Write a flat strategy as a tree to start from.
 
@@ -146,10 +152,9 @@ def write_tree(setting: Setting[Any], strategy: str, path: Path) -> None:
     """
     legal = legal_strategy(setting, strategy)
     if isinstance(legal, Strategy) and legal.software:
-        words = next(word for word in str(legal).split() if word.startswith("with=")).removeprefix("with=")
-        flags = " ".join(f"--with {name}" for name in words.split("+"))
+        words = "+".join(names_of(legal.software))
         raise RequestError(
-            f"a tree says nothing of the software; leave with={words} out of the strategy and add {flags}"
+            f"a tree says nothing of the software; leave with={words} out of the strategy and add {with_flags(legal)}"
         )
     tree = kind_of(setting.context).tree(setting.context, legal)
     write_text(path, f"# {legal}\n# of {setting.context.model.name}\n{tree_yaml(tree)}")

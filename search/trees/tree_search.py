@@ -18,7 +18,7 @@ from forerun.search.samplers.warm_starts import Lenient, strategies_of
 from forerun.search.trees.beside import LEAST, Descents, check_objective
 from forerun.search.trees.evaluate import Judge, Judged, WithoutHosted
 from forerun.search.trees.perturb import Start, best_around
-from forerun.search.trees.simulate import row_of_tree
+from forerun.search.trees.simulate import row_of_tree, with_flags
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.search.workers.slicing import search_with
 from forerun.simulator import score
@@ -160,5 +160,7 @@ def row_of(setting: Setting, found: Judged) -> Row:
 
 def tree_text(context: Context, variation: Variation) -> str:
     """Return a variation as the file that ``simulate --tree`` reads, headed by what it starts from."""
-    head = (f"{context.model.name}: {variation.strategy}", *variation.changes)
+    head = [f"{context.model.name}: {variation.strategy}", *variation.changes]
+    if flags := with_flags(variation.strategy):
+        head.append(f"simulate with {flags}")
     return "\n".join((*(f"# {line}" for line in head), tree_yaml(varied_tree(context, variation))))

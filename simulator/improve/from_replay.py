@@ -130,7 +130,7 @@ def typical(analysis: Analysis, pieces: list[int]) -> int:
 
 def timed_passes(graph: ReplayGraph, place: int, step: int) -> tuple[float, list[tuple[float, float, str]]]:
     """Return, of the rank at ``place`` of the graph, seconds of the forward pass, and (start, seconds, name) of
-    backward operators with the gap before each."""
+    backward operators, each from the end of the one before it."""
     trace, start_s, end_s = graph.traces[place], graph.start_s[place], graph.end_s[place]
     own = np.flatnonzero((trace.kind == SpanKind.COMPUTE) & (trace.step == step))
     own = own[np.argsort(start_s[own], kind="stable")]
@@ -141,7 +141,7 @@ def timed_passes(graph: ReplayGraph, place: int, step: int) -> tuple[float, list
     pieces, now = [], first_s
     for span in backward.tolist():
         end = max(float(end_s[span]), now)
-        pieces.append((float(start_s[span]), end - now, trace.title(span)))
+        pieces.append((now, end - now, trace.title(span)))
         now = end
     return first_s - float(start_s[own[0]]), pieces
 
@@ -187,7 +187,7 @@ def _ops(
 ) -> tuple[tuple[Op, ...], list[int]]:
     """Return the operators in forward order, and the one that makes each gradient.
 
-    The forward pass only shifts the backward pass: its time stands on the first operator.
+    The forward pass only shifts the backward pass: it is one operator, before all.
     """
     count = len(pieces)
     size = np.zeros(count)
@@ -195,13 +195,13 @@ def _ops(
     ops = [
         Op(
             name=f"{kernel_name(pieces[turn][2])}.{turn}",
-            forward_s=forward_s if turn == count - 1 else 0.0,
+            forward_s=0.0,
             backward_s=max(took[turn], 0.0),
             gradient_bytes=float(size[turn]),
         )
         for turn in range(count - 1, -1, -1)
     ]
-    return tuple(ops), [count - 1 - turn for turn in holder]
+    return (Op(name="forward pass", forward_s=forward_s, backward_s=0.0), *ops), [count - turn for turn in holder]
 
 
 def kernel_name(name: str) -> str:

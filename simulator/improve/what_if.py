@@ -90,8 +90,8 @@ def slowest_kind(step: RankStep) -> str:
 
 def kind_of(op: Op) -> str:
     """Return what an operator is called without numbers."""
-    last = op.name.replace("/", ".").split(".")[-1]
-    return last.rstrip("0123456789_") or op.name
+    words = [word.rstrip("0123456789_") for word in op.name.replace("/", ".").split(".")]
+    return next((word for word in reversed(words) if word), op.name)
 
 
 def _faster(op: Op, factor: float) -> Op:

@@ -42,6 +42,8 @@ class Legality:
     """Modules of a layer that it can recompute by themselves (``forerun.spaces.strategies.axes.MODULES``)."""
     pipeline_alone: bool = False
     """Pipelines go with no tensor and no expert degree."""
+    interleaves_hybrids: bool = True
+    """Hybrid models, whose layers have one part each, go with virtual stages."""
     plain_replicas_alone: bool = False
     """Replicas that share no states (zero=0) go with no other degree."""
     partial_zero: tuple[int, ...] = ()

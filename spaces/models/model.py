@@ -8,7 +8,7 @@ from typing import Literal
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.feed_forwards import FeedForward, MixtureOfExperts
-from forerun.spaces.models.mixers import Attention, LatentAttention
+from forerun.spaces.models.mixers import Attention, GatedDelta, LatentAttention
 from forerun.spaces.models.parts import Mixer
 
 __all__ = ["Attention", "FeedForward", "LatentAttention", "Layer", "MixtureOfExperts", "Model", "Trains"]
@@ -136,6 +136,12 @@ class Model:
         """Tokens of a sequence of ``seq_len`` that the encoder makes, which cross attention reads."""
         own = self.layers[0].tokens if self.encoder_layers else None
         return own or seq_len
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether any layer has one part alone, or something else than attention or the delta rule: Megatron-core has a
+        model of its own for these."""
+        return any(not isinstance(x.mixer, Attention | GatedDelta) or x.mlp is None for x in self.layers)
 
     @property
     def table_width(self) -> int:

@@ -3,8 +3,7 @@
 Arithmetic has its laws in ``rules`` itself; those here read the framework's ``legality`` alone.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -71,19 +70,30 @@ def no_such(axis: str, spellings: str) -> Callable[[Mapping[str, int], Context],
 
 
 def schedule_unsupported(c: Columns, x: Context) -> Mask:
-    """Schedules that the framework does not have, or not on two ranks: interleaved ones then send to each other at
-    once, which blocks where transfers are not overlapped (Megatron-LM, validate_args)."""
-    return np.asarray(unsupported("schedule", "schedules")(c, x) | _meets(c["pp"], c["schedule"], x))
+    """Schedules that the framework does not have at all, for such a model, or on two ranks: interleaved ones then send
+    to each other at once, which blocks where transfers are not overlapped (Megatron-LM, validate_args)."""
+    interleaved = c["schedule"] == Schedule.INTERLEAVED
+    hindered = np.logical_or.reduce([interleaved & np.isin(c["pp"], ranks) for ranks, _ in _interleaved_so(x)])
+    return np.asarray(unsupported("schedule", "schedules")(c, x) | hindered)
 
 
-def _meets(pp: Any, schedule: Any, x: Context) -> Any:
-    return (pp == 2) & (schedule == Schedule.INTERLEAVED) & (("overlap-p2p", "off") in x.framework.switches)
+def _interleaved_so(x: Context) -> list[tuple[Sequence[int], str]]:
+    """Return the numbers of ranks that cannot be interleaved, and why not."""
+    found: list[tuple[Sequence[int], str]] = [((), "")]
+    if ("overlap-p2p", "off") in x.framework.switches:
+        told = "overlap-p2p=off with interleaved stages on two ranks, which send to each other at once; use vpp=1"
+        found.append(((2,), told))
+    if x.model.hybrid and not x.framework.legality.interleaves_hybrids:
+        told = f"{x.framework.name} builds hybrid models as {x.model.name} without virtual stages"
+        found.append((range(2, x.cluster.max_devices + 1), f"{told}; use vpp=1"))
+    return found
 
 
 def no_such_schedule(v: Mapping[str, int], x: Context) -> str:
     """Return the message of ``schedule_unsupported``."""
-    if _meets(v["pp"], v["schedule"], x):
-        return "overlap-p2p=off with interleaved stages on two ranks, which send to each other at once; use vpp=1"
+    told = [told for ranks, told in _interleaved_so(x) if v["pp"] in ranks]
+    if told and v["schedule"] == Schedule.INTERLEAVED:
+        return told[0]
     return no_such("schedule", "schedules")(v, x)
 
 

@@ -274,13 +274,14 @@ def _tensor(c: Columns, x: Context) -> Mask:
 def _combined(c: Columns, x: Context) -> Mask:
     """The combined 1F1B schedule needs virtual stages in a pipeline, a pipeline where the model has a prediction block,
     and no graph of the whole step (Megatron-core, TransformerConfig.__post_init__). Where microbatches are no more than
-    stages, all forward passes run before the first backward one, and no two are combined."""
+    stages, all forward passes run before the first backward one, and no two are combined. It cuts a layer between its
+    mixer and its experts: hybrid models have no such schedule."""
     alone = (c["pp"] == 1) & (not x.model.mtp_layers)
     return np.asarray(
         (c["ep"] > 1)
         & (alone | (c["vpp"] > 1))
         & (microbatches(c, x) > c["pp"])
-        & (x.moe and x.framework.graphs != "step")
+        & (x.moe and not x.model.hybrid and x.framework.graphs != "step")
     )
 
 
@@ -302,7 +303,8 @@ _CONDITIONS: Mapping[Software, Sequence[Condition]] = {
     Software.MOE_OVERLAP: (
         Condition(
             met=_combined,
-            words="ep > 1, vpp > 1 where pp > 1 (or multi-token prediction), more microbatches than stages",
+            words="ep > 1, vpp > 1 where pp > 1 (or multi-token prediction), more microbatches than stages, no "
+            "hybrid model",
         ),
         Condition(met=_once, words="neither full recompute nor that of whole mixtures"),
     ),

@@ -49,6 +49,11 @@ VARIED = tuple(
 )
 """What fills up to twenty where a format has few ways to split."""
 MIXTURES = ("tp2 pp1 dp8 ep8 mbs1 zero2 sp", "tp2 pp4 dp4 ep4 mbs1 zero1 sp")
+HYBRIDS = (
+    ("nemotron-h-8b", "tp2 pp4 dp4 mbs1 zero1 sp layers=10,14,14,14"),
+    ("nemotron3-nano-30b-a3b", "tp2 pp2 dp8 ep4 mbs1 vpp6 zero1 sp schedule=interleaved split=balanced"),
+    ("qwen3-next-80b-a3b", "tp2 pp4 dp8 ep8 mbs1 zero1 sp"),
+)
 TWENTY = 20
 
 
@@ -86,6 +91,19 @@ def test_a_framework_reads_what_is_written(name: str, tmp_path: Path) -> None:
             READERS[name](launch, files, tmp_path)
         except ImportError as error:
             pytest.skip(str(error))
+
+
+@pytest.mark.parametrize(("model", "text"), HYBRIDS)
+@pytest.mark.parametrize("name", ["megatron-lm", "megatron-bridge"])
+def test_hybrid_models_are_read(name: str, model: str, text: str, tmp_path: Path) -> None:
+    workload, item = Workload(global_batch=64, seq_len=4096), format_named(name)
+    strategy = parse_strategy(text)
+    launch = item.nearest(Launch(strategy=strategy, model=load_model(model), workload=workload, devices_per_node=8))
+    assert launch is not None
+    try:
+        READERS[name](launch, item.express(launch), tmp_path)
+    except ImportError as error:
+        pytest.skip(str(error))
 
 
 def test_torchtitan_toml_deals_the_same_stages() -> None:

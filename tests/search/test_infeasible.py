@@ -14,6 +14,8 @@ from forerun.simulator import MEMORY_PARTS, score
 from forerun.simulator.events.trees import simulate_tree
 from forerun.spaces.errors import InfeasibleError, RequestError
 from forerun.spaces.frameworks import framework_names, load_framework
+from forerun.spaces.strategies import parse_strategy
+from forerun.spaces.strategies.software import running
 from forerun.spaces.trees import legal_tree, model_layers, resolve_tree
 from forerun.spaces.trees.document import parse_tree
 from forerun.spaces.trees.values import HOST_TENSORS
@@ -51,7 +53,8 @@ def test_optimizer_states_may_lie_in_host_memory(framework: str) -> None:
     error = fail("llama2-13b", gpus=4, framework=framework, **request)
     fix = next(r for r in error.diagnosis.fixes if "in host memory" in r.change)
     setting = resolve(Request(model="llama2-13b", gpus="4", framework=framework, **request))
-    context = setting.context
+    start = fix.tree.splitlines()[0].removeprefix("# llama2-13b: ")
+    context = running(setting.context, parse_strategy(start).software)
 
     assert fix.row.fits and fix.row.gpus == 4
     assert context.framework.host_setting in fix.change

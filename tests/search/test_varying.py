@@ -15,11 +15,12 @@ from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting
 from forerun.search.trees import TreeRows, with_trees
-from forerun.search.trees.evaluate import Judge, rank_peaks
+from forerun.search.trees.evaluate import Judge
 from forerun.search.trees.perturb import Start, best_around
 from forerun.simulator.events.trees import simulate_tree
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, Recompute, StrategyTable, parse_strategy
+from forerun.spaces.strategies.software import running
 from forerun.spaces.trees import legal_tree, model_layers, resolve_tree
 from forerun.spaces.trees.document import parse_tree
 from forerun.spaces.trees.vary import Variation
@@ -63,7 +64,7 @@ def test_as_few_layers_are_recomputed_as_the_memory_asks_for(setting: Setting) -
     assert 0 < counts[0] < 16
     fewer = judge.flat(replace(played.variation, recomputed=(counts[0] - 1, *counts[1:])))
     assert fewer is not None
-    assert rank_peaks(setting.context, fewer.strategies)[0] > setting.context.memory_limit_bytes
+    assert fewer.peaks_bytes()[0] > setting.context.memory_limit_bytes
     whole = judge.flat(Variation(strategy=start))
     assert whole is not None
     assert played.step_s < simulate_tree(setting.context, whole.strategies).events.step_time_s
@@ -108,8 +109,9 @@ def test_a_calibration_corrects_trees_as_their_starts(setting: Setting) -> None:
 def test_rows_are_ranked_among_the_flat_ones_and_read_back(setting: Setting, found: TreeRows) -> None:
     assert found.rows
     for each in found.rows:
-        tree = legal_tree(setting.context, resolve_tree(parse_tree(each.yaml), model_layers(setting.context.model)))
-        again = simulate_tree(setting.context, tree).scores
+        context = running(setting.context, parse_strategy(each.start).software)
+        tree = legal_tree(context, resolve_tree(parse_tree(each.yaml), model_layers(context.model)))
+        again = simulate_tree(context, tree).scores
 
         assert again.step_time_s[0] == pytest.approx(each.row.step_time_s, rel=1e-12)
         assert again.fits[0] and each.row.fits
@@ -129,6 +131,8 @@ def test_the_command_writes_what_simulate_reads(tmp_path: Path, capsys: pytest.C
     assert (out / "trees" / "1.yaml").read_text() == row["tree"]
 
     request = ["llama3-8b", "--cluster", "dgx-a100-40", "--global-batch", "64", "--seq-len", "8192"]
+    told = next(line for line in row["tree"].splitlines() if line.startswith("# simulate with "))
+    request += told.removeprefix("# simulate with ").split()
     assert main(["simulate", *request, "--tree", str(out / "trees" / "1.yaml"), "--json"]) == 0
     played = json.loads(capsys.readouterr().out)
     assert played["step_time_s"] == pytest.approx(row["step_time_s"], rel=1e-12)

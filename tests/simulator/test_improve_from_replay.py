@@ -1,0 +1,60 @@
+"""The step of one rank, as `improve` takes it from traces: which operator makes which gradient."""
+
+import json
+
+import pytest
+
+from forerun.simulator.improve.from_replay import replayed_step
+from forerun.simulator.improve.step import Op
+from forerun.simulator.improve.what_if import kind_of
+from forerun.simulator.replay import analyse_files
+
+
+def operator(name, ts, dur, tid=1, cat="cpu_op", **args):
+    return {"ph": "X", "cat": cat, "name": name, "pid": 7, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+
+def gradient(ts, elements, took=10.0):
+    shape = {"Input Dims": [[elements]], "Input type": ["float"]}
+    return [
+        operator("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", ts, took),
+        operator("torch::autograd::AccumulateGrad", ts + 1.0, 5.0, **shape),
+    ]
+
+
+@pytest.fixture
+def found(tmp_path):
+    """A host was elsewhere for 300 us before the gradient of a bias; that of the weight comes 20 us behind it."""
+    for rank in range(2):
+        events = [
+            operator("aten::linear", 0.0, 200.0),
+            operator("autograd::engine::evaluate_function: AddmmBackward0", 210.0, 400.0),
+            *gradient(910.0, 8),
+            *gradient(930.0, 64, took=30.0),
+            operator("c10d::allreduce_", 945.0, 5.0),
+            operator("gloo:all_reduce", 948.0, 300.0, tid=2, cat="user_annotation", **{"Input Dims": [[72]]}),
+            operator("aten::add_", 1260.0, 40.0),
+        ]
+        events[-2]["args"]["Input type"] = ["float"]
+        document = {"schemaVersion": 1, "distributedInfo": {"rank": rank, "world_size": 2}, "traceEvents": events}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(document))
+    return replayed_step(analyse_files([tmp_path]))
+
+
+def test_each_gradient_belongs_to_the_operator_during_which_it_was_ready(found):
+    assert [op.gradient_bytes for op in found.step.ops] == [0, 0, 256, 32, 0]
+    assert found.plan.buckets == ((3, 2),)
+    seconds = [op.backward_s for op in found.step.ops]
+    assert seconds[1:] == pytest.approx([15e-6, 25e-6, 310e-6, 400e-6])  # each with the gap before it
+
+
+def test_the_forward_pass_is_an_operator_of_its_own(found):
+    first, *others = found.step.ops
+    assert first.name == "forward pass" and first.forward_s == pytest.approx(210e-6) and not first.backward_s
+    assert all(not op.forward_s for op in others)
+
+
+def test_numbers_do_not_make_kinds():
+    names = ("torch::autograd::AccumulateGrad.34", "AddmmBackward0.3", "layer4/1/conv2", "forward pass")
+    kinds = [kind_of(Op(name=name, forward_s=0.0, backward_s=1.0)) for name in names]
+    assert kinds == ["torch::autograd::AccumulateGrad", "AddmmBackward", "conv", "forward pass"]
