@@ -20,7 +20,8 @@ written (Adam: 30 bytes for 12)."""
 
 
 def host_link_rate(cluster: Cluster) -> float:
-    """Return bytes per second between a device and the host, one direction.
+    """Return bytes per second between a device and the host, one direction, while all devices of the node copy: those
+    behind one switch share its link, those of a socket what it passes on where messages are staged in its memory.
 
     Raises:
         RequestError: the cluster does not say how fast its host links are.
@@ -31,6 +32,13 @@ def host_link_rate(cluster: Cluster) -> float:
             f"tensors on the host need the rate of its links, which {cluster.name} does not have; name "
             "host.rate in the cluster"
         )
+    if cluster.spec is None:
+        return rate
+    links = cluster.spec.host
+    if links.staged_bytes_per_s is not None:
+        rate = min(rate, links.staged_bytes_per_s / cluster.spec.devices_per_socket)
+    if links.switch_devices:
+        rate = min(rate, links.switch_bytes_per_s / links.switch_devices)
     return rate
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from forerun.simulator import score
+from forerun.simulator.costs.host import host_link_rate
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.frameworks import load_framework, parse_switches, switched
 from forerun.spaces.models import load_model
@@ -55,6 +56,17 @@ def test_a_share_of_states_and_activations_leaves_the_device() -> None:
     # The host updates a quarter in a quarter of the time of all.
     assert some["optimizer"] == pytest.approx(on["optimizer"] / 4)
     assert off["step"] <= some["step"] <= on["step"]
+
+
+def test_devices_that_copy_at_once_share_what_a_socket_or_a_switch_passes_on() -> None:
+    staged, alone = load_cluster("l40s-pcie"), load_cluster("dgx-h100")
+    assert staged.spec is not None and staged.spec.host.staged_bytes_per_s is not None
+    assert host_link_rate(staged) == staged.spec.host.staged_bytes_per_s / 4
+    assert host_link_rate(alone) == alone.host["bytes_per_s_per_device"]
+    assert alone.spec is not None
+    switched = replace(alone.spec.host, switch_devices=4, switch_bytes_per_s=64e9)
+    behind = replace(alone, spec=replace(alone.spec, host=switched))
+    assert host_link_rate(behind) == 16e9
 
 
 def test_an_update_without_overlap_waits_for_copies() -> None:
