@@ -4,7 +4,6 @@ What is compressed may expand by as much as measured traces do, and no further. 
 are bounded where they are parsed (``documents.py``).
 """
 
-import hashlib
 import io
 import os
 import stat
@@ -125,6 +124,8 @@ def digest_of(path: Path) -> str:
     Raises:
         RequestError: it cannot be read.
     """
+    import hashlib  # with the library behind it, which most commands have no use for
+
     return hashlib.sha256(read_bytes(path, most=1 << 30, kind="a file")).hexdigest()
 
 

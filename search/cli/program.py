@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 our fault, 2 the request is wrong, 3 nothing is feasible, 
 """
 
 import errno
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -32,6 +33,9 @@ Results go to stdout, progress and messages to stderr. Exit codes: 0 done, 2 the
 
 LONGEST, MOST_LINES = 4000, 200
 """Characters of a line of a message, and lines: nothing that a file holds fills a terminal."""
+GARBAGE_AFTER = 50_000
+"""New objects after which Python looks for garbage (else 700): modules and catalogues are none, and looking at them
+a hundred times takes a twentieth of a search."""
 INTERRUPTED = 130
 READER_GONE = 141
 OF_NAMES = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENOTDIR)
@@ -47,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stdout is None:  # closed by who called: files are written all the same
         sys.stdout = open(os.devnull, "w", encoding="utf-8")
     _forgive_narrow_encodings()
+    gc.set_threshold(GARBAGE_AFTER)
     with escaped_streams(), signals_as_stops():
         return _answer(arguments, debug)
 

@@ -22,9 +22,10 @@ from forerun.simulator.events.step.steady import step_figures
 from forerun.simulator.events.trees import rough_step_s
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Context, Recompute, Strategy, StrategyTable, table_of
+from forerun.spaces.strategies import Context, Recompute, Software, Strategy, StrategyTable, table_of
 from forerun.spaces.strategies.software import running
 from forerun.spaces.trees import TreeError, TreeStrategies, legal_tree, model_layers, resolve_tree
+from forerun.spaces.trees.laws import Broken
 from forerun.spaces.trees.vary import Variation, layers_of, varied_tree
 
 TURNS = 8
@@ -91,6 +92,7 @@ class Judge:
     simulated: int = 0
     fitted: dict[Variation, FittingTree | None] = field(default_factory=dict)
     leanest: dict[Variation, Floats | None] = field(default_factory=dict)
+    broken: dict[Software, Broken] = field(default_factory=dict)
     parts_s: dict[Strategy, Mapping[str, Floats]] = field(default_factory=dict)
     played: dict[Variation, Judged | None] = field(default_factory=dict)
 
@@ -140,10 +142,11 @@ class Judge:
         self.judged += 1
         if self.seen is not None:
             self.seen()
-        context = running(self.context, variation.strategy.software)
+        software = variation.strategy.software
+        context, broken = running(self.context, software), self.broken.setdefault(software, {})
         try:
             root = varied_tree(context, variation)
-            strategies = legal_tree(context, resolve_tree(root, model_layers(context.model)))
+            strategies = legal_tree(context, resolve_tree(root, model_layers(context.model)), broken)
         except TreeError:
             return None
         assignment = assign_tree(context, strategies)

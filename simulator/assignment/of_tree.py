@@ -44,11 +44,16 @@ def assign_tree(context: Context, strategies: TreeStrategies) -> Assignment:
 def _with_modules(context: Context, strategies: TreeStrategies) -> Context:
     """Return a context whose model has, besides its layers, the modules of each as kinds of their own, where a tree
     configures modules apart. They stand first, for what follows the last layer is made like that."""
-    model = context.model
-    if not strategies.per_module or any(layer.module for layer in model.layers):
-        return context
+    return replace(context, model=_beside_modules(context.model)) if strategies.per_module else context
+
+
+@lru_cache(maxsize=32)
+def _beside_modules(model: Model) -> Model:
+    """Return the same object for the same model, by which times of its blocks are known again."""
+    if any(layer.module for layer in model.layers):
+        return model
     modules = (module_of(kind, module) for kind in layer_kinds(model) for module in MODULES)
-    return replace(context, model=replace(model, layers=(*modules, *model.layers)))
+    return replace(model, layers=(*modules, *model.layers))
 
 
 @lru_cache(maxsize=64)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from typing import Any
 
 from forerun.spaces.documents.values import MAX_DEPTH, check_tree
@@ -52,6 +51,8 @@ def read_toml(text: str, source: str) -> dict[str, Any]:
     Raises:
         RequestError: it is no TOML, or has a value that no document has.
     """
+    import tomllib
+
     if _DOTTED.search(text):  # tomllib takes the square of their number
         raise RequestError(f"{source}: a document is at most {MAX_DEPTH} levels deep")
     try:

@@ -11,7 +11,6 @@ from forerun.spaces.divisors import use_one_of
 from forerun.spaces.models import MixtureOfExperts
 from forerun.spaces.strategies import (
     ALL_REPLICAS,
-    COLUMNS,
     CUSTOM_SPLIT,
     SPELLING,
     Context,
@@ -19,9 +18,9 @@ from forerun.spaces.strategies import (
     Recompute,
     Schedule,
     Strategy,
-    table_of,
     violations,
 )
+from forerun.spaces.strategies.table import axis_values
 from forerun.spaces.trees.names import layer_at, ranges_text
 from forerun.spaces.trees.resolve import Leaf, ResolvedTree, Stage
 from forerun.spaces.trees.values import TreeError
@@ -79,8 +78,13 @@ class TreeStrategies:
         return any(leaf.module for leaf in self.tree.leaves)
 
 
-def legal_tree(context: Context, tree: ResolvedTree) -> TreeStrategies:
-    """Return the strategies of all leaves of a tree for a transformer.
+Broken = dict[Strategy, list[tuple[str, str]]]
+"""Laws that flat strategies break in a context, by code and in words."""
+
+
+def legal_tree(context: Context, tree: ResolvedTree, known: Broken | None = None) -> TreeStrategies:
+    """Return the strategies of all leaves of a tree for a transformer. ``known``: laws that were asked before, in the
+    same context; takes those that are asked now.
 
     Raises:
         TreeError: a leaf breaks a law of flat strategies, its devices are not those that its degrees need, or the
@@ -89,6 +93,7 @@ def legal_tree(context: Context, tree: ResolvedTree) -> TreeStrategies:
     _check_order(context, tree)
     placement = _placement(tree)
     found: dict[tuple[object, ...], Strategy] = {}
+    known = {} if known is None else known
     rows, stages = [], []
     for stage in tree.stages:
         row = []
@@ -108,7 +113,7 @@ def legal_tree(context: Context, tree: ResolvedTree) -> TreeStrategies:
                     (*leaf.place, "compute", "deal"), "layers of a transformer are on all devices of their stage"
                 )
             if key not in found:
-                found[key] = _leaf_strategy(context, tree, stage, leaf, placement)
+                found[key] = _leaf_strategy(context, tree, stage, leaf, placement, known)
             _check_module(context, leaf, found[key])
             row.append(found[key])
         leaves, joined = _joined(stage.leaves, row)
@@ -119,7 +124,9 @@ def legal_tree(context: Context, tree: ResolvedTree) -> TreeStrategies:
     return strategies
 
 
-def _leaf_strategy(context: Context, tree: ResolvedTree, stage: Stage, leaf: Leaf, placement: Placement) -> Strategy:
+def _leaf_strategy(
+    context: Context, tree: ResolvedTree, stage: Stage, leaf: Leaf, placement: Placement, known: Broken
+) -> Strategy:
     compute, count = leaf.compute, len(stage.devices)
     tp, cp, ep, etp = compute.tp or 1, compute.cp or 1, compute.ep or 1, compute.etp or 1
     recompute = leaf.recompute
@@ -160,10 +167,10 @@ def _leaf_strategy(context: Context, tree: ResolvedTree, stage: Stage, leaf: Lea
         recompute=recompute,
         placement=placement if dp > 1 and pp > 1 else Placement.TP_CP_EP_DP_PP,
     )
-    table = table_of([strategy])
-    values = {axis: int(table.column(axis)[0]) for axis in COLUMNS} | {"split": CUSTOM_SPLIT}
+    if strategy not in known:
+        known[strategy] = list(violations(axis_values(strategy) | {"split": CUSTOM_SPLIT}, context))
     others = _OTHERS.get(leaf.module or leaf.layer, ())
-    for code, law in violations(values, context):
+    for code, law in known[strategy]:
         if code not in others:
             raise TreeError((*leaf.place, *_KEY_OF.get(code, ())), law)
     return strategy

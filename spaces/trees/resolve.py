@@ -88,7 +88,7 @@ class ResolvedTree:
 
 
 _Placed = dict[Unit, tuple[Leaf, Node | None]]
-"""Every unit's leaf, and the node of its stage."""
+"""Every unit's leaf, still without its name, and the node of its stage."""
 
 _DEFAULT_COMPUTE = Computation(tp=1, cp=1, ep=1, etp=1, sp=False)
 _DEFAULT_MEMORY = over(Memory(shard=ALL_REPLICAS, host=frozenset()), Memory.zero(0))
@@ -179,18 +179,18 @@ def _walk(
                 what = f"{unit[1]} of layer {unit[0]}" if child.modules is not None else f"layer {unit[0]}"
                 raise TreeError((*child.place, key), f"{what} belongs to {_called(taken[unit])} already")
             taken[unit] = child
-    for unit in own:
-        if unit not in taken:
-            placed[unit] = (_leaf(node, unit, here), stage)
+    if len(taken) < len(own):
+        leaf = _leaf(node, here)
+        placed.update((unit, (leaf, stage)) for unit in own if unit not in taken)
     return own
 
 
-def _leaf(node: Node, unit: Unit, here: _Settings) -> Leaf:
+def _leaf(node: Node, here: _Settings) -> Leaf:
+    """Return what the units that a node configures do, without their names."""
     host, recompute, shard = here.memory.host, here.schedule.recompute, here.memory.shard
     assert host is not None and recompute is not None and shard is not None
     return Leaf(
-        layer=unit[0],
-        module=unit[1],
+        layer="",
         compute=here.compute,
         zero=here.memory.stage(node.place),
         shard=shard,
@@ -209,9 +209,11 @@ def _called(node: Node) -> str:
 def _leaves(placed: _Placed, units: Sequence[Unit]) -> tuple[Leaf, ...]:
     """Return the leaves of some units: one for a layer whose modules one node configures, else one for each."""
     found: list[Leaf] = []
-    for _, group in groupby(units, key=lambda unit: unit[0]):
-        own = [placed[unit][0] for unit in group]
-        found += [replace(own[0], module="")] if len({leaf.place for leaf in own}) == 1 else own
+    for layer, group in groupby(units, key=lambda unit: unit[0]):
+        own = [(module, placed[layer, module][0]) for _, module in group]
+        if len({leaf.place for _, leaf in own}) == 1:
+            own = [("", own[0][1])]
+        found += (replace(leaf, layer=layer, module=module) for module, leaf in own)
     return tuple(found)
 
 

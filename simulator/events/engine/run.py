@@ -274,7 +274,8 @@ class Run:
     def _pace(self, slowed: Slowed, now: float) -> None:
         """Bring the speed of what is under way up to date with who is busy: its slowest member decides."""
         # Work left is kept in seconds at full speed, so a change of pace moves only the end: left / rate.
-        rate = min((1 / member.factor for member in slowed.members if member.busy), default=1.0)
+        rates = [member.slow_rate for member in slowed.members if member.busy]
+        rate = min(rates) if rates else 1.0
         if slowed.task >= 0 and rate != slowed.rate:
             slowed.left_s = max(slowed.left_s - (now - slowed.since_s) * slowed.rate, 0.0)
             slowed.since_s, slowed.rate = now, rate

@@ -7,10 +7,10 @@ class Slowed:
     A task that occupies several such streams is timed on the first of them, the ``lead`` of the others.
     """
 
-    __slots__ = ("busy", "due_s", "factor", "lead", "left_s", "members", "rate", "since_s", "task")
+    __slots__ = ("busy", "due_s", "lead", "left_s", "members", "rate", "since_s", "slow_rate", "task")
 
     def __init__(self, factor: float) -> None:
-        self.factor = factor
+        self.slow_rate = 1 / factor
         self.task = -1
         self.lead: Slowed | None = None
         self.members: list[Slowed] = []
