@@ -70,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: a file is no table of runs, a column is unknown, or no row can be predicted.
     """
+    from forerun.search.request.interrupts import EndedEarly
     from forerun.search.validate import load_runs, summarise
     from forerun.search.validate.report import worst_rows, write_predictions
 
@@ -87,7 +88,15 @@ def run(args: argparse.Namespace) -> int:
         calibration = read_calibration(args.calibration)
         calibration.check_profile(args.profile)
         runs = replace(runs, runs=calibrated_runs(runs.runs, calibration))
-    predictions = _predicted(args, runs)
+    stop: EndedEarly | None = None
+    try:
+        predictions = _predicted(args, runs)
+    except EndedEarly as interrupted:
+        stop, predictions = interrupted, interrupted.found
+        if not predictions.runs:
+            raise
+        told = f"interrupted after {len(predictions.runs):,} of {len(runs.runs):,} runs: figures of those"
+        print(f"forerun: {told}", file=sys.stderr)
     covered = None if calibration is None else coverage(predictions, calibration)
     summary = summarise(runs, predictions, by=args.by, noise=args.noise)
     worst = worst_rows(predictions, args.worst)
@@ -100,6 +109,8 @@ def run(args: argparse.Namespace) -> int:
             write_plot(args.plot, predictions, by=args.by)
     finally:  # figures are printed even where a file cannot be written
         _say(args, summary, predictions, worst, covered)
+    if stop is not None:
+        raise stop
     return 0
 
 
