@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.request.interrupts import EndedEarly
 from forerun.search.validate.runs import MeasuredRun
 from forerun.simulator import ScoreTable
 from forerun.simulator import score as simulator_score
@@ -47,6 +46,8 @@ class Predictions:
     memory_bytes: Mapping[str, Floats]
     laws: tuple[tuple[str, ...], ...]
     errors: Mapping[str, int]
+    stop: KeyboardInterrupt | None = None
+    """Who asked for ``partial`` ones was interrupted, and has the predictions of the runs that were scored by then."""
 
     @property
     def predicted(self) -> NDArray[np.bool_]:
@@ -75,14 +76,13 @@ def predict(
     score: Scorer = simulator_score,
     margin: float = 0.0,
     told: Callable[[str, int, int, str], None] | None = None,
+    partial: bool = False,
 ) -> Predictions:
     """Predict step time and peak memory of every run.
 
     ``margin``: share of the device's memory that must stay free for a run to count as fitting. ``told`` is called with
-    what is done, how many runs of how many, and no further words.
-
-    Raises:
-        EndedEarly: with the predictions of the runs that were scored by then.
+    what is done, how many runs of how many, and no further words. ``partial``: after Ctrl-C return the predictions of
+    the runs that were scored by then, with the ``stop``.
     """
     count = len(runs)
     step_time_s, peak, comparable = (np.full(count, np.nan) for _ in range(3))
@@ -116,6 +116,8 @@ def predict(
                     parts.setdefault(part, np.full(count, np.nan))[rows] = value
             done += rows
     except KeyboardInterrupt as interrupt:
+        if not partial:
+            raise
         stop = interrupt
     found = Predictions(
         runs=tuple(runs),
@@ -127,10 +129,9 @@ def predict(
         memory_bytes=memory_bytes,
         laws=tuple(laws),
         errors=errors,
+        stop=stop,
     )
-    if stop is not None:
-        raise EndedEarly(found.among(sorted(done)), stop)
-    return found
+    return found if stop is None else found.among(sorted(done))
 
 
 def _comparable(runs: Sequence[MeasuredRun], scores: ScoreTable, context: Any) -> Floats:

@@ -12,7 +12,7 @@ from forerun_measured import fake_score, write_runs
 
 import forerun.search.validate as verb_home
 from forerun.search.cli.verbs import validate as verb
-from forerun.search.request.interrupts import EndedEarly, Stopped
+from forerun.search.request.interrupts import Stopped
 from forerun.search.validate import Predictions, RunSet, load_runs, predict, summarise
 from forerun.search.validate.plot import accuracy_points, order_points, plot_page, write_plot
 from forerun.search.validate.predict import KEPT_SHARE
@@ -104,14 +104,16 @@ def test_what_was_predicted_until_ctrl_c_is_the_answer(tmp_path: Path) -> None:
             raise Stopped
         return fake_score(context, table)
 
-    with pytest.raises(EndedEarly) as stop:
-        predict(runs, score=stopped)
-    whole, found = predict(runs, score=fake_score), stop.value.found
+    found, whole = predict(runs, score=stopped, partial=True), predict(runs, score=fake_score)
+    assert isinstance(found.stop, Stopped) and whole.stop is None
     assert len(found.runs) == scored[0] < len(runs)
     kept = [whole.runs.index(run) for run in found.runs]
     assert found.step_time_s.tolist() == whole.step_time_s[kept].tolist()
     assert found.laws == tuple(whole.laws[row] for row in kept)
     assert found.predicted.all()
+    scored.clear()
+    with pytest.raises(Stopped):
+        predict(runs, score=stopped)
 
 
 def test_margin_tightens_the_verdict(runs: RunSet) -> None:

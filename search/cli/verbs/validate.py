@@ -70,7 +70,6 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: a file is no table of runs, a column is unknown, or no row can be predicted.
     """
-    from forerun.search.request.interrupts import EndedEarly
     from forerun.search.validate import load_runs, summarise
     from forerun.search.validate.report import worst_rows, write_predictions
 
@@ -88,13 +87,10 @@ def run(args: argparse.Namespace) -> int:
         calibration = read_calibration(args.calibration)
         calibration.check_profile(args.profile)
         runs = replace(runs, runs=calibrated_runs(runs.runs, calibration))
-    stop: EndedEarly | None = None
-    try:
-        predictions = _predicted(args, runs)
-    except EndedEarly as interrupted:
-        stop, predictions = interrupted, interrupted.found
+    predictions = _predicted(args, runs)
+    if predictions.stop is not None:
         if not predictions.runs:
-            raise
+            raise predictions.stop
         told = f"interrupted after {len(predictions.runs):,} of {len(runs.runs):,} runs: figures of those"
         print(f"forerun: {told}", file=sys.stderr)
     covered = None if calibration is None else coverage(predictions, calibration)
@@ -109,8 +105,8 @@ def run(args: argparse.Namespace) -> int:
             write_plot(args.plot, predictions, by=args.by)
     finally:  # figures are printed even where a file cannot be written
         _say(args, summary, predictions, worst, covered)
-    if stop is not None:
-        raise stop
+    if predictions.stop is not None:
+        raise predictions.stop
     return 0
 
 
@@ -152,8 +148,8 @@ def _predicted(args: argparse.Namespace, runs: "RunSet") -> "Predictions":
     if args.fidelity != "events":
         if args.contention:
             raise RequestError("--contention needs --fidelity events: closed forms see every link as evenly shared")
-        return predict(runs.runs, margin=args.margin, told=told)
-    return predict(runs.runs, score=partial(_played, args.contention), margin=args.margin, told=told)
+        return predict(runs.runs, margin=args.margin, told=told, partial=True)
+    return predict(runs.runs, score=partial(_played, args.contention), margin=args.margin, told=told, partial=True)
 
 
 def _played(contention: bool, context: Any, table: Any) -> "ScoreTable":
