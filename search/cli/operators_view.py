@@ -153,7 +153,7 @@ def read_change(text: str) -> OperatorChange:
     try:
         if not (equals and operators):
             raise ValueError
-        if value[:1] in "+-":
+        if value[:1] in "+-" and value[-1:].isalpha():  # a bare -1 is no factor
             delay_s = parse_seconds(value[1:]) * (-1 if value[0] == "-" else 1)
             return OperatorChange(operators=operators, rank=rank, delay_s=delay_s)
         if not 0 <= (factor := float(value)) <= 1e6:
@@ -161,5 +161,5 @@ def read_change(text: str) -> OperatorChange:
         return OperatorChange(operators=operators, rank=rank, factor=factor)
     except (ValueError, RequestError):
         raise argparse.ArgumentTypeError(
-            f"must be an operator and a factor or a time, as aten::mm=0.5 or all_reduce@3=+2ms, but got {text[:80]!r}"
+            f"must be an operator and a factor or a time, as aten::relu=0.5 or all_reduce@3=+2ms, but got {text[:80]!r}"
         ) from None

@@ -6,7 +6,7 @@ ten rows of them would be one row ten times.
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,11 +69,7 @@ def _with_variants(problem: Problem, space: StrategySpace, leaders: Best, score:
 
 
 def _places(problem: Problem, space: StrategySpace, found: Best) -> list[list[int]]:
-    """Return the places in ``found`` of the rows, each followed by those of its variants.
-
-    First the best of every idea that is near the best of all; then whatever is next, another strategy of such an idea
-    or the best of one that is far off.
-    """
+    """Return the places in ``found`` of the rows, each followed by those of its variants."""
     ideas: dict[int, list[list[int]]] = {}
     seen = set[tuple[int, ...]]()
     step_s, peak = found.scores.step_time_s, found.scores.peak_memory_bytes
@@ -90,10 +86,19 @@ def _places(problem: Problem, space: StrategySpace, found: Best) -> list[list[in
         elif (idea, *kind) not in seen:
             rows.append([place])
         seen.add((idea, *kind))
-    far = (1 + FAR) * found.keys[0, 0]
-    near = [rows[0] for rows in ideas.values() if found.keys[0, rows[0][0]] <= far]
-    further = sorted(row for rows in ideas.values() for row in rows if row not in near)
-    return sorted([*near, *further[: problem.top - len(near)]])
+    return _shown(ideas.values(), found.keys[0], problem.top)
+
+
+def _shown(ideas: Iterable[list[list[int]]], keys: Sequence[float], top: int) -> list[list[int]]:
+    """Return the rows of ideas that are shown, as places in rank order with these ``keys``.
+
+    First the best of every idea that is near the best of all; then whatever is next, another strategy of such an idea
+    or the best of one that is far off.
+    """
+    ideas = list(ideas)
+    near = [rows[0] for rows in ideas if keys[rows[0][0]] <= (1 + FAR) * keys[0]]
+    further = sorted(row for rows in ideas for row in rows if row not in near)
+    return sorted([*near, *further[: max(top - len(near), 0)]])[:top]
 
 
 def _digits(space: StrategySpace, index: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -113,16 +118,19 @@ def variant_of(row: Row) -> Variant:
 
 
 def folded(ranked: Iterable[tuple[Strategy, float]], top: int) -> Iterator[tuple[Strategy, list[Strategy]]]:
-    """Fold strategies, best first with their first ranking key, to the best of each set of degrees with what is as
-    good; ``top`` of them."""
-    leaders: dict[tuple[int, ...], tuple[Strategy, float, list[Strategy]]] = {}
-    for strategy, key in ranked:
-        leader = leaders.get(degrees(strategy))
-        if leader is None and len(leaders) < top:
-            leaders[degrees(strategy)] = (strategy, key, [])
-        elif leader is not None and key <= (1 + ALIKE) * leader[1] and len(leader[2]) < MOST_VARIANTS:
-            leader[2].append(strategy)
-    return ((strategy, variants) for strategy, _, variants in leaders.values())
+    """Fold strategies, best first with their first ranking key, to those of each set of degrees with what is as good;
+    ``top`` of them."""
+    known, ideas = list(ranked), dict[tuple[int, ...], list[list[int]]]()
+    seen = set[tuple[int, ...]]()
+    for place, (strategy, key) in enumerate(known):
+        rows, kind = ideas.setdefault(degrees(strategy), []), (strategy.mbs, strategy.zero, int(strategy.sp))
+        if rows and key <= (1 + ALIKE) * known[rows[-1][0]][1]:
+            rows[-1].append(place)
+        elif (*degrees(strategy), *kind) not in seen:
+            rows.append([place])
+        seen.add((*degrees(strategy), *kind))
+    for leader, *variants in _shown(ideas.values(), [key for _, key in known], top):
+        yield known[leader][0], [known[place][0] for place in variants[:MOST_VARIANTS]]
 
 
 def degrees(strategy: Strategy) -> tuple[int, ...]:

@@ -16,7 +16,12 @@ _PREFIXES = (
     "cpu_offloading|offload|recompute_|mscale|standalone|rewrite|dump|disable|error|perf|world_size|world|encoder|decoder|"
     "expert_|experimental_attention|fsdp|glu_|quick_geglu|lion_|mamba_|linear_|hybrid_|is_hybrid|heterogeneous|high_priority|accumulate_allreduce|"
     "params_dtype|swin|vision|num_channels|img|barrier|consumed|curr|do_|bert|config|variable|add_|group|untie|"
-    "average_in|pipeline_dtype|freeze|reuse_grad_buf|deepspeed|universal_checkpoint"
+    "average_in|pipeline_dtype|freeze|reuse_grad_buf|deepspeed|universal_checkpoint|activation_func|allow_ambiguous|"
+    "app_tag|batch_invariant|cache_mla|calc_ft|chat_template|decode_only|delta_offload|distrib_optim|dsa_|ep_overlap|"
+    "fake_process|fault_injector|flight_recorder|ft_|gpu_sniff|grpo_|iterations_to_skip|langrl|max_seqlen_per|max_tokens|"
+    "megatron_fsdp_|memory_snapshot|min_offloaded|mla_|mlp_chunks|mrope|multiple_validation|null_tokenizer|num_layers_at|"
+    "num_speculative|nvtx|object_storage|one_logger|per_dataset|phase_transition|pytorch_profiler|qk_l2|refit_|rl_|sft|"
+    "sgd_|symmetric_ar|tensor_parallel_num|torch_fsdp2|verify_integrity|yarn_"
 )
 _KNOWN = tuple(_PREFIXES.split("|"))
 

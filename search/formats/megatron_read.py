@@ -129,7 +129,7 @@ def _experts(facts: LaunchFacts) -> None:
 def _sharding(facts: LaunchFacts) -> None:
     settings = facts.settings
     sharding = settings.one_of("data_parallel_sharding_strategy", SHARDING)
-    if settings.text("optimizer") == "dist_muon":  # it shares states out by itself
+    if settings.raw("optimizer") == "dist_muon":  # it shares states out by itself
         facts.values["zero"] = 1
     if settings.flag("use_megatron_fsdp", "use_custom_fsdp"):
         facts.values["zero"] = SHARDING[sharding or "no_shard"]

@@ -19,10 +19,14 @@ from forerun.spaces.frameworks.recipes import implied
 from forerun.spaces.frameworks.switches import SHARE
 from forerun.spaces.strategies import Strategy
 
+SECTIONED = "nemo"
+"""The framework whose settings are those of Megatron-LM, in sections of a configuration."""
 _ENVIRONMENT = re.compile(
     r"\b(PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF|NCCL_GRAPH_REGISTER|NVTE_CPU_OFFLOAD_V1)="
     r"['\"]?(?:\$\{\w+:?-)?([\w:.,\[\]-]+)"
 )
+
+_VARIABLE = re.compile(r"\b([A-Z][A-Z0-9_]{3,60})=['\"]?(?:\$\{\w+:?-)?([\w:.,\[\]-]+)")
 
 
 def has_effect(
@@ -175,8 +179,11 @@ def _text(value: Any) -> str:
 
 
 def environment(*texts: str) -> dict[str, str]:
-    """Return the variables among scripts that a switch reads, the settings of PyTorch's allocator under one name."""
-    found = {match[1]: match[2] for text in texts for match in _ENVIRONMENT.finditer(text)}
+    """Return the variables among scripts that a switch reads, the settings of PyTorch's allocator under one name, and
+    those known to change speed or memory."""
+    lines = [line for text in texts for line in text.splitlines() if not line.lstrip().startswith("#")]
+    telling = {name: value for line in lines for name, value in _VARIABLE.findall(line) if _changes_speed(name)}
+    found = {match[1]: match[2] for text in texts for match in _ENVIRONMENT.finditer(text)} | telling
     return {"PYTORCH_CUDA_ALLOC_CONF" if "ALLOC_CONF" in name else name: value for name, value in found.items()}
 
 
@@ -193,9 +200,14 @@ def _entries() -> Mapping[str, Any]:
     return entries
 
 
+def _changes_speed(variable: str) -> bool:
+    return any(re.fullmatch(entry["match"], variable) for entry in _entries()["environment"])
+
+
 @cache
 def _unmodelled(framework: str) -> tuple[tuple[re.Pattern[str], str], ...]:
-    return tuple((re.compile(entry["match"]), entry["what"]) for entry in _entries().get(framework, []))
+    entries = (*_entries().get(framework, []), *_entries()["environment"])
+    return tuple((re.compile(entry["match"]), entry["what"]) for entry in entries)
 
 
 def plain_name(name: str) -> str:
@@ -213,12 +225,15 @@ def split_known(settings: Mapping[str, Any], framework: str) -> tuple[dict[str, 
     relevant = {
         name: value
         for name, value in settings.items()
-        if any(pattern.fullmatch(plain_name(name)) for pattern, _ in _unmodelled(framework))
-        and not any(_alike(value, one) for one in usual.get(plain_name(name), ()))
+        if why_relevant(name, framework) and not any(_alike(value, one) for one in usual.get(plain_name(name), ()))
     }
     return relevant, {name: value for name, value in settings.items() if name not in relevant}
 
 
 def why_relevant(name: str, framework: str) -> str:
     """Return in words what a setting that is not modelled changes; "" where nothing is known about it."""
-    return next((what for pattern, what in _unmodelled(framework) if pattern.fullmatch(plain_name(name))), "")
+    names = {plain_name(name)}
+    if framework == SECTIONED:
+        names.add(plain_name(name).rpartition(".")[2])
+    told = (what for pattern, what in _unmodelled(framework) if any(map(pattern.fullmatch, names)))
+    return next(told, "")

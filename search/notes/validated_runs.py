@@ -83,9 +83,7 @@ def interval_text(context: Context, row: Row) -> str:
     told = f"80% of measured steps are expected within {low:.2f} to {high:.2f} times the prediction"
     if not gain[0]:
         return told
-    return (
-        f"{told}; moe-overlap saves {gain[0] / (1 + gain[0]):.0%} of it, of which the one measured pair had {REALISED}"
-    )
+    return f"{told}; moe-overlap saves {gain[0] / (1 + gain[0]):.0%}, of which the one measured pair had {REALISED}"
 
 
 def _runs(entry: Mapping[str, Any]) -> str:

@@ -53,13 +53,16 @@ def flat_starts(
     score: Scorer = simulator_score,
     told: Told | None = None,
     slowdown: Mapping[int, float] | None = None,
+    *,
+    ideas: bool = False,
 ) -> Starts:
     """Search the flat space, and return its best strategies and those that almost fit and would be as good.
 
-    ``slowdown``: by how much interruptions slow trainings on each number of GPUs.
+    ``slowdown``: by how much interruptions slow trainings on each number of GPUs; ``ideas``: the ``top`` ones differ in
+    degrees.
     """
     slowdown = slowdown or {}
-    problem = Problem(space=space, objective=objective, top=top, slowdown=slowdown)
+    problem = Problem(space=space, objective=objective, top=top, slowdown=slowdown, ideas=ideas)
     progress = enumeration_told(told, "searching flat strategies", space.size)
     piece, workers, remarks = search_with(problem, choice, score=score, progress=progress)
     strategies = [*strategies_of(space, piece)]

@@ -10,7 +10,7 @@ from forerun.search.build import Found, build_board
 from forerun.search.diagnosis.diagnosis import NothingFeasible, diagnose
 from forerun.search.flat.best import first_row
 from forerun.search.flat.exhaustive import Problem, SliceResult
-from forerun.search.flat.ideas import folded, variant_of
+from forerun.search.flat.ideas import flat_rows, folded, variant_of
 from forerun.search.formats.launchable import launchable
 from forerun.search.notes.all_notes import Beside
 from forerun.search.request.interrupts import EndedEarly
@@ -145,10 +145,22 @@ def _telling(told: Told, evaluations: int, objective: str) -> Seen:
 def _starts(space: StagedSpace, setting: Setting, workers: Choice, score: Scorer, told: Told | None) -> Starts:
     """Return where to begin: the flat space searched whole, or heuristics where that is too large."""
     if space.flat.size <= FLAT_ENUMERABLE:
-        return flat_starts(space.flat, setting.objective, setting.top, workers, score, told, setting.slowdown())
+        ideas, slowdown = not setting.request.all_variants, setting.slowdown()
+        found = flat_starts(space.flat, setting.objective, setting.top, workers, score, told, slowdown, ideas=ideas)
+        return _with_shown(setting, space, found, score) if ideas else found
     strategies = tuple(heuristic_starts(space))
     remark = f"{space.flat.size:.3g} flat candidates are too many to enumerate; the search starts from heuristics"
     return Starts(strategies=strategies, piece=SliceResult(), workers="in this process", remarks=(remark,))
+
+
+def _with_shown(setting: Setting, space: StagedSpace, starts: Starts, score: Scorer) -> Starts:
+    """Return starts with all that the flat search would show, so that no row is behind its own."""
+    problem = Problem(space=space.flat, objective=setting.objective, top=setting.top, ideas=True)
+    if starts.piece.best is None or not len(starts.piece.best):
+        return starts
+    rows = flat_rows(setting, replace(problem, slowdown=setting.slowdown()), starts.piece.best, score)
+    shown = [strategy for row in rows for strategy in (row.strategy, *(variant.strategy for variant in row.variants))]
+    return replace(starts, strategies=tuple(dict.fromkeys((*starts.strategies, *shown))))
 
 
 def _opened(space: StagedSpace) -> list[str]:

@@ -1,6 +1,7 @@
 """How one stage of a pipeline may use some of the devices: its degrees, micro-batch and sharding."""
 
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from forerun.spaces.strategies import (
 
 SPREAD = 4
 """A stage has no fewer devices than its even share over this, and no more than this times it."""
+RANK_TOKENS = 8192
+"""Tokens that a context rank keeps at least: of fewer the exchange of keys and values hides under no attention, and
+stages have other ways to use their devices."""
 
 
 def cuts_of(space: StrategySpace, gpus: int, pp: int, microbatches: int) -> list[Strategy]:
@@ -56,21 +60,23 @@ def _candidates(space: StrategySpace, gpus: int, pp: int, sequences: int) -> Ite
     """Yield cuts that share ``sequences`` of a microbatch, some of them illegal."""
     choices = space.choices
     widest = max(space.context.cluster.scale_up_size, min(choices["tp"]))
+    tokens = space.context.workload.seq_len
+    shares = [cp for cp in choices["cp"] if cp == 1 or tokens >= cp * RANK_TOKENS] or choices["cp"][:1]
     even = gpus / pp
-    for tp in (tp for tp in choices["tp"] if tp <= widest):
+    for tp, cp in product((tp for tp in choices["tp"] if tp <= widest), shares):
         for dp in divisors(sequences):
             if (
-                not even / SPREAD <= tp * dp <= min(even * SPREAD, gpus - pp + 1)
+                not even / SPREAD <= tp * cp * dp <= min(even * SPREAD, gpus - pp + 1)
                 or sequences // dp not in choices["mbs"]
             ):
                 continue
-            for ep in (ep for ep in choices["ep"] if ep <= tp * dp):
-                for zero in _zero_stages(choices["zero"], dp):
+            for ep in (ep for ep in choices["ep"] if ep <= tp * cp * dp):
+                for zero in _zero_stages(choices["zero"], dp * cp):
                     yield Strategy(
                         dp=dp,
                         tp=tp,
                         pp=pp,
-                        cp=1,
+                        cp=cp,
                         ep=ep,
                         etp=1,
                         mbs=sequences // dp,
@@ -80,9 +86,9 @@ def _candidates(space: StrategySpace, gpus: int, pp: int, sequences: int) -> Ite
                     )
 
 
-def _zero_stages(choices: tuple[int, ...], dp: int) -> tuple[int, ...]:
+def _zero_stages(choices: tuple[int, ...], replicas: int) -> tuple[int, ...]:
     """Return the stages of sharding worth a look: optimizer states cost nothing to shard, parameters free the most."""
-    if dp == 1:
+    if replicas == 1:
         return (0,)
     light = [zero for zero in choices if zero <= 1]
     return (*light[-1:], *(zero for zero in choices if zero == 3 or (zero == 2 and not light)))

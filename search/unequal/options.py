@@ -195,14 +195,13 @@ def _in_a_step(
     their shares of layers with states on the host; ``own_s``: transfers between equal stages by cut."""
     context, profile = pipeline.context, pipeline.context.framework
     number, stage = rows[0], rows[1]
+    replicas = _degrees(pipeline, rows, "dp") * _degrees(pipeline, rows, "cp")
     zero, pp = _degrees(pipeline, rows, "zero"), np.asarray(float(pipeline.pp))
     each_s, once_s = alone_s(context, costs.time_s, costs.reduce_s, costs.gather_s, zero, pp)
     time_s = costs.time_s + each_s
     waits_s = 0.0 if profile.overlap_pipeline or pipeline.pp == 1 else own_s[number]
     count = pipeline.microbatches
-    rest_s = (count - 1) * (time_s + waits_s) + count * (
-        profile.host_microbatch_s + wait_share(_degrees(pipeline, rows, "dp")) * time_s
-    )
+    rest_s = (count - 1) * (time_s + waits_s) + count * (profile.host_microbatch_s + wait_share(replicas) * time_s)
     rest_s = rest_s + once_s + costs.tied_s + profile.host_step_s
     best_s, hosted = np.full(len(number), np.inf), np.zeros(len(number))
     for share in _shares(context):

@@ -48,7 +48,7 @@ def plan_tree(context: Context, plan: Plan) -> Node:
                 name=f"stage {number}",
                 layers=tuple(layers),
                 devices=tuple(devices),
-                compute=Computation(tp=one.cut.tp, ep=one.cut.ep, sp=one.cut.sp),
+                compute=Computation(tp=one.cut.tp, cp=one.cut.cp, ep=one.cut.ep, sp=one.cut.sp),
                 memory=_memory(one, one.hosted == one.layers),
                 schedule=Timing(recompute=one.recompute if one.recomputed is None else Recompute.NONE),
                 children=tuple(_runs(one, own, place)),
@@ -92,6 +92,7 @@ def _range(layers: range) -> str:
 def _degrees(one: PlannedStage) -> str:
     cut = one.cut
     words = [f"tp{cut.tp} dp{cut.dp}"]
+    words += [f"cp{cut.cp}"] if cut.cp > 1 else []
     words += [f"ep{cut.ep}"] if cut.ep > 1 else []
     words += [f"mbs{cut.mbs}"]
     words += [f"zero{cut.zero}"] if cut.zero else []

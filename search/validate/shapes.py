@@ -84,6 +84,7 @@ def _from_columns(row: TableRow, facts: Facts, filled: Filled) -> Model:
         gated=gated,
         tied=tied,
         learned_positions=seq_len if family.get("learned_positions", not gated) else 0,
+        rotary=family.get("rotary", True),
         bias=family.get("bias", not gated),
         norm_bias=not gated,
         causal=family.get("causal", True),

@@ -113,6 +113,11 @@ def _reductions(graph: ReplayGraph, place: int, step: int) -> tuple[list[int], t
         return groups[best], best
     best = min(sizes, key=lambda ranks: (abs(sizes[ranks] / gradients - 1), ranks))
     if abs(sizes[best] / gradients - 1) > _ALIKE:
+        if any(message.operation == "all_gather" for message in trace.messages.values()):
+            raise RequestError(
+                "a search over buckets is for gradients of whole parameters (DDP, Horovod), but the ranks of these "
+                "traces gather theirs (FSDP, ZeRO 3): their messages are those of its units"
+            )
         raise RequestError(
             f"the gradients of rank {trace.rank} have {gradients:,.0f} bytes, but the reductions of its backward pass "
             f"{sizes[best]:,.0f}: they are not of gradients; trace data-parallel ranks"

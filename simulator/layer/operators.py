@@ -67,7 +67,8 @@ class Operators(OperatorCollector):
                 case Product():
                     self.product(step)
                 case ElementwisePass():
-                    if step.form != "rope" or not self.context.model.learned_positions:
+                    model = self.context.model
+                    if step.form != "rope" or (model.rotary and not model.learned_positions):
                         self.stream(step.form, self.shard.tokens * locals_of(step.widths, self.shard.tp))
                 case Softmax():
                     self._softmax(step, keys)

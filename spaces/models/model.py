@@ -102,6 +102,8 @@ class Model:
     tied_embeddings: bool = False
     learned_positions: int = 0
     """Length of a learned position table (0: rotary or relative)."""
+    rotary: bool = True
+    """Queries and keys are rotated where there is no such table; else scores have a bias by distance (ALiBi)."""
     token_types: int = 0
     """Rows of a table of token types (BERT)."""
     embedding_norm: bool = False

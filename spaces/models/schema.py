@@ -160,6 +160,7 @@ class ModelDocument(StrictDocument):
     bias: bool = False
     tied_embeddings: bool = False
     learned_positions: OptionalSize = 0
+    rotary: bool = True
     token_types: OptionalSize = 0
     embedding_norm: bool = False
     final_norm: bool = True

@@ -42,7 +42,11 @@ def test_the_same_number_on_every_stage_is_the_block_method(text: str) -> None:
         ),
         ("tp2 pp4 dp4 mbs1 zero1 recompute=full:2,none*3", "recompute differs between stages", "recompute=full"),
         ("tp2 pp2 dp8 mbs1 zero1 recompute=selective,none", "recompute differs between stages", "recompute=selective"),
-        ("tp2 pp2 dp8 mbs1 zero1 activation-offload=1,0", "shares on the host differ between stages", "tp2 pp2 dp8"),
+        (
+            "tp2 pp2 dp8 mbs1 zero1 activation-offload=1,0",
+            "shares on the host differ between stages",
+            "--with activation-offload=1",
+        ),
     ],
 )
 def test_others_are_refused_with_a_reason(text: str, reason: str, nearest: str) -> None:

@@ -46,6 +46,16 @@ SCRIPTS = {
 }
 
 
+NEWER = (
+    "--no-tp-comm-split-rs --fp32-residual-connection --flash-attention-version 3 --no-fp8-wgrad --sft "
+    "--high-priority-a2a-comm-stream --moe-flex-dispatcher-num-sms 24 --disable-mamba-mem-eff-path "
+    "--create-all-gather-group "
+    "--tensor-parallel-num-weight-shards 2 --optimizer-cuda-graph --train-sync-interval 1 --save-wgrads-interval 10 "
+    "--use-grouped-gemm-for-shared-expert --yaml-cfg more.yaml --use-mp-args-from-checkpoint-args"
+)
+SCRIPTS["arguments of 0.19"] = NEWER
+
+
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_what_changes_speed_is_not_harmless(name: str) -> None:
     found = import_texts({"launch.sh": f"{COMMON}{HARMLESS}{SCRIPTS[name]}\n"})
@@ -60,3 +70,57 @@ def test_what_changes_speed_is_not_harmless(name: str) -> None:
 def test_dropout_of_zero_is_harmless() -> None:
     found = import_texts({"launch.sh": f"{COMMON}--hidden-dropout 0.0 --attention-dropout 0\n"})
     assert not found.unmodelled
+
+
+OTHERS = {
+    "bridge.yaml": (
+        "model: {tensor_model_parallel_size: 2, num_layers_at_start_in_bf16: 1, tp_comm_split_ag: false, "
+        "disable_parameter_transpose_cache: true}\n"
+        "train: {micro_batch_size: 1, global_batch_size: 64, rampup_batch_size: [16, 16, 100], "
+        "eval_interval: 5, manual_gc: true}\ncheckpoint: {save_interval: 5, async_save: true}\n"
+        "logger: {timing_log_level: 2, log_params_norm: true}\ndist: {disable_jit_fuser: true}\n",
+        "model.num_layers_at_start_in_bf16 model.disable_parameter_transpose_cache model.tp_comm_split_ag "
+        "train.rampup_batch_size train.eval_interval train.manual_gc checkpoint.save_interval checkpoint.async_save "
+        "logger.timing_log_level logger.log_params_norm dist.disable_jit_fuser",
+    ),
+    "titan.toml": (
+        "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nlocal_batch_size = 1\nseq_len = 4096\n"
+        "gc_freq = 5\n[validation]\nenable = true\nfreq = 5\n[fault_tolerance]\nenable = true\n"
+        "[debug]\ndeterministic = true\n[profiling]\nenable_profiling = true\n",
+        "training.gc_freq validation.enable validation.freq fault_tolerance.enable debug.deterministic "
+        "profiling.enable_profiling",
+    ),
+    "ds_config.json": (
+        '{"train_micro_batch_size_per_gpu": 1, "train_batch_size": 64, "bf16": {"enabled": true}, "comms_logger": '
+        '{"enabled": true}, "optimizer": {"type": "AdamW", "params": {"torch_adam": true}}, "zero_optimization": '
+        '{"stage": 3, "stage3_prefetch_bucket_size": 1, "contiguous_gradients": false}, "wall_clock_breakdown": true}',
+        "comms_logger.enabled optimizer.params.torch_adam zero_optimization.stage3_prefetch_bucket_size "
+        "zero_optimization.contiguous_gradients wall_clock_breakdown",
+    ),
+    "llama_factory.yaml": (
+        "stage: sft\ndo_train: true\nfinetuning_type: full\nmodel_name_or_path: m\ntemplate: llama3\ndataset: d\n"
+        "cutoff_len: 4096\nper_device_train_batch_size: 1\nbf16: true\nenable_liger_kernel: true\n"
+        "upcast_layernorm: true\nsave_steps: 10\neval_steps: 10\nuse_galore: true\ndataloader_num_workers: 8\n"
+        "ddp_find_unused_parameters: true\nfreeze_vision_tower: true\n",
+        "enable_liger_kernel upcast_layernorm save_steps eval_steps use_galore dataloader_num_workers "
+        "ddp_find_unused_parameters freeze_vision_tower",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_changes_speed_is_not_harmless_elsewhere(name: str) -> None:
+    text, changing = OTHERS[name]
+    found = import_texts({name: text})
+    assert set(changing.split()) <= found.unmodelled.keys()
+
+
+def test_variables_that_change_speed_are_told() -> None:
+    """Of a script for MI300X; those that say where to send or what to log are none."""
+    before = (
+        "export NCCL_IB_DISABLE=1\nexport GPU_MAX_HW_QUEUES=2\nexport NVTE_FUSED_ATTN=0 NCCL_DEBUG=INFO\n"
+        "# export CUDA_LAUNCH_BLOCKING=1\nexport NCCL_P2P_DISABLE=0\nexport NCCL_SOCKET_IFNAME=eth0\n"
+    )
+    found = import_texts({"train.sh": f"{before}{COMMON}\n"})
+    assert {"NCCL_IB_DISABLE", "GPU_MAX_HW_QUEUES", "NVTE_FUSED_ATTN"} == {*found.unmodelled}
+    assert not found.unknown

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from profiles import tries
 
+from forerun.search.api import search_request
 from forerun.search.cli import main
 from forerun.search.explain.moves import Moves
 from forerun.search.request.request import Request
@@ -24,6 +25,7 @@ from forerun.search.samplers.local_sampler import LocalSampler
 from forerun.search.samplers.planner import Planner
 from forerun.search.samplers.registry import PER_STAGE
 from forerun.search.samplers.warm_starts import flat_starts
+from forerun.search.stages.searching import explore_request
 from forerun.search.workers import Choice
 from forerun.simulator import score
 from forerun.simulator.events import event_scores
@@ -360,3 +362,16 @@ def test_later_keys_of_an_objective_count(make_setting: Callable[..., Setting]) 
     found = explore(space, sampler, objectives=("gpus",), limits=limits)
 
     assert {value for _, value in found.curve} == {16.0} and len(found.curve) > 1
+
+
+def test_the_rows_are_not_behind_those_of_the_flat_search() -> None:
+    """What a search of stages shows beside its best is no slower, row by row, than what the flat search shows."""
+    request = Request(model="gpt3-13b", cluster="l40s-pcie", gpus="32", global_batch=64, seq_len=2048, top=6)
+    flat = search_request(request)
+    staged = explore_request(request, exploring=Exploring(per_stage=("layers",), evaluations=300))
+    assert len(staged.rows) == len(flat.rows)
+    assert len({str(row.strategy) for row in staged.rows}) == len(staged.rows)
+    for there, here in zip(
+        sorted(row.step_time_s for row in flat.rows), sorted(row.step_time_s for row in staged.rows), strict=True
+    ):
+        assert here <= 1.01 * there

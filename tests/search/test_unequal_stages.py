@@ -166,3 +166,17 @@ def test_a_plan_betters_flat_strategies_where_memory_is_short(
 def test_what_plans_cannot_do_is_said(capsys: pytest.CaptureFixture[str], flags: list[str], message: str) -> None:
     assert main([*COMMAND, "--per-stage", "devices", *flags]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_long_sequences_are_shared_where_replicas_have_too_few() -> None:
+    """Two sequences on eight devices, with at most two tensor ranks: the others are context ranks, costed as the event
+    engine does; sequences that are short are cut by none."""
+    long = request(dense_model(layers=8), global_batch=8, seq_len=32768)
+    plans, _ = plans_of(space(long, tp=(1, 2), pp=(2,)), GPUS, 4, depths=(2,))
+    cuts = [stage.cut for plan in plans for stage in plan.stages]
+
+    assert cuts and max(cut.cp for cut in cuts) > 1
+    for plan in plans:
+        events_s = float(simulate_tree(long, tree(long, plan)).scores.step_time_s[0])
+        assert plan.seconds == pytest.approx(events_s, rel=0.06)
+    assert {cut.cp for cut in cuts_of(space(small(), cp=(1, 2)), GPUS, 2, 4)} == {1}

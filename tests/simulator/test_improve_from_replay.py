@@ -5,9 +5,11 @@ import json
 import pytest
 
 from forerun.simulator.improve.from_replay import replayed_step
+from forerun.simulator.improve.operator_changes import OperatorChange, changed_steps
 from forerun.simulator.improve.step import Op
 from forerun.simulator.improve.what_if import kind_of
 from forerun.simulator.replay import analyse_files
+from forerun.spaces.errors import RequestError
 
 
 def operator(name, ts, dur, tid=1, cat="cpu_op", **args):
@@ -38,20 +40,30 @@ def found(tmp_path):
         events[-2]["args"]["Input type"] = ["float"]
         document = {"schemaVersion": 1, "distributedInfo": {"rank": rank, "world_size": 2}, "traceEvents": events}
         (tmp_path / f"rank{rank}.json").write_text(json.dumps(document))
-    return replayed_step(analyse_files([tmp_path]))
+    analysis = analyse_files([tmp_path])
+    return analysis, replayed_step(analysis).step, replayed_step(analysis).plan
 
 
 def test_each_gradient_belongs_to_the_operator_during_which_it_was_ready(found):
-    assert [op.gradient_bytes for op in found.step.ops] == [0, 0, 256, 32, 0]
-    assert found.plan.buckets == ((3, 2),)
-    seconds = [op.backward_s for op in found.step.ops]
+    _, step, plan = found
+    assert [op.gradient_bytes for op in step.ops] == [0, 0, 256, 32, 0]
+    assert plan.buckets == ((3, 2),)
+    seconds = [op.backward_s for op in step.ops]
     assert seconds[1:] == pytest.approx([15e-6, 25e-6, 310e-6, 400e-6])  # each with the gap before it
 
 
 def test_the_forward_pass_is_an_operator_of_its_own(found):
-    first, *others = found.step.ops
+    first, *others = found[1].ops
     assert first.name == "forward pass" and first.forward_s == pytest.approx(210e-6) and not first.backward_s
     assert all(not op.forward_s for op in others)
+
+
+def test_what_others_call_cannot_be_changed_by_itself(found):
+    change = OperatorChange(operators="torch::autograd::AccumulateGrad", factor=0.5)
+    with pytest.raises(RequestError, match="name its caller"):
+        changed_steps(found[0], [change])
+    with pytest.raises(RequestError, match="did you mean aten::linear"):
+        changed_steps(found[0], [OperatorChange(operators="aten::liner", factor=0.5)])
 
 
 def test_numbers_do_not_make_kinds():

@@ -127,3 +127,18 @@ def test_no_layer_runs_faster_than_the_device_can(name: str) -> None:
         seconds = layer_work(context, layer, shard).forward_s.item()
         flops = layer_forward_flops(layer, model.hidden, 4096, causal_half=True)
         assert seconds > 0.9 * flops / context.cluster.device.peak_flops_per_s["bf16"]
+
+
+def test_only_a_model_with_rotary_positions_rotates_queries_and_keys() -> None:
+    layer = only(ATTENTION)
+    rotated = Model(name="m", source="test", hidden=HIDDEN, vocab=32000, layers=(layer,))
+    took = {}
+    for name, model in {
+        "rotary": rotated,
+        "learned": replace(rotated, learned_positions=8192),
+        "biased": replace(rotated, rotary=False),
+    }.items():
+        context = request(model, seq_len=8192)
+        shard = shard_of(context, table_of([Strategy(dp=1, tp=1, pp=1, mbs=1)]), np.array([0]))
+        took[name] = layer_work(context, layer, shard).forward_s.item()
+    assert took["biased"] == took["learned"] < took["rotary"]

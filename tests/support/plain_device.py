@@ -131,7 +131,7 @@ class PlainDevice:
             self.linear(to, self.tokens, heads * (nope + attention.value_head_dim), latent.key_value_rank)
         if attention.query_key_norm:
             self.stream(to, "rmsnorm", self.tokens * rotated)
-        if self.context.model.learned_positions == 0:
+        if self.context.model.learned_positions == 0 and self.context.model.rotary:
             self.stream(to, "rope", self.tokens * rotated)
         forward_s, backward_s = (self.core_s(attention, cross, backward) for backward in (False, True))
         to.core_s += forward_s

@@ -88,6 +88,7 @@ def models(draw: st.DrawFn) -> Model:
         layers=tuple(kinds),
         tied_embeddings=not patches and draw(st.booleans()),
         learned_positions=draw(st.sampled_from([0, 2048])),
+        rotary=draw(st.booleans()),
         embedding_norm=draw(st.booleans()),
         head_transform=draw(st.booleans()),
         mtp_layers=0 if patches else draw(st.sampled_from([0, 0, 1, 2])),

@@ -17,7 +17,7 @@ nightly.yaml holds commands that run one after the other, until one fails:
   jobs:
     - verb: replay
       arguments: ["${run}"]
-      flags: {top: 20, what-if: [communication=0, "aten::mm=0.5"]}
+      flags: {top: 20, what-if: [communication=0, "aten::linear=0.5"]}
     - {verb: improve, flags: {traces: "${run}", json: true}}
 
 A flag with true has no value, a list is a flag for each entry. ${NAME} stands for a value; --set replaces it."""

@@ -16,7 +16,7 @@ examples:
   forerun replay traces/
   forerun replay rank0.json.gz rank1.json.gz --link "25 Gbit/s" --timeline replayed.json.gz
   forerun replay traces/ --against earlier/ --statistics operators.csv
-  forerun replay traces/ --what-if "aten::mm=0.5" --what-if "all_reduce@3=+2ms" --what-if communication=0
+  forerun replay traces/ --what-if "aten::linear=0.5" --what-if "all_reduce@3=+2ms" --what-if communication=0
   forerun replay traces/ --cluster dgx-h100 --profile-out links.yaml
   forerun search llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 --profile links.yaml
   forerun replay traces/ --gradient-profile worker.yaml --batch 32

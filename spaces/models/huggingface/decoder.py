@@ -34,9 +34,10 @@ class Decoder:
     ``mixers``: rules for layer types other than full, sliding and chunked attention. ``gate``: an output gate, "head"
     (one column per head) or "width". ``experts``: how mixtures are read. ``dense_layers``: which layers are dense
     where there are experts (None: read). ``learned_positions``: rows of the position table beyond
-    ``max_position_embeddings`` (None: no table). ``default_ffn_multiple``: inner width over hidden size where the
-    configuration leaves it out. ``ffn``: the dense feed-forward where it is not ``intermediate_size``. ``extra``:
-    further parameters of each layer, ``extra_once`` of the model. ``known``: fields that change nothing modelled.
+    ``max_position_embeddings`` (None: no table). ``rotary``: queries and keys are rotated where there is none.
+    ``default_ffn_multiple``: inner width over hidden size where the configuration leaves it out.
+    ``ffn``: the dense feed-forward where it is not ``intermediate_size``. ``extra``: further parameters of each layer,
+    ``extra_once`` of the model. ``known``: fields that change nothing modelled.
     ``floor_heads``: heads may leave a rest of the width. ``untied``: the head has a table of its own all the same.
     ``sizes``: values where the configuration has none.
     """
@@ -58,6 +59,7 @@ class Decoder:
     causal: bool = True
     floor_heads: bool = False
     learned_positions: int | None = None
+    rotary: bool = True
     token_types: bool = False
     embedding_norm: Switch = False
     final_norm: bool = True
@@ -100,6 +102,7 @@ class Decoder:
             layers=joined(layers),
             tied_embeddings=(tied or not self.head) and not self.untied,
             learned_positions=0 if self.learned_positions is None else (positions or 0) + self.learned_positions,
+            rotary=self.rotary,
             token_types=(fields.optional_size("type_vocab_size", least=0) or 0) if self.token_types else 0,
             embedding_norm=self.on(fields, self.embedding_norm),
             final_norm=self.final_norm,

@@ -127,7 +127,7 @@ TABLE: Mapping[str, Decoder | Renamed] = MappingProxyType(
         "arcee": replace(_BIASED, gated=False, mlp_bias="mlp_bias"),
         "biogpt": replace(_GPT_BIASED, tied=True, learned_positions=2),
         "bitnet": replace(_BIASED, extra=lambda f: f.size("hidden_size") + f.size("intermediate_size")),
-        "bloom": replace(_GPT_BIASED, tied=True, embedding_norm=True),
+        "bloom": replace(_GPT_BIASED, tied=True, rotary=False, embedding_norm=True),
         "codegen": replace(_GPT, norms=1, lm_head_bias=True),
         "cohere": replace(_BIASED, tied=True, norms=1, query_key_norm="use_qk_norm"),
         "cohere2": replace(
@@ -248,7 +248,9 @@ TABLE: Mapping[str, Decoder | Renamed] = MappingProxyType(
             embedding_extra=lambda f: f.size("hidden_size"),
             known=("audio_encoder_config", "depth_decoder_config", "num_codebooks", "sliding_window"),
         ),
-        "mpt": Decoder(known=("init_config", "verbose"), tied=True, gated=False, ffn=_mpt, adjust=bloom_like),
+        "mpt": Decoder(
+            known=("init_config", "verbose"), tied=True, rotary=False, gated=False, ffn=_mpt, adjust=bloom_like
+        ),
         "nanochat": Decoder(gated=False, norms=0, final_norm=False, query_key_value_bias="attention_bias"),
         "nemotron": replace(_BIASED, gated=False, norm_bias=True, mlp_bias="mlp_bias"),
         "olmo": replace(_BIASED, norms=0, final_norm=False),
