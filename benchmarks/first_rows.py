@@ -1,6 +1,6 @@
 """The first ten rows of many jobs, to be read by an engineer: would they be started tonight?
 
-    python benchmarks/first_rows.py [read|checked|later|latest] [--only TEXT] [--notes]
+    python benchmarks/first_rows.py [read|checked|later|latest|fresh] [--only TEXT] [--notes]
 
 Prints for every job of ``first_rows.yaml`` its ten ideas with throughput over that of the first, share of the device's
 memory, risk of running out and marks; then the notes about other rows. Ends with counts.
@@ -26,7 +26,7 @@ FIELDS = ("model", "cluster", "gpus", "global_batch", "seq_len", "framework")
 def main() -> None:
     """Print the rows of all jobs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="?", default="read", choices=("read", "checked", "later", "latest"))
+    parser.add_argument("part", nargs="?", default="read", choices=("read", "checked", "later", "latest", "fresh"))
     parser.add_argument("--only", default="", help="jobs whose line has this text")
     parser.add_argument("--notes", action="store_true", help="all notes, not only those about rows")
     args = parser.parse_args()

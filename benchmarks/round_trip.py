@@ -80,7 +80,7 @@ SWITCHED: tuple[Mapping[str, str], ...] = (
     {"cuda-graphs": "off", "moe-overlap": "off", "fused-experts": "off", "bf16-grads": "off"},
     {"optimizer-offload": "0.5", "moments": "fp32", "cuda-graphs": "attn"},
     {"bf16-grads": "off", "dispatcher": "alltoall", "shared-expert-overlap": "on"},
-    {"dispatcher": "hybridep", "moments": "bf16", "master-weights": "remainders", "activation-offload": "0.5"},
+    {"dispatcher": "hybridep", "moments": "bf16", "master-weights": "remainders", "activation-offload": "on"},
 )
 """Settings that are asked for in a second pass over the searches (``--with``), one per search."""
 COMMON = {"cluster": "dgx-h100", "global_batch": 512, "seq_len": 4096, "top": 10}

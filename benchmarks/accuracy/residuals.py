@@ -84,10 +84,10 @@ def cells_of(rows: Iterable[Row]) -> list[dict[str, Any]]:
         table, run, busy, step, held, peak = row
         place = (round(np.log2(run.strategy.devices) / GPU_BINS), round(busy * BUSY_BINS))
         if np.isfinite(step):
-            groups.setdefault((table, kind_of(run.context), ("step", *place)), []).append(row)
+            groups.setdefault((table, _kind(run), ("step", *place)), []).append(row)
         if np.isfinite(held):
             how = ("memory", *place, run.memory_kind, round(np.log2(peak) / PEAK_BINS))
-            groups.setdefault((table, kind_of(run.context), how), []).append(row)
+            groups.setdefault((table, _kind(run), how), []).append(row)
     cells = []
     for (table, kind, how), members in sorted(groups.items(), key=lambda item: (item[0][0], str(item[0][1:]))):
         gpus = np.exp(np.mean([np.log(run.strategy.devices) for _, run, *_ in members]))
@@ -105,6 +105,10 @@ def cells_of(rows: Iterable[Row]) -> list[dict[str, Any]]:
         told["log_ratio"] = _quantiles([row[3 if quantity == "step" else 4] for row in members])
         cells.append({**cell, quantity: told})
     return cells
+
+
+def _kind(run: MeasuredRun) -> RunClass:
+    return kind_of(run.context, run.strategy.zero)
 
 
 def _quantiles(values: Sequence[float]) -> list[float]:
@@ -142,7 +146,7 @@ def inside(timed: Sequence[Row], quantity: str, key: Callable[[Row], Any]) -> tu
     hit, width = np.zeros(len(timed), dtype=bool), np.zeros(len(timed))
     parts: dict[tuple[Any, RunClass, str], list[int]] = {}
     for index, row in enumerate(timed):
-        parts.setdefault((key(row), kind_of(row[1].context), row[1].memory_kind), []).append(index)
+        parts.setdefault((key(row), _kind(row[1]), row[1].memory_kind), []).append(index)
     kept: dict[Any, Any] = {}
     for (part, kind, reading), members in parts.items():
         if part not in kept:

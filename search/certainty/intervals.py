@@ -6,13 +6,21 @@ where measured runs lay, so that kinds known to be too fast have an interval abo
 publication alone says it. The prediction itself stays as it is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forerun.search.certainty.residuals import Floats, Residuals, RunClass, kind_of, over_peak, residuals
+from forerun.search.certainty.residuals import (
+    GATHERED,
+    Floats,
+    Residuals,
+    RunClass,
+    kind_of,
+    over_peak,
+    residuals,
+)
 from forerun.search.certainty.unchecked import REALISED
 from forerun.spaces.strategies import Context
 
@@ -45,6 +53,8 @@ SUPPORT = 0.2
 """Weight of like runs that halves this; a run of a table of N counts 1 / sqrt(N), so that all of it count sqrt(N)."""
 ONE_TABLE = 0.5
 """Share by which the interval moves back to the prediction where one table decides: its bias may be its own."""
+OWN = 5
+"""Quantiles of measured runs of the very kind from which their middle lies within the interval, whatever others say."""
 _STEP = 0.05
 """Computing shares are rounded to this, so that strategies share their intervals."""
 
@@ -90,15 +100,23 @@ class Peaks:
     reading: str = "reserved"
 
 
-def certainty_of(
-    context: Context, gpus: NDArray[np.int64] | Floats, busy: Floats, peaks: Peaks | None = None
-) -> Certainty:
+def certainty_of(context: Context, strategies: Sequence[Any], busy: Floats, peaks: Peaks | None = None) -> Certainty:
     """Return how sure the predictions of N strategies are, before any calibration: of their steps, or of ``peaks``.
 
-    ``gpus`` (N): their devices; ``busy`` (N): the share of their steps that computes (``busy_share``).
+    ``strategies``: what has ``devices``, and ``zero`` where it is flat; ``busy`` (N): the share of their steps that
+    computes (``busy_share``).
     """
     known = residuals("step" if peaks is None else "memory")
-    return intervals(known, kind_of(context), np.asarray(gpus, dtype=float), busy, peaks)
+    gpus = np.array([strategy.devices for strategy in strategies], dtype=float)
+    gathered = np.array([getattr(strategy, "zero", 0) == GATHERED for strategy in strategies])
+    found = np.empty((4, len(gpus)))
+    for zero, own in ((0, ~gathered), (GATHERED, gathered)):
+        if own.any():
+            there = None if peaks is None else replace(peaks, peak_bytes=peaks.peak_bytes[own])
+            sure = intervals(known, kind_of(context, zero), gpus[own], busy[own], there)
+            found[:, own] = sure.low, sure.middle, sure.high, sure.alike
+    low, middle, high, alike = found
+    return Certainty(low=low, middle=middle, high=high, alike=alike)
 
 
 def intervals(known: Residuals, kind: RunClass, gpus: Floats, busy: Floats, peaks: Peaks | None = None) -> Certainty:
@@ -114,6 +132,7 @@ def intervals(known: Residuals, kind: RunClass, gpus: Floats, busy: Floats, peak
         base = base * np.where(known.readings == peaks.reading, 1.0, OTHER_READING)
     unlike = UNLIKE_WIDTH if peaks is None else UNLIKE_PEAK_WIDTH
     same = np.array([_same(one, kind) for one in known.kinds])
+    exact = np.array([one == kind for one in known.kinds])
     found = np.empty((4, keys.shape[1]))
     for place, (devices, share, size) in enumerate(keys.T):
         distance = np.abs(np.log2(known.gpus / devices)) / DOUBLINGS + np.abs(known.busy - share) / BUSY_REACH
@@ -126,6 +145,10 @@ def intervals(known: Residuals, kind: RunClass, gpus: Floats, busy: Floats, peak
         tables = total[-1] ** 2 / (of_table**2).sum()
         wider = unlike / (1 + total[-1] / SUPPORT)
         found[:3, place] = np.exp(quantiles - quantiles[1] * ONE_TABLE / tables + np.array([-wider, 0.0, wider]))
+        if exact.sum() >= OWN:  # no interval leaves out what was measured of the very kind
+            own = np.cumsum((weight * exact)[order])
+            middle = np.exp(ratios[np.searchsorted(own, own[-1] / 2)])
+            found[0, place], found[2, place] = min(found[0, place], middle), max(found[2, place], middle)
         found[3, place] = (weight * same).sum() / total[-1]
     low, middle, high, alike = found[:, inverse.reshape(-1)]
     if peaks is not None:

@@ -21,6 +21,8 @@ UNMODELLED_BYTES = float(1 << 30)
 own): ratios are of what is measured and predicted with this much on either side."""
 LEAST_SHARE = 0.1
 """No interval of a peak begins lower than at this share of the prediction."""
+GATHERED = 3
+"""Stage of sharding in which parameters are gathered where they are used."""
 NARROW = ("fp8", "mxfp8", "fp4", "nvfp4")
 """Precisions whose products are narrower than 16 bits."""
 
@@ -30,8 +32,8 @@ class RunClass:
     """What predictions are alike in besides numbers.
 
     ``device``, ``generation`` (first word of its architecture), ``framework`` (a profile's name, or that of the one it
-    is like), ``by_layer``: it shards layer by layer as FSDP does; ``experts``: the model has some; ``narrow``: products
-    of fewer than 16 bits.
+    is like), ``by_layer``: parameters are gathered layer by layer, as FSDP and ZeRO-3 do; ``experts``: the model has
+    some; ``narrow``: products of fewer than 16 bits.
     """
 
     device: str
@@ -42,14 +44,14 @@ class RunClass:
     narrow: bool
 
 
-def kind_of(context: Context) -> RunClass:
-    """Return the kind of predictions that are made in a context."""
+def kind_of(context: Context, zero: int = 0) -> RunClass:
+    """Return the kind of predictions that are made in a context of strategies with some stage of sharding."""
     device = context.cluster.device
     return RunClass(
         device=device.name,
         generation=device.architecture.split()[0],
         framework=(context.framework.lineage or (context.framework.name,))[-1],
-        by_layer=context.framework.layer_units,
+        by_layer=context.framework.layer_units or zero == GATHERED,
         experts=context.moe,
         narrow=context.workload.precision in NARROW,
     )

@@ -71,6 +71,9 @@ def print_board(board: Leaderboard) -> None:
     for sign, mark, more in signs:
         if any(mark in row.marks for row in (*board.rows, *(board.families or ()))):
             say(console, Text(f"{sign} {mark}{more}", style="dim"))
+    for mark in marks_of_all(rows):
+        if mark not in (NEAR_MARK, TIGHT_MARK, MAY_NOT_FIT_MARK):
+            say(console, Text(f"! all rows: {mark}", style="yellow"))
     if any(row.variants for row in board.rows):
         say(console, Text(VARIANTS_LEGEND, style="dim"))
     if bounded:
@@ -185,12 +188,13 @@ def board_table(
             table.add_column(titles.get(name, name), justify="right", no_wrap=True)
     if "time" in shown:
         table.add_column("time", no_wrap=True, width=bar_width)
+    in_all = marks_of_all(rows)
     for row in (*rows, *([] if own is None else [own])):
         if row is own:
             table.add_section()
         sign = "=" if row.same_as_rank is not None else "~" if NEAR_MARK in row.marks else ""
         name = "you" if row is own else f"{row.rank or ''}{sign}"
-        cells: list[RenderableType] = [Text(name), _strategy(row)]
+        cells: list[RenderableType] = [Text(name), _strategy(row, in_all)]
         cells += [Text(str(row.gpus))] if several else []
         *speed, peak = figures(row)
         values = dict(zip(("rate", "MFU", "step"), speed, strict=True))
@@ -249,13 +253,18 @@ def figures(row: Row[Any]) -> list[str]:
     ]
 
 
-def _strategy(row: Row[Any]) -> StrategyText:
-    """Return a strategy with its marks below it."""
+def marks_of_all(rows: Sequence[Row[Any]]) -> list[str]:
+    """Return the marks that several rows all have, and that are said once."""
+    return [mark for mark in rows[0].marks if len(rows) > 1 and all(mark in row.marks for row in rows)]
+
+
+def _strategy(row: Row[Any], in_all: Collection[str]) -> StrategyText:
+    """Return a strategy with its marks below it, but for those ``in_all`` rows."""
     text = Text(row.name)
     if row.variants:
         text.append(f" (+{len(row.variants)})", style="dim")
     elsewhere = (NEAR_MARK, TIGHT_MARK, MAY_NOT_FIT_MARK, closed_form_mark(row.rank))  # in signs, or no news
-    marks = [mark for mark in row.marks if mark not in elsewhere]
+    marks = [mark for mark in row.marks if mark not in elsewhere and mark not in in_all]
     if marks:
         text.append(f"\n! {', '.join(marks)}", style="yellow")
     return StrategyText(text)

@@ -48,7 +48,7 @@ VERBS: tuple[Verb, ...] = (
     ),
     _verb("job", "commands of a YAML document, one after the other"),
     _verb("validate", "accuracy and order of predictions against measured runs", "predicting"),
-    _verb("profile", "measure operators and collectives on this machine"),
+    _verb("profile", "measure operators and collectives on this machine", "getting ready"),
     _verb("calibrate", "fit the constants of a machine to measured runs", "calibrating"),
     _verb("list", "names of the catalogue: models, clusters, devices, frameworks"),
     _verb("show", "one entry of the catalogue, with its source"),

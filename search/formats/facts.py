@@ -115,7 +115,8 @@ def _rest(facts: LaunchFacts) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what no key asked for, as the file has it: settings known to decide nothing, and unknown ones."""
     file, launcher = facts.file, facts.launcher
     other, unknown = facts.settings.rest(
-        lambda name: name in file.repeated or launcher.harmless(file.spelled.get(name, name))
+        # Variables that a script sets are looked at where they are known alone.
+        lambda name: name.isupper() or name in file.repeated or launcher.harmless(file.spelled.get(name, name))
     )
     return tuple(  # type: ignore[return-value]  # of two
         {

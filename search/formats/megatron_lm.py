@@ -200,7 +200,7 @@ def megatron(
         keys=KEYS,
         syntax=read,
         marks=marks,
-        harmless=lambda key: key.isupper() or any(known(plain_name(key)) for known in (is_known, own.match)),
+        harmless=lambda key: any(known(plain_name(key)) for known in (is_known, own.match)),
         adjust=settle,
         bare_flags=not valued,
     )

@@ -125,8 +125,10 @@ def _setting(request: Request | Setting, per_stage: tuple[str, ...]) -> Setting:
         )
     if request.profile is not None or request.calibration is not None:
         raise RequestError("a profile or a calibration is of one kind of node; leave it away where groups differ")
-    if "tp" in per_stage:
-        raise RequestError("stages on groups of nodes that differ have one tp; leave tp away from --per-stage")
+    if alike := sorted({"tp", "offload"} & set(per_stage)):
+        raise RequestError(
+            f"stages on groups of nodes that differ share {' and '.join(alike)}; use --per-stage layers,recompute there"
+        )
     return setting
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from forerun.search.board.rows import Row
 from forerun.search.notes.divisible import divisible_note
-from forerun.search.notes.faster import faster_note
+from forerun.search.notes.faster import faster_note, order_note
 from forerun.search.notes.goodput import goodput_note
 from forerun.search.notes.in_time import in_time_note
 from forerun.search.notes.low_oom_risk import safer_note
@@ -44,6 +44,7 @@ def notes_for(
         *measured_note(setting, rows[0]),
         *goodput_note(rows[0]),
         *faster_note(setting.context, rows, beside.fastest),
+        *order_note(setting, rows),
         *safer_note(setting, rows, score, beside.safest, unscored=beside.unscored),
         *uneven_note(setting, rows, score),
         *divisible_note(setting, rows, score),

@@ -59,15 +59,18 @@ def better_batches(batch: int, gpus: int) -> list[int]:
 
 def better_counts(batch: int, gpus: int, node: int, largest: int) -> list[int]:
     """Return numbers of GPUs nearby, at most ``largest`` and in whole nodes of ``node``, whose replicas a batch divides
-    over more evenly, nearest first.
+    over more evenly, or that more powers of two divide, which degrees take first; nearest first.
 
-    >>> better_counts(256, 72, 4, 576), better_counts(256, 64, 8, 512)
-    ([64, 80], [])
+    >>> better_counts(256, 72, 4, 576), better_counts(256, 64, 8, 512), better_counts(1000, 1000, 8, 16384)
+    ([64, 80], [], [992, 1024, 960, 896])
     """
     near = range(math.ceil(gpus * (1 - NEARBY) / node) * node, min(largest, int(gpus * (1 + NEARBY))) + 1, node)
     left = gpus // math.gcd(batch, gpus)
     better = [n for n in near if n and n // math.gcd(batch, n) < left]
-    return _most_common(better, gpus, lambda n: -(n // math.gcd(batch, n)))
+    rounder = [n for n in near if n and n & -n > gpus & -gpus]
+    found = {*_most_common(better, gpus, lambda n: -(n // math.gcd(batch, n)))}
+    found |= {*_most_common(rounder, gpus, lambda n: n & -n)}
+    return sorted(found, key=lambda n: (abs(n - gpus), n))
 
 
 def _most_common(numbers: Iterable[int], own: int, rank: Callable[[int], int]) -> list[int]:
@@ -124,4 +127,6 @@ def _note(
     if best is None:
         return ()
     gain, number, row = best
-    return (f"{text.format(number)} {gain:.0%} more tokens/s/GPU ({row.name})",)
+    in_all = row.gpus * row.throughput_per_gpu / (first.gpus * first.throughput_per_gpu) - 1
+    whole = f" and {in_all:.0%} more in all" if row.gpus < first.gpus and in_all >= WORTH else ""
+    return (f"{text.format(number)} {gain:.0%} more tokens/s/GPU{whole} ({row.name})",)

@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 
 from forerun.search.board.rows import Row
-from forerun.search.request.preferences import against
+from forerun.search.request.preferences import against, risk_against
+from forerun.search.request.setting import Setting
 from forerun.spaces.strategies import Context, Strategy
 
 WORTH = 0.005
 """Gain from which it is named."""
+WEIGHTY = 0.005
+"""Share of a step from which a reason is named beside a weightier one."""
+OBJECTIVES = ("throughput", "cost")
 
 
 def faster_note(context: Context, rows: Sequence[Row], fastest: Row | None) -> tuple[str, ...]:
@@ -28,10 +32,39 @@ def lower_because(context: Context, first: Row, other: Row) -> str:
     where it is no faster."""
     if _gain(first, other) <= 0 or other.tree or other.facts is not None or not isinstance(other.strategy, Strategy):
         return ""
-    reasons = list(against(context, other.strategy, first.strategy))
-    if other.oom_risk > first.oom_risk:
-        reasons.insert(0, f"{other.oom_risk:.0%} OOM risk")
+    reasons = reasons_against(context, first, other)
     return f"; ranked lower because of {', '.join(reasons)}" if reasons else ""
+
+
+def reasons_against(context: Context, first: Row, other: Row) -> list[str]:
+    """Return in words why a flat strategy counts as longer than another, weightiest first; what weighs little is said
+    only where nothing weighs more."""
+    weights = {f"{other.oom_risk:.0%} OOM risk": risk_against(other.oom_risk, first.oom_risk)}
+    weights |= against(context, other.strategy, first.strategy)
+    said = sorted((words for words, weight in weights.items() if weight > 0), key=lambda words: -weights[words])
+    return [words for place, words in enumerate(said) if not place or weights[words] >= WEIGHTY]
+
+
+def order_note(setting: Setting, rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return as one note which rows below the second are predicted faster than a row above them, and why; none where
+    there are none. ``rows`` are in rank order."""
+    if setting.objective not in OBJECTIVES:
+        return ()
+    places: dict[str, list[int]] = {}
+    for place, row in enumerate(rows[2:], start=2):
+        above = [one for one in rows[:place] if _gain(one, row) >= WORTH]
+        if above and all(isinstance(one.strategy, Strategy) and not one.tree for one in (row, *above)):
+            slowest = max(above, key=lambda one: one.gpus * one.step_time_s)
+            reasons = reasons_against(setting.context, slowest, row)
+            if reasons:
+                places.setdefault(reasons[0], []).append(place + 1)
+    told = (f"{_listed(ranks)} because of {reason}" for reason, ranks in places.items())
+    return (f"rows that rank below slower ones: {'; '.join(told)}",) if places else ()
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    *most, last = map(str, ranks)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _gain(first: Row, other: Row) -> float:

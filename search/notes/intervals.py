@@ -32,11 +32,11 @@ def certain(
 
 def _published(context: Context, rows: tuple[Row, ...]) -> tuple[Row, ...]:
     """Return rows with the intervals that published runs leave them."""
-    gpus = np.array([row.gpus for row in rows])
+    strategies = [row.strategy for row in rows]
     busy = busy_share({part: np.array([row.breakdown_s[part] for row in rows]) for part in rows[0].breakdown_s})
     peaks = Peaks(peak_bytes=np.array([row.peak_memory_gib * GIB for row in rows]))
-    step, peak = certainty_of(context, gpus, busy), certainty_of(context, gpus, busy, peaks)
-    step = step.with_unchecked(unchecked_gain(context, [row.strategy for row in rows]))
+    step, peak = certainty_of(context, strategies, busy), certainty_of(context, strategies, busy, peaks)
+    step = step.with_unchecked(unchecked_gain(context, strategies))
     return tuple(
         dataclasses.replace(
             row,

@@ -14,6 +14,8 @@ from forerun.spaces.units import TIMES
 
 SAFEST = "safest:"
 """How the note begins."""
+SAME = 0.0005
+"""Difference of GPU times that is none."""
 
 
 def safer_note(
@@ -38,6 +40,8 @@ def safer_note(
         return ()
     times = _device_s(found) / _device_s(rows[0])
     more = f"{abs(times - 1):.1%} {'more' if times >= 1 else 'less'} GPU time than row 1"
+    if abs(times - 1) < SAME:
+        more = "as much GPU time as row 1"
     return (
         f"{SAFEST} {found.name} on {found.gpus} GPUs, {found.oom_risk:.0%} OOM risk ({found.peak_memory_gib:.1f} GiB), "
         f"{more if times < TIMES else f'{times:.1f} times the GPU time of row 1'} "

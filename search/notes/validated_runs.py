@@ -78,14 +78,12 @@ def interval_text(context: Context, row: Row) -> str:
     """Return between which shares of a row's step four of five measured steps are expected."""
     parts = {part: np.array([seconds]) for part, seconds in row.breakdown_s.items()}
     gain = unchecked_gain(context, [row.strategy])
-    sure = certainty_of(context, np.array([row.gpus]), busy_share(parts)).with_unchecked(gain)
+    sure = certainty_of(context, [row.strategy], busy_share(parts)).with_unchecked(gain)
     low, high = sure.low[0], sure.high[0]
     told = f"80% of measured steps are expected within {low:.2f} to {high:.2f} times the prediction"
     if not gain[0]:
         return told
-    return (
-        f"{told}; moe-overlap saves {gain[0] / (1 + gain[0]):.0%} of it, of which the one measured pair had {REALISED}"
-    )
+    return f"{told}; moe-overlap saves {gain[0] / (1 + gain[0]):.0%}, of which the one measured pair had {REALISED}"
 
 
 def _runs(entry: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ Predicted gaps of two per cent are reversed in every third of measured pairs (``
 Within such gaps a strategy that practice would start first ranks first: each preference counts as a share of the step.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,7 +42,8 @@ UNCOMMON = (7, 11, 13)
 """Prime factors of numbers of virtual stages that none of 138 measured interleaved pipelines has."""
 RESEARCH = (Schedule.ZB_H1, Schedule.ZB_V, Schedule.DUALPIPE)
 """Schedules that none of 1,064 measured pipelines has; of published trainings DeepSeek's alone. Nothing has checked
-what they are predicted to gain, so it must be more than what median predictions are off by (5 %)."""
+what they are predicted to gain, so it must be more than what median predictions are off by (5 %); twice that for
+DualPipe, which none but its authors are known to have trained with."""
 
 Amount = Callable[[Context, StrategyTable], Floats]
 
@@ -110,7 +111,9 @@ def _uncommon_vpp(context: Context, table: StrategyTable) -> Floats:
 
 
 def _research(context: Context, table: StrategyTable) -> Floats:
-    return np.isin(table.choices["schedule"], RESEARCH).astype(np.float64)[table.codes["schedule"]]
+    schedules = table.choices["schedule"]
+    amount = np.isin(schedules, RESEARCH).astype(np.float64) + (schedules == Schedule.DUALPIPE)
+    return np.asarray(amount[table.codes["schedule"]])
 
 
 def _beside(context: Context, table: StrategyTable) -> Floats:
@@ -188,8 +191,15 @@ def worth_s(context: Context, strategy: Strategy, step_s: float, risk: float) ->
     return step_s * (1.0 + FAILED_START * risk / max(1.0 - risk, 1e-9) + disliked)
 
 
-def against(context: Context, strategy: Strategy, other: Strategy) -> Sequence[str]:
-    """Return in words what a strategy does that practice avoids, and that another does less."""
+def against(context: Context, strategy: Strategy, other: Strategy) -> Mapping[str, float]:
+    """Return in words what a strategy does that practice avoids, and that another does less: by how much of a step it
+    counts longer for each."""
     table = table_of([strategy, other])
-    amounts = {preference.words: preference.amount(context, table) for preference in PREFERENCES}
-    return [words for words, (own, others) in amounts.items() if own > others]
+    amounts = {one.words: one.share * np.diff(one.amount(context, table)[::-1])[0] for one in PREFERENCES}
+    return {words: float(more) for words, more in amounts.items() if more > 0}
+
+
+def risk_against(risk: float, other: float) -> float:
+    """Return by how much of a step a risk of running out of memory counts longer than another."""
+    own, others = (FAILED_START * chance / max(1.0 - chance, 1e-9) for chance in (risk, other))
+    return own - others

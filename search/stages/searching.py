@@ -31,6 +31,7 @@ from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.simulator import score as simulator_score
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Strategy
+from forerun.spaces.strategies.stage_laws import immovable
 from forerun.spaces.strategies.staged_space import StagedSpace
 from forerun.spaces.units import format_seconds
 
@@ -62,6 +63,9 @@ def explore_request(
             "leave --per-stage, --uneven-stages and --sampler away"
         )
     space = exploring.space(setting.space())
+    if space.offload and not any(held[-1] for held in space.hosted):
+        why = " and ".join(dict.fromkeys(immovable(setting.context)))
+        raise RequestError(f"stages cannot keep tensors on the host: {why}; leave offload away from --per-stage")
     sampler, reason = sampler_named(exploring, space)
     given, notes = given_starts(setting, space, exploring.starts)
     starts = _starts(space, setting, workers or IN_THIS_PROCESS, score, told)

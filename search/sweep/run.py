@@ -3,13 +3,15 @@
 It knows neither Ray nor the terminal: workers come behind their contract, and a ``Watch`` is told what happens.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from forerun.search.board.sweeps import STATUSES
 from forerun.search.files.documents import dump_json
 from forerun.search.files.records import Record
+from forerun.search.request.interrupts import EndedEarly
 from forerun.search.sweep.chunks import Begun, ChunkTimes, Search, SearchPart, do, search_piece
 from forerun.search.sweep.plan import SweepPlan, SweepSearch
 from forerun.search.sweep.progress import Agenda, by_key
@@ -65,6 +67,7 @@ def run_sweep(
     Raises:
         RequestError: the folder does not fit the plan, or workers cannot be had.
         StorageError: the folder cannot be written.
+        EndedEarly: with the result of the searches that had ended by then.
     """
     watch = watch or Watch()
     with RunDirectory(folder, plan, resume=resume) as run:
@@ -80,17 +83,29 @@ def run_sweep(
                 except WorkersLostError as error:
                     kept = f"finished searches ({len(run.records)}) are kept, continue with --resume"
                     raise WorkersLostError(f"{error}; {kept}") from None
-        document = summary_document(plan, run.records)
-        run.write("leaderboard.json", dump_json(document) + "\n")
-        run.write("leaderboard.csv", entries_csv(document))
-        run.write("pieces.csv", pieces_csv(document))
-        statuses = [run.records[piece.key]["status"] for piece in plan.pieces]
+                except KeyboardInterrupt as stop:
+                    ended = replace(plan, pieces=tuple(piece for piece in plan.pieces if piece.key in run.records))
+                    remark = f"interrupted after {len(ended.pieces)} of {len(plan.pieces)} searches: --resume continues"
+                    raise EndedEarly(_result(ended, run, missing, who, (*remarks, remark)), stop) from None
+        result = _result(plan, run, missing, who, remarks)
+        run.write("leaderboard.json", dump_json(result.document) + "\n")
+        run.write("leaderboard.csv", entries_csv(result.document))
+        run.write("pieces.csv", pieces_csv(result.document))
+    return result
+
+
+def _result(
+    plan: SweepPlan, run: RunDirectory, missing: Collection[SweepSearch], workers: str, remarks: tuple[str, ...]
+) -> SweepResult:
+    """Return what the searches of a plan found, of which those ``missing`` before were done in this run."""
+    statuses = [run.records[piece.key]["status"] for piece in plan.pieces]
+    searched = sum(piece in missing for piece in plan.pieces)
     return SweepResult(
-        document=document,
+        document=summary_document(plan, run.records),
         counts={status: statuses.count(status) for status in STATUSES},
-        searched=len(missing),
-        skipped=len(plan.pieces) - len(missing),
-        workers=who,
+        searched=searched,
+        skipped=len(plan.pieces) - searched,
+        workers=workers,
         remarks=remarks,
     )
 

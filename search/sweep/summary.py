@@ -49,9 +49,10 @@ def _entries(piece: SweepSearch, record: Record) -> list[Entry]:
 def _each_once(plan: SweepPlan, entries: list[Entry]) -> list[Entry]:
     """Drop entries that another seed has found before."""
     seen: set[tuple[str, str]] = set()
+    requests = {piece.number + 1: piece.request for piece in plan.pieces}
     kept = []
     for entry in entries:
-        asked = json.dumps(plan.pieces[entry["search"] - 1].request.to_json(), sort_keys=True)
+        asked = json.dumps(requests[entry["search"]].to_json(), sort_keys=True)
         if (asked, entry["strategy"]) not in seen:
             seen.add((asked, entry["strategy"]))
             kept.append(entry)

@@ -1,6 +1,7 @@
 """The interval of every predicted step and peak, as it is told with any other prediction."""
 
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,16 +43,15 @@ def intervals_of(predictions: Predictions) -> Intervals:
             low[rows], high[rows] = 1 / faster, slower
         if not isinstance(context, Context):  # what was left over of published runs is of transformers
             continue
-        gpus = np.array([strategy.devices for strategy in strategies])
         readings = np.array([predictions.runs[row].memory_kind for row in rows])
         for reading in np.unique(readings):
             own = readings == reading
             there = np.array(rows)[own]
             peaks = Peaks(peak_bytes=predictions.comparable_memory_bytes[there], reading=str(reading))
-            held = certainty_of(context, gpus[own], busy[there], peaks)
+            held = certainty_of(context, list(compress(strategies, own)), busy[there], peaks)
             memory_low[there], memory_high[there] = held.low, held.high
         if not isinstance(posterior, Posterior):
-            step = certainty_of(context, gpus, busy[rows]).with_unchecked(unchecked_gain(context, strategies))
+            step = certainty_of(context, strategies, busy[rows]).with_unchecked(unchecked_gain(context, strategies))
             low[rows], high[rows] = step.low, step.high
         elif posterior.held is not None:
             reach = posterior.held.reach(context, table_of(strategies), LEVEL)

@@ -1,7 +1,7 @@
 """Predictions for measured runs: runs that share a context are scored by one call."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,11 +46,28 @@ class Predictions:
     memory_bytes: Mapping[str, Floats]
     laws: tuple[tuple[str, ...], ...]
     errors: Mapping[str, int]
+    stop: KeyboardInterrupt | None = None
+    """Who asked for ``partial`` ones was interrupted, and has the predictions of the runs that were scored by then."""
 
     @property
     def predicted(self) -> NDArray[np.bool_]:
         """Runs that have a prediction, shape N."""
         return np.isfinite(self.step_time_s)
+
+    def among(self, rows: Sequence[int]) -> "Predictions":
+        """Return those of some rows."""
+        place = np.asarray(rows, dtype=np.intp)
+        return replace(
+            self,
+            runs=tuple(self.runs[row] for row in rows),
+            step_time_s=self.step_time_s[place],
+            peak_memory_bytes=self.peak_memory_bytes[place],
+            comparable_memory_bytes=self.comparable_memory_bytes[place],
+            oom=self.oom[place],
+            time_s={part: values[place] for part, values in self.time_s.items()},
+            memory_bytes={part: values[place] for part, values in self.memory_bytes.items()},
+            laws=tuple(self.laws[row] for row in rows),
+        )
 
 
 def predict(
@@ -59,11 +76,13 @@ def predict(
     score: Scorer = simulator_score,
     margin: float = 0.0,
     told: Callable[[str, int, int, str], None] | None = None,
+    partial: bool = False,
 ) -> Predictions:
     """Predict step time and peak memory of every run.
 
     ``margin``: share of the device's memory that must stay free for a run to count as fitting. ``told`` is called with
-    what is done, how many runs of how many, and no further words.
+    what is done, how many runs of how many, and no further words. ``partial``: after Ctrl-C return the predictions of
+    the runs that were scored by then, with the ``stop``.
     """
     count = len(runs)
     step_time_s, peak, comparable = (np.full(count, np.nan) for _ in range(3))
@@ -72,28 +91,35 @@ def predict(
     memory_bytes: dict[str, Floats] = {}
     laws: list[tuple[str, ...]] = [()] * count
     errors: dict[str, int] = {}
-    done = 0
-    for rows in by_context(runs):
-        if told is not None:
-            told("predicting", done, count, "")
-        done += len(rows)
-        context = runs[rows[0]].context
-        strategies = [runs[row].strategy for row in rows]
-        table = table_for(context, strategies)
-        for row, codes in zip(rows, _broken_laws(context, table), strict=True):
-            laws[row] = codes
-        try:
-            scores = score(context, table)
-        except ForerunError as error:
-            errors[str(error)] = errors.get(str(error), 0) + len(rows)
-            continue
-        step_time_s[rows], peak[rows] = scores.step_time_s, scores.peak_memory_bytes
-        oom[rows] = scores.peak_memory_bytes > (1.0 - margin) * context.cluster.device.memory_bytes
-        comparable[rows] = _comparable([runs[row] for row in rows], scores, context)
-        for parts, values in ((time_s, scores.time_s), (memory_bytes, scores.memory_bytes)):
-            for part, value in values.items():
-                parts.setdefault(part, np.full(count, np.nan))[rows] = value
-    return Predictions(
+    done: list[int] = []
+    stop: KeyboardInterrupt | None = None
+    try:
+        for rows in by_context(runs):
+            if told is not None:
+                told("predicting", len(done), count, "")
+            context = runs[rows[0]].context
+            strategies = [runs[row].strategy for row in rows]
+            table = table_for(context, strategies)
+            for row, codes in zip(rows, _broken_laws(context, table), strict=True):
+                laws[row] = codes
+            try:
+                scores = score(context, table)
+            except ForerunError as error:
+                errors[str(error)] = errors.get(str(error), 0) + len(rows)
+                done += rows
+                continue
+            step_time_s[rows], peak[rows] = scores.step_time_s, scores.peak_memory_bytes
+            oom[rows] = scores.peak_memory_bytes > (1.0 - margin) * context.cluster.device.memory_bytes
+            comparable[rows] = _comparable([runs[row] for row in rows], scores, context)
+            for parts, values in ((time_s, scores.time_s), (memory_bytes, scores.memory_bytes)):
+                for part, value in values.items():
+                    parts.setdefault(part, np.full(count, np.nan))[rows] = value
+            done += rows
+    except KeyboardInterrupt as interrupt:
+        if not partial:
+            raise
+        stop = interrupt
+    found = Predictions(
         runs=tuple(runs),
         step_time_s=step_time_s,
         peak_memory_bytes=peak,
@@ -103,7 +129,9 @@ def predict(
         memory_bytes=memory_bytes,
         laws=tuple(laws),
         errors=errors,
+        stop=stop,
     )
+    return found if stop is None else found.among(sorted(done))
 
 
 def _comparable(runs: Sequence[MeasuredRun], scores: ScoreTable, context: Any) -> Floats:

@@ -70,13 +70,13 @@ def offload_broken(strategy: Strategy, context: Context) -> list[str]:
     cluster does not say how fast its host links are."""
     if strategy.stage_offload is None:
         return []
-    columns = zip(OFFLOAD_WORDS, zip(*strategy.stage_offload, strict=True), _immovable(context), strict=True)
+    columns = zip(OFFLOAD_WORDS, zip(*strategy.stage_offload, strict=True), immovable(context), strict=True)
     return [
         f"{word}= moves tensors to the host, but {why}; drop it" for word, shares, why in columns if why and any(shares)
     ]
 
 
-def _immovable(context: Context) -> tuple[str, str]:
+def immovable(context: Context) -> tuple[str, str]:
     """Return why stages may not keep a share of optimizer states, or of activations, on the host; "" where they may."""
     profile, cluster = context.framework, context.cluster
     linked = cluster.host.get("bytes_per_s_per_device") or cluster.device.host_bytes_per_s
@@ -90,7 +90,7 @@ def _immovable(context: Context) -> tuple[str, str]:
 
 def offloadable(context: Context) -> StageOffload:
     """Return 1.0 for what stages may keep on the host each a share of their own, and 0.0 for what they may not."""
-    return StageOffload(*(0.0 if why else 1.0 for why in _immovable(context)))
+    return StageOffload(*(0.0 if why else 1.0 for why in immovable(context)))
 
 
 def of_whole_stages(strategy: Strategy) -> bool:

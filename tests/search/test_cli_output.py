@@ -8,6 +8,7 @@ import re
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,11 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
-from forerun.search import simulate
+from forerun.search import search, simulate
 from forerun.search.catalogue.lists import LISTS
 from forerun.search.cli import main
 from forerun.search.cli.bars import GLYPHS, Brush, share_cells
+from forerun.search.cli.board import print_board
 from forerun.search.cli.strategy_text import StrategyText
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.spaces.errors import RequestError
@@ -101,6 +103,16 @@ def test_board_shows_what_an_engineer_asks(capsys: pytest.CaptureFixture[str]) -
     assert "defaults used: precision bf16; framework megatron-lm" in text
     for reason, count in document["space"]["rejected"].items():
         assert f"{reason} {count:,}" in text
+
+
+def test_what_all_rows_lack_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    board = search("llama3-8b", cluster="dgx-h100", gpus=8, global_batch=16, seq_len=4096)
+    lacking = tuple(replace(row, marks=("no launch file for ours",)) for row in board.rows)
+    for rows, times in ((lacking, 1), (lacking[:1], 1), ((board.rows[0], *lacking[1:3]), 2)):
+        print_board(replace(board, rows=rows))
+        text = " ".join(capsys.readouterr().out.split())
+        assert text.count("no launch file for ours") == times
+        assert ("! all rows: no launch file for ours" in text) == (len(rows) > 3)
 
 
 def test_gpus_have_a_column_where_several_numbers_were_searched(capsys: pytest.CaptureFixture[str]) -> None:

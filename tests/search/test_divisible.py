@@ -31,6 +31,16 @@ def test_the_number_of_gpus_that_the_batch_divides_over_is_named() -> None:
     assert [note for note in said(found) if f"64 GPUs give {gain:.0%} more tokens/s/GPU" in note]
 
 
+def test_fewer_gpus_that_degrees_take_are_named_with_what_they_give_in_all() -> None:
+    """1,000 are 8 times 125: what 8 tensor ranks leave takes neither two context ranks nor an even number of stages."""
+    fields = {"cluster": "dgx-h100", "global_batch": 1000, "seq_len": 8192, "overrides": {"tp": [8], "mbs": [1]}}
+    found, fewer = (search("llama3-405b", gpus=gpus, **fields) for gpus in (1000, 960))
+    (note,) = (note for note in said(found) if note.startswith("1000 GPUs divide badly; 960 GPUs give "))
+    gain = fewer.rows[0].throughput_per_gpu / found.rows[0].throughput_per_gpu - 1
+
+    assert f"{gain:.0%} more tokens/s/GPU and {0.96 * (1 + gain) - 1:.0%} more in all (" in note
+
+
 @pytest.mark.parametrize("batch", [64, 96, 128])
 def test_a_batch_that_divides_needs_no_other(batch: int) -> None:
     assert said(board(batch)) == []

@@ -6,6 +6,7 @@ Twenty scripts as people write them: what they set beyond the degrees, what of i
 import pytest
 
 from forerun.search.formats import import_texts
+from forerun.spaces.documents.package_data import package_yaml
 
 COMMON = (
     "torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --num-layers 32 --hidden-size 4096 "
@@ -124,3 +125,16 @@ def test_variables_that_change_speed_are_told() -> None:
     found = import_texts({"train.sh": f"{before}{COMMON}\n"})
     assert {"NCCL_IB_DISABLE", "GPU_MAX_HW_QUEUES", "NVTE_FUSED_ATTN"} == {*found.unmodelled}
     assert not found.unknown
+
+
+def test_variables_of_other_launchers_are_known() -> None:
+    overrides = "model.tensor_model_parallel_size=2 train.micro_batch_size=1 train.global_batch_size=64"
+    script = f"export NCCL_NVLS_ENABLE=0\ntorchrun --nproc_per_node 8 run_recipe.py --recipe r {overrides}\n"
+    found = import_texts({"train.sh": script})
+    assert {*found.unmodelled} == {"NCCL_NVLS_ENABLE"} and not found.unknown
+
+
+def test_every_entry_says_what_it_changes() -> None:
+    entries = package_yaml("forerun.spaces.frameworks", "data", "switches", "unmodelled.yaml")
+    told = [entry for name, held in entries.items() if name != "assumed" for entry in held]
+    assert all(entry.keys() == {"match", "what"} and isinstance(entry["what"], str) for entry in told)

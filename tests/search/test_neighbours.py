@@ -1,13 +1,16 @@
 """Every neighbour is legal, differs, keeps the device count, and is found by its difference in words."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from forerun.search.explain.explain import explain_strategy
 from forerun.search.explain.neighbours import difference, neighbours
 from forerun.search.explain.why import why
-from forerun.search.notes.faster import lower_because
+from forerun.search.notes.faster import lower_because, order_note
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting, legal_strategy
 from forerun.spaces.strategies import parse_strategy
 from forerun.spaces.strategies.candidates import strategies_at, values_at
@@ -127,3 +130,35 @@ def test_why_names_what_bounds_and_what_the_runner_up_loses(make_setting: Callab
     reason = f"ranked lower because of {first.oom_risk:.0%} OOM risk"
     assert " faster: " in back and f"; {reason}" in back
     assert lower_because(setting.context, first, second) == ""
+
+
+def test_rows_below_slower_ones_are_named_with_the_weightiest_reason() -> None:
+    """Four rows: the third is faster than the second and splits short sequences, the fourth is slower."""
+    setting = resolve(Request(model="llama3-8b", cluster="dgx-h100", gpus="16", global_batch=64, seq_len=4096))
+    texts = ("tp2 dp8 mbs1 sp", "tp4 dp4 mbs1 sp", "tp2 dp4 cp2 mbs1 sp", "tp8 dp2 mbs1 sp")
+    rows = [
+        replace(explain_strategy(setting.context, legal_strategy(setting, text)).row, rank=rank, oom_risk=0.0)
+        for rank, text in enumerate(texts, start=1)
+    ]
+    steps = (1.0, 1.2, 1.1, 1.3)
+    rows = [replace(row, step_time_s=step) for row, step in zip(rows, steps, strict=True)]
+
+    note = "rows that rank below slower ones: 3 because of cp below 8,192 tokens per rank"
+    assert order_note(setting, rows) == (note,)
+    risky = [*rows[:3], replace(rows[3], step_time_s=1.15, oom_risk=0.4)]
+    assert order_note(setting, risky) == (f"{note}; 4 because of 40% OOM risk",)
+    assert order_note(setting, [rows[0], rows[1], rows[3]]) == ()
+    assert order_note(replace(setting, objective="headroom"), rows) == ()
+
+
+def test_what_weighs_little_is_no_reason_beside_what_weighs_more() -> None:
+    setting = resolve(Request(model="llama3-8b", cluster="dgx-h100", gpus="16", global_batch=64, seq_len=4096))
+    first, second = (
+        replace(explain_strategy(setting.context, legal_strategy(setting, text)).row, oom_risk=risk)
+        for text, risk in (("tp2 dp8 mbs1 sp", 0.0), ("tp1 pp2 dp8 mbs1 recompute=full", 0.01))
+    )
+    faster = replace(second, step_time_s=0.9 * first.step_time_s)
+    assert lower_because(setting.context, first, faster) == "; ranked lower because of more pipeline stages"
+    assert (
+        lower_because(setting.context, first, replace(faster, oom_risk=0.2)) == "; ranked lower because of 20% OOM risk"
+    )

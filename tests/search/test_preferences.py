@@ -46,7 +46,7 @@ def test_experts_across_racks_count_against_a_strategy(ep: int, share: float) ->
     [
         ("vpp11 schedule=interleaved", "vpp10 schedule=interleaved", 0.01 + 0.01 * 0.1375),
         ("vpp2 schedule=zb-v", "vpp2 schedule=interleaved", 0.05),
-        ("schedule=dualpipe", "", 0.05),
+        ("schedule=dualpipe", "", 0.1),
     ],
 )
 def test_what_few_have_trained_with_counts_against_a_strategy(text: str, than: str, share: float) -> None:

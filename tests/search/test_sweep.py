@@ -2,13 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sweep_cases import PLAN, SERIAL, results, searched
+from sweep_cases import PLAN, SERIAL, fake, results, searched
 
 from forerun.search.cli import main
+from forerun.search.request.interrupts import EndedEarly, Stopped
 from forerun.search.sweep import (
+    ChunkTimes,
     SweepPlan,
+    SweepSearch,
     read_plan,
     run_sweep,
 )
@@ -38,6 +42,30 @@ def test_the_leaderboard_ranks_across_searches(tmp_path: Path, plan: SweepPlan) 
         ranks = [entry["rank"] for entry in board if entry["search"] == search]
         assert ranks == sorted(ranks)
     assert len({entry["model"] for entry in board}) == 2
+
+
+def test_a_sweep_that_is_stopped_returns_what_has_ended_and_goes_on(tmp_path: Path, plan: SweepPlan) -> None:
+    """Ctrl-C in the second search: the first is the answer, and the rest comes with the next run."""
+    begun = []
+
+    def stopped(chunk_times: ChunkTimes, piece: SweepSearch) -> dict[str, Any]:
+        begun.append(piece)
+        if len(begun) == 2:
+            raise Stopped
+        return fake(chunk_times, piece)
+
+    with pytest.raises(EndedEarly) as stop:
+        run_sweep(plan, tmp_path / "run", workers=SERIAL, search=stopped)
+    found = stop.value.found
+    assert [search["search"] for search in found.document["searches"]] == [1]
+    assert found.document["leaderboard"][0]["search"] == 1
+    assert found.remarks == (f"interrupted after 1 of {len(plan.pieces)} searches: --resume continues",)
+    assert not (tmp_path / "run" / "leaderboard.json").exists()
+
+    whole = run_sweep(plan, tmp_path / "run", workers=SERIAL, resume=True, search=fake)
+    assert (whole.skipped, whole.searched) == (1, len(plan.pieces) - 1)
+    run_sweep(plan, tmp_path / "one", workers=SERIAL, search=fake)
+    assert results(tmp_path / "one") == results(tmp_path / "run")
 
 
 @pytest.mark.slow  # a sampler for each of many seeds

@@ -12,6 +12,7 @@ from forerun_measured import fake_score, write_runs
 
 import forerun.search.validate as verb_home
 from forerun.search.cli.verbs import validate as verb
+from forerun.search.request.interrupts import Stopped
 from forerun.search.validate import Predictions, RunSet, load_runs, predict, summarise
 from forerun.search.validate.plot import accuracy_points, order_points, plot_page, write_plot
 from forerun.search.validate.predict import KEPT_SHARE
@@ -90,6 +91,29 @@ def test_a_whole_device_has_what_the_allocator_took_and_kept(tmp_path: Path) -> 
     assert kept > found.peak_memory_bytes[0]
     assert found.comparable_memory_bytes[0] == pytest.approx(kept)
     assert found.comparable_memory_bytes[1] == max(whole, found.peak_memory_bytes[1])
+
+
+def test_what_was_predicted_until_ctrl_c_is_the_answer(tmp_path: Path) -> None:
+    """Runs of two lengths of sequences: the second is not scored any more."""
+    runs = load_runs([write_runs(tmp_path / "runs.csv", *LAYOUTS, {"seq_len": "512"})]).runs
+    scored = []
+
+    def stopped(context: Context, table: StrategyTable) -> ScoreTable:
+        scored.append(len(table))
+        if len(scored) > 1:
+            raise Stopped
+        return fake_score(context, table)
+
+    found, whole = predict(runs, score=stopped, partial=True), predict(runs, score=fake_score)
+    assert isinstance(found.stop, Stopped) and whole.stop is None
+    assert len(found.runs) == scored[0] < len(runs)
+    kept = [whole.runs.index(run) for run in found.runs]
+    assert found.step_time_s.tolist() == whole.step_time_s[kept].tolist()
+    assert found.laws == tuple(whole.laws[row] for row in kept)
+    assert found.predicted.all()
+    scored.clear()
+    with pytest.raises(Stopped):
+        predict(runs, score=stopped)
 
 
 def test_margin_tightens_the_verdict(runs: RunSet) -> None:

@@ -90,7 +90,13 @@ def run(args: argparse.Namespace) -> int:
         settings, rank, messages, between = _machine(args, setting)
         if _plan(args, operators, messages, settings, rank):
             return 0
-        lines, skipped, made = _measure(args, setting, operators, messages, between, settings, rank)
+        try:
+            lines, skipped, made = _measure(args, setting, operators, messages, between, settings, rank)
+        except KeyboardInterrupt:
+            kept = args.out.with_name(args.out.name + ".partial")
+            if not rank and kept.exists():
+                print(f"forerun: {kept} has what was measured; the same command goes on from there", file=sys.stderr)
+            raise
         if between is not None:
             between.close()
         if rank:

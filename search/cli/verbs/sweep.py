@@ -47,11 +47,19 @@ def run(args: argparse.Namespace) -> int:
     """Search what is missing and print the leaderboard across everything."""
     from forerun.search.cli.sweep_view import SweepView, print_sweep
     from forerun.search.files.documents import dump_json
+    from forerun.search.request.interrupts import EndedEarly
     from forerun.search.sweep import read_plan, run_sweep
 
     workers, plan = workers_of(args), read_plan(args.plan, calibration=args.calibration, profile=args.profile)
+    stop: EndedEarly | None = None
     with SweepView(sys.stderr) as view:
-        result = run_sweep(plan, args.out, resume=args.resume, workers=workers, watch=view)
+        try:
+            result = run_sweep(plan, args.out, resume=args.resume, workers=workers, watch=view)
+        except EndedEarly as interrupted:
+            stop, result = interrupted, interrupted.found
+    if stop is not None and not result.document["searches"]:
+        print(f"forerun: {result.remarks[-1]}", file=sys.stderr)
+        raise stop
     if args.json:
         print(dump_json(result.document))
     else:
@@ -59,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
     for search in result.document["searches"]:
         if search["status"] == "failed":
             print(f"forerun: search {search['search']} failed: {search['message']}", file=sys.stderr)
+    if stop is not None:
+        raise stop
     print(f"forerun: wrote {args.out}", file=sys.stderr)
     return exit_code(result.counts)
 

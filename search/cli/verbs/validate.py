@@ -88,6 +88,11 @@ def run(args: argparse.Namespace) -> int:
         calibration.check_profile(args.profile)
         runs = replace(runs, runs=calibrated_runs(runs.runs, calibration))
     predictions = _predicted(args, runs)
+    if predictions.stop is not None:
+        if not predictions.runs:
+            raise predictions.stop
+        told = f"interrupted after {len(predictions.runs):,} of {len(runs.runs):,} runs: figures of those"
+        print(f"forerun: {told}", file=sys.stderr)
     covered = None if calibration is None else coverage(predictions, calibration)
     summary = summarise(runs, predictions, by=args.by, noise=args.noise)
     worst = worst_rows(predictions, args.worst)
@@ -100,6 +105,8 @@ def run(args: argparse.Namespace) -> int:
             write_plot(args.plot, predictions, by=args.by)
     finally:  # figures are printed even where a file cannot be written
         _say(args, summary, predictions, worst, covered)
+    if predictions.stop is not None:
+        raise predictions.stop
     return 0
 
 
@@ -141,8 +148,8 @@ def _predicted(args: argparse.Namespace, runs: "RunSet") -> "Predictions":
     if args.fidelity != "events":
         if args.contention:
             raise RequestError("--contention needs --fidelity events: closed forms see every link as evenly shared")
-        return predict(runs.runs, margin=args.margin, told=told)
-    return predict(runs.runs, score=partial(_played, args.contention), margin=args.margin, told=told)
+        return predict(runs.runs, margin=args.margin, told=told, partial=True)
+    return predict(runs.runs, score=partial(_played, args.contention), margin=args.margin, told=told, partial=True)
 
 
 def _played(contention: bool, context: Any, table: Any) -> "ScoreTable":
