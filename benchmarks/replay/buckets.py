@@ -25,7 +25,7 @@ sys.path.insert(0, str(HERE.parent / "real_runs"))
 
 from hosts import VirtualHosts  # noqa: E402  # a neighbour of this folder
 
-from forerun.simulator.improve import BucketRule, best_buckets, rule_plan, simulate  # noqa: E402
+from forerun.simulator.improve import BucketRule, LineWire, best_buckets, rule_plan, simulate  # noqa: E402
 from forerun.simulator.improve.from_replay import ReplayedStep, replayed_step  # noqa: E402
 from forerun.simulator.replay import analyse_files  # noqa: E402
 
@@ -77,8 +77,16 @@ def chosen(found: ReplayedStep) -> Sequence[str]:
     return ["--bucket-mb", str(KNOWN_MIB), "--limits-mb", *map(str, limits)]
 
 
+def halved(found: ReplayedStep) -> float:
+    """Return the step with half the bytes."""
+    wire = found.step.wire
+    assert isinstance(wire, LineWire)
+    wire = replace(wire, bytes_per_s=wire.bytes_per_s * 2, host_s_per_byte=wire.host_s_per_byte / 2)
+    return simulate(replace(found.step, wire=wire), found.plan).step_s
+
+
 def faster(found: ReplayedStep) -> float:
-    """Return the step where messages take half as long per byte."""
+    """Return the step where links move a byte in half the time."""
     return simulate(replace(found.step, wire=found.step.wire.faster(2.0)), found.plan).step_s
 
 
@@ -95,7 +103,7 @@ CHANGES = (
         options=chosen,
         predicted=lambda found: simulate(found.step, best_buckets(found.step, fuse=False)).step_s,
     ),
-    Change(name="gradients in 16 bits", options=lambda found: [*known(), "--half"], predicted=faster),
+    Change(name="gradients in 16 bits", options=lambda found: [*known(), "--half"], predicted=halved),
     Change(name="NICs twice as fast", options=known, predicted=faster, rate=2.0),
 )
 
@@ -114,7 +122,7 @@ def main() -> None:
             out = Path(name) / f"known-{turn}"
             before_s = train(args.rate, out, known())
             analysis = analyse_files([out])
-            found = replayed_step(analysis)
+            found = replayed_step(analysis, link_bytes_per_s=args.rate * 1e6 / 8)
             base_s = simulate(found.step, found.plan).step_s
             known_s.append(before_s)
             errors.append(abs(analysis.replay.error))

@@ -47,8 +47,10 @@ class ImproveSource:
     notes: tuple[str, ...] = ()
 
 
-def trace_source(paths: Sequence[Path], reading: "Reading | None" = None) -> ImproveSource:
-    """Return the step of a run.
+def trace_source(
+    paths: Sequence[Path], reading: "Reading | None" = None, *, link_bytes_per_s: float | None = None
+) -> ImproveSource:
+    """Return the step of a run, with the nominal rate of a rank's link where that is known.
 
     Raises:
         RequestError: as for ``analyse_files`` and ``replayed_step``.
@@ -57,7 +59,7 @@ def trace_source(paths: Sequence[Path], reading: "Reading | None" = None) -> Imp
     from forerun.simulator.replay import analyse_files
 
     analysis = analyse_files(paths, reading=reading)
-    found = replayed_step(analysis)
+    found = replayed_step(analysis, link_bytes_per_s=link_bytes_per_s)
     notes = [f"operators of rank {found.rank}, which computes most; all ranks are taken to be like it"]
     if found.rest_s > _WORTH * found.measured_s:
         notes.append(

@@ -10,7 +10,7 @@ from forerun.simulator.improve.step import Op, RankStep, StepPlan, simulate
 from forerun.simulator.improve.wires import LineWire
 from forerun.simulator.replay.analysis import Analysis
 from forerun.simulator.replay.graph import ReplayGraph
-from forerun.simulator.replay.learned import fit_line, served_exchanges
+from forerun.simulator.replay.learned import crossing, fit_line, served_exchanges
 from forerun.simulator.replay.trace import Floats, RankTrace, SpanKind, SpanPhase
 from forerun.spaces.errors import RequestError
 
@@ -38,8 +38,11 @@ class ReplayedStep:
     latency_known: bool
 
 
-def replayed_step(analysis: Analysis) -> ReplayedStep:
+def replayed_step(analysis: Analysis, *, link_bytes_per_s: float | None = None) -> ReplayedStep:
     """Return the step of a run, as the median over its steps.
+
+    ``link_bytes_per_s``: nominal rate of a rank's link, which tells what of a message is its hosts' work; None: it is
+    not known, and all of a message counts as the link's.
 
     Raises:
         RequestError: no collective of the run exchanges gradients, or operators of backward passes are not told apart.
@@ -59,7 +62,7 @@ def replayed_step(analysis: Analysis) -> ReplayedStep:
     owned = holders(usual, moments)
     ops, owners = _ops(usual, took, owned, gradients, float(np.mean([forward_s for forward_s, _ in alike])))
     buckets = _buckets(owners, gradients, sizes)
-    wire, latency_known = _wire(analysis, ranks)
+    wire, latency_known = _wire(analysis, ranks, link_bytes_per_s)
     step = RankStep(
         name=f"rank {trace.rank} of the run",
         ops=ops,
@@ -228,21 +231,24 @@ def _buckets(owners: list[int], gradients: Floats, sizes: list[float]) -> tuple[
     return tuple(tuple(bucket) for bucket in buckets if bucket)
 
 
-def _wire(analysis: Analysis, ranks: tuple[int, ...]) -> tuple[LineWire, bool]:
+def _wire(analysis: Analysis, ranks: tuple[int, ...], link_bytes_per_s: float | None) -> tuple[LineWire, bool]:
     """Return the line through all reductions of the run, or their rate alone (and False) where sizes hardly differ."""
     graph = analysis.replay.graph
-    rows = []
+    rows, across = [], 0.0
     for one, took_s in served_exchanges(graph):
         between = tuple(sorted(graph.traces[place].rank for place, _ in one.members))
         if one.operation in _REDUCING and one.size_bytes > 0 and between == ranks:
             rows.append((one.size_bytes, took_s))
+            across = max(across, crossing(one.operation, one.size))
     table = np.array(rows, dtype=np.float64).reshape(-1, 2)
     if not len(table):
         raise RequestError("no reduction of the traces has members on two ranks; give the traces of all ranks")
     latency_s, rate = fit_line(table[:, 0], table[:, 1])
-    if math.isnan(rate):
-        return LineWire(latency_s=0.0, bytes_per_s=float(np.median(table[:, 0] / table[:, 1]))), False
-    return LineWire(latency_s=latency_s, bytes_per_s=rate), True
+    known = not math.isnan(rate)
+    if not known:
+        latency_s, rate = 0.0, float(np.median(table[:, 0] / table[:, 1]))
+    host_s = 0.0 if link_bytes_per_s is None else max(1 / rate - across / link_bytes_per_s, 0.0)
+    return LineWire(latency_s=latency_s, bytes_per_s=rate, host_s_per_byte=host_s), known
 
 
 def optimizer_s(graph: ReplayGraph, place: int, step: int) -> float:

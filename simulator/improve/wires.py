@@ -33,10 +33,14 @@ class Wire(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineWire:
-    """A wire that was measured: ``latency_s + bytes / bytes_per_s``. Pieces follow each other, so one is best."""
+    """A wire that was measured: ``latency_s + bytes / bytes_per_s``. Pieces follow each other, so one is best.
+
+    ``host_s_per_byte``: of the seconds of a byte, what hosts take to copy and add up: a faster link leaves it.
+    """
 
     latency_s: float
     bytes_per_s: float
+    host_s_per_byte: float = 0.0
 
     def __post_init__(self) -> None:
         if not (self.latency_s >= 0 and self.bytes_per_s > 0):
@@ -57,7 +61,8 @@ class LineWire:
 
     def faster(self, factor: float) -> "LineWire":
         """Return the wire with more bandwidth."""
-        return replace(self, bytes_per_s=self.bytes_per_s * factor)
+        link_s = 1 / self.bytes_per_s - self.host_s_per_byte
+        return replace(self, bytes_per_s=1 / (self.host_s_per_byte + link_s / factor))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,7 +142,7 @@ def shared_seconds(intervals: Sequence[tuple[float, float]]) -> list[float]:
 
 def _link_use(operation: str, size: int, ranks: tuple[int, ...], rows: Floats) -> LinkUse:
     known = rows[~np.isnan(rows[:, 0])]
-    factor = _ROUNDS.get(operation, 0.0) * (size - 1) / size or 1.0
+    factor = crossing(operation, size)
     bandwidth = float("nan")
     timed = known[known[:, 1] >= SHORTEST_S]
     if len(timed) and timed[:, 0].max() > 0:
@@ -160,6 +160,11 @@ def _link_use(operation: str, size: int, ranks: tuple[int, ...], rows: Floats) -
         latency_s=latency_s,
         bytes_per_s=rate,
     )
+
+
+def crossing(operation: str, size: int) -> float:
+    """Return how many times a tensor crosses the link of one of ``size`` ranks."""
+    return _ROUNDS.get(operation, 0.0) * (size - 1) / size or 1.0
 
 
 SHORTEST_S = 1e-9

@@ -58,6 +58,17 @@ def test_the_forward_pass_is_an_operator_of_its_own(found):
     assert all(not op.forward_s for op in others)
 
 
+def test_a_faster_link_leaves_what_hosts_take_of_a_message(found):
+    """288 bytes in 300 us, each of which crosses a rank's link once; a link of 1.92 MB/s needs half of that."""
+    wire = replayed_step(found[0], link_bytes_per_s=1.92e6).step.wire
+    assert float(wire.seconds(288.0)) == pytest.approx(300e-6)
+    assert float(wire.faster(2.0).seconds(288.0)) == pytest.approx(225e-6)
+    assert float(wire.faster(1e9).seconds(288.0)) == pytest.approx(150e-6)
+    nominal = replayed_step(found[0], link_bytes_per_s=1e5).step.wire  # slower than what was measured
+    assert float(nominal.faster(2.0).seconds(288.0)) == pytest.approx(150e-6)
+    assert float(found[1].wire.faster(2.0).seconds(288.0)) == pytest.approx(150e-6)
+
+
 def test_what_others_call_cannot_be_changed_by_itself(found):
     change = OperatorChange(operators="torch::autograd::AccumulateGrad", factor=0.5)
     with pytest.raises(RequestError, match="name its caller"):

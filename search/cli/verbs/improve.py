@@ -43,6 +43,11 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--traces", nargs="+", type=Path, metavar="TRACES", help="improve a traced run instead (see replay)"
     )
+    parser.add_argument(
+        "--link",
+        metavar="RATE",
+        help="with --traces: nominal rate of a rank's link; the rest of a message is its hosts'",
+    )
     group = parser.add_argument_group("training of a model")
     group.add_argument("--cluster", metavar="CLUSTER", help="catalogue name or YAML file (`forerun list clusters`)")
     group.add_argument("--gpus", type=whole, metavar="N", help="devices that exchange gradients")
@@ -132,8 +137,13 @@ def _source(args: argparse.Namespace) -> "ImproveSource":
         for flag in OF_MODELS:
             if getattr(args, flag) is not None:
                 raise RequestError(f"--{flag.replace('_', '-')} belongs to a MODEL; the --traces say what was trained")
+        link = None if args.link is None else with_unit(parse_rate, args.link)
+        if link is not None and link < 1:
+            raise RequestError(f"the rate of a link must be at least 1 B/s, but got {args.link}")
         files = find_traces(args.traces)
-        return trace_source(files, ReadingBar(files))
+        return trace_source(files, ReadingBar(files), link_bytes_per_s=link)
+    if args.link is not None:
+        raise RequestError("--link belongs to --traces; a model's --cluster says what its links reach")
     missing = [flag for flag in ("cluster", "gpus", "batch") if getattr(args, flag) is None]
     if missing:
         raise RequestError(f"a model needs its training: add {', '.join(f'--{flag}' for flag in missing)}")
