@@ -74,6 +74,12 @@ def test_dropout_of_zero_is_harmless() -> None:
 
 
 OTHERS = {
+    "fsdp.yaml": (
+        "distributed_type: FSDP\nnum_machines: 2\nnum_processes: 16\ndebug: true\nuse_cpu: false\n"
+        "enable_cpu_affinity: true\nfsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: true, "
+        "fsdp_auto_wrap_policy: SIZE_BASED_WRAP, fsdp_forward_prefetch: true}\n",
+        "debug enable_cpu_affinity fsdp_config.fsdp_auto_wrap_policy fsdp_config.fsdp_forward_prefetch",
+    ),
     "bridge.yaml": (
         "model: {tensor_model_parallel_size: 2, num_layers_at_start_in_bf16: 1, tp_comm_split_ag: false, "
         "disable_parameter_transpose_cache: true}\n"
