@@ -53,7 +53,8 @@ def test_winners_of_a_search_are_scored_once(make_setting: Callable[..., Setting
 
 
 def test_what_a_sampler_found_is_scored_once(make_setting: Callable[..., Setting]) -> None:
-    setting = make_setting(model="llama3-70b", gpus="64", overrides={"mbs": [1], "cp": [1], "zero": [1]}, top=20)
+    overrides = {"mbs": [1], "cp": [1], "zero": [1], "vpp": [1]}
+    setting = make_setting(model="llama3-70b", gpus="64", overrides=overrides, top=20)
     times: Counter[str] = Counter()
 
     def counting(context: Context, table: StrategyTable) -> ScoreTable:
