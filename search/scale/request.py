@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forerun.search.scale.changes import ScaleChange, changes, limited_by
+from forerun.search.scale.exchange import check_used
 from forerun.search.scale.fidelity import fidelity_of
 from forerun.search.scale.workers import worker_counts
 from forerun.simulator.events.step.disturb import Disturbance
@@ -140,7 +141,7 @@ def scale(request: ScaleRequest) -> Scaling:
     if request.seed < 0:
         raise RequestError(f"a seed is at least 0, but got {request.seed}")
     exchange, synchronous = MODES[mode_name]
-    _check_used(request, exchange)
+    check_used(exchange, request.settings, request.server_bandwidth_bytes_per_s)
     settings = {**_exchange_of(rules), **request.settings}
     settings["overlap"] = settings.get("overlap", True) and rules.overlap > 0
     if not (exchange == "parameter-server" and settings.get("colocated")):
@@ -169,28 +170,6 @@ def scale(request: ScaleRequest) -> Scaling:
         jitter=jitter,
         defaults=tuple(defaults),
     )
-
-
-def _check_used(request: ScaleRequest, exchange: str) -> None:
-    """Check that what is said of an exchange is of the one that is asked for.
-
-    Raises:
-        RequestError: servers are described and there are none, or the messages of an all-reduce and there is none.
-    """
-    given = request.settings
-    if exchange != "all-reduce":
-        if "bucket_bytes" in given:
-            raise RequestError("--bucket is for all-reduces; servers take the gradient of each layer by itself")
-        return
-    usual = {"policy": "multiplexed", "placement": "even", "barrier": "step"}
-    flags = [f"--{name}" for name, value in usual.items() if given.get(name, value) != value]
-    flags += ["--window"] * ("window_bytes" in given)
-    flags += ["--server-bandwidth"] * (request.server_bandwidth_bytes_per_s is not None)
-    if flags:
-        raise RequestError(
-            f"an all-reduce has no servers, and {' and '.join(flags)} {'are' if len(flags) > 1 else 'is'} about them; "
-            "add --mode sync-ps or async-ps"
-        )
 
 
 def _filled(defaults: list[str], name: str, value: str) -> str:
