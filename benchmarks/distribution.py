@@ -250,6 +250,7 @@ def kills(count: int) -> dict[str, Any]:
 
 def samplers() -> dict[str, Any]:
     """Strategies scored until a sampler comes within some per cent of the best that any found, from flat starts."""
+    from forerun.search.flat.exhaustive import Problem
     from forerun.search.request.request import Request
     from forerun.search.request.resolve import resolve
     from forerun.search.samplers import Exploring, StopConditions, explore, sampler_named
@@ -258,7 +259,7 @@ def samplers() -> dict[str, Any]:
     from forerun.spaces.strategies.staged_space import StagedSpace
 
     space = StagedSpace(flat=resolve(Request(**UNEVEN)).space())  # type: ignore[arg-type]  # as above
-    starts = flat_starts(space.flat, "throughput", 10, Choice(kind="serial"))
+    starts = flat_starts(Problem(space=space.flat, objective="throughput", top=10), Choice(kind="serial"))
     assert starts.piece.best is not None
     flat_s = float(starts.piece.best.keys[0][0])
     runs = []

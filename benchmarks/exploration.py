@@ -23,6 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from forerun.search.flat.exhaustive import Problem
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.samplers import Exploration, Exploring, StopConditions, explore, sampler_named
@@ -116,7 +117,7 @@ def large(seeds: int) -> dict[str, Any]:
     start = time.perf_counter()
     setting = resolve(Request(**LARGE))  # type: ignore[arg-type]  # values of the fields' types
     space = Exploring(per_stage=EVERY).space(setting.space())
-    starts = flat_starts(space.flat, "throughput", 10, SERIAL)
+    starts = flat_starts(Problem(space=space.flat, objective="throughput", top=10), SERIAL)
     flat_s = time.perf_counter() - start
     rows = []
     for seed in range(seeds):
@@ -155,7 +156,7 @@ def reduced(name: str, seeds: int) -> dict[str, Any]:
     space = StagedSpace(flat=setting.space(), reach=1, recompute=True, halves=True)
     limits = StopConditions(evaluations=1 << 40, asked=1 << 40, stagnation=None)
     whole = explore(space, sampler_named(Exploring(sampler="exhaustive"), space)[0], limits=limits)
-    starts = flat_starts(space.flat, "throughput", 5, SERIAL)
+    starts = flat_starts(Problem(space=space.flat, objective="throughput", top=5), SERIAL)
     best, flat = whole.curve[-1][1], float(starts.piece.best.keys[0][0]) if starts.piece.best else float("nan")
     runs = []
     for seed in range(seeds):
@@ -175,7 +176,7 @@ def curves(seeds: int, trials: int) -> dict[str, Any]:
     """Let all samplers look at the large space, from the same starts and from nothing."""
     setting = resolve(Request(**LARGE))  # type: ignore[arg-type]  # values of the fields' types
     space = Exploring(per_stage=EVERY).space(setting.space())
-    starts = flat_starts(space.flat, "throughput", 10, SERIAL)
+    starts = flat_starts(Problem(space=space.flat, objective="throughput", top=10), SERIAL)
     assert starts.piece.best is not None
     rows = []
     for name, most in (("local", 1_000), ("random", 10_000), ("nsga2", trials), ("tpe", trials)):

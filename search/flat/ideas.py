@@ -6,7 +6,7 @@ ten rows of them would be one row ten times.
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,34 +70,40 @@ def _with_variants(problem: Problem, space: StrategySpace, leaders: Best, score:
 
 def _places(problem: Problem, space: StrategySpace, found: Best) -> list[list[int]]:
     """Return the places in ``found`` of the rows, each followed by those of its variants."""
-    ideas: dict[int, list[list[int]]] = {}
-    seen = set[tuple[int, ...]]()
     step_s, peak = found.scores.step_time_s, found.scores.peak_memory_bytes
 
     def beaten(place: int, other: int) -> bool:
         """Return whether another is as fast and only needs more memory."""
         return bool(step_s[place] <= step_s[other] <= (1 + ALIKE) * step_s[place] and peak[place] <= peak[other])
 
-    kinds = np.stack([found.index // problem.idea_width, *_digits(space, found.index)], axis=1)
-    for place, (idea, *kind) in enumerate(kinds.tolist()):
-        rows = ideas.setdefault(idea, [])
-        if rows and (found.keys[0, place] <= (1 + ALIKE) * found.keys[0, rows[-1][0]] or beaten(rows[-1][0], place)):
-            rows[-1].append(place)
-        elif (idea, *kind) not in seen:
-            rows.append([place])
-        seen.add((idea, *kind))
-    return _shown(ideas.values(), found.keys[0], problem.top)
+    kinds = zip(*(digit.tolist() for digit in _digits(space, found.index)), strict=True)
+    ideas = (found.index // problem.idea_width).tolist()
+    return _shown(list(zip(ideas, kinds, strict=True)), found.keys[0], problem.top, beaten)
 
 
-def _shown(ideas: Iterable[list[list[int]]], keys: Sequence[float], top: int) -> list[list[int]]:
-    """Return the rows of ideas that are shown, as places in rank order with these ``keys``.
+def _shown(
+    kinds: Sequence[tuple[Hashable, Hashable]],
+    keys: Sequence[float],
+    top: int,
+    beaten: Callable[[int, int], bool] = lambda place, other: False,
+) -> list[list[int]]:
+    """Return the rows that are shown of candidates in rank order, each followed by its variants, as places.
 
-    First the best of every idea that is near the best of all; then whatever is next, another strategy of such an idea
-    or the best of one that is far off.
+    ``kinds``: the idea of each, and its choices on ``KINDS``; ``keys``: its first ranking key; ``beaten``: whether one
+    place is a variant of another that leads its idea though it ranks further behind. First comes the best of every idea
+    that is near the best of all; then whatever is next, another strategy of such an idea or the best of one far off.
     """
-    ideas = list(ideas)
-    near = [rows[0] for rows in ideas if keys[rows[0][0]] <= (1 + FAR) * keys[0]]
-    further = sorted(row for rows in ideas for row in rows if row not in near)
+    ideas: dict[Hashable, list[list[int]]] = {}
+    seen = set[tuple[Hashable, Hashable]]()
+    for place, (idea, kind) in enumerate(kinds):
+        rows = ideas.setdefault(idea, [])
+        if rows and (keys[place] <= (1 + ALIKE) * keys[rows[-1][0]] or beaten(rows[-1][0], place)):
+            rows[-1].append(place)
+        elif (idea, kind) not in seen:
+            rows.append([place])
+        seen.add((idea, kind))
+    near = [rows[0] for rows in ideas.values() if keys[rows[0][0]] <= (1 + FAR) * keys[0]]
+    further = sorted(row for rows in ideas.values() for row in rows if row not in near)
     return sorted([*near, *further[: max(top - len(near), 0)]])[:top]
 
 
@@ -120,16 +126,9 @@ def variant_of(row: Row) -> Variant:
 def folded(ranked: Iterable[tuple[Strategy, float]], top: int) -> Iterator[tuple[Strategy, list[Strategy]]]:
     """Fold strategies, best first with their first ranking key, to those of each set of degrees with what is as good;
     ``top`` of them."""
-    known, ideas = list(ranked), dict[tuple[int, ...], list[list[int]]]()
-    seen = set[tuple[int, ...]]()
-    for place, (strategy, key) in enumerate(known):
-        rows, kind = ideas.setdefault(degrees(strategy), []), (strategy.mbs, strategy.zero, int(strategy.sp))
-        if rows and key <= (1 + ALIKE) * known[rows[-1][0]][1]:
-            rows[-1].append(place)
-        elif (*degrees(strategy), *kind) not in seen:
-            rows.append([place])
-        seen.add((*degrees(strategy), *kind))
-    for leader, *variants in _shown(ideas.values(), [key for _, key in known], top):
+    known = list(ranked)
+    kinds = [(degrees(one), tuple(int(getattr(one, axis)) for axis in KINDS)) for one, _ in known]
+    for leader, *variants in _shown(kinds, [key for _, key in known], top):
         yield known[leader][0], [known[place][0] for place in variants[:MOST_VARIANTS]]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from forerun.search.formats.contract import Launch, Limit
 from forerun.search.formats.keys import LaunchFacts, LaunchKey
 from forerun.spaces.models.model import Attention, FeedForward, MixtureOfExperts, Model
-from forerun.spaces.models.tuning import DEFAULT_TARGETS, TARGETS, Tuning, tuning_of
+from forerun.spaces.models.tuning import DEFAULT_TARGETS, TARGETS
 
 TARGET_KEYS = ("lora_target_modules", "lora_target", "target_modules", "lora_modules")
 """Settings that list the modules with adapters."""
@@ -64,9 +64,9 @@ def _products(names: Sequence[str], mixture: bool) -> tuple[str, ...]:
     return tuple(product for product in TARGETS if product in found)
 
 
-def hub_modules(model: Model) -> list[str]:
+def hub_modules(launch: Launch) -> list[str]:
     """Return the modules with adapters of a model of the hub, called as in Llama: ends of names, as PEFT compares."""
-    targets = tuning_of(model).targets
+    model, targets = launch.model, launch.tuning.targets
     mixed = "q_a_proj q_b_proj kv_a_proj_with_mqa kv_b_proj o_proj" if _latent(model) else _LLAMA[_ATTENTION]
     found = mixed.split() if _ATTENTION in targets else []
     for block in _feed_forwards(model, targets, dense="mlp.", shared="shared_experts."):
@@ -74,19 +74,19 @@ def hub_modules(model: Model) -> list[str]:
     return found
 
 
-def adapter_arguments(model: Any) -> list[str]:
-    """Return the adapters of a model as arguments of a training program of the Hugging Face kind (TRL's ModelConfig);
+def adapter_arguments(launch: Launch) -> list[str]:
+    """Return the adapters of a launch as arguments of a training program of the Hugging Face kind (TRL's ModelConfig);
     none where it has none."""
-    if not isinstance(model, Model) or not tuning_of(model).rank:
+    if not launch.tuning.rank:
         return []
-    names = " ".join(hub_modules(model))
-    return ["--use_peft true", f"--lora_r {tuning_of(model).rank}", f"--lora_target_modules {names}"]
+    names = " ".join(hub_modules(launch))
+    return ["--use_peft true", f"--lora_r {launch.tuning.rank}", f"--lora_target_modules {names}"]
 
 
-def bridge_section(model: Model) -> dict[str, Any]:
-    """Return the section ``peft`` of Megatron-Bridge; empty where the model has no adapters. Its patterns are ends of
+def bridge_section(launch: Launch) -> dict[str, Any]:
+    """Return the section ``peft`` of Megatron-Bridge; empty where the launch has no adapters. Its patterns are ends of
     names, or have stars, and each has to meet a module (module_matcher.py)."""
-    tuning = tuning_of(model)
+    model, tuning = launch.model, launch.tuning
     if not tuning.rank:
         return {}
     latent = "q_down_proj q_up_proj kv_down_proj kv_up_proj proj"
@@ -116,13 +116,9 @@ def _feed_forwards(model: Model, targets: Collection[str], *, dense: str, shared
     return found if _MLP in targets else []
 
 
-def _tuning(launch: Launch) -> Tuning:
-    return tuning_of(launch.model) if isinstance(launch.model, Model) else Tuning()
-
-
 def _alone(launch: Launch) -> bool:
     """Whether routed experts have adapters, and other feed-forwards of the model none."""
-    tuning = _tuning(launch)
+    tuning = launch.tuning
     others = tuning.rank and _feed_forwards(launch.model, (_MLP,), dense="dense", shared="shared")
     return _EXPERTS in tuning.targets and _MLP not in tuning.targets and bool(others)
 
@@ -134,7 +130,7 @@ EXPERTS_ALONE = Limit(
 )
 ATTENTION_ALONE = Limit(
     broken=lambda launch: (
-        _tuning(launch).rank > 0
+        launch.tuning.rank > 0
         and any(layer.mixer is not None and not isinstance(layer.mixer, Attention) for layer in launch.model.layers)
     ),
     reason=lambda launch: f"adapters of {launch.model.name}: not all of its layers attend",

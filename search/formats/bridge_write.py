@@ -79,7 +79,7 @@ def write(launch: Launch) -> Files:
     for name, value in switches.items():
         section, _, key = name.partition(".")
         sections.setdefault(section, {})[key] = value
-    if peft := bridge_section(launch.model):
+    if peft := bridge_section(launch):
         sections["peft"] = peft
     _settle(sections, launch.workload.precision)
     yaml_text = dump_yaml(

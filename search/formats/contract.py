@@ -44,6 +44,11 @@ class Launch:
     switches: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def tuning(self) -> Tuning:
+        """What of the model is trained."""
+        return tuning_of(self.model) if isinstance(self.model, Model) else Tuning()
+
+    @property
     def microbatches(self) -> int:
         """Microbatches of one step on every replica."""
         return self.workload.global_batch // (self.strategy.dp * self.strategy.mbs)
@@ -196,7 +201,7 @@ class Format:
             raise RequestError(f"forerun reads {self.name} and does not write it; export to another format")
         if isinstance(launch.model, GraphModel) and not self.graphs:
             raise RequestError(f"{self.title} ({self.name}) trains transformers, and {launch.model.name} is none")
-        tuning = tuning_of(launch.model) if isinstance(launch.model, Model) else Tuning()
+        tuning = launch.tuning
         if (tuning.rank and not self.adapters) or (tuning.frozen and not self.parts):
             raise RequestError(f"{self.title} ({self.name}) trains all of a model, and not {tuning} as searched")
         try:

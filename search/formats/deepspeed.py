@@ -128,7 +128,7 @@ def write(launch: Launch) -> Files:
         slots = f"s/$/ slots={launch.devices_used_per_node}/"
         hosts = [f"scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed '{slots}' > hostfile"]
     arguments = [f"--deepspeed_config {MAIN}", f"--max_seq_length {launch.workload.seq_len}"]
-    arguments += adapter_arguments(launch.model)
+    arguments += adapter_arguments(launch)
     files = launch_files(launch, f"DeepSpeed {VERSION}", starter, arguments, before_slurm=hosts)
     if s.pp > 1:
         told = f"# The program builds deepspeed.pipe.PipelineModule with num_stages={s.pp}, layers in equal numbers.\n"

@@ -8,8 +8,6 @@ from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import visible
 from forerun.spaces.frameworks.switches import all_switches, as_word
-from forerun.spaces.models.model import Model
-from forerun.spaces.models.tuning import Tuning, tuning_of
 from forerun.spaces.strategies import parse_strategy
 from forerun.spaces.workload import PRECISIONS
 
@@ -25,9 +23,8 @@ def write(launch: Launch) -> Files:
         "seq_len": workload.seq_len,
         "precision": workload.precision,
     }
-    tuning = tuning_of(launch.model) if isinstance(launch.model, Model) else Tuning()
-    facts |= {"lora": tuning.lora} if tuning.lora else {}
-    facts |= {"freeze": ",".join(tuning.frozen)} if tuning.frozen else {}
+    facts |= {"lora": launch.tuning.lora} if launch.tuning.lora else {}
+    facts |= {"freeze": ",".join(launch.tuning.frozen)} if launch.tuning.frozen else {}
     data = {
         "forerun": int(VERSION),
         "name": visible(launch.name),

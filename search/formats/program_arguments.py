@@ -52,7 +52,7 @@ def trainer_arguments(launch: Launch) -> list[str]:
         f"--per_device_train_batch_size {s.mbs}",
         f"--gradient_accumulation_steps {launch.microbatches}",
         *sequences,
-        *adapter_arguments(launch.model),
+        *adapter_arguments(launch),
     ]
 
 

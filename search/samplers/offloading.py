@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from forerun.simulator.core.stage_options import StageOptions, class_costs
 from forerun.simulator.costs.host import states_on_host
+from forerun.simulator.memory.peak import lost_bytes
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Strategy, offload_of
 from forerun.spaces.strategies.stage_offload import EIGHTHS
@@ -33,22 +34,22 @@ def with_offload(
     of a microbatch (of one the update's delay is a share of) and whether they fit, shape K each."""
     own = np.array(offload_of(space.context.framework, None))
     options = replace(options, hosted=np.tile(own, (len(options), 1)))
-    order = np.lexsort((time_s, group))
-    fastest = order[np.unique(group[order], return_index=True)[1]]
-    rows = np.flatnonzero(~fits[fastest][group])
+    rows = np.flatnonzero(~fits[fastest_of(group, time_s)][group])
     if not len(rows):
         return options, group, time_s, fits
     shares = np.array(space.hosted[1][::STEP]) / EIGHTHS
     rows, away = np.repeat(rows, len(shares)), np.tile(shares, len(rows))
     more = replace(options.take(rows), hosted=np.stack((np.zeros(len(away)), away), axis=1))
     more_s, held = _fitting(space, degree_class, more)
-    both = [np.concatenate((getattr(options, name), getattr(more, name))) for name in FIELDS]
-    joined = StageOptions(**dict(zip(FIELDS, both, strict=True)))
+    joined = options.beside(more)
     return joined, np.r_[group, group[rows]], np.r_[time_s, more_s], np.r_[fits, held]
 
 
-FIELDS = ("number", "start", "end", "kind", "some", "hosted")
-"""Those of ``StageOptions``."""
+def fastest_of(group: NDArray[np.intp], time_s: Floats) -> NDArray[np.intp]:
+    """Return the place of the fastest of every group, shape of the groups."""
+    order = np.lexsort((time_s, group))
+    first: NDArray[np.intp] = order[np.unique(group[order], return_index=True)[1]]
+    return first
 
 
 def _fitting(space: StagedSpace, degree_class: Strategy, options: StageOptions) -> tuple[Floats, NDArray[np.bool_]]:
@@ -58,7 +59,8 @@ def _fitting(space: StagedSpace, degree_class: Strategy, options: StageOptions) 
     cluster, profile = context.cluster, context.framework
     costs = class_costs(context, degree_class, options)
     lacking = np.maximum(costs.peak_bytes - context.memory_limit_bytes, 0.0)
-    freed = (1 + profile.fragmentation) * costs.optimizer_bytes
+    nothing = dict.fromkeys(("activations", "working", "logits"), np.zeros(len(options)))
+    freed = costs.optimizer_bytes + lost_bytes(profile, costs.optimizer_bytes, nothing)
     eighths = np.ceil(EIGHTHS * np.divide(lacking, freed, out=np.full(len(options), np.inf), where=freed > 0))
     eighths = np.where(lacking > 0, eighths, 0.0)
     fits = eighths <= space.hosted[0][-1]

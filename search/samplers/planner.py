@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.samplers.offloading import with_offload
+from forerun.search.samplers.offloading import fastest_of, with_offload
 from forerun.simulator.core.stage_options import StageOptions, option_costs
 from forerun.simulator.layer.kinds import layer_kinds
 from forerun.simulator.score_table import Floats
@@ -72,8 +72,7 @@ class Planner:
         if self.space.offload:
             options, group, time_s, fits = with_offload(self.space, degree_class, options, group, time_s, fits)
         time_s = np.where(fits, time_s, np.inf)
-        order = np.lexsort((time_s, group))
-        best = order[np.unique(group[order], return_index=True)[1]]
+        best = fastest_of(group, time_s)
         paths_s = [np.where(each < 0, np.inf, time_s[best][each]) for each in fillings.groups]
         microbatches = self.space.context.workload.global_batch / (degree_class.dp * degree_class.mbs)
         found: dict[Strategy, float] = {}

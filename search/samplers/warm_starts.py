@@ -1,7 +1,7 @@
 """Where an exploration starts: the flat space, searched whole, and what of it would be fast if it only fitted."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forerun.search.flat.exhaustive import Problem, SliceResult
@@ -45,33 +45,24 @@ class Starts:
     remarks: tuple[str, ...]
 
 
-def flat_starts(
-    space: StrategySpace,
-    objective: str,
-    top: int,
-    choice: Choice,
-    score: Scorer = simulator_score,
-    told: Told | None = None,
-    slowdown: Mapping[int, float] | None = None,
-    *,
-    ideas: bool = False,
-) -> Starts:
-    """Search the flat space, and return its best strategies and those that almost fit and would be as good.
+def flat_starts(problem: Problem, choice: Choice, score: Scorer = simulator_score, told: Told | None = None) -> Starts:
+    """Search a flat space, and return its best strategies and those that almost fit and would be as good.
 
-    ``slowdown``: by how much interruptions slow trainings on each number of GPUs; ``ideas``: the ``top`` ones differ in
-    degrees.
+    Raises:
+        TypeError: the space of the ``problem`` is of operator graphs.
     """
-    slowdown = slowdown or {}
-    problem = Problem(space=space, objective=objective, top=top, slowdown=slowdown, ideas=ideas)
+    space = problem.space
+    if not isinstance(space, StrategySpace):
+        raise TypeError("starts are strategies of transformers")
     progress = enumeration_told(told, "searching flat strategies", space.size)
     piece, workers, remarks = search_with(problem, choice, score=score, progress=progress)
     strategies = [*strategies_of(space, piece)]
     movable = _without_virtual_stages(space)
     if movable is not None:
         for scorer in (score, Lenient(margin=MARGIN, score=score)):
-            problem = Problem(space=movable, objective=objective, top=KEPT, slowdown=slowdown)
+            part = dataclasses.replace(problem, space=movable, top=KEPT, ideas=False)
             progress = enumeration_told(told, "searching what to start from", movable.size)
-            strategies += strategies_of(movable, search_with(problem, choice, score=scorer, progress=progress)[0])
+            strategies += strategies_of(movable, search_with(part, choice, score=scorer, progress=progress)[0])
     return Starts(strategies=tuple(dict.fromkeys(strategies)), piece=piece, workers=workers, remarks=remarks)
 
 

@@ -68,7 +68,14 @@ def explore_request(
         raise RequestError(f"stages cannot keep tensors on the host: {why}; leave offload away from --per-stage")
     sampler, reason = sampler_named(exploring, space)
     given, notes = given_starts(setting, space, exploring.starts)
-    starts = _starts(space, setting, workers or IN_THIS_PROCESS, score, told)
+    flat = Problem(
+        space=space.flat,
+        objective=setting.objective,
+        top=setting.top,
+        ideas=not setting.request.all_variants,
+        slowdown=setting.slowdown(),
+    )
+    starts = _starts(space, setting, flat, workers or IN_THIS_PROCESS, score, told)
     limits = limits_of(exploring, sampler.name)
     if limits.seconds is not None:
         limits = replace(limits, seconds=max(limits.seconds - (time.perf_counter() - start), 0.0))
@@ -84,14 +91,13 @@ def explore_request(
             score=score,
             seen=None if told is None else _telling(told, limits.evaluations, setting.objective),
             improved=None if best_file is None else best_file.improved,
-            slowdown=setting.slowdown(),
+            slowdown=flat.slowdown,
         )
     except EndedEarly as stop:
         interrupt, found = stop, stop.found
         if not found.feasible:
             raise
     rows = _rows(setting, found)
-    flat = Problem(space=space.flat, objective=setting.objective, top=setting.top)
     answer = Found(
         rows=rows,
         space=_counts(space, starts, found),
@@ -146,23 +152,23 @@ def _telling(told: Told, evaluations: int, objective: str) -> Seen:
     return seen
 
 
-def _starts(space: StagedSpace, setting: Setting, workers: Choice, score: Scorer, told: Told | None) -> Starts:
+def _starts(
+    space: StagedSpace, setting: Setting, flat: Problem, workers: Choice, score: Scorer, told: Told | None
+) -> Starts:
     """Return where to begin: the flat space searched whole, or heuristics where that is too large."""
     if space.flat.size <= FLAT_ENUMERABLE:
-        ideas, slowdown = not setting.request.all_variants, setting.slowdown()
-        found = flat_starts(space.flat, setting.objective, setting.top, workers, score, told, slowdown, ideas=ideas)
-        return _with_shown(setting, space, found, score) if ideas else found
+        found = flat_starts(flat, workers, score, told)
+        return _with_shown(setting, flat, found, score) if flat.ideas else found
     strategies = tuple(heuristic_starts(space))
     remark = f"{space.flat.size:.3g} flat candidates are too many to enumerate; the search starts from heuristics"
     return Starts(strategies=strategies, piece=SliceResult(), workers="in this process", remarks=(remark,))
 
 
-def _with_shown(setting: Setting, space: StagedSpace, starts: Starts, score: Scorer) -> Starts:
+def _with_shown(setting: Setting, flat: Problem, starts: Starts, score: Scorer) -> Starts:
     """Return starts with all that the flat search would show, so that no row is behind its own."""
-    problem = Problem(space=space.flat, objective=setting.objective, top=setting.top, ideas=True)
     if starts.piece.best is None or not len(starts.piece.best):
         return starts
-    rows = flat_rows(setting, replace(problem, slowdown=setting.slowdown()), starts.piece.best, score)
+    rows = flat_rows(setting, flat, starts.piece.best, score)
     shown = [strategy for row in rows for strategy in (row.strategy, *(variant.strategy for variant in row.variants))]
     return replace(starts, strategies=tuple(dict.fromkeys((*starts.strategies, *shown))))
 

@@ -56,6 +56,11 @@ class StageOptions:
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return StageOptions(**{name: value[rows] for name, value in values.items() if value is not None})
 
+    def beside(self, others: "StageOptions") -> "StageOptions":
+        """Return these ways and others after them; both say what is on the host, or neither."""
+        pairs = {each.name: (getattr(self, each.name), getattr(others, each.name)) for each in fields(self)}
+        return StageOptions(**{name: np.concatenate(both) for name, both in pairs.items() if both[0] is not None})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionCosts:

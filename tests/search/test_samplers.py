@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from forerun.search.cli import main
+from forerun.search.flat.exhaustive import Problem
 from forerun.search.flat.ideas import degrees
 from forerun.search.request.request import Request
 from forerun.search.request.setting import Setting
@@ -122,7 +123,7 @@ def test_contract(space: StagedSpace, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_seed_gives_the_same_run(space: StagedSpace, name: str) -> None:
-    starts = flat_starts(space.flat, "throughput", 5, SERIAL).strategies
+    starts = flat_starts(Problem(space=space.flat, objective="throughput", top=5), SERIAL).strategies
     limits = FEW if name == "gp" else StopConditions(evaluations=150, asked=260)
     one, two = (run(space, name, 3, starts=starts, limits=limits) for _ in range(2))
 
@@ -132,7 +133,7 @@ def test_the_same_seed_gives_the_same_run(space: StagedSpace, name: str) -> None
 
 @pytest.mark.parametrize("name", ["random", "tpe", "nsga2", "local", *NAMES[5:]])
 def test_starts_are_looked_at_first(space: StagedSpace, name: str) -> None:
-    starts = flat_starts(space.flat, "throughput", 5, SERIAL).strategies
+    starts = flat_starts(Problem(space=space.flat, objective="throughput", top=5), SERIAL).strategies
     found = run(space, name, starts=starts, limits=FEW if name == "gp" else StopConditions(evaluations=128, asked=128))
 
     assert len(starts) > 5
@@ -143,7 +144,7 @@ def test_starts_are_looked_at_first(space: StagedSpace, name: str) -> None:
 def test_the_best_of_a_reduced_space_is_found_with_every_seed(space: StagedSpace) -> None:
     whole = run(space, "exhaustive", limits=StopConditions(evaluations=1 << 40, asked=1 << 40, stagnation=None))
     best = whole.known[whole.feasible[0]]
-    starts = flat_starts(space.flat, "throughput", 5, SERIAL).strategies
+    starts = flat_starts(Problem(space=space.flat, objective="throughput", top=5), SERIAL).strategies
     flat = min(e.keys[0][0] for s, e in whole.known.items() if e and e.fits and s.layers_per_stage is None)
     assert best is not None
     assert best.keys[0][0] < 0.995 * flat  # uneven stages do help here, else the test says nothing
@@ -201,7 +202,7 @@ def test_a_storage_that_fails_later_is_said(space: StagedSpace, tmp_path: Path) 
 def test_numbers_alone_build_the_same_strategies(space: StagedSpace) -> None:
     """CMA-ES knows no choices: its trials hold places among them, and a start is built from its own."""
     pytest.importorskip("cmaes")
-    starts = flat_starts(space.flat, "throughput", 5, SERIAL).strategies
+    starts = flat_starts(Problem(space=space.flat, objective="throughput", top=5), SERIAL).strategies
     sampler = sampler_named(Exploring(sampler="cmaes"), space)[0]
     sampler.begin(space, starts[:3], 1)
 

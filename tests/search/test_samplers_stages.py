@@ -16,6 +16,7 @@ from profiles import tries
 from forerun.search.api import search_request
 from forerun.search.cli import main
 from forerun.search.explain.moves import Moves
+from forerun.search.flat.exhaustive import Problem
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting, legal_strategy
@@ -89,7 +90,7 @@ def test_the_best_of_a_reduced_space_is_found_with_every_seed(name: str) -> None
     space, gain = reduced(name), REDUCED[name][2]
     whole = explore(space, sampler_named(Exploring(sampler="exhaustive"), space)[0], limits=WHOLE)
     best = whole.curve[-1][1]
-    starts = flat_starts(space.flat, "throughput", 5, SERIAL)
+    starts = flat_starts(Problem(space=space.flat, objective="throughput", top=5), SERIAL)
     assert starts.piece.best is not None
     flat = float(starts.piece.best.keys[0][0])
     assert flat / best - 1 >= gain / 100
@@ -107,7 +108,7 @@ def test_the_best_of_a_reduced_space_is_found_with_every_seed(name: str) -> None
 def test_each_freedom_alone_is_planned(free: dict[str, Any]) -> None:
     alike = dataclasses.replace(reduced("recompute" if "recompute" in free else "halves"), reach=0, recompute=False)
     space = dataclasses.replace(alike, **{"halves": False, **free})
-    starts = flat_starts(space.flat, "throughput", 5, SERIAL).strategies
+    starts = flat_starts(Problem(space=space.flat, objective="throughput", top=5), SERIAL).strategies
     found = explore(space, LocalSampler(), starts=starts, limits=StopConditions(evaluations=40))
     flat = explore(alike, LocalSampler(), starts=starts, limits=StopConditions(evaluations=len(starts)))
 
@@ -286,7 +287,7 @@ def test_the_large_space_in_a_minute() -> None:
     """Llama 3 70B on 128 GPUs of 40 GB: better than every flat strategy, and the event engine agrees."""
     setting = resolve(Request(model="llama3-70b", cluster="dgx-a100-40", gpus="128", global_batch=1024, seq_len=8192))
     space = Exploring(per_stage=PER_STAGE).space(setting.space())
-    starts = flat_starts(space.flat, "throughput", 5, SERIAL)
+    starts = flat_starts(Problem(space=space.flat, objective="throughput", top=5), SERIAL)
     sampler, why = sampler_named(Exploring(), space)
     found = explore(space, sampler, starts=starts.strategies, limits=StopConditions(evaluations=200))
     best = [starts.strategies[0], found.feasible[0]]

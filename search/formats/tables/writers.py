@@ -13,7 +13,6 @@ from forerun.search.formats.program_arguments import launch_files
 from forerun.search.formats.tables import axolotl, llama_factory, maxtext, neox
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.models.model import FeedForward, MixtureOfExperts
-from forerun.spaces.models.tuning import tuning_of
 from forerun.spaces.strategies import Recompute
 
 HALF = {"bf16": {"bf16": True}, "fp16": {"fp16": True}, "fp32": {}}
@@ -99,8 +98,8 @@ def write_llama_factory(launch: Launch) -> Files:
         "max_steps": 100,
         **HALF[workload.precision],
     }
-    if rank := tuning_of(launch.model).rank:
-        data |= {"finetuning_type": "lora", "lora_rank": rank, "lora_target": ",".join(hub_modules(launch.model))}
+    if rank := launch.tuning.rank:
+        data |= {"finetuning_type": "lora", "lora_rank": rank, "lora_target": ",".join(hub_modules(launch))}
     files: dict[str, str] = {}
     if s.zero:
         data["deepspeed"] = DS_MAIN
@@ -138,9 +137,9 @@ def write_axolotl(launch: Launch) -> Files:
         "gradient_checkpointing": s.recompute == Recompute.FULL,
         **HALF[workload.precision],
     }
-    if rank := tuning_of(launch.model).rank:
+    if rank := launch.tuning.rank:
         data |= {"adapter": "lora", "lora_r": rank, "lora_alpha": 2 * rank}
-        data["lora_target_modules"] = hub_modules(launch.model)
+        data["lora_target_modules"] = hub_modules(launch)
     if s.tp > 1:
         data["tensor_parallel_size"] = s.tp
     if s.cp > 1:
