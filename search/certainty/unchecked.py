@@ -22,14 +22,17 @@ under the computation of other microbatches; benchmarks/measured/moezoo_nemolaun
 def unchecked_gain(context: Context, strategies: Sequence[Strategy]) -> Floats:
     """Return how much longer the steps of N strategies would be without the switch, as a share; 0 where it is off."""
     gain = np.zeros(len(strategies))
-    for place, strategy in enumerate(strategies):
-        profile = running(context, strategy.software).framework
-        if not context.moe or available(profile).get(SWITCH, "off") in CHECKED:
+    alike: dict[Software, list[int]] = {}
+    for place, strategy in enumerate(strategies if context.moe else ()):
+        alike.setdefault(strategy.software, []).append(place)
+    for software, places in alike.items():
+        profile = running(context, software).framework
+        if available(profile).get(SWITCH, "off") in CHECKED:
             continue
-        alone = replace(strategy, software=Software.NONE)
+        alone = table_of([replace(strategies[place], software=Software.NONE) for place in places])
         with_it, without = (
-            float(score(replace(context, framework=one), table_of([alone])).step_time_s[0])
+            score(replace(context, framework=one), alone).step_time_s
             for one in (profile, with_settings(profile, {SWITCH: "off"}))
         )
-        gain[place] = max(without / with_it - 1.0, 0.0)
+        gain[places] = np.maximum(without / with_it - 1.0, 0.0)
     return gain

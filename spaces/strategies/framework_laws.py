@@ -79,7 +79,7 @@ def schedule_unsupported(c: Columns, x: Context) -> Mask:
 
 def _interleaved_so(x: Context) -> list[tuple[Sequence[int], str]]:
     """Return the numbers of ranks that cannot be interleaved, and why not."""
-    found: list[tuple[Sequence[int], str]] = [((), "")]
+    found: list[tuple[Sequence[int], str]] = []
     if ("overlap-p2p", "off") in x.framework.switches:
         told = "overlap-p2p=off with interleaved stages on two ranks, which send to each other at once; use vpp=1"
         found.append(((2,), told))
