@@ -234,7 +234,7 @@ def check_kind(args: argparse.Namespace, graphs: tuple[str, ...]) -> None:
         only(args, graphs, f"is for transformers, and {args.model} is an operator graph; drop it")
         return
     if args.seq_len is None:
-        raise RequestError("the following arguments are required: --seq-len; see `forerun search --help`")
+        raise RequestError("--seq-len is missing; see `forerun search --help`")
     for flag, value in (
         ("--seconds-per-sample", args.seconds_per_sample),
         ("--allow-generic", args.allow_generic),

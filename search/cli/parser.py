@@ -88,6 +88,19 @@ class Parser(argparse.ArgumentParser):
         """
         raise RequestError(f"{message}; see `{self.prog} --help`")
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a value that is none of the choices.
+
+        Raises:
+            ArgumentError: naming the choices, and the nearest one of a misspelt value.
+        """
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(choice) for choice in action.choices]
+        near = nearest(str(value), known, count=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise argparse.ArgumentError(action, f"must be one of {', '.join(known)}, but got {quoted(value)}{hint}")
+
     def _unknown(self, flag: str) -> RequestError:
         """Return the error for a flag that the verb does not have: its name may be that of an argument without one."""
         for action in self._actions:

@@ -10,6 +10,7 @@ from typing import Any
 from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile
 from forerun.search.formats.launchers import LAUNCH, SLURM, comment, slurm, torchrun
 from forerun.search.formats.limits import COMMON, fixed, no_experts, only, precisions, without
+from forerun.search.formats.python_text import parse_python
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph import GraphModel
 from forerun.spaces.strategies import Recompute, parse_strategy
@@ -133,13 +134,9 @@ def _facts(source: LaunchFile) -> dict[str, Any]:
     Raises:
         RequestError: it is no Python.
     """
-    try:
-        body = ast.parse(source.text).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise RequestError(f"{source.name} is no Python module: {error}") from None
     return {
         one.targets[0].id: one.value.value
-        for one in body
+        for one in parse_python(source.text, source.name).body
         if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name) and isinstance(one.value, ast.Constant)
     }
 

@@ -90,7 +90,8 @@ def _json(path: Path, text: str) -> list[NcclReading]:
                     _reading(path, kind, int(line["size"]), ranks, max(len(set(hosts)), 1), min(times) * 1e-6)
                 )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RequestError(f"{path}: not what nccl-tests write with -J ({error})") from None
+        missing = f" ({error} is missing)" if isinstance(error, KeyError) else ""
+        raise RequestError(f"{path}: not what nccl-tests write with -J{missing}") from None
     return readings
 
 

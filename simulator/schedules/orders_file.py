@@ -51,8 +51,8 @@ def read_orders(path: Path, shape: PipelineShape, chunks_of_rank: Sequence[Seque
     """
     try:
         rows = [row for row in csv.reader(read_text(path, most=MOST_BYTES, kind="orders").splitlines()) if any(row)]
-    except csv.Error as error:
-        raise RequestError(f"{path}: not a CSV table ({error})") from None
+    except csv.Error:
+        raise RequestError(f"{path}: not a CSV table") from None
     if len(rows) != shape.pp:
         raise RequestError(f"{path} has {len(rows)} rows for {shape.pp} pipeline ranks; write one row for each")
     programs = [_program(path, rank, row) for rank, row in enumerate(rows)]

@@ -4,9 +4,10 @@ import json
 import re
 from typing import Any
 
-from forerun.spaces.documents.values import MAX_DEPTH, check_tree
+from forerun.spaces.documents.syntax import json_mistake, toml_mistake
+from forerun.spaces.documents.values import MAX_DEPTH, MOST_DIGITS, TOO_DEEP, check_tree
 from forerun.spaces.errors import RequestError
-from forerun.spaces.escaping import quoted, shown
+from forerun.spaces.escaping import quoted
 
 JSON_VALUES, OWN_VALUES = 2_000_000, 20_000_000
 """Values that a document may have, and one of forerun's own (100,000 rows of a leaderboard have half as many): they are
@@ -32,15 +33,15 @@ def read_json(text: str, source: str, *, own: bool = False) -> Any:
     def constant(name: str) -> str:
         raise RequestError(f"a number must be finite, but got {name}")
 
-    too_deep = f"{source}: a document is at most {MAX_DEPTH} levels deep"
     try:
         return check_tree(json.loads(text, object_pairs_hook=_unique, parse_constant=constant), counts=own)
     except json.JSONDecodeError as error:
-        raise RequestError(f"{source}, line {error.lineno}, column {error.colno}: {error.msg}") from None
+        place = f"{source}, line {error.lineno}, column {error.colno}"
+        raise RequestError(f"{place}: {json_mistake(text, error.pos)}") from None
     except RecursionError:
-        raise RequestError(too_deep) from None
-    except ValueError as error:  # a number of thousands of digits
-        raise RequestError(f"{source}: {error}") from None
+        raise RequestError(f"{source}: {TOO_DEEP}") from None
+    except ValueError:  # Python converts no number of thousands of digits
+        raise RequestError(f"{source}: a number has at most {MOST_DIGITS} digits") from None
     except RequestError as error:
         raise RequestError(f"{source}: {error}") from None
 
@@ -54,15 +55,15 @@ def read_toml(text: str, source: str) -> dict[str, Any]:
     import tomllib
 
     if _DOTTED.search(text):  # tomllib takes the square of their number
-        raise RequestError(f"{source}: a document is at most {MAX_DEPTH} levels deep")
+        raise RequestError(f"{source}: {TOO_DEEP}")
     try:
         found: dict[str, Any] = check_tree(tomllib.loads(text))
     except RecursionError:
-        raise RequestError(f"{source}: a document is at most {MAX_DEPTH} levels deep") from None
+        raise RequestError(f"{source}: {TOO_DEEP}") from None
     except RequestError as error:
         raise RequestError(f"{source}: {error}") from None
     except ValueError as error:
-        raise RequestError(f"{source} is not TOML: {shown(error, most=200)}") from None
+        raise RequestError(f"{source}, {toml_mistake(text, str(error))}") from None
     return found
 
 

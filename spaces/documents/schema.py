@@ -1,6 +1,5 @@
 """Documents against a schema: errors that name file, line, key and the nearest known key."""
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,7 +13,28 @@ if TYPE_CHECKING:
 
 SchemaT = TypeVar("SchemaT", bound="BaseModel")
 MOST_PROBLEMS = 5
-_LONG_NUMBER = re.compile(r"\d[\d.]{9,}")
+_REASONS = {
+    "bool_parsing": "this must be true or false",
+    "bool_type": "this must be true or false",
+    "finite_number": "this number must be finite",
+    "float_parsing": "this must be a number",
+    "float_type": "this must be a number",
+    "greater_than": "this must be above {gt}",
+    "greater_than_equal": "this must be at least {ge}",
+    "int_from_float": "this must be a whole number",
+    "int_parsing": "this must be a whole number",
+    "int_type": "this must be a whole number",
+    "less_than": "this must be below {lt}",
+    "less_than_equal": "this must be at most {le}",
+    "literal_error": "this must be {expected}",
+    "string_pattern_mismatch": "this must match {pattern}",
+    "string_too_long": "this must have at most {max_length} characters",
+    "string_too_short": "this must have at least {min_length} characters",
+    "string_type": "this must be a text",
+    "too_long": "this list is too long; the most is {max_length}",
+    "too_short": "this list is too short; the least is {min_length}",
+}
+"""Our sentence for each kind of error of pydantic, whose own sentences change from version to version."""
 _FIRST = {"extra_forbidden": 0, "missing": 1}
 """Misspelt keys come first: a missing key is often their consequence."""
 
@@ -31,7 +51,7 @@ def validate(document: Document, schema: type[SchemaT]) -> SchemaT:
     try:
         return schema.model_validate(document.data)
     except ValidationError as error:
-        details = error.errors(include_url=False, include_context=False)
+        details = error.errors(include_url=False)
     details.sort(key=lambda detail: _FIRST.get(detail["type"], 2))
     texts = [_problem(document, schema, detail) for detail in details[:MOST_PROBLEMS]]
     if len(details) > MOST_PROBLEMS:
@@ -42,7 +62,6 @@ def validate(document: Document, schema: type[SchemaT]) -> SchemaT:
 def _problem(document: Document, schema: type["BaseModel"], detail: Any) -> str:
     """Return the text of one problem."""
     kind, path = detail["type"], _data_path(document.data, detail["loc"])
-    message = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
     if kind == "extra_forbidden":
         known = sorted(_known_keys(schema, path[:-1]))
         near = nearest(shown(path[-1]), known, count=1)
@@ -53,11 +72,17 @@ def _problem(document: Document, schema: type["BaseModel"], detail: Any) -> str:
     if kind in ("model_type", "dict_type", "list_type", "tuple_type", "model_attributes_type"):
         wanted = "a list" if kind in ("list_type", "tuple_type") else "a mapping of keys to values"
         return f"{document.where(path)}: this must be {wanted}, but got {_shown(detail['input'])}"
-    if kind == "value_error":
+    values = {name: _number(value) for name, value in detail.get("ctx", {}).items()}
+    if kind in ("value_error", "assertion_error"):
+        message = str(values["error"])
         return f"{document.where(path)}: {message[:1].lower()}{message[1:]}"
-    # pydantic writes a bound of 1e-12 with all its zeros
-    message = _LONG_NUMBER.sub(lambda found: f"{float(found.group()):g}", message)
-    return f"{document.where(path)}: {message[:1].lower()}{message[1:]}, but got {_shown(detail['input'])}"
+    reason = _REASONS.get(kind, "this value is not accepted here").format_map(values)
+    return f"{document.where(path)}: {reason}, but got {_shown(detail['input'])}"
+
+
+def _number(value: Any) -> Any:
+    """Write 1e-12 without its zeros."""
+    return f"{value:g}" if isinstance(value, float) else value
 
 
 def _shown(value: Any) -> str:

@@ -9,6 +9,7 @@ from forerun.spaces.escaping import harmful, quoted
 KeyPath = tuple[str | int, ...]
 
 MAX_DEPTH = 64
+TOO_DEEP = f"a document is at most {MAX_DEPTH} levels deep"
 LARGEST_INT = 2**63 - 1
 """The largest whole number that a table holds."""
 LARGEST = 1e100
@@ -63,7 +64,7 @@ def check_tree(data: Any, *, counts: bool = False) -> Any:
     while level:
         depth += 1
         if depth > MAX_DEPTH:
-            raise RequestError(f"a document is at most {MAX_DEPTH} levels deep")
+            raise RequestError(TOO_DEEP)
         inner: list[Any] = []
         for value in level:
             kind = type(value)

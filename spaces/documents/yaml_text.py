@@ -5,7 +5,16 @@ from typing import Any
 
 import yaml
 
-from forerun.spaces.documents.values import MAX_DEPTH, MOST_DIGITS, KeyPath, check_float, check_int, check_text
+from forerun.spaces.documents.syntax import UNREADABLE, yaml_mistake
+from forerun.spaces.documents.values import (
+    MAX_DEPTH,
+    MOST_DIGITS,
+    TOO_DEEP,
+    KeyPath,
+    check_float,
+    check_int,
+    check_text,
+)
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import quoted, shown
 
@@ -64,13 +73,16 @@ class _Reader:
             raise type(error)(f"{place}: {error}") from None
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            there = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+            if mark is None:
+                raise RequestError(f"{self._source}: {UNREADABLE}") from None
             opened = error.context_mark
-            context = f" ({error.context} that starts on line {opened.line + 1})" if error.context and opened else ""
-            raise RequestError(f"{self._source}{there}: {shown(error.problem, most=200)}{context}") from None
+            start = (opened.line, opened.column) if opened else None
+            message = yaml_mistake(text, (mark.line, mark.column), start)
+            raise RequestError(f"{self._source}, line {mark.line + 1}, column {mark.column + 1}: {message}") from None
         except yaml.YAMLError as error:
-            reason = getattr(error, "reason", None) or str(error).splitlines()[0]
-            raise RequestError(f"{self._source} is not YAML: {shown(reason, most=200)}") from None
+            code = getattr(error, "character", None)
+            reason = f"the character U+{code:04X} stands in it" if isinstance(code, int) else UNREADABLE
+            raise RequestError(f"{self._source} is not YAML: {reason}") from None
         return self._root
 
     def _node(self, event: Any, kind: type) -> None:
@@ -92,7 +104,7 @@ class _Reader:
             raise RequestError("keys are texts, not lists or mappings")
         step = self._place(event, container)
         if len(self._outer) >= MAX_DEPTH:
-            raise RequestError(f"a document is at most {MAX_DEPTH} levels deep")
+            raise RequestError(TOO_DEEP)
         self._outer.append(self._open)
         self._steps.append(step)
         self._open = container

@@ -272,13 +272,13 @@ def test_numbers_that_do_not_fit_together_are_named(
         (lambda d: d["evidence"]["slopes"][0].pop(), "same length"),
         (
             lambda d: d["evidence"]["weight"].__setitem__(0, 0.0),
-            "evidence.weight.0: input should be greater than or equal to 1e-12",
+            "evidence.weight.0: this must be at least 1e-12",
         ),
         (lambda d: d["priors"][3].update(share=0.9), "add up to 1"),
-        (lambda d: d["priors"][3].update(noise=0.0), "priors.3.noise: input should be greater"),
-        (lambda d: d["priors"][4].update(constants=2.5e17), "priors.4.constants: input should be less"),
+        (lambda d: d["priors"][3].update(noise=0.0), "priors.3.noise: this must be at least"),
+        (lambda d: d["priors"][4].update(constants=2.5e17), "priors.4.constants: this must be at most"),
         (lambda d: d["priors"][3]["weight"].pop(), "for each of 12 runs"),
-        (lambda d: d["priors"].clear(), "priors: list should have at least 1 item"),
+        (lambda d: d["priors"].clear(), "priors: this list is too short; the least is 1"),
         (lambda d: d["constants"].__setitem__("warp", d["constants"].pop("compute")), "unknown constant"),
         (lambda d: d["evidence"]["error"].__setitem__(0, float("nan")), "finite"),
     ):

@@ -74,7 +74,8 @@ CASES = {
     "illegal strategy": (f"{SIMULATE} --strategy tp3,dp5", "32 heads are not divisible by tp=3"),
     "strategy beyond the cluster": (f"{SIMULATE} --strategy dp99999999", "occupies 99999999 GPUs"),
     "strategy against GPUs": (f"{SIMULATE} --strategy dp8 --gpus 16", "occupies 8 GPUs"),
-    "unknown kind": ("list things", "invalid choice"),
+    "misspelt kind": ("list clustrs", "but got 'clustrs'; did you mean clusters?"),
+    "unknown kind": ("list things", "one of models, "),
     "unknown entry": ("show llama3-7b", "did you mean"),
     "unknown file": ("show no.yaml", "no such file"),
 }

@@ -75,7 +75,7 @@ def test_the_timeline_is_drawn_and_written(tmp_path: Path, capsys: pytest.Captur
         ([*EVENTS, "--slow", "8=1.2"], "slow device 8 is not in the graph; use 0 to 7"),
         ([*EVENTS, "--jitter", "1e9"], "jitter must be at least 0 and at most 10"),
         ([*EVENTS, "--slow", "3"], "must be a number and a factor, as in 3=1.2, but got '3'"),
-        (["--fidelity", "exact"], "invalid choice"),
+        (["--fidelity", "exact"], "one of analytic, events, but got 'exact'"),
     ],
 )
 def test_what_cannot_be_done_says_why(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,7 +97,7 @@ def test_launch_files_are_of_the_framework_or_as_asked(tmp_path: Path, capsys: p
         ("--measure-next 100000", "at most"),
         ("--launch-format forerun", "--measure-next"),
         ("--measure-next 2 --launch-format forrun", "did you mean forerun"),
-        ("--measure-next 2 --measure-for speed", "invalid choice"),
+        ("--measure-next 2 --measure-for speed", "one of regret, accuracy"),
     ],
 )
 def test_bad_requests_end_with_the_fix(more: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:

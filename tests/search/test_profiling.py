@@ -89,7 +89,7 @@ def test_the_name_of_the_file_says_which_collective_where_the_text_does_not(prog
         ("out.txt", TEXT.replace("all_reduce_perf", "it"), "which collective"),
         ("all_reduce_perf.txt", "nothing here\n", "over 0 ranks"),
         ("out.txt", "\n".join(TEXT.splitlines()[:11]), "no line of measurements"),
-        ("out.json", "{", "Expecting property name"),
+        ("out.json", "{", "the text ends inside"),
         ("out.json", json_text(results=[{"size": 1}]), "which collective"),
         ("all_gather_perf.json", json_text(results=[{"size": "many", "out_of_place": {"time": 1}}]), "with -J"),
         ("out.json", json_text(results=[]), "no line of measurements"),

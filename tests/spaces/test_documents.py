@@ -5,15 +5,17 @@ import os
 import re
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import tries
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from forerun.spaces.documents import MAX_DEPTH, MAX_VALUES, parse_document, read_document, validate
+from forerun.spaces.documents import MAX_DEPTH, MAX_VALUES, parse_document, read_document, read_toml, validate
 from forerun.spaces.documents.values import LARGEST, LARGEST_INT
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import harmful
@@ -103,11 +105,25 @@ def test_json_reads_back_what_json_wrote(value: object) -> None:
         ("a: !Thing {b: 1}", "tags are not accepted; remove !Thing"),
         ("a: &x [1]\nb: *x", "line 2, column 4: aliases are not accepted"),
         ("a: 1\nb: 2\na: 3", "line 3, column 1: key 'a' is given twice (first on line 1)"),
-        ("a: [1, 2", "(while parsing a flow sequence that starts on line 1)"),
-        ("a: 1\n b: 2", "line 2"),
+        ("a: [1, 2", "[ of line 1 needs its ]"),
+        ("a: 1\n b: 2", "line 2, column 3: this line is indented further than its neighbours"),
+        ("a:\n  b: 1\n c: 2", "line 3, column 2: the indentation of this line fits no line above"),
+        ("a: b: c", "column 5: a second ': ' in one line; put quotes around 'b: c'"),
+        ("a\nb: 1", "the line above needs a key with ': '"),
+        ("- 1\nb: 2", "entries of a list and keys of a mapping are mixed"),
+        ("a:\n\t- 1", "line 2, column 1: a tab cannot indent"),
+        ("a: @x", "a text that begins with @ needs quotes"),
+        ("a: %x", "a text that begins with % needs quotes"),
+        ('a: "\\q"', "unknown escape"),
+        ('a: "x', '" of line 1 needs its "'),
+        ("a: {b: [1}", "[ of line 1 needs its ]"),
+        ("]", "nothing opens this ]"),
+        ("a: 'it's", "this is no valid YAML; look for"),
         ("a: 1\n---\nb: 2", "one file is one document"),
         ("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), f"at most {MAX_DEPTH} levels"),
         ("[" * 500_000, f"at most {MAX_DEPTH} levels"),
+        ("a: " + "{a: " * 2000, f"at most {MAX_DEPTH} levels"),
+        ("- " * 2000, f"at most {MAX_DEPTH} levels"),
         ("[" + "1," * (MAX_VALUES + 1) + "]", "values"),
         ("a: " + "9" * 5000, "digits"),
         ("? [a]\n: 1", "keys are texts"),
@@ -132,7 +148,20 @@ def test_refuses_yaml(text: str, part: str) -> None:
         ('{"\\u202e": 1}', "a key has no control characters"),
         ("", "empty"),
         ('{"a": 1, "a": 2}', "'a' is given twice"),
-        ('{"a": 1,\n "b" 2}', "line 2, column 6"),
+        ('{"a": 1,\n "b" 2}', "line 2, column 6: a comma, a colon, a quote or a bracket is missing before '2}'"),
+        ('{"a": 1,}', "remove the comma before the closing bracket"),
+        ("[1, 2, ]", "remove the comma before the closing bracket"),
+        ("{'a': 1}", "double quotes"),
+        ('{"a": None}', "write null, not None"),
+        ('{"a": foo}', "the text 'foo' needs quotes"),
+        ('{"a": }', "a value is missing before '}'"),
+        ("{a: 1}", "a key in double quotes is missing before 'a: 1}'"),
+        ('{"a": 1} 2', "one file is one document"),
+        ('{"a": "x', 'a text needs its closing "'),
+        ('{"a": "x\ny"}', "a text has no line break, tab or control character"),
+        ('{"a": "\\q"}', "unknown escape"),
+        ('// what it is\n{"a": 1}', "JSON has no comments"),
+        ('{"a": 1', "the text ends inside"),
         ("[" * 200 + "]" * 200, "levels"),
         ("[" * 100_000, "levels"),
         ('{"a": ' + "9" * 5000 + "}", "digits"),
@@ -191,8 +220,8 @@ def test_valid_document_becomes_its_schema() -> None:
         ("name: a\ndevces: 8", "box.yaml, line 2, devces: unknown key; did you mean devices?"),
         ("name: a", "box.yaml, devices: this key is required"),
         ("- 1", "box.yaml: this must be a mapping of keys to values, but got a list"),
-        ("name: a\ndevices: eight", "box.yaml, line 2, devices: input should be a valid integer"),
-        ("name: a\ndevices: 0", "input should be greater than or equal to 1, but got 0"),
+        ("name: a\ndevices: eight", "box.yaml, line 2, devices: this must be a whole number"),
+        ("name: a\ndevices: 0", "this must be at least 1, but got 0"),
         ("name: a\ndevices: 8\nlinks:\n  - rate: 1\n  - rte: 1", "box.yaml, line 5, links.1.rte: unknown key; did you"),
         ("name: a\ndevices: 8\nextra: {rte: 1}", "box.yaml, line 3, extra.rte: unknown key; did you mean rate?"),
         ("name: a\ndevices: 8\nzzz: 1", "unknown key; known: devices, extra, links, name"),
@@ -207,7 +236,7 @@ def test_small_and_large_bounds_are_written_short() -> None:
         low: float = Field(ge=1e-12, default=1.0)
         high: float = Field(le=1e18, default=1.0)
 
-    for key, value, bound in (("low", "0", "greater than or equal to 1e-12"), ("high", "2e18", "equal to 1e+18")):
+    for key, value, bound in (("low", "0", "at least 1e-12"), ("high", "2e18", "at most 1e+18")):
         with pytest.raises(RequestError, match=re.escape(f"{bound}, but got {value[0]}")):
             validate(parse_document(f"{key}: {value}", source="x.yaml"), Bounded)
 
@@ -227,3 +256,46 @@ def test_at_most_five_problems_are_shown() -> None:
 def test_importing_the_reader_does_not_import_pydantic() -> None:
     code = "import sys, forerun.spaces.documents; sys.exit('pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("a = 1\nb = ", "box.toml, line 2: 'b =' is no valid TOML"),
+        ("a = 1\na = 2", "line 2: 'a = 2' is no valid TOML; texts need quotes, and a key is given once"),
+        ("a = 'x", "line 1"),
+        ("a = " + "[" * 5000, "levels|line 1"),
+    ],
+)
+def test_refuses_toml(text: str, part: str) -> None:
+    with pytest.raises(RequestError, match=part):
+        read_toml(text, "box.toml")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "sentence"),
+    [
+        ("x", bool, "this must be true or false, but got 'x'"),
+        (2, bool, "this must be true or false, but got 2"),
+        ("x", int, "this must be a whole number, but got 'x'"),
+        (1.5, int, "this must be a whole number, but got 1.5"),
+        ("x", float, "this must be a number, but got 'x'"),
+        (1, str, "this must be a text, but got 1"),
+        (None, str, "this must be a text, but got nothing"),
+        ("b", Literal["a", "c"], "this must be 'a' or 'c', but got 'b'"),
+        (1, Annotated[int, Field(gt=1)], "this must be above 1, but got 1"),
+        (1, Annotated[int, Field(lt=1)], "this must be below 1, but got 1"),
+        ("a", Annotated[str, Field(min_length=2)], "this must have at least 2 characters, but got 'a'"),
+        ("abc", Annotated[str, Field(max_length=2)], "this must have at most 2 characters, but got 'abc'"),
+        ("abc", Annotated[str, Field(pattern="^a$")], "this must match ^a$, but got 'abc'"),
+        ([], Annotated[list[int], Field(min_length=1)], "this list is too short; the least is 1, but got a list"),
+        ([1, 2], Annotated[list[int], Field(max_length=1)], "this list is too long; the most is 1, but got a list"),
+        ("x", Annotated[int, Field(strict=True)] | Link, "this must be a whole number, but got 'x'"),
+        ("x", date, "this value is not accepted here, but got 'x'"),
+    ],
+)
+def test_schemas_complain_in_our_own_words(value: object, kind: Any, sentence: str) -> None:
+    schema = create_model("Schema", key=(kind, ...))
+    with pytest.raises(RequestError) as caught:
+        validate(parse_document(json.dumps({"key": value}), source="x.json"), schema)
+    assert sentence in str(caught.value).splitlines()[0]

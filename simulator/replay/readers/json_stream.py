@@ -24,6 +24,7 @@ MOST_HEADERS, LEAST_VALUE, MANY = 10_000, 16, 100_000
 """Keys beside the events; characters that values have on average, and spaces between them, where there are ``MANY``."""
 _SPACE = " \t\r\n"
 _SPACES = re.compile(f"[{_SPACE}]*")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _LONGEST_WORD = 16
 """Characters that a cut word, number or escape can lack at most."""
 
@@ -137,13 +138,12 @@ class JsonStream:
             try:
                 value, end = self._decoder.raw_decode(self._text, self._place)
             except json.JSONDecodeError as error:
-                # An unterminated string is told by its start; all else where the text stops making sense.
-                if error.pos < len(self._text) - _LONGEST_WORD and not error.msg.startswith("Unterminated"):
-                    raise RequestError(
-                        f"{self.path} is no valid JSON: {error.msg} at {self._near(error.pos)}"
-                    ) from None
-            except ValueError as error:
-                raise RequestError(f"{self.path} has a number that no trace has: {error}") from None
+                # The error of a string without its closing quote is at its start; that of all else where it occurs.
+                cut = self._text[error.pos : error.pos + 1] == '"' and _STRING.match(self._text, error.pos) is None
+                if error.pos < len(self._text) - _LONGEST_WORD and not cut:
+                    raise RequestError(f"{self.path} is no valid JSON near {self._near(error.pos)}") from None
+            except ValueError:  # Python converts no number of thousands of digits
+                raise RequestError(f"{self.path} has a number that no trace has: it is too long") from None
             else:
                 if end < len(self._text) or self._end:
                     self._count(end - self._place)
