@@ -8,7 +8,8 @@ from typing import Any
 
 from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.keys import LaunchKey
-from forerun.search.formats.program_arguments import PROGRAM_KEYS, launch_files
+from forerun.search.formats.launchers import scripts
+from forerun.search.formats.program_arguments import PROGRAM, PROGRAM_KEYS
 from forerun.search.formats.yaml_text import dump_yaml
 
 VERSION = "1.15"
@@ -50,9 +51,11 @@ def common(launch: Launch, kind: str) -> dict[str, Any]:
 
 def files(launch: Launch, main: str, data: dict[str, Any], arguments: list[str]) -> Files:
     """Return the YAML under the name ``main``, and the scripts that start it."""
-    starter = [
+    command = [
         f'accelerate launch --config_file {main} --num_machines "$NNODES" --machine_rank "$NODE_RANK"',
         '--main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT"',
+        PROGRAM,
+        *arguments,
     ]
     text = dump_yaml(data, f"{launch.name}: accelerate {VERSION}, {launch.strategy}")
-    return {main: text, **launch_files(launch, f"accelerate {VERSION}", starter, arguments)}
+    return {main: text, **scripts(launch, f"accelerate {VERSION}", command)}

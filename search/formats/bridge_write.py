@@ -6,7 +6,7 @@ from typing import Any
 
 from forerun.search.formats.adapters import bridge_section
 from forerun.search.formats.contract import Files, Launch
-from forerun.search.formats.launchers import LAUNCH, SLURM, Value, comment, slurm, torchrun
+from forerun.search.formats.launchers import TORCHRUN, Value, comment, scripts
 from forerun.search.formats.limits import (
     MEGATRON_COMMON,
     MEGATRON_SCHEDULES,
@@ -87,26 +87,18 @@ def write(launch: Launch) -> Files:
         f"{launch.name}: Megatron-Bridge {VERSION}, {launch.strategy}",
         f"{launch.strategy.devices} GPUs; model sizes are the recipe's",
     )
-    overrides = " \\\n".join(
-        f"    {shlex.quote(f'{_added(key)}={_hydra(value)}')}" for key, value in flatten(sections).items()
-    )
+    overrides = [shlex.quote(f"{_added(key)}={_hydra(value)}") for key, value in flatten(sections).items()]
     if peft:
         there = '"${PRETRAINED:?name a checkpoint of the frozen model}"'
-        overrides += f" \\\n    checkpoint.pretrained_checkpoint={there}"
+        overrides.append(f"checkpoint.pretrained_checkpoint={there}")
     before = [
         f"# RECIPE names the model: a recipe of Megatron-Bridge for {comment(launch.model.name)}.",
         'RECIPE="${RECIPE:?name a recipe of Megatron-Bridge}"',
         f"# {MAIN} says the same, for scripts that take --config-file.",
     ]
-    program = '"${BRIDGE_PATH:-.}/scripts/training/run_recipe.py"'
-    script = torchrun(
-        launch,
-        f"Megatron-Bridge {VERSION}",
-        program,
-        '--recipe "$RECIPE" \\\n' + overrides,
-        before=[*before, *variables, ""],
-    )
-    return {MAIN: yaml_text, LAUNCH: script, SLURM: slurm(launch)}
+    program = '"${BRIDGE_PATH:-.}/scripts/training/run_recipe.py" --recipe "$RECIPE"'
+    command = [*TORCHRUN, program, *overrides]
+    return {MAIN: yaml_text, **scripts(launch, f"Megatron-Bridge {VERSION}", command, before=[*before, *variables])}
 
 
 def _sections(launch: Launch) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from forerun.search.formats.job import NO_JOB, Job
 from forerun.search.formats.shell_words import NOTHING, Given
 from forerun.spaces.documents import Document, parse_document
 from forerun.spaces.errors import RequestError
@@ -33,7 +34,9 @@ class Launch:
 
     ``model``: a ``Model``, or a ``GraphModel``, whose split of samples is written as replicas (``exporting``).
     ``switches``: settings of the software that were predicted (those not named: the framework's defaults). ``name`` is
-    free text that the user gave; it reaches files only quoted, or reduced to harmless characters.
+    free text that the user gave; it reaches files only quoted, or reduced to harmless characters. ``rack_devices``:
+    devices of a rack whose nodes share the fast fabric (0: a node has a fabric of its own). ``job``: where the files go
+    and what the queue is asked for.
     """
 
     strategy: Strategy
@@ -42,6 +45,8 @@ class Launch:
     devices_per_node: int
     name: str = "forerun"
     switches: Mapping[str, str] = field(default_factory=dict)
+    rack_devices: int = 0
+    job: Job = NO_JOB
 
     @property
     def tuning(self) -> Tuning:

@@ -12,7 +12,7 @@ from forerun.search.formats.adapters import adapter_arguments
 from forerun.search.formats.contract import Files, Launch, LaunchFile, Limit
 from forerun.search.formats.facts import format_of, world
 from forerun.search.formats.keys import REST, Launcher, LaunchFacts, LaunchKey, switched_on
-from forerun.search.formats.launchers import LAUNCH
+from forerun.search.formats.launchers import scripts
 from forerun.search.formats.limits import (
     COMMON,
     NO_SELECTIVE,
@@ -24,7 +24,7 @@ from forerun.search.formats.limits import (
     when,
     without,
 )
-from forerun.search.formats.program_arguments import PROGRAM_KEYS, document_and_program, launch_files
+from forerun.search.formats.program_arguments import PROGRAM, PROGRAM_KEYS, document_and_program
 from forerun.search.formats.software import flags_of
 from forerun.search.formats.writing import nested, settings_of
 from forerun.spaces.strategies import Placement, Recompute, Schedule, Split
@@ -43,6 +43,13 @@ KNOWN = (
 """Sections and settings of the configuration reference that no strategy has a word for."""
 
 RUN = {"gradient_clipping": 1.0, "steps_per_print": 10, "zero_optimization.contiguous_gradients": True}
+
+HOSTFILE = [
+    "# The launcher knows several nodes from a file alone. Without ssh their names are not looked at.",
+    'HOSTFILE="$(mktemp)"',
+    "trap 'rm -f \"$HOSTFILE\"' EXIT",
+    'seq -f "node%g slots=$GPUS_PER_NODE" "$NNODES" > "$HOSTFILE"',
+]
 
 
 def _uneven(launch: Launch) -> bool:
@@ -120,21 +127,24 @@ def write(launch: Launch) -> Files:
         kept = ("partition_activations", "contiguous_memory_optimization")
         stated |= {f"activation_checkpointing.{name}": False for name in kept}
     data = nested(stated, RUN, flags_of(launch, NAME))
-    starter = ['deepspeed --num_nodes "$NNODES" --num_gpus "$GPUS_PER_NODE" --master_port "$MASTER_PORT"']
-    hosts = []
+    command = ['deepspeed --num_nodes "$NNODES" --num_gpus "$GPUS_PER_NODE" --master_port "$MASTER_PORT"']
+    before = _asked_of_program(launch)
     if launch.nodes > 1:
-        # The launcher knows several nodes only from a file of lines like "node1 slots=8" (launcher/runner.py).
-        starter += ['--hostfile "${HOSTFILE:-hostfile}" --no_ssh --node_rank "$NODE_RANK" --master_addr "$MASTER_ADDR"']
-        slots = f"s/$/ slots={launch.devices_used_per_node}/"
-        hosts = [f"scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed '{slots}' > hostfile"]
-    arguments = [f"--deepspeed_config {MAIN}", f"--max_seq_length {launch.workload.seq_len}"]
-    arguments += adapter_arguments(launch)
-    files = launch_files(launch, f"DeepSpeed {VERSION}", starter, arguments, before_slurm=hosts)
+        before += HOSTFILE
+        command += ['--hostfile "$HOSTFILE" --no_ssh --node_rank "$NODE_RANK" --master_addr "$MASTER_ADDR"']
+    command += [PROGRAM, f"--deepspeed_config {MAIN}", f"--max_seq_length {launch.workload.seq_len}"]
+    command += adapter_arguments(launch)
+    text = json.dumps(data, indent=2) + "\n"
+    return {MAIN: text, **scripts(launch, f"DeepSpeed {VERSION}", command, before=before)}
+
+
+def _asked_of_program(launch: Launch) -> list[str]:
+    """Return what the training program has to do itself, as comments of its launch script."""
+    s = launch.strategy
+    asked = []
     if s.pp > 1:
-        told = f"# The program builds deepspeed.pipe.PipelineModule with num_stages={s.pp}, layers in equal numbers.\n"
-        head, rest = files[LAUNCH].split("\n\n", 1)
-        files[LAUNCH] = f"{head}\n{told}\n{rest}"
-    return {MAIN: json.dumps(data, indent=2) + "\n", **files}
+        asked.append(f"builds deepspeed.pipe.PipelineModule with num_stages={s.pp}, layers in equal numbers")
+    return [f"# The program {text}." for text in asked]
 
 
 def adjust(facts: LaunchFacts) -> None:

@@ -1,5 +1,6 @@
 """From a search on disk to launch files: one row of its leaderboard in one format or in all."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,8 @@ from typing import Any
 from forerun.search.board.folder import BOARD
 from forerun.search.board.sweeps import read_search
 from forerun.search.formats.contract import Files, Launch
-from forerun.search.formats.express import express
+from forerun.search.formats.express import express, rack_devices
+from forerun.search.formats.job import NO_JOB, Job
 from forerun.search.formats.table import format_named, writable
 from forerun.search.request.graphs import graph_cluster
 from forerun.spaces.clusters import grown, resolve_cluster
@@ -80,6 +82,7 @@ def launch_in(data: Mapping[str, Any], rank: int, *, name: str, source: Path) ->
         model=model,
         workload=workload,
         devices_per_node=cluster.devices_per_node,
+        rack_devices=rack_devices(cluster),
         name=f"{model.name} rank {rank} of {name}",
     )
     return launch, context
@@ -107,18 +110,21 @@ def graph_launch(request: Mapping[str, Any], row: Mapping[str, Any], *, name: st
     )
 
 
-def export(launch: Launch, context: Context | None, name: str) -> Export:
-    """Return the files of a launch in the format called ``name``, or in ``all`` that can express it.
+def export(launch: Launch, context: Context | None, name: str, job: Job = NO_JOB) -> Export:
+    """Return the files of a launch in the format called ``name``, or in ``all`` that can express it, each in a folder
+    of its own below that of the ``job``.
 
     Raises:
         RequestError: the format is unknown or refuses the launch.
     """
     if name != ALL:
-        item = format_named(name)
+        item, launch = format_named(name), dataclasses.replace(launch, job=job)
         return Export(files={item.name: express(item, launch, context)}, refused={})
     files: dict[str, Files] = {}
     refused: dict[str, str] = {}
     for item in writable():
+        folder = job.folder and f"{job.folder}/{item.name}"
+        launch = dataclasses.replace(launch, job=dataclasses.replace(job, folder=folder))
         try:
             files[item.name] = express(item, launch, context)
         except RequestError as error:

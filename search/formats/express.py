@@ -5,6 +5,7 @@ import dataclasses
 from forerun.search.formats.contract import Files, Format, Launch
 from forerun.search.formats.software import carried, refused
 from forerun.search.formats.stages import switches_of_all
+from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile, load_framework, settings_text, switched
 from forerun.spaces.strategies import Context, Software, Strategy, violations
@@ -19,8 +20,15 @@ def launch_in(context: Context, strategy: Strategy, *, name: str) -> Launch:
         model=context.model,
         workload=context.workload,
         devices_per_node=context.cluster.devices_per_node,
+        rack_devices=rack_devices(context.cluster),
         name=name,
     )
+
+
+def rack_devices(cluster: Cluster) -> int:
+    """Return the devices of a rack whose nodes share switches of the fast fabric, 0 where nodes have their own."""
+    racks = cluster.scale_up_size > cluster.devices_per_node and cluster.levels[0].kind == "nvswitch"
+    return cluster.scale_up_size if racks else 0
 
 
 def express(item: Format, launch: Launch, context: Context | None) -> Files:

@@ -1,17 +1,26 @@
-"""Scripts that start a run on its nodes: torchrun, accelerate or deepspeed, by hand or under SLURM.
+"""Scripts that start a run on its nodes, by hand or under Slurm: the only place that writes them.
 
-Every value is quoted; text that the user chose appears in comments and directives only after it is made harmless.
+Both start from any directory. ``launch.sh`` is in its folder; Slurm runs a copy of ``slurm.sbatch``, which finds that
+folder by the path that was submitted. Every value is quoted; text that the user chose appears in comments and
+directives only after it is made harmless.
 """
 
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from forerun.search.formats.contract import Launch
+from forerun.search.formats.contract import Files, Launch
+from forerun.spaces.divisors import divisors
+from forerun.spaces.errors import RequestError
 
 LAUNCH = "launch.sh"
 SLURM = "slurm.sbatch"
 PORT = "29500"
+TORCHRUN = (
+    'torchrun --nnodes "$NNODES" --nproc_per_node "$GPUS_PER_NODE" --node_rank "$NODE_RANK"',
+    '--master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"',
+)
+"""How torchrun is started on each node; the program and its arguments follow."""
 
 Value = str | int | float | bool | Sequence[str | int]
 
@@ -44,56 +53,117 @@ def array(name: str, flags: Mapping[str, Value]) -> list[str]:
     return [*lines, ")"]
 
 
-def header(launch: Launch, title: str) -> list[str]:
-    """Return the first lines of a launch script."""
-    return [
+def scripts(
+    launch: Launch, title: str, command: Sequence[str], *, before: Sequence[str] = (), once: bool = False
+) -> Files:
+    """Return ``launch.sh`` and ``slurm.sbatch``.
+
+    Parameters
+    ----------
+    launch
+        The training run.
+    title
+        Name and version of the framework.
+    command
+        The launcher and what it starts, as shell text: each entry is a line of one command.
+    before
+        Lines before the command.
+    once
+        Whether Slurm runs ``launch.sh`` on the first node alone, whose launcher starts the others; by default it runs
+        on every node.
+    """
+    s = launch.strategy
+    lines = [
         "#!/usr/bin/env bash",
         f"# {comment(launch.name)}: {title}",
-        f"# {launch.strategy} ({launch.strategy.devices} GPUs), written by forerun",
+        f"# {s} ({s.devices} GPUs), written by forerun",
         "set -euo pipefail",
-    ]
-
-
-def distributed(launch: Launch) -> list[str]:
-    """Return the lines that set ``DISTRIBUTED_ARGS`` for torchrun; SLURM or the user names node and master."""
-    return [
+        'cd "$(dirname "${BASH_SOURCE[0]}")"',
+        "",
         f"NNODES={launch.nodes}",
         f"GPUS_PER_NODE={launch.devices_used_per_node}",
         'NODE_RANK="${NODE_RANK:-${SLURM_NODEID:-0}}"',
         'MASTER_ADDR="${MASTER_ADDR:-localhost}"',
         f'MASTER_PORT="${{MASTER_PORT:-{PORT}}}"',
-        "DISTRIBUTED_ARGS=(",
-        '    --nnodes "$NNODES"',
-        '    --nproc_per_node "$GPUS_PER_NODE"',
-        '    --node_rank "$NODE_RANK"',
-        '    --master_addr "$MASTER_ADDR"',
-        '    --master_port "$MASTER_PORT"',
-        ")",
+        "",
+        *([*before, ""] if before else ()),
+        " \\\n    ".join(filter(None, command)),
+        "",
     ]
+    return {LAUNCH: "\n".join(lines), SLURM: _batch(launch, once=once)}
 
 
-def torchrun(launch: Launch, title: str, program: str, arguments: str, *, before: Sequence[str] = ()) -> str:
-    """Return a script that starts ``program`` (shell text, already quoted) with ``arguments`` on every node."""
-    lines = [*header(launch, title), "", *distributed(launch), "", *before]
-    return "\n".join([*lines, f'torchrun "${{DISTRIBUTED_ARGS[@]}}" {program} {arguments}'.rstrip(), ""])
-
-
-def slurm(launch: Launch, *, before: Sequence[str] = ()) -> str:
-    """Return a batch file that runs ``launch.sh`` once on each node, after some lines on the first."""
+def _batch(launch: Launch, *, once: bool) -> str:
+    """Return a batch file that runs ``launch.sh`` on each node, or ``once``."""
+    each = launch.devices_used_per_node
+    nodes = rack_nodes(launch)
+    directives = [
+        f"--job-name={harmless(launch.name)}",
+        *launch.job.directives,
+        f"--nodes={launch.nodes}",
+        f"--ntasks-per-node={each if once else 1}",
+        f"--gpus-per-node={each}",
+        *([f"--segment={nodes}"] if nodes else []),
+        "--exclusive",
+    ]
+    if once and launch.job.container is not None:
+        raise RequestError("--container: this launcher starts its own srun, which a container of pyxis does not have")
+    written = '"${SLURM_SUBMIT_DIR:-.}"' if launch.job.folder is None else shlex.quote(launch.job.folder)
     return "\n".join(
         [
             "#!/usr/bin/env bash",
-            f"#SBATCH --job-name={harmless(launch.name)}",
-            f"#SBATCH --nodes={launch.nodes}",
-            "#SBATCH --ntasks-per-node=1",
-            f"#SBATCH --gpus-per-node={launch.devices_used_per_node}",
-            "#SBATCH --exclusive",
+            *(f"#SBATCH {directive}" for directive in directives),
             "set -euo pipefail",
-            'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"',
+            "",
+            "# Slurm runs a copy of this script. FOLDER names the folder of launch.sh; where it is not set, it is the",
+            "# folder from which this script was submitted, else the one that it was written to.",
+            'if [ -z "${FOLDER:-}" ]; then',
+            '    SUBMITTED="$(scontrol show job --oneliner "${SLURM_JOB_ID:-}" 2> /dev/null |',
+            "        sed -n 's/.* Command=\\([^ ]*\\).*/\\1/p' || true)\"",
+            '    FOLDER="$(dirname "${SUBMITTED:-/}")"',
+            f'    [ -f "$FOLDER/{LAUNCH}" ] || FOLDER={written}',
+            "fi",
+            f'if [ ! -f "$FOLDER/{LAUNCH}" ]; then',
+            f'    echo "{LAUNCH} is not in $FOLDER: set FOLDER to the folder that it is in, then sbatch" >&2',
+            "    exit 2",
+            "fi",
+            'cd "$FOLDER"',
+            "",
+            'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)"',
             "export MASTER_ADDR",
             f"export MASTER_PORT={PORT}",
-            *before,
-            f"srun --kill-on-bad-exit=1 bash {LAUNCH}",
+            "unset NODE_RANK  # SLURM_NODEID is the rank of a node",
+            " \\\n    ".join([*_runner(launch, once=once), f'bash "$FOLDER/{LAUNCH}"']),
             "",
         ]
     )
+
+
+def _runner(launch: Launch, *, once: bool) -> list[str]:
+    """Return what runs ``launch.sh``, as lines of one command."""
+    if once:
+        return []
+    runner = ["srun --kill-on-bad-exit=1"]
+    if launch.job.container is not None:
+        runner += [
+            f'--container-image={shlex.quote(launch.job.container)} --container-workdir="$FOLDER"',
+            '--container-mounts="$FOLDER:$FOLDER${CONTAINER_MOUNTS:+,$CONTAINER_MOUNTS}"',
+        ]
+    return runner
+
+
+def rack_nodes(launch: Launch) -> int:
+    """Return how many nodes of every rack to ask Slurm for (``--segment``, topology/block).
+
+    Groups of tensor, context and expert ranks that a rack can hold then stay inside one. 0 where nodes are not in
+    racks, or no number of nodes that divides all keeps these groups together.
+
+    >>> from types import SimpleNamespace as Some
+    >>> experts = Some(tp=1, cp=1, ep=64, etp=1)
+    >>> rack_nodes(Some(rack_devices=72, nodes=144, devices_per_node=4, devices_used_per_node=4, strategy=experts))
+    16
+    """
+    s, most = launch.strategy, launch.rack_devices // launch.devices_per_node
+    spans = [span for span in (s.tp, s.tp * s.cp, s.ep * s.etp) if span <= launch.rack_devices]
+    sizes = [n for n in divisors(launch.nodes) if 1 < n <= most]
+    return max((n for n in sizes if not any(n * launch.devices_used_per_node % span for span in spans)), default=0)

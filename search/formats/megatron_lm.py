@@ -12,7 +12,7 @@ from forerun.search.formats.command_line import options, split_again, split_comm
 from forerun.search.formats.contract import Files, Launch, LaunchFile, Limit
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import Launcher, LaunchFacts, Stated
-from forerun.search.formats.launchers import LAUNCH, SLURM, Value, array, comment, slurm, torchrun
+from forerun.search.formats.launchers import LAUNCH, TORCHRUN, Value, array, comment, scripts
 from forerun.search.formats.limits import (
     MEGATRON_COMMON,
     MEGATRON_SCHEDULES,
@@ -111,10 +111,10 @@ def write(launch: Launch) -> Files:
         lines += [*array(name, flags(arguments)), ""]
     lines += ["# Mock data measure speed; give --data-path and a tokenizer to learn something."]
     lines += [*array("DATA_ARGS", flags(data)), ""]
-    arrays = " ".join(f'"${{{name}[@]}}"' for name in (*groups, "DATA_ARGS"))
+    arrays = [f'"${{{name}[@]}}"' for name in (*groups, "DATA_ARGS")]
     program = f'"${{MEGATRON_PATH:-.}}/{PROGRAM if launch.model.hybrid else "pretrain_gpt.py"}"'
-    script = torchrun(launch, f"Megatron-LM {VERSION}", program, arrays, before=lines)
-    return {LAUNCH: script, SLURM: slurm(launch)}
+    command = [*TORCHRUN, program, " ".join(arrays)]
+    return scripts(launch, f"Megatron-LM {VERSION}", command, before=lines[:-1])
 
 
 def arguments(source: LaunchFile) -> Stated:

@@ -10,7 +10,7 @@ from typing import Any
 from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import RECOMPUTED, Launcher, LaunchFacts, LaunchKey, facts_of
-from forerun.search.formats.launchers import LAUNCH, SLURM, harmless, slurm, torchrun
+from forerun.search.formats.launchers import TORCHRUN, harmless, scripts
 from forerun.search.formats.limits import (
     COMMON,
     DEFAULT_PLACEMENT,
@@ -140,8 +140,8 @@ def write(launch: Launch) -> Files:
     }
     data = nested(RUN, own, settings_of(LAUNCHER, launch), flags_of(launch, NAME))
     text = dump_yaml(data, f"{launch.name}: nanotron {VERSION}, {s}", "add data_stages; without them data are random")
-    script = torchrun(launch, f"nanotron {VERSION}", '"${NANOTRON_PATH:-.}/run_train.py"', f"--config-file {MAIN}")
-    return {MAIN: text, LAUNCH: script, SLURM: slurm(launch)}
+    command = [*TORCHRUN, f'"${{NANOTRON_PATH:-.}}/run_train.py" --config-file {MAIN}']
+    return {MAIN: text, **scripts(launch, f"nanotron {VERSION}", command)}
 
 
 def adjust(facts: LaunchFacts) -> None:

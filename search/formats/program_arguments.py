@@ -1,14 +1,13 @@
 """What launch scripts hand to a training program of the Hugging Face kind: batch sizes are its arguments, not settings
 of the distributed configuration."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.formats.adapters import LORA, RANK, TARGET_KEYS, adapter_arguments
 from forerun.search.formats.command_line import options, split_again, split_command
 from forerun.search.formats.contract import Launch, LaunchFile
 from forerun.search.formats.keys import LaunchKey, switched_on
-from forerun.search.formats.launchers import LAUNCH, SLURM, distributed, header, slurm
 from forerun.search.formats.settings import LaunchSettings
 from forerun.search.formats.shell_script import read_script
 from forerun.search.formats.shell_words import NOTHING, Given
@@ -54,21 +53,6 @@ def trainer_arguments(launch: Launch) -> list[str]:
         *sequences,
         *adapter_arguments(launch),
     ]
-
-
-def launch_files(
-    launch: Launch,
-    title: str,
-    starter: Sequence[str],
-    arguments: Sequence[str],
-    *,
-    before_slurm: Sequence[str] = (),
-    program: str = PROGRAM,
-) -> dict[str, str]:
-    """Return ``launch.sh`` and ``slurm.sbatch`` for a launcher other than torchrun."""
-    command = " \\\n    ".join([*starter, program, *arguments])
-    lines = [*header(launch, title), "", *distributed(launch)[:5], "", command, ""]
-    return {LAUNCH: "\n".join(lines), SLURM: slurm(launch, before=before_slurm)}
 
 
 def program_settings(scripts: Mapping[str, str], given: Given = NOTHING) -> LaunchSettings:

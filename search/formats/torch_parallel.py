@@ -8,8 +8,9 @@ import ast
 from typing import Any
 
 from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile
-from forerun.search.formats.launchers import LAUNCH, SLURM, comment, slurm, torchrun
+from forerun.search.formats.launchers import TORCHRUN, comment, scripts
 from forerun.search.formats.limits import COMMON, fixed, no_experts, only, precisions, without
+from forerun.search.formats.program_arguments import PROGRAM
 from forerun.search.formats.python_text import parse_python
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph import GraphModel
@@ -95,8 +96,8 @@ def write(launch: Launch) -> Files:
         "",
     ]
     text = "\n".join(lines) + START + (FSDP if s.zero else DDP)
-    program = torchrun(launch, f"PyTorch {VERSION}", '"${TRAIN_SCRIPT:-train.py}"', "")
-    return {MAIN: text, LAUNCH: program, SLURM: slurm(launch)}
+    path = ['export PYTHONPATH="$PWD:${PYTHONPATH:-}"']
+    return {MAIN: text, **scripts(launch, f"PyTorch {VERSION}", [*TORCHRUN, PROGRAM], before=path)}
 
 
 def parse(source: LaunchFile) -> Imported:

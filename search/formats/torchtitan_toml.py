@@ -9,7 +9,7 @@ from typing import Any
 from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey, facts_of
-from forerun.search.formats.launchers import LAUNCH, SLURM, comment, slurm, torchrun
+from forerun.search.formats.launchers import TORCHRUN, comment, scripts
 from forerun.search.formats.limits import MX_IS_A_PRECISION, change, precisions, when
 from forerun.search.formats.settings import flatten
 from forerun.search.formats.software import flags_of
@@ -90,8 +90,8 @@ def write(launch: Launch) -> Files:
     remark = "" if known else f"# Register {comment(launch.model.name)} as a flavor: torchtitan does not have it.\n"
     text = f"# torchtitan {VERSION}: {s} ({s.devices} GPUs), written by forerun\n{remark}"
     text += _tables(sections)
-    script = torchrun(launch, f"torchtitan {VERSION}", "-m torchtitan.train", f"--job.config_file {MAIN}")
-    return {MAIN: text, LAUNCH: script, SLURM: slurm(launch)}
+    command = [*TORCHRUN, f"-m torchtitan.train --job.config_file {MAIN}"]
+    return {MAIN: text, **scripts(launch, f"torchtitan {VERSION}", command)}
 
 
 def _tables(values: dict[str, Any], name: str = "") -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.formats.contract import Files, Launch
-from forerun.search.formats.launchers import LAUNCH, SLURM, comment, slurm, torchrun
+from forerun.search.formats.launchers import TORCHRUN, comment, scripts
 from forerun.search.formats.software import flags_of
 from forerun.search.formats.titan_keys import FLAVORS
 from forerun.search.formats.writing import nested
@@ -61,8 +61,8 @@ def write(launch: Launch, stated: Mapping[str, Any], *, tokens: bool) -> Files:
         "",
     ]
     program = f"-m torchtitan.train --module {MAIN.removesuffix('.py')} --config {FUNCTION}"
-    script = torchrun(launch, "torchtitan", program, "", before=['export PYTHONPATH="$PWD:${PYTHONPATH:-}"'])
-    return {MAIN: "\n".join(lines), LAUNCH: script, SLURM: slurm(launch)}
+    path = ['export PYTHONPATH="$PWD:${PYTHONPATH:-}"']
+    return {MAIN: "\n".join(lines), **scripts(launch, "torchtitan", [*TORCHRUN, program], before=path)}
 
 
 def _keywords_of(switches: dict[str, Any], section: str) -> list[str]:

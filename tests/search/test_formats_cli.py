@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forerun.search.cli import main
-from forerun.search.formats import export, format_named, load_launch
+from forerun.search.formats import export, format_named, load_launch, writable
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import parse_strategy
 
@@ -80,6 +80,21 @@ def test_a_folder_that_is_no_search(tmp_path: Path, capsys: pytest.CaptureFixtur
     for folder, message in ((tmp_path, "not a leaderboard"), (tmp_path / "none", "not a folder")):
         assert main(["export", str(folder), "--format", "forerun", "--out", str(tmp_path / "o")]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_help_names_every_format_that_is_written() -> None:
+    from forerun.search.cli.verbs.export import EPILOG
+
+    named = set(EPILOG.replace(",", " ").replace(".\n", " ").split())
+    assert {item.name for item in writable()} <= named
+
+
+def test_options_of_slurm_need_a_script_of_it(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["export", str(run), "--out", str(tmp_path / "out"), "--partition", "gpu", "--format"]
+    assert main([*words, "forerun"]) == 2
+    assert "writes no script of Slurm" in capsys.readouterr().err
+    assert main([*words, "megatron-lm"]) == 0
+    assert "#SBATCH --partition=gpu" in (tmp_path / "out" / "slurm.sbatch").read_text()
 
 
 def test_import_prints_everything(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from forerun.spaces.errors import RequestError
 if TYPE_CHECKING:
     from forerun.search.formats.contract import Launch
     from forerun.search.formats.exporting import Export
+    from forerun.search.formats.job import Job
 
 EVERY = "all"
 EPILOG = """\
@@ -22,11 +23,14 @@ examples:
   forerun export run --format all --out launch
   forerun export sweep --search 12 --format all --out launch
   forerun export sweep --search all --format megatron-lm --out launch
+  forerun export run --format nanotron --partition gpu --time 02:00:00 --out launch
+  sbatch launch/slurm.sbatch
 
 Formats: megatron-lm, megatron-bridge, torchtitan (main), torchtitan-0.3, torchtitan-toml (up to 0.2.2), deepspeed,
-accelerate-fsdp, accelerate-megatron, nanotron, torch, forerun. `all` writes a folder for every format that can express
-the strategy, and says why the others cannot. Files: the configuration, launch.sh (torchrun) and slurm.sbatch. `--search
-all` writes a folder for every search of a sweep that found something."""
+accelerate-fsdp, accelerate-megatron, nanotron, torch, gpt-neox, axolotl, llama-factory, olmo-core, maxtext, forerun.
+`all` writes a folder for every format that can express the strategy, and says why the others cannot. Files: the
+configuration, launch.sh and slurm.sbatch, which start from any directory. `--search all` writes a folder for every
+search of a sweep that found something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,11 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--format", required=True, metavar="F", help="name of a format, or all")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder to write to")
     parser.add_argument("--force", action="store_true", help="let --out overwrite existing files")
+    queue = parser.add_argument_group("Slurm", "lines of slurm.sbatch")
+    queue.add_argument("--partition", metavar="P", help="partition of the job")
+    queue.add_argument("--account", metavar="A", help="account that the job is charged to")
+    queue.add_argument("--time", metavar="T", help="time limit, like 04:00:00 or 1-12")
+    queue.add_argument("--container", metavar="IMAGE", help="image that pyxis starts on each node (srun)")
     add_json(parser)
 
 
@@ -61,15 +70,18 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.board.folder import check_folder
     from forerun.search.files.documents import SCHEMA, dump_json, versions
     from forerun.search.formats.exporting import describe, export, load_launch
+    from forerun.search.formats.launchers import SLURM
 
     if args.search == EVERY:
         found, refused = _every(args)
     else:
         launch, context = load_launch(args.run, args.rank, args.search)
-        result = export(launch, context, args.format)
+        result = export(launch, context, args.format, _job(args))
         found, refused = [Exported(launch=launch, result=result)], list(result.refused.values())
     if not any(one.result.files for one in found):
         raise RequestError("\n".join(refused) or f"no search of {args.run} found anything")
+    if _job(args).queued and not any(SLURM in files for one in found for files in one.result.files.values()):
+        raise RequestError(f"--format {args.format} writes no script of Slurm: leave out its options")
     check_folder(args.out, force=args.force)
     told = []
     for one in found:
@@ -91,6 +103,14 @@ def _search(text: str) -> int | str:
     return EVERY if text == EVERY else whole(text)
 
 
+def _job(args: argparse.Namespace, below: str = "") -> "Job":
+    """Return the folder of a launch, ``below`` that of the export, and what is asked of Slurm."""
+    from forerun.search.formats.job import Job
+
+    options = {name: getattr(args, name) for name in ("partition", "account", "time", "container")}
+    return Job(folder=str((args.out / below).absolute()), **options)
+
+
 def _every(args: argparse.Namespace) -> tuple[list[Exported], list[str]]:
     """Return the launches of all searches of a sweep that have rows, and why others have none."""
     from forerun.search.board.sweeps import MANIFEST, read_sweep
@@ -105,7 +125,7 @@ def _every(args: argparse.Namespace) -> tuple[list[Exported], list[str]]:
         try:
             name, source = f"search {number} of {args.run.resolve().name}", args.run / MANIFEST
             launch, context = launch_in(sweep.board(search), args.rank, name=name, source=source)
-            result = export(launch, context, args.format)
+            result = export(launch, context, args.format, _job(args, f"search-{number}"))
         except RequestError as error:
             refused.append(f"search {number}: {error}")
             continue

@@ -3,7 +3,7 @@
 from typing import Any
 
 from forerun.search.formats.contract import Files, Launch
-from forerun.search.formats.launchers import LAUNCH, SLURM, comment, slurm, torchrun
+from forerun.search.formats.launchers import TORCHRUN, comment, scripts
 from forerun.search.formats.limits_of_models import builds
 from forerun.spaces.models.model import FeedForward
 from forerun.spaces.strategies import Recompute, Schedule
@@ -66,8 +66,7 @@ def write(launch: Launch) -> Files:
         *RUN,
         "",
     ]
-    script = torchrun(launch, "OLMo-core 3", MAIN, "")
-    return {MAIN: "\n".join(lines), LAUNCH: script, SLURM: slurm(launch)}
+    return {MAIN: "\n".join(lines), **scripts(launch, "OLMo-core 3", [*TORCHRUN, MAIN])}
 
 
 def _parallel(launch: Launch) -> dict[str, str]:

@@ -8,8 +8,7 @@ from typing import Any
 
 from forerun.search.formats.adapters import hub_modules
 from forerun.search.formats.contract import Files, Launch
-from forerun.search.formats.launchers import LAUNCH, SLURM, comment, harmless, header, slurm, torchrun
-from forerun.search.formats.program_arguments import launch_files
+from forerun.search.formats.launchers import TORCHRUN, comment, harmless, scripts
 from forerun.search.formats.tables import axolotl, llama_factory, maxtext, neox
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.models.model import FeedForward, MixtureOfExperts
@@ -46,16 +45,24 @@ def write_neox(launch: Launch) -> Files:
     }
     if s.ep > 1:
         data["moe_expert_parallel_size"] = s.ep
+    if launch.nodes > 1:
+        data |= {"launcher": "slurm", "deepspeed_slurm": True, "no_ssh_check": True}
     assert layer.mixer is not None
     text = dump_yaml(data, f"{launch.name}: {neox.LAUNCHER.title}, {s}", "name the data and the tokenizer")
-    lines = [
-        *header(launch, neox.LAUNCHER.title),
-        "",
-        'cd "${NEOX_PATH:-.}"',
-        f"python ./deepy.py train.py {NEOX_MAIN}",
+    several = launch.nodes > 1
+    hosts = [
+        "# Its launcher starts all nodes from the first one, by srun. Without Slurm drop launcher and deepspeed_slurm",
+        f"# from {NEOX_MAIN}, and name a hostfile in DLTS_HOSTFILE.",
+        'if [ -z "${DLTS_HOSTFILE:-}" ]; then',
+        '    export DLTS_HOSTFILE="$PWD/hostfile-${SLURM_JOB_ID:-0}"',
+        '    scontrol show hostnames "$SLURM_JOB_NODELIST" | sed "s/$/ slots=$GPUS_PER_NODE/" > "$DLTS_HOSTFILE"',
+        "fi",
         "",
     ]
-    return {NEOX_MAIN: text, LAUNCH: "\n".join(lines), SLURM: slurm(launch)}
+    path = ['CONFIG="$PWD"', 'cd "${NEOX_PATH:-.}"']
+    command = [f'python ./deepy.py train.py "$CONFIG/{NEOX_MAIN}"']
+    before = [*(hosts if several else ()), *path]
+    return {NEOX_MAIN: text, **scripts(launch, neox.LAUNCHER.title, command, before=before, once=several)}
 
 
 def _neox_model(launch: Launch) -> dict[str, Any]:
@@ -111,10 +118,10 @@ def write_llama_factory(launch: Launch) -> Files:
     starter = [
         'FORCE_TORCHRUN=1 NNODES="$NNODES" NPROC_PER_NODE="$GPUS_PER_NODE" NODE_RANK="$NODE_RANK"',
         'MASTER_ADDR="$MASTER_ADDR" MASTER_PORT="$MASTER_PORT"',
+        f"llamafactory-cli train {FACTORY_MAIN}",
     ]
-    scripts = launch_files(launch, title, [*starter, "llamafactory-cli train"], [], program=FACTORY_MAIN)
     text = dump_yaml(data, f"{launch.name}: {title}, {s}", "model_name_or_path: a folder or a name on the hub")
-    return {FACTORY_MAIN: text, **files, **scripts}
+    return {FACTORY_MAIN: text, **files, **scripts(launch, title, starter)}
 
 
 def write_axolotl(launch: Launch) -> Files:
@@ -154,8 +161,7 @@ def write_axolotl(launch: Launch) -> Files:
         }
     title = f"axolotl {axolotl.LAUNCHER.version}"
     text = dump_yaml(data, f"{launch.name}: {title}, {s}", "base_model: a folder or a name on the hub")
-    script = torchrun(launch, title, "-m axolotl.cli.train", AXOLOTL_MAIN)
-    return {AXOLOTL_MAIN: text, LAUNCH: script, SLURM: slurm(launch)}
+    return {AXOLOTL_MAIN: text, **scripts(launch, title, [*TORCHRUN, f"-m axolotl.cli.train {AXOLOTL_MAIN}"])}
 
 
 def write_maxtext(launch: Launch) -> Files:
@@ -189,10 +195,8 @@ def write_maxtext(launch: Launch) -> Files:
         data |= {"num_pipeline_microbatches": launch.microbatches, "num_pipeline_repeats": s.vpp}
     title = f"{maxtext.LAUNCHER.title} {maxtext.LAUNCHER.version}"
     remark = f"MaxText has its own names of models; {comment(launch.model.name)} is the catalogue's"
-    lines = [*header(launch, title), f"NNODES={launch.nodes}", f"GPUS_PER_NODE={launch.devices_used_per_node}", ""]
-    lines += [f"python3 -m MaxText.train {MAXTEXT_MAIN}", ""]
     text = dump_yaml(data, f"{launch.name}: {title}, {s}", remark)
-    return {MAXTEXT_MAIN: text, LAUNCH: "\n".join(lines), SLURM: slurm(launch)}
+    return {MAXTEXT_MAIN: text, **scripts(launch, title, [f"python3 -m MaxText.train {MAXTEXT_MAIN}"])}
 
 
 NEOX_MAIN, FACTORY_MAIN, DS_MAIN = "gpt_neox.yml", "llama_factory.yaml", "ds_config.json"

@@ -1,0 +1,48 @@
+"""Where launch files are written, and what a cluster's queue is asked for."""
+
+import re
+from dataclasses import dataclass
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.escaping import quoted
+
+EXAMPLES = {"partition": "gpu", "account": "project", "time": "04:00:00", "container": "nvcr.io#nvidia/nemo:25.09"}
+_NAME = r"[\w.+@/-]+(,[\w.+@/-]+)*"
+_TIME = r"\d+(:\d{1,2}){0,2}|\d+-\d{1,2}(:\d{1,2}){0,2}"
+_IMAGE = r"[\w.+@:/#~-]+"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """The folder of a launch and its options of Slurm; None where nothing is said.
+
+    ``folder``: absolute path of the launch files. ``container``: image that pyxis runs the launch in (a path, or
+    ``registry#name:tag``).
+    """
+
+    folder: str | None = None
+    partition: str | None = None
+    account: str | None = None
+    time: str | None = None
+    container: str | None = None
+
+    def __post_init__(self) -> None:
+        forms = {"partition": _NAME, "account": _NAME, "time": _TIME, "container": _IMAGE}
+        for name, form in forms.items():
+            value = getattr(self, name)
+            if value is not None and not re.fullmatch(form, value, re.ASCII):
+                raise RequestError(f"--{name} is written like {EXAMPLES[name]}, but got {quoted(value)}")
+
+    @property
+    def queued(self) -> bool:
+        """Whether anything is asked of the queue."""
+        return any((self.partition, self.account, self.time, self.container))
+
+    @property
+    def directives(self) -> list[str]:
+        """Options of ``#SBATCH`` lines."""
+        options = {"partition": self.partition, "account": self.account, "time": self.time}
+        return [f"--{name}={value}" for name, value in options.items() if value is not None]
+
+
+NO_JOB = Job()
