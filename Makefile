@@ -8,7 +8,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 # As many processes as cores; a machine with many gains nothing from more than eight.
 PYTEST := -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test test-all test-oldest test-newest lint types unit slow wheel docs test-frameworks pictures clean
+.PHONY: demo test test-all test-oldest test-newest lint types unit slow wheel docs test-frameworks test-slurm pictures clean
 
 $(RUNTIME): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "forerun needs Python 3.11 or newer")'
@@ -106,6 +106,10 @@ test-frameworks:
 	$(FRAMEWORKS)/bin/python -m pytest $(PARSERS) -k "megatron or hybrid"
 	$(FRAMEWORKS)/bin/python -m benchmarks.real_parsers --with --only megatron-lm
 	$(FRAMEWORKS)/bin/python -m benchmarks.real_parsers --with --only nemo
+
+# Exported batch files under a real Slurm of two nodes on this machine; needs root, and Debian's slurm-wlm and munge.
+test-slurm: $(STAMP)
+	FORERUN_SLURM=1 $(BIN)/python -m pytest tests/search/test_launch_on_slurm.py
 
 # Pictures of the report for the documentation; needs chromium and chromedriver.
 pictures: $(STAMP)
