@@ -25,7 +25,7 @@ from calibration_page import accuracy_line, page
 from calibration_settings import Linear, errors_of_random_tens, settings_without
 from numpy.typing import NDArray
 
-from forerun.search.next_runs import propose
+from forerun.search.answer.next_runs import propose
 from forerun.simulator.calibration import (
     USUAL,
     Belief,

@@ -8,7 +8,7 @@ import numpy as np
 from calibration_settings import Linear, linear
 from numpy.typing import NDArray
 
-from forerun.search.validate import MeasuredRun, load_runs, predict
+from forerun.search.measured.validate import MeasuredRun, load_runs, predict
 from forerun.simulator.calibration import Belief, FittedRun, Posterior, nothing_measured
 from forerun.spaces.strategies import by_context, table_of
 

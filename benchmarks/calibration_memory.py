@@ -23,9 +23,9 @@ from calibration_memory_settings import FEWEST_PEAKS, groups_of_peaks, peak_dens
 from calibration_settings import settings_without
 from numpy.typing import NDArray
 
-from forerun.search.calibrate.machine import memory_runs_of, told_of_memory
-from forerun.search.validate import MeasuredRun, load_runs, predict
-from forerun.search.validate.metrics import memory_error
+from forerun.search.measured.calibrate.machine import memory_runs_of, told_of_memory
+from forerun.search.measured.validate import MeasuredRun, load_runs, predict
+from forerun.search.measured.validate.metrics import memory_error
 from forerun.simulator import score
 from forerun.simulator.calibration import USUAL, ErrorPriors, MemoryPosterior, fit_memory, nothing_measured
 from forerun.simulator.calibration.belief import LEVEL

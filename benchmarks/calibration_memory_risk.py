@@ -12,7 +12,7 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.validate import MeasuredRun
+from forerun.search.measured.validate import MeasuredRun
 from forerun.simulator import score
 from forerun.simulator.calibration import MemoryPosterior, nothing_measured
 from forerun.simulator.memory import risk as memory_risk

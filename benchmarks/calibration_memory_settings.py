@@ -8,8 +8,8 @@ from calibration_settings import DRAWS, RUNS, Linear, split
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from forerun.search.calibrate.machine import memory_runs_of
-from forerun.search.validate import MeasuredRun
+from forerun.search.measured.calibrate.machine import memory_runs_of
+from forerun.search.measured.validate import MeasuredRun
 from forerun.simulator.calibration import ErrorPriors
 from forerun.simulator.calibration.evidence import DOUBT, FREEDOM
 from forerun.simulator.calibration.memory import linear_peaks

@@ -25,7 +25,7 @@ from calibration_settings import Linear, predicted
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from forerun.search.next_runs import propose
+from forerun.search.answer.next_runs import propose
 from forerun.simulator.calibration import PRIORS, USUAL, Belief, Components, Prior
 from forerun.simulator.calibration.evidence import FREEDOM
 

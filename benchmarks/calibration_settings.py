@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from forerun.search.validate import MeasuredRun
+from forerun.search.measured.validate import MeasuredRun
 from forerun.simulator import score
 from forerun.simulator.calibration import NAMES, PRIORS, USUAL, ErrorPriors, Evidence, Prior
 from forerun.simulator.calibration.evidence import FREEDOM, slopes_of

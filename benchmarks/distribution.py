@@ -83,11 +83,11 @@ def scaling(kind: str, count: int, gpus: str) -> dict[str, Any]:
     """
     import resource
 
-    from forerun.search.flat.exhaustive import Problem, SliceResult
+    from forerun.search.explore.flat.exhaustive import Problem, SliceResult
+    from forerun.search.explore.flat.slicing import Cuts, Task
     from forerun.search.request.request import Request
     from forerun.search.request.resolve import resolve
     from forerun.search.workers import Choice, open_workers
-    from forerun.search.workers.slicing import Cuts, Task
     from forerun.simulator import score
 
     space = resolve(Request(**REQUEST, gpus=gpus)).space()  # type: ignore[arg-type]  # values of the fields' types
@@ -134,7 +134,7 @@ def scaling(kind: str, count: int, gpus: str) -> dict[str, Any]:
 
 def timed(task: Any, item: tuple[int, int]) -> tuple[Any, int, float, float, float]:
     """Search a slice; say who did it, when (this machine has one clock), and the CPU seconds it took."""
-    from forerun.search.workers.slicing import search_one
+    from forerun.search.explore.flat.slicing import search_one
 
     begin, used_s = time.monotonic(), time.process_time()
     found = search_one(task, item)
@@ -147,7 +147,7 @@ def memory(slices: int) -> dict[str, Any]:
 
     import numpy as np
 
-    from forerun.search.flat.exhaustive import Best, SliceResult, merge
+    from forerun.search.explore.flat.exhaustive import Best, SliceResult, merge
     from forerun.simulator import MEMORY_PARTS, TIME_PARTS, ScoreTable
 
     piece = SliceResult()
@@ -198,7 +198,7 @@ def clustered(count: int, driver_s: float, per_worker: int = 100) -> dict[str, A
     Slices last half to twice their target, as the steering of their width lets them; the driver serves whoever is
     first.
     """
-    from forerun.search.workers.slicing import target_s
+    from forerun.search.explore.flat.slicing import target_s
 
     slice_s = target_s(count)
     draw = random.Random(count)
@@ -250,11 +250,11 @@ def kills(count: int) -> dict[str, Any]:
 
 def samplers() -> dict[str, Any]:
     """Strategies scored until a sampler comes within some per cent of the best that any found, from flat starts."""
-    from forerun.search.flat.exhaustive import Problem
+    from forerun.search.explore.flat.exhaustive import Problem
+    from forerun.search.explore.samplers import Exploring, StopConditions, explore, sampler_named
+    from forerun.search.explore.samplers.warm_starts import flat_starts
     from forerun.search.request.request import Request
     from forerun.search.request.resolve import resolve
-    from forerun.search.samplers import Exploring, StopConditions, explore, sampler_named
-    from forerun.search.samplers.warm_starts import flat_starts
     from forerun.search.workers import Choice
     from forerun.spaces.strategies.staged_space import StagedSpace
 

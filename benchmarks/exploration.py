@@ -23,12 +23,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from forerun.search.flat.exhaustive import Problem
+from forerun.search.explore.flat.exhaustive import Problem
+from forerun.search.explore.samplers import Exploration, Exploring, StopConditions, explore, sampler_named
+from forerun.search.explore.samplers.local_sampler import LocalSampler
+from forerun.search.explore.samplers.warm_starts import flat_starts
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
-from forerun.search.samplers import Exploration, Exploring, StopConditions, explore, sampler_named
-from forerun.search.samplers.local_sampler import LocalSampler
-from forerun.search.samplers.warm_starts import flat_starts
 from forerun.search.workers import Choice
 from forerun.simulator import score
 from forerun.simulator.events import event_scores

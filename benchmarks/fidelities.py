@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from forerun.search.validate import Metrics, Predictions, load_runs, predict, summarise
+from forerun.search.measured.validate import Metrics, Predictions, load_runs, predict, summarise
 from forerun.simulator import ScoreTable, score
 from forerun.simulator.events import event_scores
 from forerun.spaces.strategies import Context, StrategyTable

@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from forerun.search import Leaderboard, Request, search_request
+from forerun.search.answer.diagnosis.diagnosis import NothingFeasible
 from forerun.search.board.rows import NO_LAUNCH_MARK
-from forerun.search.diagnosis.diagnosis import NothingFeasible
 
 JOBS = Path(__file__).with_name("first_rows.yaml")
 STRATEGY_NOTES = ("safest:", "global batch")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from benchmarks.paradl import MODELS, cases
 from benchmarks.scaling_rows import MACHINES
-from forerun.search.validate.columns import OPTIONAL, REQUIRED
-from forerun.search.validate.graphs import graph_named
+from forerun.search.measured.validate.columns import OPTIONAL, REQUIRED
+from forerun.search.measured.validate.graphs import graph_named
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.files import csv_text, write_text
 

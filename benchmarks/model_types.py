@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search import search
-from forerun.search.diagnosis.no_answer import NoAnswer
+from forerun.search.answer.diagnosis.no_answer import NoAnswer
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import parameter_count
 from forerun.spaces.models.huggingface import convert_config

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.search.api import simulate_setting
+from forerun.search.explore.trees.named_trees import write_tree
 from forerun.search.opgraph.tree import simulate_graph_tree
 from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
-from forerun.search.trees.simulate import write_tree
 from forerun.simulator.opgraph.table import SplitTable
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph import graph_model_names

@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 
 from forerun.search import Exploring, Request, explore_request, search_request
+from forerun.search.answer.diagnosis.diagnosis import NothingFeasible
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
-from forerun.search.diagnosis.diagnosis import NothingFeasible
 from forerun.search.request.resolve import resolve
 from forerun.simulator.events import event_scores
 from forerun.spaces.strategies import table_of

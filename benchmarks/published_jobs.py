@@ -13,10 +13,11 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from forerun.search.api import problem_of, search_request
+from forerun.search.answer.diagnosis.diagnosis import NothingFeasible
+from forerun.search.answer.searches import search_request
 from forerun.search.board.rows import Row
-from forerun.search.diagnosis.diagnosis import NothingFeasible
-from forerun.search.flat.exhaustive import CHUNK, chunks_of, slices
+from forerun.search.explore.flat.exhaustive import CHUNK, chunks_of, slices
+from forerun.search.explore.flat.flat_search import problem_of
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.simulator import score

@@ -20,19 +20,20 @@ from typing import Any
 
 import yaml
 
-from forerun.search.api import leaderboard_of, problem_of
+from forerun.search.answer.diagnosis.diagnosis import NothingFeasible
+from forerun.search.answer.refine import refine
+from forerun.search.answer.searches import leaderboard_of
+from forerun.search.answer.trees import with_plans
 from forerun.search.board.rows import Row
 from forerun.search.board.trees import TreeRow
-from forerun.search.diagnosis.diagnosis import NothingFeasible
-from forerun.search.refine import refine
+from forerun.search.explore.flat.flat_search import problem_of
+from forerun.search.explore.flat.slicing import search_with
+from forerun.search.measured.validate import load_runs, predict
+from forerun.search.measured.validate.runs import MeasuredRun
 from forerun.search.request.request import DEFAULT_OBJECTIVE, Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting
-from forerun.search.unequal import with_plans
-from forerun.search.validate import load_runs, predict
-from forerun.search.validate.runs import MeasuredRun
 from forerun.search.workers import IN_THIS_PROCESS
-from forerun.search.workers.slicing import search_with
 
 HERE = Path(__file__).resolve().parent
 PLANS = HERE / "published_plans.yaml"

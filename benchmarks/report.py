@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 from forerun_browser import Browser, open_browser  # noqa: E402  # lies beside the tests, which use it too
 
 from forerun.search import Request, search_request  # noqa: E402  # behind the path above
-from forerun.search.baseline import read_present, stand_beside  # noqa: E402
+from forerun.search.answer.baseline import read_present, stand_beside  # noqa: E402
 from forerun.search.report import report_html  # noqa: E402
 from forerun.search.request.resolve import resolve  # noqa: E402
 

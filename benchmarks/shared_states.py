@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from forerun.search import search
+from forerun.search.answer.diagnosis.diagnosis import NothingFeasible
 from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.diagnosis.diagnosis import NothingFeasible
-from forerun.search.validate import load_runs, predict
+from forerun.search.measured.validate import load_runs, predict
 
 REQUESTS = (
     ("llama3-8b", "dgx-h100", 128, 256),

@@ -71,7 +71,7 @@ def measure_candidates(count: int) -> dict[str, Any]:
 
     ``search``: enumeration, legality, scores and ranking. ``core``: scores of a table that stands ready.
     """
-    from forerun.search.flat.exhaustive import Problem, search_slice
+    from forerun.search.explore.flat.exhaustive import Problem, search_slice
     from forerun.search.request.request import Request
     from forerun.search.request.resolve import resolve
     from forerun.simulator import score
@@ -103,7 +103,7 @@ def measure_candidates(count: int) -> dict[str, Any]:
 
 def first_legal(space: Any, count: int) -> tuple[int, Any]:
     """Return the index up to which a space has about ``count`` legal candidates, and a table of some of them."""
-    from forerun.search.flat.exhaustive import slices
+    from forerun.search.explore.flat.exhaustive import slices
 
     legal = enumerated = 0
     chunk = min(count, SCORED_AT_ONCE)

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.search.api import search_request
-from forerun.search.refine import refine
+from forerun.search.answer.refine import refine
+from forerun.search.answer.searches import search_request
+from forerun.search.answer.trees import with_trees
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
-from forerun.search.trees import with_trees
 from forerun.simulator.events.trees import simulate_tree
 from forerun.simulator.opgraph.events import graph_plan, simulate_plan
 from forerun.spaces.strategies import parse_strategy

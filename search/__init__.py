@@ -7,12 +7,12 @@ must not wait for numpy.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from forerun.search.api import search, search_request, simulate
+    from forerun.search.answer.searches import explore_request, search_request
+    from forerun.search.api import search, simulate
     from forerun.search.board.leaderboard import Leaderboard
     from forerun.search.board.rows import Row
+    from forerun.search.explore.samplers import Exploring
     from forerun.search.request.request import Request
-    from forerun.search.samplers import Exploring
-    from forerun.search.stages import explore_request
     from forerun.search.sweep import read_plan, run_sweep
     from forerun.search.workers import Choice
 
@@ -32,15 +32,15 @@ __all__ = [
 
 _MODULES = {
     "Choice": "workers",
-    "Exploring": "samplers",
-    "explore_request": "stages",
+    "Exploring": "explore.samplers",
+    "explore_request": "answer.searches",
     "read_plan": "sweep",
     "run_sweep": "sweep",
     "Leaderboard": "board.leaderboard",
     "Request": "request.request",
     "Row": "board.rows",
     "search": "api",
-    "search_request": "api",
+    "search_request": "answer.searches",
     "simulate": "api",
 }
 

@@ -19,9 +19,10 @@ HEAVY = ("ray", "optuna", "torch", "networkx", "pandas", "scipy")
 NOT_OF_A_SEARCH = tuple(
     f"forerun.{room}"
     for room in (
-        "search.diagnosis.diagnosis search.explain.explain search.formats.table search.opgraph search.samplers "
-        "search.stages search.trees simulator.assignment simulator.calibration simulator.events simulator.layouts "
-        "simulator.opgraph spaces.operators spaces.trees spaces.opgraph.graphs"
+        "search.answer.diagnosis.diagnosis search.answer.explain.explain search.answer.trees search.explore.groups "
+        "search.explore.planned search.explore.samplers search.explore.staged search.explore.trees "
+        "search.formats.table search.opgraph simulator.assignment simulator.calibration simulator.events "
+        "simulator.layouts simulator.opgraph spaces.operators spaces.trees spaces.opgraph.graphs"
     ).split()
 )
 """Rooms that a search of a transformer has no use for: a user would wait until they are imported."""
@@ -45,6 +46,24 @@ def test_folders_of_the_simulator_import_those_below_them() -> None:
         ("simulator", name.rstrip("/")) for name in SIMULATOR
     }
     assert not upwards, "\n".join(upwards)
+
+
+MOST_ARROWS = 75
+"""Arrows among the rooms of ``search/`` (its folders, and files at its top). This number may shrink, never grow."""
+
+
+def test_rooms_of_search_know_few_others() -> None:
+    (graph,) = (graph for graph in GRAPH.folders() if "search/api.py" in graph)
+
+    assert len(graph.edges) <= MOST_ARROWS, "\n".join(f"{one} -> {other}" for one, other in sorted(graph.edges))
+
+
+def test_a_search_finds_rows_and_only_answers_are_leaderboards() -> None:
+    explore = [path for path in GRAPH.files.values() if GRAPH.name(path).startswith("search/explore/")]
+    boards = [GRAPH.name(path) for path in explore for item in imports_of(path) if item.name == "Leaderboard"]
+
+    assert explore
+    assert not boards, "returns or takes a leaderboard; return a Found: " + ", ".join(boards)
 
 
 def test_no_import_is_relative_or_upwards() -> None:

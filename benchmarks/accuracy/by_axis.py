@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from targets import no_test
 
-from forerun.search.validate import MeasuredRun, Predictions, load_runs, metrics_of, orders_of, predict
+from forerun.search.measured.validate import MeasuredRun, Predictions, load_runs, metrics_of, orders_of, predict
 from forerun.spaces.strategies import Recompute
 
 Floats = NDArray[np.float64]

@@ -2,9 +2,9 @@
 
     python benchmarks/accuracy/by_device.py DIR
 
-DIR holds CSV files of the schema in docs/measured-runs.md. Writes search/notes/data/checked.json: one entry for every
-device, framework and kind of model (with experts or dense) with measured runs, and for each of these with any other.
-Tables whose devices are not stated, or whose models are tiny, are left out. Takes half a minute.
+DIR holds CSV files of the schema in docs/measured-runs.md. Writes search/answer/notes/data/checked.json: one entry for
+every device, framework and kind of model (with experts or dense) with measured runs, and for each of these with any
+other. Tables whose devices are not stated, or whose models are tiny, are left out. Takes half a minute.
 """
 
 import argparse
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import targets
 
-from forerun.search.certainty.parts import special_parts
-from forerun.search.validate import Metrics, Predictions, load_runs, metrics_of, predict
+from forerun.search.measured.certainty.parts import special_parts
+from forerun.search.measured.validate import Metrics, Predictions, load_runs, metrics_of, predict
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "search" / "notes" / "data" / "checked.json"

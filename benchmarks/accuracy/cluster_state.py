@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from forerun.search.validate import MeasuredRun, Metrics, metrics_of, predict
+from forerun.search.measured.validate import MeasuredRun, Metrics, metrics_of, predict
 
 TABLE = "hf_ultrascale"
 FIRST_JOB_OF_THE_SECOND_STATE = 14019196

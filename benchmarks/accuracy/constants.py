@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
-from forerun.search.validate import MeasuredRun
+from forerun.search.measured.validate import MeasuredRun
 from forerun.simulator.costs import attention, gemm, slowest
 from forerun.simulator.costs.collectives import rule
 from forerun.simulator.costs.collectives.constants import LinkConstants, Table, constants_of, table

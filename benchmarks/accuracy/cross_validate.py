@@ -23,7 +23,7 @@ from constants import Constant
 from families import FAMILIES, PARTS, Family
 from refit import Problem, Rows
 
-from forerun.search.validate import MeasuredRun, Predictions, load_runs, metrics_of, predict
+from forerun.search.measured.validate import MeasuredRun, Predictions, load_runs, metrics_of, predict
 
 SMALLEST_PART = 8
 """Fewer rows are not left out: their error says little."""

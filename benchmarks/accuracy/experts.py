@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from forerun.search.validate import MeasuredRun, Predictions, load_runs, predict
+from forerun.search.measured.validate import MeasuredRun, Predictions, load_runs, predict
 
 TINY = ("mcore_functional_tests",)
 HEAD = (

@@ -7,7 +7,7 @@ import constants
 from constants import Constant
 from targets import dense
 
-from forerun.search.validate import MeasuredRun
+from forerun.search.measured.validate import MeasuredRun
 from forerun.simulator.costs.attention import MATERIALISED
 from forerun.spaces.models import parameter_count
 

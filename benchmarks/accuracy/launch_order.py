@@ -4,7 +4,7 @@
 
 Groups are those of the measured tables of FOLDER in which some strategies ran and some ran out of memory. They are
 tried as a leaderboard shows them: by what a launch is worth (``forerun.search.request.preferences``), for several
-prices ``c`` of a failed start, without variants of a row above (``forerun.search.flat.ideas``); those that are
+prices ``c`` of a failed start, without variants of a row above (``forerun.search.explore.flat.ideas``); those that are
 predicted not to fit, which a search does not show, come last.
 The cost is how much slower the first that ran is than the best, and ``PRICE`` for every failed start before it.
 """
@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from forerun.search.flat.ideas import ALIKE, degrees
+from forerun.search.explore.flat.ideas import ALIKE, degrees
+from forerun.search.measured.validate import MeasuredRun, load_runs
 from forerun.search.request.preferences import disliked, odds_of_failure
-from forerun.search.validate import MeasuredRun, load_runs
 from forerun.simulator import score
 from forerun.spaces.strategies import Strategy, table_of
 

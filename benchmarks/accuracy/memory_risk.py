@@ -11,7 +11,7 @@ from likelihood import loss_of
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from forerun.search.validate import Predictions
+from forerun.search.measured.validate import Predictions
 from forerun.simulator.memory.risk import EVEN_SHARE, STEEPNESS, curve
 
 Floats = NDArray[np.float64]

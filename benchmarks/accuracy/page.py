@@ -20,9 +20,9 @@ import order_trust
 import targets
 from scatter import scatter
 
-from forerun.search.validate import Metrics, Predictions, RunSet, Summary
-from forerun.search.validate.metrics import timed_rows
-from forerun.search.validate.report import GIB, worst_rows
+from forerun.search.measured.validate import Metrics, Predictions, RunSet, Summary
+from forerun.search.measured.validate.metrics import timed_rows
+from forerun.search.measured.validate.report import GIB, worst_rows
 
 MEASURED = Path(__file__).resolve().parent.parent / "measured"
 WORST = 20

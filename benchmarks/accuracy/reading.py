@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from targets import no_test
 
-from forerun.search.validate import RunSet, load_runs, predict
+from forerun.search.measured.validate import RunSet, load_runs, predict
 
 Rewriting = Callable[[dict[str, str]], None]
 

@@ -8,8 +8,8 @@ from constants import Constant, Factors, patched, varied
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from forerun.search.validate import Predictions, predict
-from forerun.search.validate.metrics import memory_error
+from forerun.search.measured.validate import Predictions, predict
+from forerun.search.measured.validate.metrics import memory_error
 from forerun.simulator import score
 from forerun.spaces.strategies import Context, StrategyTable, table_of
 

@@ -2,11 +2,11 @@
 
     python benchmarks/accuracy/residuals.py DIR [--check]
 
-DIR holds CSV files of the schema in docs/measured-runs.md. Writes search/certainty/data/residuals.json: for every kind
-of runs (device, framework, experts, precision, number of devices, computing share of the step) of every table,
-quantiles of measured over predicted. Tables are numbered, and no run is told apart, as some may not be reproduced. Then
-prints the share of runs within their interval with their table, and with their group, left out; with --check that
-alone.
+DIR holds CSV files of the schema in docs/measured-runs.md. Writes search/measured/certainty/data/residuals.json: for
+every kind of runs (device, framework, experts, precision, number of devices, computing share of the step) of every
+table, quantiles of measured over predicted. Tables are numbered, and no run is told apart, as some may not be
+reproduced. Then prints the share of runs within their interval with their table, and with their group, left out; with
+--check that alone.
 """
 
 import argparse
@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from forerun.search.certainty.intervals import Peaks, busy_share, intervals
-from forerun.search.certainty.residuals import RunClass, joined, kind_of, over_peak, peak_ratio
-from forerun.search.validate import MeasuredRun, Predictions, load_runs, predict
+from forerun.search.measured.certainty.intervals import Peaks, busy_share, intervals
+from forerun.search.measured.certainty.residuals import RunClass, joined, kind_of, over_peak, peak_ratio
+from forerun.search.measured.validate import MeasuredRun, Predictions, load_runs, predict
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "search" / "certainty" / "data" / "residuals.json"

@@ -19,9 +19,9 @@ from cross_validate import cross_validate
 from rich.console import Console
 
 from forerun.search.cli.console import fits
-from forerun.search.validate import Metrics, Predictions, load_runs, metrics_of, predict, summarise
-from forerun.search.validate.plot import write_plot
-from forerun.search.validate.report import figures_tables, worst_rows, worst_table
+from forerun.search.measured.validate import Metrics, Predictions, load_runs, metrics_of, predict, summarise
+from forerun.search.measured.validate.plot import write_plot
+from forerun.search.measured.validate.report import figures_tables, worst_rows, worst_table
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 WIDE = 200

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from forerun.search.validate import Predictions
+from forerun.search.measured.validate import Predictions
 
 SIDE, MARGIN, LEGEND = 640, 50, 190
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#777777", "#000000")

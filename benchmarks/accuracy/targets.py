@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from forerun.search.validate import MeasuredRun, Metrics, Predictions, metrics_of
+from forerun.search.measured.validate import MeasuredRun, Metrics, Predictions, metrics_of
 
 LOW_TRUST = ("libai", "mcore_functional_tests")
 """Tables whose GPU type is not stated, or whose models are bound by launch latency."""

@@ -17,7 +17,7 @@ import numpy as np
 from targets import no_test
 from unknown_frameworks import errors
 
-from forerun.search.validate import MeasuredRun, load_runs
+from forerun.search.measured.validate import MeasuredRun, load_runs
 from forerun.simulator.costs import efficiency
 from forerun.simulator.layer import known_times
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from forerun.search.validate import MeasuredRun, load_runs, predict
-from forerun.search.validate.software import unknown_profile
+from forerun.search.measured.validate import MeasuredRun, load_runs, predict
+from forerun.search.measured.validate.software import unknown_profile
 from forerun.spaces.frameworks import FrameworkProfile, load_framework
 from forerun.spaces.frameworks.switches import with_settings
 

@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["forerun.search.cli", "forerun.search.api", "forerun.search.calibrate"])
+    context.set_forkserver_preload(["forerun.search.cli", "forerun.search.api", "forerun.search.measured.calibrate"])
     failures: list[str] = []
     with tempfile.TemporaryDirectory() as name:
         known = jobs(Path(name) / "inputs")

@@ -15,8 +15,9 @@ import numpy as np
 import yaml
 
 from benchmarks.fuzz.sample import ROOT
-from forerun.search.api import problem_of, search_request
+from forerun.search.answer.searches import search_request
 from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.explore.flat.flat_search import problem_of
 from forerun.search.request.kinds import kind_of
 from forerun.search.request.request import Request
 from forerun.search.request.setting import Setting

@@ -21,9 +21,9 @@ import yaml
 
 from benchmarks.fuzz import better, ways
 from benchmarks.fuzz.results import measured
-from forerun.search.api import search_request
-from forerun.search.diagnosis.no_answer import NoAnswer
-from forerun.search.groups import search_groups, simulate_groups
+from forerun.search.answer.diagnosis.no_answer import NoAnswer
+from forerun.search.answer.searches import search_groups, search_request
+from forerun.search.explore.groups.group_rows import simulate_groups
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.spaces.clusters import cluster_names

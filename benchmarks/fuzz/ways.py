@@ -18,9 +18,11 @@ from typing import Any
 import yaml
 
 from benchmarks.fuzz.sample import quiet
-from forerun.search.api import explain, leaderboard_of, problem_of, simulate_setting
+from forerun.search.answer.searches import leaderboard_of
+from forerun.search.api import explain, simulate_setting
 from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.flat.exhaustive import SliceResult, search_slice
+from forerun.search.explore.flat.exhaustive import SliceResult, search_slice
+from forerun.search.explore.flat.flat_search import problem_of
 from forerun.search.formats.contract import Launch
 from forerun.search.formats.exporting import export
 from forerun.search.formats.importing import import_texts

@@ -27,8 +27,8 @@ from typing import Any
 
 from hosts import VirtualHosts
 
-from forerun.search.profiling import Line, Profile, operators_of
-from forerun.search.profiling.messages import MeasuredCollective
+from forerun.search.measured.profiling import Line, Profile, operators_of
+from forerun.search.measured.profiling.messages import MeasuredCollective
 from forerun.simulator import score
 from forerun.simulator.costs import collective_time_s
 from forerun.simulator.events import event_scores, simulate

@@ -19,8 +19,8 @@ from emulated import Device
 from split_model import HIDDEN, LAYERS, LENGTH, VOCAB, Stage, device
 from torch import Tensor
 
-from forerun.search.profiling.collectives import Between
-from forerun.search.profiling.messages import MeasuredCollective
+from forerun.search.measured.profiling.collectives import Between
+from forerun.search.measured.profiling.messages import MeasuredCollective
 
 WARM = 1
 PAUSE_S = 5e-3

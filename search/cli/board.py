@@ -10,18 +10,18 @@ from rich.text import Text
 
 from forerun.search.board.leaderboard import NEAR_MARK, Leaderboard
 from forerun.search.board.rows import MAY_NOT_FIT_MARK, TIGHT_MARK, Row, closed_form_mark
-from forerun.search.certainty import LEVEL
 from forerun.search.cli.bars import Brush
 from forerun.search.cli.console import brush_of, open_console, say
 from forerun.search.cli.strategy_text import StrategyText
 from forerun.search.cli.trees import tree_lines
-from forerun.search.flat.bound import SLOWER
+from forerun.search.explore.flat.bound import SLOWER
+from forerun.search.measured.certainty import LEVEL
 from forerun.search.request.objectives import objective_named
 from forerun.simulator.memory.risk import RISKY, share_at
 from forerun.spaces.units import format_count, format_seconds, format_whole
 
 if TYPE_CHECKING:
-    from forerun.search.baseline import Baseline
+    from forerun.search.answer.baseline import Baseline
     from forerun.search.board.next_runs import NextRuns
 
 WIDTHS = {

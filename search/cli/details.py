@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from forerun.search.answer.explain.explain import MEANING, Explanation
 from forerun.search.board.changes import ScoredChange
 from forerun.search.board.rows import GIB, Row
-from forerun.search.certainty import LEVEL
 from forerun.search.cli.bars import Brush
 from forerun.search.cli.console import brush_of
-from forerun.search.explain.explain import MEANING, Explanation
+from forerun.search.measured.certainty import LEVEL
 from forerun.simulator.assignment.operators import OperatorPass
 from forerun.spaces.units import format_seconds
 

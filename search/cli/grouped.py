@@ -19,8 +19,8 @@ def search_on_groups(args: argparse.Namespace, setting: "Setting") -> "Leaderboa
     Raises:
         RequestError: a flag says what groups do not have.
     """
-    from forerun.search.groups import search_groups
-    from forerun.search.groups.searching import EVALUATIONS
+    from forerun.search.answer.searches import search_groups
+    from forerun.search.explore.groups.group_search import EVALUATIONS
 
     only(
         args,

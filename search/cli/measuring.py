@@ -50,7 +50,7 @@ def check_measuring(args: argparse.Namespace) -> None:
 
 def with_proposals(args: argparse.Namespace, setting: "Setting", board: "Leaderboard", shown: int) -> "Leaderboard":
     """Return the board with the runs to measure next, and no more rows than are asked for."""
-    from forerun.search.next_runs import next_runs
+    from forerun.search.answer.next_runs import next_runs
 
     found = next_runs(setting.context, board.rows, args.measure_next, rule=args.measure_for)
     return replace(board, rows=board.rows[:shown], measure_next=found)
@@ -58,7 +58,7 @@ def with_proposals(args: argparse.Namespace, setting: "Setting", board: "Leaderb
 
 def write_proposals(args: argparse.Namespace, setting: "Setting", board: "Leaderboard") -> None:
     """Write the launch files of the runs to measure, and the table for their results, below ``--out``."""
-    from forerun.search.next_runs import launches, results_table
+    from forerun.search.answer.next_runs import launches, results_table
     from forerun.spaces.files import write_text
 
     found = board.measure_next

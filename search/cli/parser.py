@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from forerun.search.version import VERSION
+from forerun.search.files.release import VERSION
 from forerun.spaces.errors import RequestError, nearest
 from forerun.spaces.escaping import quoted
 

@@ -7,8 +7,8 @@ from forerun.search.cli.parser import Parser, positive, seed, whole
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
+    from forerun.search.explore.samplers import Exploring
     from forerun.search.request.setting import Setting
-    from forerun.search.samplers import Exploring
 
 DEVICES = "devices"
 """What stages may differ in that is planned, not sampled."""
@@ -73,8 +73,8 @@ def exploring_of(args: argparse.Namespace) -> "Exploring | None":
         if args.storage is not None:
             raise RequestError("--storage is for Optuna's samplers; add --sampler tpe or nsga2")
         return None
-    from forerun.search.samplers import Exploring
-    from forerun.search.samplers.best_file import NAME
+    from forerun.search.explore.samplers import Exploring
+    from forerun.search.explore.samplers.best_file import NAME
 
     return Exploring(
         sampler=args.sampler or "auto",
@@ -91,8 +91,8 @@ def exploring_of(args: argparse.Namespace) -> "Exploring | None":
 
 def suited(setting: "Setting") -> "tuple[Exploring | None, str]":
     """Return how to explore where stages do not differ and the user leaves the sampler to us, and why."""
-    from forerun.search.samplers import Exploring
-    from forerun.search.samplers.registry import suited_to_flat
+    from forerun.search.explore.samplers import Exploring
+    from forerun.search.explore.samplers.registry import suited_to_flat
 
     name, why = suited_to_flat(setting.space())
     return (None if name == "exhaustive" else Exploring(per_stage=())), f"sampler {name} ({why})"

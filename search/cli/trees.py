@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from forerun.search.board.leaderboard import Leaderboard
+    from forerun.search.board.trees import TreeRows
     from forerun.search.request.setting import Setting
-    from forerun.search.trees import TreeRows
     from forerun.search.workers import Choice
 
 FOLDER = "trees"
@@ -47,7 +47,7 @@ def check_varying(args: argparse.Namespace) -> None:
     """
     if args.trees is None and not plans_unlike(args):
         return
-    from forerun.search.trees import check_objective
+    from forerun.search.explore.trees.descents import check_objective
 
     check_objective(args.objective or "throughput")
     if args.measure_next is not None:
@@ -62,7 +62,7 @@ def varied(args: argparse.Namespace, setting: "Setting[Any]", board: "Leaderboar
     from forerun.search.cli.progress import told
 
     if plans_unlike(args):
-        from forerun.search.unequal import with_plans
+        from forerun.search.answer.trees import with_plans
 
         board = with_plans(board, setting, told)
     if args.trees is None:
@@ -70,10 +70,10 @@ def varied(args: argparse.Namespace, setting: "Setting[Any]", board: "Leaderboar
     from forerun.search.request.kinds import TRANSFORMERS, kind_of
 
     if kind_of(setting.context) is not TRANSFORMERS:
-        from forerun.search.opgraph.mixtures import with_mixtures
+        from forerun.search.answer.trees import with_mixtures
 
         return with_mixtures(board, setting, args.trees, told)
-    from forerun.search.trees import with_trees
+    from forerun.search.answer.trees import with_trees
 
     return with_trees(board, setting, args.trees, workers, told)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from forerun.search.figures.markup import Safe, joined, tag
-from forerun.search.version import VERSION
+from forerun.search.files.release import VERSION
 from forerun.spaces.documents.package_data import package_text
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"

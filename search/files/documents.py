@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from forerun.search.version import VERSION
+from forerun.search.files.release import VERSION
 from forerun.spaces.escaping import visible_json
 
 SCHEMA = 1

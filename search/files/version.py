@@ -6,7 +6,7 @@ from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 
-from forerun.search.version import VERSION
+from forerun.search.files.release import VERSION
 
 ROOMS = ("forerun.simulator", "forerun.spaces")
 """Code and data of these decide what a strategy costs and which are legal."""

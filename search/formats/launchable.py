@@ -33,6 +33,8 @@ def _expresses(writer: Writer, context: Context, strategy: Strategy) -> bool:
 def marked(context: Any, row: Row[Any]) -> Row[Any]:
     """Return a row with its mark where no launch file of the framework can express it: that of a tree which is no flat
     strategy, or one that its formats refuse."""
+    if _lacks(row):
+        return row
     if row.facts is not None or (not writers_of(context.framework) if row.tree else launchable(context, row.strategy)):
         return row
     return dataclasses.replace(row, marks=(*row.marks, f"{NO_LAUNCH_MARK} for {context.framework.name}"))

@@ -183,7 +183,7 @@ def _other_precisions(
 
 def _other_splits(setting: "Setting[GraphContext]") -> tuple[Alternative, ...]:
     """Return the best split of every family that would be faster than data parallel training."""
-    from forerun.search.api import search_request
+    from forerun.search.answer.searches import search_request
 
     best = {row.graph.family: row for row in search_request(setting).families}
     data = best.pop("data", None)
@@ -197,7 +197,7 @@ def _other_splits(setting: "Setting[GraphContext]") -> tuple[Alternative, ...]:
 
 
 def _transformer(request: "Request", text: str) -> ImproveSource:
-    from forerun.search.explain.explain import explain_strategy
+    from forerun.search.answer.explain.explain import explain_strategy
     from forerun.search.request.resolve import resolve
     from forerun.search.request.setting import legal_strategy
     from forerun.simulator import score

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from forerun.search.answer.notes.validated_runs import entry_of, figures
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.figures.markup import Safe, joined, tag
-from forerun.search.notes.validated_runs import entry_of, figures
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.errors import ForerunError
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from forerun.search.answer.explain.explain import MEANING
 from forerun.search.board.rows import Row
-from forerun.search.explain.explain import MEANING
 
 
 def details_data(rows: Sequence[Row], launches: Sequence[str]) -> dict[str, Any]:

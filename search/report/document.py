@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from forerun.search.baseline import Baseline, MeasuredStep
+from forerun.search.answer.baseline import Baseline, MeasuredStep
+from forerun.search.answer.explain.why import why
 from forerun.search.board.changes import ScoredChange
 from forerun.search.board.folder import BOARD
 from forerun.search.board.leaderboard import Leaderboard, SpaceCounts
 from forerun.search.board.row_reading import above_zero, finite, optional, row_from_json
 from forerun.search.board.sweeps import read_search
-from forerun.search.explain.why import why
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request
 from forerun.spaces.errors import RequestError

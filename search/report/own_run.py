@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from forerun.search.baseline import Baseline
+from forerun.search.answer.baseline import Baseline
+from forerun.search.answer.explain.explain import MEANING
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
-from forerun.search.explain.explain import MEANING
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.figures.plane import number
 from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS, Bar, Stack, stacked_bars

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
+from forerun.search.explore.flat.best import best_row
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.figures.plane import number
-from forerun.search.flat.best import best_row
 from forerun.search.report.bars import plain_bar
 from forerun.search.report.request_of import Behind
 from forerun.spaces.errors import ForerunError, RequestError

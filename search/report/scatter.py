@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.search.board.rows import SECONDS_PER_HOUR, Row
+from forerun.search.explore.flat.fronts import front
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.figures.plane import Scale, grid, key_of, number, scale_of, symbol_definitions, symbol_of
-from forerun.search.flat.fronts import front
 from forerun.search.report.axes import Value, distinct, first_of
 
 

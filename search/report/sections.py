@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
+from forerun.search.answer.explain.explain import MEANING
+from forerun.search.answer.notes.low_oom_risk import SAFEST
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import TIGHT_MARK, Row
-from forerun.search.explain.explain import MEANING
+from forerun.search.explore.flat.bound import SLOWER
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.figures.plane import number
-from forerun.search.flat.bound import SLOWER
-from forerun.search.notes.low_oom_risk import SAFEST
 from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS, Bar, Stack, plain_bar, stacked_bars
 from forerun.search.report.labels import REASONS, command, heading, request_lines
 from forerun.search.request.objectives import objective_named

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from forerun.search.answer.explain.explain import MEANING
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import GIB
-from forerun.search.explain.explain import MEANING
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.report.bars import MEMORY_SLOTS, Bar, Stack, stacked_bars
 from forerun.search.report.request_of import Behind

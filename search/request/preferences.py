@@ -4,7 +4,7 @@ Trying strategies in order until one runs, the least is lost in expectation by t
 ``t`` the step time, ``p`` the risk of running out and ``c`` what a failed start costs (exchange two neighbours of an
 order and compare). ``c`` is ``FAILED_START`` of the training's own time.
 
-Predicted gaps of two per cent are reversed in every third of measured pairs (``search/notes/pair_order_accuracy.py``).
+Predicted gaps of two per cent are reversed in every third of measured pairs (``answer/notes/pair_order_accuracy.py``).
 Within such gaps a strategy that practice would start first ranks first: each preference counts as a share of the step.
 """
 

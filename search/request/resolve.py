@@ -183,12 +183,12 @@ def _learned(context: C, request: Request) -> tuple[C, tuple[str, ...]]:
     noted."""
     remarks: tuple[str, ...] = ()
     if request.profile is not None:
-        from forerun.search.profiling import read_profile
+        from forerun.search.measured.profiling import read_profile
 
         context, remarks = read_profile(Path(request.profile)).applied(context)
     if request.calibration is None:
         return context, remarks
-    from forerun.search.calibrate import read_calibration  # brings scipy, which a search does not need
+    from forerun.search.measured.calibrate import read_calibration  # brings scipy, which a search does not need
 
     calibration = read_calibration(Path(request.calibration))
     calibration.check_profile(None if request.profile is None else Path(request.profile))

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.search.api import search_request
+from forerun.search.answer.intervals import certain
+from forerun.search.answer.searches import search_request
 from forerun.search.board.rows import Row
-from forerun.search.flat.best import best_row
-from forerun.search.notes.intervals import certain
+from forerun.search.explore.flat.best import best_row
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve

@@ -10,16 +10,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from forerun.search.api import leaderboard_of, problem_of
+from forerun.search.answer.searches import explore_request, leaderboard_of
 from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.explore.flat.exhaustive import Problem, SliceResult, search_slice
+from forerun.search.explore.flat.flat_search import problem_of
+from forerun.search.explore.flat.sample import bounded, sampled
+from forerun.search.explore.flat.slicing import cuts_of
 from forerun.search.files.records import Record
-from forerun.search.flat.exhaustive import Problem, SliceResult, search_slice
-from forerun.search.flat.sample import bounded, sampled
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting
-from forerun.search.stages.searching import explore_request
 from forerun.search.sweep.plan import SweepSearch
-from forerun.search.workers.slicing import cuts_of
 from forerun.spaces.errors import InfeasibleError, RequestError
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.search.flat.exhaustive import Best, SliceResult
+from forerun.search.explore.flat.exhaustive import Best, SliceResult
 from forerun.simulator.opgraph.table import SplitScores
 from forerun.simulator.score_table import ScoreTable
 

@@ -34,12 +34,12 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+from forerun.search.explore.samplers.registry import Exploring
 from forerun.search.files.version import cost_model_version
 from forerun.search.request.kinds import TRANSFORMERS, kind_named
 from forerun.search.request.model_kind import ModelKind
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import DEFAULT_OBJECTIVE, Request
-from forerun.search.samplers.registry import Exploring
 from forerun.spaces.budget import parse_budget
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.documents import read_document, validate
@@ -256,11 +256,11 @@ def _learned(calibration: str | None, profile: str | None) -> list[str]:
     """Return what names the contents of what was measured; the files are read, so that a wrong one is refused here."""
     found = []
     if calibration is not None:
-        from forerun.search.calibrate import read_calibration
+        from forerun.search.measured.calibrate import read_calibration
 
         found.append(f"calibration {read_calibration(Path(calibration)).digest}")
     if profile is not None:
-        from forerun.search.profiling import read_profile
+        from forerun.search.measured.profiling import read_profile
 
         read_profile(Path(profile))
         found.append(f"profile {digest_of(Path(profile))}")

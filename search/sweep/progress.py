@@ -8,16 +8,16 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from forerun.search.api import problem_of
+from forerun.search.explore.flat.exhaustive import Problem, SliceResult
+from forerun.search.explore.flat.flat_search import problem_of
+from forerun.search.explore.flat.sample import bounded, sampled
+from forerun.search.explore.flat.slicing import Cuts
 from forerun.search.files.records import Record
-from forerun.search.flat.exhaustive import Problem, SliceResult
-from forerun.search.flat.sample import bounded, sampled
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting
 from forerun.search.sweep.chunks import Begun, ChunkTimes, CompleteSearch, Item, SearchPart
 from forerun.search.sweep.piece_json import piece_from_json, piece_to_json
 from forerun.search.sweep.plan import SweepSearch
-from forerun.search.workers.slicing import Cuts
 from forerun.spaces.errors import RequestError
 
 Span = tuple[int, int]

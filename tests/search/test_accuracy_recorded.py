@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun.search.validate import Metrics, load_runs, predict, summarise
+from forerun.search.measured.validate import Metrics, load_runs, predict, summarise
 
 MEASURED = Path(__file__).resolve().parents[2] / "benchmarks" / "measured"
 RECORDED = Path(__file__).parent / "recorded_accuracy.json"

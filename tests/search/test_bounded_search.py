@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-import forerun.search.flat.exhaustive as exhaustive
-import forerun.search.flat.sample as sample
-from forerun.search.flat.exhaustive import Problem, SliceResult, search_slice
-from forerun.search.flat.sample import search_space
+import forerun.search.explore.flat.exhaustive as exhaustive
+import forerun.search.explore.flat.sample as sample
+from forerun.search.explore.flat.exhaustive import Problem, SliceResult, search_slice
+from forerun.search.explore.flat.sample import search_space
 from forerun.search.request.objectives import OBJECTIVES
 from forerun.search.request.setting import Setting
 

@@ -10,10 +10,10 @@ from profiles import tries
 from random_requests import contexts
 from switched_requests import switched_contexts
 
-import forerun.search.flat.exhaustive as exhaustive
-import forerun.search.flat.sample as sample
-from forerun.search.flat.exhaustive import Best, Problem, search_slice
-from forerun.search.flat.sample import search_space
+import forerun.search.explore.flat.exhaustive as exhaustive
+import forerun.search.explore.flat.sample as sample
+from forerun.search.explore.flat.exhaustive import Best, Problem, search_slice
+from forerun.search.explore.flat.sample import search_space
 from forerun.spaces.frameworks import framework_names, load_framework
 from forerun.spaces.strategies import Context, StrategySpace, default_choices
 from forerun.spaces.strategies.software import can_turn_on

@@ -2,13 +2,12 @@
 
 from functools import partial
 
-from forerun.search.api import search_request
+from forerun.search.answer.searches import explore_request, search_request
 from forerun.search.board.rows import Row
 from forerun.search.cli import main
+from forerun.search.explore.samplers import Exploring
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
-from forerun.search.samplers import Exploring
-from forerun.search.stages import explore_request
 from forerun.search.sweep.chunks import recorded
 
 # A batch that few degrees divide, on devices that its best strategies fill.

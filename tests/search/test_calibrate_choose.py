@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from forerun.search.next_runs import expected_regret, propose
+from forerun.search.answer.next_runs import expected_regret, propose
 from forerun.simulator.calibration import Belief
 from forerun.spaces.errors import RequestError
 

@@ -12,9 +12,9 @@ from forerun_cli import cli
 from forerun_examples import request
 from forerun_machines import some_strategies, write_runs
 
-from forerun.search.calibrate import calibrate_files, read_calibration, write_calibration
 from forerun.search.cli import main
-from forerun.search.validate import load_runs
+from forerun.search.measured.calibrate import calibrate_files, read_calibration, write_calibration
+from forerun.search.measured.validate import load_runs
 from forerun.spaces.clusters.cluster import NodeGroup
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import table_of
@@ -104,7 +104,7 @@ def test_another_machine_is_refused(calibration: Path, capsys: pytest.CaptureFix
 
 
 def test_nodes_that_differ_are_refused(calibration: Path) -> None:
-    from forerun.search.profiling import Profile
+    from forerun.search.measured.profiling import Profile
 
     context = request()
     group = NodeGroup(cluster=context.cluster, devices=8)
@@ -208,8 +208,8 @@ def test_sweeps_are_calibrated_too(calibration: Path, tmp_path: Path, capsys: py
 @pytest.mark.slow  # several fits and searches
 def test_a_profile_and_a_calibration_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Runs of a machine whose products take twice as long: all of it is in the profile, nothing is left to fit."""
-    from forerun.search.profiling import Line, Profile, operators_of, write_profile
-    from forerun.search.validate import load_runs, predict
+    from forerun.search.measured.profiling import Line, Profile, operators_of, write_profile
+    from forerun.search.measured.validate import load_runs, predict
 
     table, path = write_runs(tmp_path / "runs.csv"), tmp_path / "h100.yaml"
     runs = load_runs([table]).runs

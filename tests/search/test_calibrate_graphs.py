@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from forerun_cli import cli
 
-from forerun.search.calibrate import calibrate_files, read_calibration, write_calibration
 from forerun.search.cli import main
-from forerun.search.validate import load_runs
+from forerun.search.measured.calibrate import calibrate_files, read_calibration, write_calibration
+from forerun.search.measured.validate import load_runs
 from forerun.simulator import score, table_for
 from forerun.simulator.calibration import calibrated
 from forerun.simulator.opgraph import GraphContext

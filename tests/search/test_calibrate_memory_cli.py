@@ -10,8 +10,8 @@ import yaml
 from forerun_cli import cli
 from forerun_machines import write_runs
 
-from forerun.search.calibrate import read_calibration, write_calibration
 from forerun.search.cli import main
+from forerun.search.measured.calibrate import read_calibration, write_calibration
 
 TRAINING = "--cluster dgx-h100 --global-batch 64 --seq-len 2048"
 FULLER = 1.25

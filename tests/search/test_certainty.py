@@ -5,10 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.search.certainty import Peaks, busy_share, certainty_of, unchecked_gain
-from forerun.search.certainty.intervals import ONE_TABLE, UNLIKE_PEAK_WIDTH, UNLIKE_WIDTH, intervals
-from forerun.search.certainty.residuals import UNMODELLED_BYTES, Residuals, RunClass, kind_of, peak_ratio, residuals
-from forerun.search.certainty.unchecked import REALISED
+from forerun.search.measured.certainty import Peaks, busy_share, certainty_of, unchecked_gain
+from forerun.search.measured.certainty.intervals import ONE_TABLE, UNLIKE_PEAK_WIDTH, UNLIKE_WIDTH, intervals
+from forerun.search.measured.certainty.residuals import (
+    UNMODELLED_BYTES,
+    Residuals,
+    RunClass,
+    kind_of,
+    peak_ratio,
+    residuals,
+)
+from forerun.search.measured.certainty.unchecked import REALISED
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.simulator import score

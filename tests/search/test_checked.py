@@ -9,13 +9,12 @@ from types import SimpleNamespace
 import pytest
 
 from forerun.search import Leaderboard
-from forerun.search.api import search_request
+from forerun.search.answer.notes.validated_runs import checked_note, entry_of, figures
+from forerun.search.answer.searches import explore_request, search_request
 from forerun.search.board.rows import Row
-from forerun.search.notes.validated_runs import checked_note, entry_of, figures
+from forerun.search.explore.samplers import Exploring
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
-from forerun.search.samplers import Exploring
-from forerun.search.stages import explore_request
 from forerun.spaces.strategies import Context, parse_strategy
 
 
@@ -41,7 +40,7 @@ def test_every_entry_is_of_known_names_and_has_enough_runs() -> None:
     assert {device for device, _, _ in keys} <= {*device_names(), None}
     assert {framework for _, framework, _ in keys} <= {*framework_names(), None}
     assert all(entry["rows"] >= 1 and entry["gpus"] >= 1 for entry in figures()["entries"])
-    assert resources.files("forerun.search.notes").joinpath("data", "checked.json").is_file()
+    assert resources.files("forerun.search.answer.notes").joinpath("data", "checked.json").is_file()
 
 
 def test_the_nearest_runs_are_named() -> None:

@@ -149,8 +149,8 @@ def test_the_names_of_the_groups_do_not_overlap() -> None:
 
 
 def test_a_baseline_is_predicted_with_its_own_switches(tmp_path: Path) -> None:
-    from forerun.search.api import search_request
-    from forerun.search.baseline import read_present, stand_beside
+    from forerun.search.answer.baseline import read_present, stand_beside
+    from forerun.search.answer.searches import search_request
 
     file = tmp_path / "train.sh"
     degrees = "--tensor-model-parallel-size 4 --sequence-parallel --num-layers 32 --micro-batch-size 1"

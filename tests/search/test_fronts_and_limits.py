@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.search import search
+from forerun.search.answer.diagnosis.diagnosis import BeyondLimits
+from forerun.search.answer.notes.in_time import fewest_in_time
 from forerun.search.cli import main
-from forerun.search.diagnosis.diagnosis import BeyondLimits
-from forerun.search.flat.exhaustive import Problem, search_slice
-from forerun.search.flat.fronts import front
-from forerun.search.flat.sample import search_space
-from forerun.search.notes.in_time import fewest_in_time
-from forerun.search.notes.marginal_gpus import paying
+from forerun.search.explore.flat.exhaustive import Problem, search_slice
+from forerun.search.explore.flat.fronts import front
+from forerun.search.explore.flat.marginal_gpus import paying
+from forerun.search.explore.flat.sample import search_space
 from forerun.search.request.limits import TrainingLimits
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from forerun.search.answer.searches import search_groups
 from forerun.search.cli import main
-from forerun.search.groups import search_groups, simulate_groups
+from forerun.search.explore.groups.group_rows import simulate_groups
 from forerun.search.request.preferences import worth_s
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from forerun.search import search
-from forerun.search.diagnosis.diagnosis import NothingFeasible
+from forerun.search.answer.diagnosis.diagnosis import NothingFeasible
+from forerun.search.explore.trees.hosted import best_hosted
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
-from forerun.search.trees.hosted import best_hosted
 from forerun.simulator import MEMORY_PARTS, score
 from forerun.simulator.events.trees import simulate_tree
 from forerun.spaces.errors import InfeasibleError, RequestError

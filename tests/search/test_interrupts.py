@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from forerun_cli import cli
 
-from forerun.search import api, build, next_runs
-from forerun.search.flat import sample
+from forerun.search.answer import leaderboard, next_runs, searches
+from forerun.search.explore.flat import sample, slicing
+from forerun.search.explore.planned import planned_trees
+from forerun.search.explore.samplers import driver
 from forerun.search.request.interrupts import EndedEarly, Stopped, signals_as_stops
-from forerun.search.samplers import driver
-from forerun.search.unequal import beside
-from forerun.search.workers import slicing
 from forerun.search.workers.contract import ItemOutcome
 from forerun.search.workers.processes import ProcessWorkers
 
@@ -127,10 +126,10 @@ def test_a_search_that_is_stopped_in_its_sample_prints_the_best_ideas_of_it(
 @pytest.mark.parametrize(
     ("module", "name", "flags", "words"),
     [
-        (build, "notes_for", "", "without notes on safer ones"),
-        (api, "leaderboard_of", "", "the best so far"),
+        (leaderboard, "notes_for", "", "without notes on safer ones"),
+        (searches, "leaderboard_of", "", "the best so far"),
         (next_runs, "next_runs", "--measure-next 2", "before what was asked for beside its rows"),
-        (beside, "plans_of", "--per-stage devices", "unlike stages: interrupted"),
+        (planned_trees, "plans_of", "--per-stage devices", "unlike stages: interrupted"),
     ],
 )
 def test_a_search_that_is_stopped_after_its_rows_were_found_prints_them(

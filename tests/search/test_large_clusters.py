@@ -1,6 +1,6 @@
 """Catalogued clusters answer for more devices than their entry names."""
 
-from forerun.search.api import search_request
+from forerun.search.answer.searches import search_request
 from forerun.search.request.request import Request
 
 

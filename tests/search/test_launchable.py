@@ -3,18 +3,18 @@
 from dataclasses import replace
 
 from forerun.search import search
+from forerun.search.answer.searches import explore_request
 from forerun.search.board.rows import NO_LAUNCH_MARK
+from forerun.search.explore.samplers import Exploring
+from forerun.search.explore.trees.named_trees import row_of_tree
 from forerun.search.formats import import_texts
 from forerun.search.formats.launch_of import launch_of
-from forerun.search.formats.launchable import launchable, launchable_first
+from forerun.search.formats.launchable import launchable, launchable_first, marked
 from forerun.search.formats.of_framework import WRITERS, formats_of
 from forerun.search.formats.table import writable
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import legal_strategy
-from forerun.search.samplers import Exploring
-from forerun.search.stages import explore_request
-from forerun.search.trees.simulate import row_of_tree
 from forerun.simulator.events.trees import simulate_tree
 from forerun.spaces.strategies import Recompute, parse_strategy
 from forerun.spaces.trees import legal_tree, model_layers, resolve_tree
@@ -80,10 +80,10 @@ def test_rows_without_a_launch_file_are_marked_and_no_safe_choice() -> None:
     setting = resolve(REQUEST)
 
     for row in board.rows:
-        marked = any(mark.startswith(NO_LAUNCH_MARK) for mark in row.marks)
-        assert marked is not launchable(setting.context, row.strategy)
-        assert not (marked and any(launchable(setting.context, one.strategy) for one in row.variants))
-        if marked:
+        lacking = any(mark.startswith(NO_LAUNCH_MARK) for mark in row.marks)
+        assert lacking is not launchable(setting.context, row.strategy)
+        assert not (lacking and any(launchable(setting.context, one.strategy) for one in row.variants))
+        if lacking:
             assert not any(note.startswith(f"safest: {row.name} ") for note in board.advice)
 
 
@@ -109,7 +109,8 @@ def test_a_tree_is_marked_unless_it_is_a_strategy_that_has_a_launch_file() -> No
             first, *rest = root.children
             root = replace(root, children=(replace(first, schedule=Timing(recompute=Recompute.NONE)), *rest))
         strategies = legal_tree(setting.context, resolve_tree(root, model_layers(setting.context.model)))
-        return row_of_tree(setting, strategies, "ours", simulate_tree(setting.context, strategies).scores).marks
+        row = row_of_tree(setting, strategies, "ours", simulate_tree(setting.context, strategies).scores)
+        return marked(setting.context, row).marks
 
     assert not any("no launch file" in mark for mark in marks("tp2 pp2 dp4 mbs1 zero1 sp"))
     assert "no launch file for megatron-lm" in marks("tp2 pp2 dp4 mbs1 zero1 sp", "one stage recomputes nothing")

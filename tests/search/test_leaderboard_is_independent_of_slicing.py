@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from profiles import tries
 
-from forerun.search.flat.exhaustive import Best, Problem, SliceResult, lowest, merge, search_slice
-from forerun.search.flat.sample import search_space
+from forerun.search.explore.flat.exhaustive import Best, Problem, SliceResult, lowest, merge, search_slice
+from forerun.search.explore.flat.sample import search_space
 from forerun.search.request.objectives import OBJECTIVES
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from forerun_machines import machine_context, measured_on, some_strategies
 
-from forerun.search.calibrate import calibrate_files
+from forerun.search.answer.next_runs import measure_and_choose
 from forerun.search.cli import main
-from forerun.search.next_runs import measure_and_choose
+from forerun.search.measured.calibrate import calibrate_files
+from forerun.search.measured.validate import load_runs, predict
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
-from forerun.search.validate import load_runs, predict
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Strategy
 
@@ -142,7 +142,7 @@ ROW = {
     ],
 )
 def test_rows_that_name_things_are_checked(change: dict[str, str], reason: str | None, tmp_path: Path) -> None:
-    from forerun.search.validate.columns import OPTIONAL, REQUIRED
+    from forerun.search.measured.validate.columns import OPTIONAL, REQUIRED
 
     path = tmp_path / "runs.csv"
     with path.open("w", newline="") as stream:

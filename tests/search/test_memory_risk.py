@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from forerun.search import search, search_request, simulate
+from forerun.search.answer.notes.low_oom_risk import safer_note
+from forerun.search.answer.notes.uneven_experts import largest_imbalance, uneven_note
+from forerun.search.answer.searches import explore_request
 from forerun.search.board.rows import TIGHT_MARK
 from forerun.search.cli import main
-from forerun.search.notes.low_oom_risk import safer_note
-from forerun.search.notes.uneven_experts import largest_imbalance, uneven_note
+from forerun.search.explore.samplers import Exploring
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.preferences import FAILED_START, odds_of_failure, worth_s
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
-from forerun.search.samplers import Exploring
-from forerun.search.stages import explore_request
 from forerun.simulator import score
 from forerun.simulator.events import event_scores
 from forerun.simulator.memory.risk import RISKY, oom_risk, share_at

@@ -8,10 +8,10 @@ import pytest
 from forerun_machines import write_runs
 
 from forerun.search import search, search_request, simulate
+from forerun.search.answer.notes.low_oom_risk import safer_note
 from forerun.search.board.rows import MAY_NOT_FIT_MARK, TIGHT_MARK
-from forerun.search.calibrate import calibrate_files, write_calibration
 from forerun.search.cli import main
-from forerun.search.notes.low_oom_risk import safer_note
+from forerun.search.measured.calibrate import calibrate_files, write_calibration
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from forerun.search.explain.explain import explain_strategy
-from forerun.search.explain.neighbours import difference, neighbours
-from forerun.search.explain.why import why
-from forerun.search.notes.faster import lower_because, order_note
+from forerun.search.answer.explain.explain import explain_strategy
+from forerun.search.answer.explain.neighbours import difference, neighbours
+from forerun.search.answer.explain.why import why
+from forerun.search.answer.notes.faster import lower_because, order_note
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting, legal_strategy

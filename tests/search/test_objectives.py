@@ -58,7 +58,7 @@ def test_fewest_gpus_that_fit(make_setting: Callable[..., Setting]) -> None:
 
 
 def _feasible(gpus: int, fields: dict[str, object]) -> bool:
-    from forerun.search.diagnosis.diagnosis import NothingFeasible
+    from forerun.search.answer.diagnosis.diagnosis import NothingFeasible
 
     try:
         search("llama3-8b", gpus=gpus, **fields)

@@ -8,9 +8,9 @@ import pytest
 from split_cases import graph_setting
 
 from forerun.search.cli import main
-from forerun.search.profiling import Profile
-from forerun.search.profiling.document import Line, write_profile
-from forerun.search.profiling.operators import operators_of, share_measured
+from forerun.search.measured.profiling import Profile
+from forerun.search.measured.profiling.document import Line, write_profile
+from forerun.search.measured.profiling.operators import operators_of, share_measured
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.table import score_table, table_of_splits
 from forerun.spaces.opgraph.mixture import parse_mixture
@@ -84,8 +84,8 @@ def test_a_profile_of_a_file_is_used_and_named(tmp_path: Path, capsys: pytest.Ca
 )
 def test_torch_runs_all_three_directions(shape: tuple[float, ...]) -> None:
     pytest.importorskip("torch")
-    from forerun.search.profiling.operators import ProfiledOperator
-    from forerun.search.profiling.runners import runner
+    from forerun.search.measured.profiling.operators import ProfiledOperator
+    from forerun.search.measured.profiling.runners import runner
 
     batch, channels, filters, window, _, outside, groups, *_ = map(int, shape)
     made = [

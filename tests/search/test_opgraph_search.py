@@ -7,11 +7,12 @@ import pytest
 from graph_requests import setting
 from split_cases import split_rows
 
-from forerun.search.api import explain, search, search_request
+from forerun.search.answer.searches import explore_request, search_request
+from forerun.search.api import explain, search
+from forerun.search.explore.flat import slicing
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
-from forerun.search.stages import explore_request
-from forerun.search.workers import Choice, slicing
+from forerun.search.workers import Choice
 from forerun.simulator.opgraph.space import splits_over
 from forerun.spaces.errors import InfeasibleError, RequestError
 from forerun.spaces.opgraph import load_graph_model

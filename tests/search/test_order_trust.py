@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from forerun.search import search
-from forerun.search.explain.why import trust, why
-from forerun.search.notes.pair_order_accuracy import order_holds
+from forerun.search.answer.explain.why import trust, why
+from forerun.search.answer.notes.pair_order_accuracy import order_holds
 
 ROWS = search("llama3-8b", cluster="dgx-h100", gpus="16", global_batch=64, seq_len=4096, top=50).rows
 

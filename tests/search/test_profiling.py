@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from forerun.search.cli import main
-from forerun.search.profiling import operators_of, read_nccl_tests, read_profile, share_measured
-from forerun.search.profiling.extending import left_to_measure, profile_to_extend
-from forerun.search.profiling.journal import ProfilingJournal
-from forerun.search.profiling.messages import KIND_OF_TEST
+from forerun.search.measured.profiling import operators_of, read_nccl_tests, read_profile, share_measured
+from forerun.search.measured.profiling.extending import left_to_measure, profile_to_extend
+from forerun.search.measured.profiling.journal import ProfilingJournal
+from forerun.search.measured.profiling.messages import KIND_OF_TEST
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.spaces.errors import RequestError

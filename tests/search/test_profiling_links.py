@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from forerun_examples import request, small_cluster, small_device
 
-from forerun.search.profiling import Line, Profile
-from forerun.search.profiling.links import Short, with_measured_steps
+from forerun.search.measured.profiling import Line, Profile
+from forerun.search.measured.profiling.links import Short, with_measured_steps
 from forerun.simulator.costs import Collective, collective_time_s
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.strategies import Context

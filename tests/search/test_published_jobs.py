@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from benchmarks.published_jobs import ASKED, JOBS, request_of
-from forerun.search.api import search_request
+from forerun.search.answer.searches import search_request
 
 MISSED = {
     "DeepSeek-V3 pre-training": 0.16,

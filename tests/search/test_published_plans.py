@@ -8,10 +8,10 @@ import yaml
 
 from benchmarks.published_plans import ASKED, MEASURED, PLANS, Answer, published
 from forerun.search.board.rows import Row, rows_of
+from forerun.search.measured.validate import load_runs, predict
+from forerun.search.measured.validate.runs import MeasuredRun
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
-from forerun.search.validate import load_runs, predict
-from forerun.search.validate.runs import MeasuredRun
 from forerun.spaces.strategies import parse_strategy
 
 NOT_COMMITTED = ("amp",)

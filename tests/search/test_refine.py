@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from forerun.search.api import search_request
+from forerun.search.answer.refine import refine
+from forerun.search.answer.searches import search_request
 from forerun.search.cli import main
-from forerun.search.refine import refine
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.simulator.events import simulate

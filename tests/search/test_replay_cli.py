@@ -7,7 +7,7 @@ import pytest
 from synthetic_runs import data_parallel
 
 from forerun.search.cli import main
-from forerun.search.profiling import read_profile
+from forerun.search.measured.profiling import read_profile
 from forerun.search.scale.profile import read_profile as read_gradient_profile
 
 TRACES = Path(__file__).parents[1] / "simulator" / "traces" / "dp-transformer"

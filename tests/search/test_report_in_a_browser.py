@@ -15,7 +15,7 @@ import pytest
 from forerun_browser import Browser, open_browser
 
 from forerun.search import Leaderboard, Request, search_request
-from forerun.search.baseline import read_present, stand_beside
+from forerun.search.answer.baseline import read_present, stand_beside
 from forerun.search.report import write_report
 from forerun.search.request.resolve import resolve
 

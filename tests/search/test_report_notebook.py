@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from forerun.search import Leaderboard, search
+from forerun.search.answer.explain.explain import Explanation
 from forerun.search.api import explain
 from forerun.search.board.notebook import LEAST_SHARE, SHOWN, bar_html
-from forerun.search.explain.explain import Explanation
 from forerun.spaces.errors import RequestError
 
 

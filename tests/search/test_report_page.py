@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from forerun.search import Leaderboard, Row, search
+from forerun.search.answer.notes.validated_runs import entry_of
 from forerun.search.figures.markup import VOID, Safe
 from forerun.search.figures.still_page import page_style
-from forerun.search.notes.validated_runs import entry_of
 from forerun.search.report import report_html
 from forerun.search.report.accuracy import accuracy_section
 from forerun.search.report.page import MOST_ROWS

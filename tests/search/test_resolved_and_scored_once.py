@@ -8,13 +8,12 @@ import pytest
 from sweep_cases import SERIAL, TINY, SameCuts
 
 from forerun.search import search
-from forerun.search.api import search_request
-from forerun.search.flat.ideas import degrees
+from forerun.search.answer.searches import explore_request, search_request
+from forerun.search.explore.flat.ideas import degrees
+from forerun.search.explore.samplers.registry import Exploring
 from forerun.search.report import report_html
 from forerun.search.request import resolve as resolve_module
 from forerun.search.request.setting import Setting
-from forerun.search.samplers.registry import Exploring
-from forerun.search.stages.searching import explore_request
 from forerun.search.sweep import SweepPlan, run_sweep
 from forerun.search.sweep import progress as progress_module
 from forerun.simulator import ScoreTable, score

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
+from forerun.search.answer.searches import explore_request
 from forerun.search.cli import main
-from forerun.search.flat.exhaustive import Problem
-from forerun.search.flat.ideas import degrees
-from forerun.search.request.request import Request
-from forerun.search.request.setting import Setting
-from forerun.search.samplers import (
+from forerun.search.explore.flat.exhaustive import Problem
+from forerun.search.explore.flat.ideas import degrees
+from forerun.search.explore.samplers import (
     Evaluation,
     Exploration,
     Exploring,
@@ -22,9 +21,10 @@ from forerun.search.samplers import (
     explore,
     sampler_named,
 )
-from forerun.search.samplers import optuna_samplers as optuna_module
-from forerun.search.samplers.warm_starts import flat_starts
-from forerun.search.stages import explore_request
+from forerun.search.explore.samplers import optuna_samplers as optuna_module
+from forerun.search.explore.samplers.warm_starts import flat_starts
+from forerun.search.request.request import Request
+from forerun.search.request.setting import Setting
 from forerun.search.workers import Choice
 from forerun.simulator import ScoreTable, score
 from forerun.spaces.errors import RequestError
@@ -298,7 +298,7 @@ def test_auto_says_why(space: StagedSpace, make_setting: Callable[..., Setting])
 
 
 def test_a_request_is_never_answered_worse_than_by_the_flat_search() -> None:
-    from forerun.search.api import search_request
+    from forerun.search.answer.searches import search_request
 
     request = Request(
         model="llama3-8b", cluster="dgx-a100-40", gpus="16", global_batch=64, seq_len=4096, overrides=SMALL, top=3

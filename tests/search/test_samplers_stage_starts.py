@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from forerun.search.answer.searches import explore_request
 from forerun.search.cli import main
+from forerun.search.explore.samplers import Exploring
+from forerun.search.explore.samplers.heuristics import heuristic_starts
+from forerun.search.explore.samplers.registry import PER_STAGE
 from forerun.search.request.request import Request
 from forerun.search.request.setting import Setting
-from forerun.search.samplers import Exploring
-from forerun.search.samplers.heuristics import heuristic_starts
-from forerun.search.samplers.registry import PER_STAGE
-from forerun.search.stages import explore_request
 from forerun.simulator import score
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import table_of

@@ -13,20 +13,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from profiles import tries
 
-from forerun.search.api import search_request
+from forerun.search.answer.searches import explore_request, search_request
 from forerun.search.cli import main
-from forerun.search.explain.moves import Moves
-from forerun.search.flat.exhaustive import Problem
+from forerun.search.explore.flat.exhaustive import Problem
+from forerun.search.explore.samplers import Exploring, StopConditions, explore, sampler_named
+from forerun.search.explore.samplers.degree_classes import degree_classes
+from forerun.search.explore.samplers.local_sampler import LocalSampler
+from forerun.search.explore.samplers.moves import Moves
+from forerun.search.explore.samplers.planner import Planner
+from forerun.search.explore.samplers.registry import PER_STAGE
+from forerun.search.explore.samplers.warm_starts import flat_starts
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting, legal_strategy
-from forerun.search.samplers import Exploring, StopConditions, explore, sampler_named
-from forerun.search.samplers.degree_classes import degree_classes
-from forerun.search.samplers.local_sampler import LocalSampler
-from forerun.search.samplers.planner import Planner
-from forerun.search.samplers.registry import PER_STAGE
-from forerun.search.samplers.warm_starts import flat_starts
-from forerun.search.stages.searching import explore_request
 from forerun.search.workers import Choice
 from forerun.simulator import score
 from forerun.simulator.events import event_scores
@@ -331,8 +330,8 @@ def test_strategies_with_stages_are_ranked_like_others(make_setting: Callable[..
 
 
 def test_the_best_so_far_is_on_disk_at_any_moment(tmp_path: Path, make_setting: Callable[..., Setting]) -> None:
-    from forerun.search.samplers.best_file import BestFile
-    from forerun.search.samplers.driver import evaluate
+    from forerun.search.explore.samplers.best_file import BestFile
+    from forerun.search.explore.samplers.driver import evaluate
 
     setting = make_setting(gpus="16", overrides={"mbs": [1]})
     space = Exploring(per_stage=PER_STAGE).space(setting.space())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun.search.api import search_request
+from forerun.search.answer.searches import search_request
 from forerun.search.sweep.chunks import ChunkTimes
 from forerun.search.sweep.plan import SweepPlan, read_plan
 from forerun.search.sweep.run import run_sweep

@@ -17,7 +17,7 @@ import pytest
 import sweep_cases
 from sweep_cases import PLAN, SERIAL, TINY, records, results
 
-from forerun.search.flat.exhaustive import Problem, SliceResult
+from forerun.search.explore.flat.exhaustive import Problem, SliceResult
 from forerun.search.sweep import (
     ChunkTimes,
     SweepPlan,

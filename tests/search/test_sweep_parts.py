@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sweep_cases import PLAN, SERIAL, TINY, SameCuts, fake, results
 
-from forerun.search.flat.exhaustive import Problem, SliceResult
+from forerun.search.explore.flat.exhaustive import Problem, SliceResult
 from forerun.search.sweep import (
     SweepPlan,
     SweepSearch,

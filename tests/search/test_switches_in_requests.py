@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun.search.api import search_request
+from forerun.search.answer.searches import search_request
 from forerun.search.board.folder import write_folder
 from forerun.search.catalogue.facts import describe
 from forerun.search.formats.exporting import load_launch

@@ -11,11 +11,11 @@ import pytest
 from forerun_examples import dense_model, moe_model, request, small_cluster
 
 from forerun.search.cli import main
-from forerun.search.unequal.cuts import cuts_of, devices_of
-from forerun.search.unequal.dynamic import STEP, best_paths
-from forerun.search.unequal.options import Pipeline, PlannedStage, PlannedStages, stage_plans, transfers_of
-from forerun.search.unequal.plan import Plan, plan_tree
-from forerun.search.unequal.planning import plans_of
+from forerun.search.explore.planned.cuts import cuts_of, devices_of
+from forerun.search.explore.planned.dynamic_program import STEP, best_paths
+from forerun.search.explore.planned.options import Pipeline, PlannedStage, PlannedStages, stage_plans, transfers_of
+from forerun.search.explore.planned.plan import Plan, plan_tree
+from forerun.search.explore.planned.planning import plans_of
 from forerun.simulator.assignment.memory import stage_memory
 from forerun.simulator.assignment.of_tree import assign_tree
 from forerun.simulator.events.trees import simulate_tree

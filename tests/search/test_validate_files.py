@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from forerun_measured import ROW, write_runs
 
-from forerun.search.validate import load_runs
-from forerun.search.validate.columns import REQUIRED
+from forerun.search.measured.validate import load_runs
+from forerun.search.measured.validate.columns import REQUIRED
 from forerun.spaces.errors import RequestError
 
 

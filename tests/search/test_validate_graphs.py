@@ -8,7 +8,7 @@ from forerun_measured import write_runs
 
 from forerun.search.api import simulate
 from forerun.search.cli import main
-from forerun.search.validate import load_runs, predict, summarise
+from forerun.search.measured.validate import load_runs, predict, summarise
 from forerun.spaces.opgraph.split import parse_split
 
 BLANK = dict.fromkeys(

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from forerun_measured import mapped, reason, write_runs
 
-from forerun.search.validate import RULES, load_runs
-from forerun.search.validate.spelling import understood
+from forerun.search.measured.validate import RULES, load_runs
+from forerun.search.measured.validate.spelling import understood
 from forerun.simulator import score
 from forerun.simulator.costs import device_efficiency
 from forerun.spaces.models.model import MixtureOfExperts

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import tries
 
-from forerun.search.validate.intervals import Intervals
-from forerun.search.validate.metrics import STRATEGY_COLUMNS, metrics_of, order_of, orders_of
-from forerun.search.validate.predict import Predictions
+from forerun.search.measured.validate.intervals import Intervals
+from forerun.search.measured.validate.metrics import STRATEGY_COLUMNS, metrics_of, order_of, orders_of
+from forerun.search.measured.validate.predict import Predictions
 
 
 def predictions_of(rows: list[dict[str, Any]]) -> Predictions:

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from forerun_measured import fake_score, write_runs
 
-import forerun.search.validate as verb_home
+import forerun.search.measured.validate as verb_home
 from forerun.search.cli.verbs import validate as verb
+from forerun.search.measured.validate import Predictions, RunSet, load_runs, predict, summarise
+from forerun.search.measured.validate.plot import accuracy_points, order_points, plot_page, write_plot
+from forerun.search.measured.validate.predict import KEPT_SHARE
+from forerun.search.measured.validate.report import worst_rows, write_predictions
 from forerun.search.request.interrupts import Stopped
-from forerun.search.validate import Predictions, RunSet, load_runs, predict, summarise
-from forerun.search.validate.plot import accuracy_points, order_points, plot_page, write_plot
-from forerun.search.validate.predict import KEPT_SHARE
-from forerun.search.validate.report import worst_rows, write_predictions
 from forerun.simulator import ScoreTable
 from forerun.simulator.assignment.memory import memory_by_stage
 from forerun.spaces.errors import RequestError

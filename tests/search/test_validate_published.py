@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun.search.validate import RULES, RunSet, load_runs
+from forerun.search.measured.validate import RULES, RunSet, load_runs
 
 MEASURED = Path(__file__).resolve().parents[2] / "benchmarks" / "measured"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from forerun_measured import mapped, reason
 
-from forerun.search.certainty.residuals import kind_of
-from forerun.search.validate import predict, vocabulary
+from forerun.search.measured.certainty.residuals import kind_of
+from forerun.search.measured.validate import predict, vocabulary
 from forerun.spaces.frameworks import FrameworkProfile, framework_names, load_framework
 from forerun.spaces.strategies import Recompute
 

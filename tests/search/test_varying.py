@@ -8,15 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forerun.search.api import search_request
+from forerun.search.answer.refine import refine
+from forerun.search.answer.searches import search_request
+from forerun.search.answer.trees import with_trees
+from forerun.search.board.trees import TreeRows
 from forerun.search.cli import main
-from forerun.search.refine import refine
+from forerun.search.explore.trees.coordinate_descent import Start, best_around
+from forerun.search.explore.trees.judge import Judge
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting
-from forerun.search.trees import TreeRows, with_trees
-from forerun.search.trees.evaluate import Judge
-from forerun.search.trees.perturb import Start, best_around
 from forerun.simulator.events.trees import simulate_tree
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, Recompute, StrategyTable, parse_strategy

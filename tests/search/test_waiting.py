@@ -9,18 +9,18 @@ from contextlib import contextmanager
 import pytest
 
 from forerun.search import search_request
+from forerun.search.answer.refine import refine
+from forerun.search.answer.trees import with_trees
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.cli import progress
 from forerun.search.cli.progress import Waiting, told, working
 from forerun.search.cli.registry import VERBS
 from forerun.search.cli.streams import Escaped, escaped_streams
 from forerun.search.cli.sweep_view import SweepView
-from forerun.search.refine import refine
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting
-from forerun.search.trees import with_trees
 
 HIDE = "\x1b[?25l"
 """Hides the cursor: the first thing that a bar writes."""

@@ -18,12 +18,13 @@ import worker_items
 from worker_items import die, die_once, quotient
 
 from forerun.search.api import search
-from forerun.search.flat.exhaustive import Best, Problem, SliceResult
-from forerun.search.flat.sample import search_space
+from forerun.search.explore.flat import slicing
+from forerun.search.explore.flat.exhaustive import Best, Problem, SliceResult
+from forerun.search.explore.flat.sample import search_space
+from forerun.search.explore.flat.slicing import Cuts, SliceFailed, Task, search_one, search_with
 from forerun.search.request.limits import TrainingLimits
 from forerun.search.request.setting import Setting
-from forerun.search.workers import Choice, Workers, open_workers, slicing
-from forerun.search.workers.slicing import Cuts, SliceFailed, Task, search_one, search_with
+from forerun.search.workers import Choice, Workers, open_workers
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, ScoreTable
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, StrategyTable

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from forerun_examples import request
 
-from forerun.search.validate import load_runs
-from forerun.search.validate.predict import predict
+from forerun.search.measured.validate import load_runs
+from forerun.search.measured.validate.predict import predict
 from forerun.simulator import score
 from forerun.simulator.assignment.memory import memory_by_stage
 from forerun.spaces.frameworks import load_framework

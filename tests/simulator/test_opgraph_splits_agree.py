@@ -9,10 +9,10 @@ from split_cases import graph_setting, split_rows
 
 from forerun.search.api import simulate_setting
 from forerun.search.board.rows import Row
+from forerun.search.explore.trees.named_trees import write_tree
 from forerun.search.opgraph.tree import simulate_graph_tree, split_facts
 from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
 from forerun.search.request.setting import Setting
-from forerun.search.trees.simulate import write_tree
 from forerun.simulator.opgraph import GraphContext
 from forerun.spaces.clusters.cluster import Overlap
 from forerun.spaces.opgraph import load_graph_model

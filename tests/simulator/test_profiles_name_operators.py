@@ -2,7 +2,7 @@
 
 import pytest
 
-from forerun.search.validate.vocabulary import table
+from forerun.search.measured.validate.vocabulary import table
 from forerun.simulator.costs import ATTENTION_KERNELS, STREAM_OPERATORS
 from forerun.spaces.frameworks import framework_names, load_framework
 

@@ -58,7 +58,7 @@ def write_runs(
 ) -> Path:
     """Write a table of runs that take ``1 / faster`` of what the catalogue says, and return its path; ``fuller``: with
     a peak of device memory so many times what it says."""
-    from forerun.search.validate import load_runs, predict
+    from forerun.search.measured.validate import load_runs, predict
 
     lines = []
     for number, s in enumerate(some_strategies(8)[first : first + count], start=first):

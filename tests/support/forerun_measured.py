@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from forerun.search.validate import MeasuredRun, load_runs
-from forerun.search.validate.columns import OPTIONAL, REQUIRED
+from forerun.search.measured.validate import MeasuredRun, load_runs
+from forerun.search.measured.validate.columns import OPTIONAL, REQUIRED
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, ScoreTable
 from forerun.spaces.strategies import Context, StrategyTable
 

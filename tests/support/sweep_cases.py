@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.board.rows import Row
+from forerun.search.explore.flat.slicing import Cuts
 from forerun.search.request.request import Request
 from forerun.search.sweep import (
     ChunkTimes,
@@ -12,7 +13,6 @@ from forerun.search.sweep import (
 )
 from forerun.search.sweep.chunks import search_piece
 from forerun.search.workers import Choice
-from forerun.search.workers.slicing import Cuts
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.spaces.strategies import parse_strategy
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from forerun.search.calibrate import Calibrated
+    from forerun.search.measured.calibrate import Calibrated
     from forerun.simulator.calibration import Posterior
 
 EPILOG = """\
@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
     """
     from functools import partial
 
-    from forerun.search.calibrate import calibrate_files, write_calibration
     from forerun.search.cli.progress import told
+    from forerun.search.measured.calibrate import calibrate_files, write_calibration
     from forerun.spaces.errors import RequestError
 
     if not args.files and not args.append:

@@ -26,10 +26,10 @@ def run(args: argparse.Namespace) -> int:
     """Predict both and print them with their differences."""
     from dataclasses import replace
 
+    from forerun.search.answer.explain.why import against, trust
+    from forerun.search.answer.intervals import certain
     from forerun.search.board.rows import rows_of
-    from forerun.search.explain.why import against, trust
     from forerun.search.files.documents import SCHEMA, dump_json, versions
-    from forerun.search.notes.intervals import certain
     from forerun.search.request.resolve import resolve
     from forerun.search.request.setting import legal_strategy
     from forerun.spaces.errors import RequestError

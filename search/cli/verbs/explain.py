@@ -36,8 +36,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Explain and print."""
+    from forerun.search.answer.explain.explain import explain_strategy
     from forerun.search.cli.opgraph import explain_split, is_graph_model
-    from forerun.search.explain.explain import explain_strategy
     from forerun.search.files.documents import SCHEMA, dump_json, versions
     from forerun.search.request.resolve import resolve
     from forerun.search.request.setting import legal_strategy

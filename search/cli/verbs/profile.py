@@ -11,10 +11,10 @@ from forerun.search.cli.parser import Parser, positive, whole
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
-    from forerun.search.profiling.document import Line
-    from forerun.search.profiling.messages import MeasuredCollective
-    from forerun.search.profiling.operators import ProfiledOperator
-    from forerun.search.profiling.plan import ProfilingSettings
+    from forerun.search.measured.profiling.document import Line
+    from forerun.search.measured.profiling.messages import MeasuredCollective
+    from forerun.search.measured.profiling.operators import ProfiledOperator
+    from forerun.search.measured.profiling.plan import ProfilingSettings
     from forerun.search.request.setting import Setting
 
 EPILOG = """\
@@ -76,8 +76,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: the request is wrong, torch is missing, or a file cannot be read or written.
     """
-    from forerun.search.profiling.document import Profile, write_profile
-    from forerun.search.profiling.extending import joined, left_to_measure, profile_to_extend
+    from forerun.search.measured.profiling.document import Profile, write_profile
+    from forerun.search.measured.profiling.extending import joined, left_to_measure, profile_to_extend
     from forerun.search.request.resolve import resolve
 
     setting: Setting[Any] = resolve(request_of(args, graphs=PROFILE_OF_GRAPH, overrides=_overrides(args)))
@@ -136,7 +136,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _operators(args: argparse.Namespace, setting: "Setting[Any]") -> "list[ProfiledOperator]":
-    from forerun.search.profiling.operators import operators_of
+    from forerun.search.measured.profiling.operators import operators_of
     from forerun.search.request.setting import legal_strategy
 
     if args.strategy:
@@ -150,7 +150,7 @@ def _operators(args: argparse.Namespace, setting: "Setting[Any]") -> "list[Profi
 
 def _imported(args: argparse.Namespace, setting: "Setting[Any]") -> "list[Line]":
     """Return the measurements that nccl-tests made."""
-    from forerun.search.profiling.nccl_tests import read_nccl_tests
+    from forerun.search.measured.profiling.nccl_tests import read_nccl_tests
 
     lines = []
     for path in args.nccl_tests:
@@ -165,7 +165,7 @@ def _message(
     """Return a measured collective with what the catalogue says of it."""
     from typing import cast
 
-    from forerun.search.profiling.document import Line
+    from forerun.search.measured.profiling.document import Line
     from forerun.simulator.costs import Collective, collective_time_s
 
     cluster = setting.context.cluster
@@ -181,8 +181,8 @@ def _machine(
     """Return how to measure, this rank, the messages between ranks, and the way to them (None: one rank)."""
     import os
 
-    from forerun.search.profiling.messages import messages as planned
-    from forerun.search.profiling.plan import ProfilingSettings, device_of
+    from forerun.search.measured.profiling.messages import messages as planned
+    from forerun.search.measured.profiling.plan import ProfilingSettings, device_of
     from forerun.search.request.kinds import kind_of
     from forerun.spaces.units import parse_bytes
 
@@ -199,7 +199,7 @@ def _machine(
     )
     if args.plan:
         return settings, 0, [], None
-    from forerun.search.profiling import collectives
+    from forerun.search.measured.profiling import collectives
 
     if not collectives.launched():
         return settings, 0, [], None
@@ -220,7 +220,7 @@ def _plan(
     from collections import Counter
     from importlib.util import find_spec
 
-    from forerun.search.profiling.plan import expected_s
+    from forerun.search.measured.profiling.plan import expected_s
     from forerun.spaces.units import format_seconds
 
     if rank:
@@ -228,7 +228,7 @@ def _plan(
     if find_spec("torch") is None:
         seconds, source = expected_s(operators, settings), "by the catalogue (with torch here, some are tried)"
     else:
-        from forerun.search.profiling.run import slower_here
+        from forerun.search.measured.profiling.run import slower_here
 
         seconds, source = expected_s(operators, settings, slower_here), f"on {settings.device}"
     seconds = min(seconds, args.seconds) if args.seconds else seconds
@@ -258,8 +258,8 @@ def _measure(
     import torch
 
     from forerun.search.cli.measuring_bar import MeasuringBar
-    from forerun.search.profiling.journal import ProfilingJournal, measured_lines
-    from forerun.search.profiling.run import measure_messages, measure_operators
+    from forerun.search.measured.profiling.journal import ProfilingJournal, measured_lines
+    from forerun.search.measured.profiling.run import measure_messages, measure_operators
 
     if rank:
         done = _shared(between, None)
@@ -311,7 +311,7 @@ def _shared(between: Any, done: set[str] | None) -> set[str]:
 def _provenance(setting: "Setting[Any]") -> dict[str, Any]:
     from datetime import date
 
-    from forerun.search.version import VERSION
+    from forerun.search.files.release import VERSION
 
     context = setting.context
     return {

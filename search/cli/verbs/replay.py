@@ -167,8 +167,8 @@ def _write_profile(args: argparse.Namespace, analysis: "Analysis") -> None:
     Raises:
         RequestError: the cluster is unknown, nothing can be kept, or the file cannot be written.
     """
-    from forerun.search.profiling import write_profile
-    from forerun.search.profiling.replayed import replayed_profile, strange_pace
+    from forerun.search.measured.profiling import write_profile
+    from forerun.search.measured.profiling.replayed import replayed_profile, strange_pace
     from forerun.spaces.clusters import resolve_cluster
 
     profile = replayed_profile(analysis, resolve_cluster(args.cluster))

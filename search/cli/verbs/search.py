@@ -18,7 +18,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.units import parse_seconds, parse_share, with_unit
 
 if TYPE_CHECKING:
-    from forerun.search.baseline import Present
+    from forerun.search.answer.baseline import Present
     from forerun.search.board.leaderboard import Leaderboard
     from forerun.search.request.setting import Setting
 
@@ -163,12 +163,12 @@ def run(args: argparse.Namespace) -> int:
         check_folder(args.out, force=args.force)
     adopted: tuple[str, ...] = ()
     if present is not None:
-        from forerun.search.baseline import adopt
+        from forerun.search.answer.baseline import adopt
 
         request, adopted = adopt(request, present)
     setting = resolve(request, groups=True)
     if graph and (args.baseline or args.measured is not None):
-        from forerun.search.baseline import read_split
+        from forerun.search.answer.baseline import read_split
 
         present = read_split(setting, args.baseline, args.measured)
     stop: EndedEarly | None = None
@@ -204,7 +204,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _board(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
     """Search, and add what is asked for beside the rows; prints the answer as JSON before an error that carries one."""
-    from forerun.search.diagnosis.no_answer import NoAnswer
+    from forerun.search.answer.diagnosis.no_answer import NoAnswer
     from forerun.search.files.documents import dump_json
 
     if setting.context.cluster.groups:
@@ -220,8 +220,8 @@ def _board(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
             board = with_proposals(args, setting, board, max(_shown(args), args.refine or 0))
         if args.refine is None:
             return board
+        from forerun.search.answer.refine import refine
         from forerun.search.cli.progress import told
-        from forerun.search.refine import refine
 
         return varied(args, setting, refine(board, setting, _shown(args), told), workers_of(args))
     except EndedEarly:
@@ -234,14 +234,14 @@ def _board(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
 
 
 def _flat_or_staged(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
-    from forerun.search.api import search_request
+    from forerun.search.answer.searches import search_request
     from forerun.search.cli.progress import Walk, told
 
     workers, exploring, note = workers_of(args), exploring_of(args), ""
     if exploring is None and args.sampler == "auto":
         exploring, note = suited(setting)
     if exploring is not None:
-        from forerun.search.stages import explore_request
+        from forerun.search.answer.searches import explore_request
 
         return explore_request(setting, exploring=exploring, workers=workers, told=told)
     walk = Walk()
@@ -259,7 +259,7 @@ def _present_run(args: argparse.Namespace) -> "tuple[Present | None, tuple[str, 
     """
     if not args.baseline and args.measured is None:
         return None, ()
-    from forerun.search.baseline import read_present
+    from forerun.search.answer.baseline import read_present
 
     counted = args.gpus is not None and args.gpus.isdecimal()
     present = read_present(args.baseline, args.measured, gpus=int(args.gpus) if counted else None)
@@ -278,7 +278,7 @@ def _beside(
     args: argparse.Namespace, setting: "Setting[Any]", present: "Present", taken: tuple[str, ...]
 ) -> "Leaderboard":
     """Search, and put the user's run beside the best row at the same level of fidelity."""
-    from forerun.search.baseline import context_of, stand_beside, stand_split_beside
+    from forerun.search.answer.baseline import context_of, stand_beside, stand_split_beside
     from forerun.search.request.kinds import TRANSFORMERS, kind_of
     from forerun.simulator import score as simulator_score
     from forerun.spaces.strategies.stage_laws import broken_laws
@@ -298,7 +298,7 @@ def _searched(args: argparse.Namespace) -> int | None:
     """Return the number of rows to search for: those that are simulated or measured are more than are shown."""
     more = args.refine or 0
     if args.measure_next is not None:
-        from forerun.search.next_runs import CANDIDATES
+        from forerun.search.answer.next_runs import CANDIDATES
 
         more = max(more, CANDIDATES)
     return max(_shown(args), more) if more else args.top

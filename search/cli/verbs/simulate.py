@@ -132,7 +132,7 @@ def _strategy(
     from forerun.simulator import score
 
     if args.write_tree is not None:
-        from forerun.search.trees.simulate import write_tree
+        from forerun.search.explore.trees.named_trees import write_tree
 
         write_tree(setting, args.strategy, args.write_tree)
     if args.write_orders is not None:
@@ -159,7 +159,7 @@ def _grouped(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventR
     Raises:
         RequestError: without events, or the groups do not hold the stages.
     """
-    from forerun.search.groups import simulate_groups
+    from forerun.search.explore.groups.group_rows import simulate_groups
     from forerun.spaces.errors import RequestError
 
     if args.fidelity == "analytic":
@@ -178,8 +178,8 @@ def _tree(setting: "Setting[Any]", args: argparse.Namespace) -> "tuple[Row[Any],
     Raises:
         RequestError: the tree is wrong, or something is asked for that trees do not have.
     """
+    from forerun.search.answer.trees import simulate_tree
     from forerun.search.opgraph.tree import simulate_graph_tree
-    from forerun.search.trees.simulate import simulate_tree_file
     from forerun.spaces.errors import RequestError
 
     if args.fidelity == "analytic":
@@ -196,7 +196,7 @@ def _tree(setting: "Setting[Any]", args: argparse.Namespace) -> "tuple[Row[Any],
             raise RequestError(f"{flag} needs a flat --strategy; drop it, or give one")
     if is_graph_model(args):
         return simulate_graph_tree(setting, args.tree, contention=args.contention)
-    answer = simulate_tree_file(setting, args.tree, contention=args.contention)
+    answer = simulate_tree(setting, args.tree, contention=args.contention)
     return answer.row, answer.events, answer.tree
 
 

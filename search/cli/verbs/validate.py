@@ -13,7 +13,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.units import whole_number
 
 if TYPE_CHECKING:
-    from forerun.search.validate import Predictions, RunSet, Summary
+    from forerun.search.measured.validate import Predictions, RunSet, Summary
     from forerun.simulator import ScoreTable
 
 EPILOG = """\
@@ -70,19 +70,19 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: a file is no table of runs, a column is unknown, or no row can be predicted.
     """
-    from forerun.search.validate import load_runs, summarise
-    from forerun.search.validate.report import worst_rows, write_predictions
+    from forerun.search.measured.validate import load_runs, summarise
+    from forerun.search.measured.validate.report import worst_rows, write_predictions
 
     runs = load_runs(args.files, graphs=True)
     if not runs.runs:
         raise RequestError(_nothing(runs))
     calibration = None
     if args.profile is not None:
-        from forerun.search.calibrate import profiled_runs
+        from forerun.search.measured.calibrate import profiled_runs
 
         runs = replace(runs, runs=profiled_runs(runs.runs, args.profile))
     if args.calibration is not None:
-        from forerun.search.calibrate import calibrated_runs, coverage, read_calibration
+        from forerun.search.measured.calibrate import calibrated_runs, coverage, read_calibration
 
         calibration = read_calibration(args.calibration)
         calibration.check_profile(args.profile)
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
         if args.predictions:
             write_predictions(args.predictions, predictions)
         if args.plot:
-            from forerun.search.validate.plot import write_plot
+            from forerun.search.measured.validate.plot import write_plot
 
             write_plot(args.plot, predictions, by=args.by)
     finally:  # figures are printed even where a file cannot be written
@@ -118,7 +118,7 @@ def _say(
     covered: "dict[str, float] | None",
 ) -> None:
     """Print the figures as tables or as one JSON document."""
-    from forerun.search.validate.report import worst_json
+    from forerun.search.measured.validate.report import worst_json
 
     if args.json:
         document = summary.to_json()
@@ -143,7 +143,7 @@ def _predicted(args: argparse.Namespace, runs: "RunSet") -> "Predictions":
         RequestError: contention is asked for without events.
     """
     from forerun.search.cli.progress import told
-    from forerun.search.validate import predict
+    from forerun.search.measured.validate import predict
 
     if args.fidelity != "events":
         if args.contention:
@@ -161,7 +161,7 @@ def _played(contention: bool, context: Any, table: Any) -> "ScoreTable":
 def _print(summary: "Summary", predictions: "Predictions", worst: list[int]) -> None:
     """Print tables: figures, worst rows, and what was skipped, filled in or broken."""
     from forerun.search.cli.console import fits, open_wide_console
-    from forerun.search.validate.report import counts_table, figures_tables, worst_table
+    from forerun.search.measured.validate.report import counts_table, figures_tables, worst_table
 
     console = open_wide_console()
     for table in figures_tables(summary, lambda table: fits(table, console)):

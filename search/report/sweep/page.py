@@ -4,9 +4,9 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from forerun.search.answer.explain.explain import MEANING
 from forerun.search.board.rows import TIGHT_MARK
 from forerun.search.board.sweeps import SweepFolder
-from forerun.search.explain.explain import MEANING
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.figures.plane import number, symbol_definitions
 from forerun.search.files.documents import versions

@@ -1,0 +1,1 @@
+"""Answers to a request: leaderboards, their notes, explanations, diagnoses and comparisons."""

@@ -1,0 +1,75 @@
+"""The user's present run of an operator graph beside the best: a split as text, and a measured step time."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from forerun.search.answer.baseline.compare import compared_in_words, measured_step
+from forerun.search.answer.baseline.present import Present, seconds_of
+from forerun.search.answer.explain.split_neighbours import split_changes
+from forerun.search.board.baseline import Baseline
+from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.board.rows import rows_of
+from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
+from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
+from forerun.simulator import score as simulator_score
+from forerun.simulator.opgraph import GraphContext
+from forerun.spaces.errors import RequestError
+
+HELPING = 3
+"""Changes that are shown."""
+
+
+def read_split(setting: Setting[GraphContext], named: Sequence[str], measured: str | None) -> Present:
+    """Return the run behind ``--baseline`` (a split or a mixture) and ``--measured`` (a time).
+
+    Raises:
+        RequestError: no or several splits are named, one is not legal, or the time is none.
+    """
+    if len(named) != 1:
+        raise RequestError(
+            f"the baseline of an operator graph is one split, like data16, but got {len(named) or 'none'}; files of "
+            "frameworks describe transformers"
+        )
+    split = OPERATOR_GRAPHS.parse(setting.context, named[0])
+    if broken := OPERATOR_GRAPHS.broken(setting.context, split):
+        raise RequestError(f"the baseline {split} cannot train {setting.context.model.name}: {'; '.join(broken)}")
+    steps = None if measured is None else seconds_of(measured)
+    if measured is not None and steps is None:
+        raise RequestError(
+            f"--measured takes the seconds of a step of an operator graph, like 210ms, but got {measured}"
+        )
+    return Present(
+        source=named[0],
+        strategy=split,
+        named=tuple(named),
+        measured_as=measured,
+        steps=steps,
+        measured_from=measured,
+    )
+
+
+def stand_split_beside(
+    board: Leaderboard, setting: Setting[GraphContext], present: Present, *, score: Scorer = simulator_score
+) -> Leaderboard:
+    """Return a board with the user's run beside its best row; ``score`` is what its rows were predicted with."""
+    context, price, split = setting.context, setting.usd_per_gpu_hour, present.strategy
+    (row,) = rows_of(context, [split], usd_per_gpu_hour=price, score=score)
+    best: Any = board.rows[0]
+    measured, remarks = measured_step(present, row, best, row.step_time_s)
+    changes = split_changes(context, split, usd_per_gpu_hour=price, score=simulator_score)
+    helping = tuple(change for change in changes if change.row.fits and change.added_s < 0)[:HELPING]
+    baseline = Baseline(
+        source=present.source,
+        format=None,
+        framework=context.profile.name,
+        row=row,
+        faster_rows=sum(other.throughput_per_gpu > row.throughput_per_gpu for other in board.rows),
+        text=compared_in_words(row, best, measured),
+        changes=helping,
+        notes=remarks,
+        other={},
+        unknown={},
+        measured=measured,
+    )
+    return board.beside(baseline, present.named, present.measured_as)

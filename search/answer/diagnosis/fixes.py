@@ -1,0 +1,195 @@
+"""Changes to a request under which something fits. None is guessed: each was searched, and something feasible found."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from forerun.search.board.rows import Row
+from forerun.search.explore.flat.best import best_row
+from forerun.search.formats.launchable import marked
+from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
+from forerun.simulator.memory.risk import risking
+from forerun.spaces.errors import ForerunError
+from forerun.spaces.frameworks import framework_names, load_framework
+
+GROWTHS = (2, 4, 8, 16, 32, 64)
+"""Factors on the device count that are tried in turn; between the last that fails and the first that fits, more are."""
+NEXT_NODES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fix:
+    """A change to the request in words, and a strategy it makes feasible; ``tree`` is that where it is a tree."""
+
+    change: str
+    row: Row
+    tree: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fix as plain data."""
+        return {"change": self.change, "row": self.row.to_json(), **({"tree": self.tree} if self.tree else {})}
+
+
+def fixes(setting: Setting, score: Scorer) -> Iterator[Fix]:
+    """Yield changes that help: fewer restrictions first, then another framework, more devices, shorter sequences."""
+    yield from filter(None, [_more_risk(setting, score)])
+    first = next(filter(None, (_try(*change, score) for change in relaxed(setting))), None)
+    if first is not None:
+        yield first
+        return
+    yield from filter(None, [_on_the_host(setting, score)])
+    yield from _fastest([_try(*change, score) for change in _other_frameworks(setting)])
+    yield from filter(None, [_more_devices(setting, score)])
+    yield from filter(None, [_other_batch(setting, score), _shorter_sequence(setting, score)])
+
+
+def relaxed(setting: Setting) -> list[tuple[str, Setting]]:
+    """Return the setting without each of the user's restrictions, without each two of them, without any."""
+    own = setting.request.overrides
+    freed = [axes for count in (1, 2) for axes in itertools.combinations(own, count)]
+    freed += [tuple(own)] if len(own) > 2 else []
+    return [
+        (
+            f"do not restrict {' and '.join(axes)}",
+            _with_request(setting, overrides={axis: values for axis, values in own.items() if axis not in axes}),
+        )
+        for axes in freed
+    ]
+
+
+def _more_risk(setting: Setting, score: Scorer) -> Fix | None:
+    """Find the lowest risk of running out of memory at which something fits, where the user bounded it."""
+    if setting.request.oom_risk is None:
+        return None
+    whole = dataclasses.replace(setting, context=risking(setting.context, None))
+    found = _try("", dataclasses.replace(whole, objective="headroom"), score)
+    if found is None:
+        return None
+    percent = math.ceil(100 * found.row.oom_risk)
+    return dataclasses.replace(found, change=f"--oom-risk {percent}%")
+
+
+def _on_the_host(setting: Setting, score: Scorer) -> Fix | None:
+    """Find the fastest strategy that fits with the tensors on the host that the framework can keep there."""
+    # The event level and trees, which a search need not load.
+    from forerun.search.explore.trees.hosted import best_hosted
+    from forerun.spaces.trees.vary import host_words
+
+    profile = setting.context.framework
+    try:
+        found = best_hosted(setting, score)
+    except ForerunError:
+        return None
+    if found is None:
+        return None
+    change = f"{host_words(profile.host_tensors)} ({profile.host_setting})"
+    return Fix(change=change, row=marked(setting.context, found.row), tree=found.tree)
+
+
+def _other_frameworks(setting: Setting) -> Iterator[tuple[str, Setting]]:
+    present = setting.context.framework.name
+    for name in framework_names():
+        # "generic" can express everything and runs nowhere.
+        if name not in (present, "generic"):
+            context = dataclasses.replace(setting.context, framework=load_framework(name))
+            yield f"--framework {name}", dataclasses.replace(setting, context=context)
+
+
+def _more_devices(setting: Setting, score: Scorer) -> Fix | None:
+    """Try the next whole nodes, then double until something fits and look for fewer between that and what failed."""
+    cluster, largest = setting.context.cluster, max(setting.gpus or (1,))
+    node = cluster.devices_per_node
+    whole = -(-largest // node) * node
+    first = whole if whole > largest else whole + node
+    for count in range(first, min(whole + NEXT_NODES * node, cluster.max_devices) + 1, node):
+        if (found := _try_devices(setting, count, largest, score)) is not None:
+            return found
+    failed = whole
+    for factor in GROWTHS:
+        count = whole * factor
+        if count > cluster.max_devices:
+            return None
+        if (found := _try_devices(setting, count, largest, score)) is not None:
+            return _fewer_devices(setting, failed, found, largest, score)
+        failed = count
+    return None
+
+
+def _fewer_devices(setting: Setting, failed: int, found: Fix, present: int, score: Scorer) -> Fix:
+    """Return a fix with fewer devices, above ``failed``: tries eighths of the gap, then eighths of what is left."""
+    node = setting.context.cluster.devices_per_node
+    step = found.row.gpus - failed
+    while step > node:
+        step = -(-step // (8 * node)) * node
+        for count in range(failed + step, found.row.gpus, step):
+            better = _try_devices(setting, count, present, score)
+            if better is not None:
+                found = better
+                break
+            failed = count
+    return found
+
+
+def _try_devices(setting: Setting, count: int, present: int, score: Scorer) -> Fix | None:
+    return _try(f"{count - present} more GPUs ({count})", dataclasses.replace(setting, gpus=(count,)), score)
+
+
+def _other_batch(setting: Setting, score: Scorer) -> Fix | None:
+    """Try the nearest multiples of the device count: no legal candidate needs more than that of a batch."""
+    batch, gpus = setting.context.workload.global_batch, max(setting.gpus or (1,))
+    multiples = sorted({max(1, batch // gpus) * gpus, -(-batch // gpus) * gpus} - {batch}, key=lambda n: abs(n - batch))
+    for multiple in multiples:
+        workload = dataclasses.replace(setting.context.workload, global_batch=multiple)
+        other = dataclasses.replace(setting, context=dataclasses.replace(setting.context, workload=workload))
+        if (found := _try(f"--global-batch {multiple}", other, score)) is not None:
+            return found
+    return None
+
+
+def _shorter_sequence(setting: Setting, score: Scorer) -> Fix | None:
+    length = setting.context.workload.seq_len
+    while length % 2 == 0 and length > 512:
+        length //= 2
+        workload = dataclasses.replace(setting.context.workload, seq_len=length)
+        shorter = dataclasses.replace(setting, context=dataclasses.replace(setting.context, workload=workload))
+        fix = _try(f"--seq-len {length}", shorter, score)
+        if fix is not None:
+            return fix
+    return None
+
+
+def _lean(setting: Setting) -> dict[str, Sequence[object]]:
+    """Return the user's restrictions and, on axes without any, the choices that need least memory: where these do not
+    fit, nothing does, and they are a hundredth of the space."""
+    own = dict(setting.request.overrides)
+    lean: dict[str, Sequence[object]] = {"mbs": [1], "placement": [0], "switches": ["none"]}
+    if "full" in setting.context.framework.legality.recompute:
+        lean["recompute"] = ["full"]
+    if not {"vpp", "schedule"} & set(own) and "1f1b" in setting.context.framework.legality.schedules:
+        lean |= {"vpp": [1], "schedule": ["1f1b"]}
+    return lean | own
+
+
+def _fastest(found: list[Fix | None]) -> list[Fix]:
+    present = [fix for fix in found if fix is not None]
+    return sorted(present, key=lambda fix: fix.row.step_time_s)[:1]
+
+
+def _with_request(setting: Setting, **changes: Any) -> Setting:
+    return dataclasses.replace(setting, request=dataclasses.replace(setting.request, **changes))
+
+
+def _try(change: str, setting: Setting, score: Scorer) -> Fix | None:
+    """Search the candidates of a changed setting that need least memory.
+
+    None where nothing is feasible or the change contradicts something.
+    """
+    try:
+        row = best_row(setting, overrides=_lean(setting), score=score)
+    except ForerunError:
+        return None
+    return None if row is None else Fix(change=change, row=row)

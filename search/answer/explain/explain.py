@@ -1,0 +1,166 @@
+"""Why a strategy costs what it costs, in words and in changes of one axis."""
+
+import dataclasses
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from forerun.search.answer.explain.neighbours import AxisStep, neighbours
+from forerun.search.answer.explain.why import bound_by
+from forerun.search.answer.intervals import certain
+from forerun.search.board.changes import ScoredChange
+from forerun.search.board.notebook import changes_html
+from forerun.search.board.rows import GIB, Row, rows_of
+from forerun.search.request.kinds import TRANSFORMERS, kind_of
+from forerun.search.request.scorer import Scorer
+from forerun.simulator import score as simulator_score
+from forerun.simulator.assignment.memory import memory_by_stage
+from forerun.simulator.assignment.of_strategy import assign
+from forerun.simulator.assignment.operators import RankOperator, busiest_rank_operators
+from forerun.spaces.errors import RequestError
+from forerun.spaces.frames import frame_of
+from forerun.spaces.strategies import Context, Strategy
+
+MEANING: Mapping[str, str] = {
+    "compute": "kernels of the forward and backward pass",
+    "recompute": "forward work repeated in the backward pass",
+    "tensor": "exposed tensor-parallel communication",
+    "context": "exposed context-parallel communication",
+    "expert": "exposed expert-parallel communication",
+    "pipeline": "exposed sends between pipeline stages",
+    "bubble": "idle time before other stages",
+    "data": "exposed gradient reduction and parameter gather",
+    "optimizer": "update of the parameters",
+    "host": "idle time before kernel launches",
+    "forward": "kernels of the forward pass, with waits for the host",
+    "backward": "kernels of the backward pass, with waits for the host",
+    "halo": "borders of pictures sent between parts",
+    "collective": "features and gradients exchanged between the devices of a replica",
+    "tail": "parts of the picture brought together",
+    "p2p": "sends between pipeline stages",
+    "gradient": "exposed gradient exchange",
+    "straggler wait": "wait for the slowest device",
+    "update": "update of the parameters",
+    "input": "wait for samples to be loaded",
+    "parameters": "weights in training precision",
+    "gradients": "gradient buffers",
+    "optimizer states": "moments and master weights",
+    "activations": "kept for the backward pass, all microbatches in flight",
+    "working": "recompute working set and transient tensors",
+    "logits": "vocabulary logits and loss",
+    "buffers": "communication and gather buffers",
+    "in use": "parameters, their states and activations",
+    "reserve": "device context, communicators, fragmentation",
+}
+"""What the parts of a step and of memory are, for legends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """One strategy in depth."""
+
+    row: Row
+    text: str
+    """What its time is bound by, in words."""
+    changes: tuple[ScoredChange, ...]
+    """Of one axis, fastest first."""
+    busiest: int
+    """The pipeline stage whose ``operators`` are listed."""
+    operators: tuple[RankOperator, ...]
+    """Those that take most of a step first."""
+    stages: tuple[Mapping[str, float], ...]
+    """Bytes of every pipeline stage by part."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the explanation as plain data."""
+        return {
+            "row": self.row.to_json(),
+            "text": self.text,
+            "helping": [change.to_json() for change in self.helping()],
+            "hurting": [change.to_json() for change in self.hurting()],
+            "saving_memory": [change.to_json() for change in self.saving_memory()],
+            "changes": [change.to_json() for change in self.changes],
+            "operators": [{"stage": self.busiest, **dataclasses.asdict(one)} for one in self.operators],
+            "stages": [{part: size / GIB for part, size in stage.items()} for stage in self.stages],
+        }
+
+    def to_pandas(self) -> Any:
+        """Return the changes as a ``pandas.DataFrame``, fastest first.
+
+        Raises:
+            RequestError: pandas is not installed.
+        """
+        from forerun.search.board.leaderboard import flat_line
+
+        return frame_of(
+            [
+                {
+                    "axis": change.axis,
+                    "change": change.words,
+                    "added_s": change.added_s,
+                    **flat_line(change.row.to_json()),
+                }
+                for change in self.changes
+            ]
+        )
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the strategy, the text, and the changes that help, hurt and save memory."""
+        groups = (("helps", self.helping()), ("hurts", self.hurting()), ("saves memory", self.saving_memory()))
+        tables = [
+            changes_html([change.to_json() for change in changes], title=f"what {name} most")
+            for name, changes in groups
+            if changes
+        ]
+        return f"{self.row._repr_html_()}<p>{html.escape(self.text)}</p>{''.join(tables)}"
+
+    def helping(self, count: int = 3) -> tuple[ScoredChange, ...]:
+        """Return the changes that fit and save most time, best first."""
+        return tuple(change for change in self.changes if change.row.fits and change.added_s < 0)[:count]
+
+    def hurting(self, count: int = 3) -> tuple[ScoredChange, ...]:
+        """Return the changes that cost most time, worst first."""
+        return tuple(change for change in self.changes[::-1] if change.added_s > 0)[:count]
+
+    def saving_memory(self, count: int = 3) -> tuple[ScoredChange, ...]:
+        """Return the changes that lower the peak memory most, best first."""
+        lower = [change for change in self.changes if change.row.peak_memory_gib < self.row.peak_memory_gib]
+        return tuple(sorted(lower, key=lambda change: change.row.peak_memory_gib)[:count])
+
+
+def explain_strategy(
+    context: Context,
+    strategy: Strategy,
+    *,
+    usd_per_gpu_hour: float | None = None,
+    score: Scorer = simulator_score,
+) -> Explanation:
+    """Score a legal strategy and everything one axis away from it.
+
+    Raises:
+        RequestError: the strategy is a split, whose row says what holds it up.
+    """
+    if kind_of(context) is not TRANSFORMERS:
+        raise RequestError(f"{strategy} is a split: simulate() lists its bottlenecks (row.graph.bottlenecks)")
+    found: tuple[AxisStep, ...] = neighbours(context, strategy)
+    row, *others = rows_of(
+        context,
+        [strategy, *(change.strategy for change in found)],
+        usd_per_gpu_hour=usd_per_gpu_hour,
+        score=score,
+    )
+    changes = [
+        ScoredChange(axis=change.axis, words=change.words, row=other, added_s=other.step_time_s - row.step_time_s)
+        for change, other in zip(found, others, strict=True)
+    ]
+    changes.sort(key=lambda change: change.added_s)
+    busiest, operators = busiest_rank_operators(assign(context, strategy))
+    return Explanation(
+        row=certain(context, (row,))[0],
+        text=bound_by(row),
+        changes=tuple(changes),
+        busiest=busiest,
+        operators=operators,
+        stages=memory_by_stage(context, strategy),
+    )

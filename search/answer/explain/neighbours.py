@@ -1,0 +1,203 @@
+"""All strategies one axis away from a given one, with the other axes repaired where the change makes them illegal.
+
+Where its stages differ, what they hold and recompute stays as far as it can, and a step of a stage is a change too.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.search.explore.samplers.moves import Moves
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import (
+    ALL_REPLICAS,
+    AXES,
+    CUSTOM_SPLIT,
+    NAMED,
+    Context,
+    Recompute,
+    Schedule,
+    StageChoices,
+    Strategy,
+    StrategySpace,
+    default_choices,
+    strategy_of,
+)
+from forerun.spaces.strategies.axes import CHOSEN
+from forerun.spaces.strategies.software import does_something
+from forerun.spaces.strategies.stage_laws import broken_laws
+from forerun.spaces.strategies.staged_space import StagedSpace
+from forerun.spaces.strategies.table import axis_values
+
+STEPS = 4
+"""Steps of a layer for each stage: from and to the ends and its neighbours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisStep:
+    """One step along ``axis``: the ``strategy`` it leads to, and what differs (``tp4 -> tp8, dp16 -> dp8``)."""
+
+    axis: str
+    strategy: Strategy
+    words: str
+
+
+def neighbours(context: Context, strategy: Strategy) -> tuple[AxisStep, ...]:
+    """Return the legal strategies on as many devices that differ in one axis: by the nearest larger and smaller number
+    that is legal, or by any named choice.
+
+    Other axes follow only where they must: dp from the device count, the schedule from vpp, the split from the stages,
+    and what has become meaningless (sp without tp, zero without replicas) is dropped. Of a strategy whose stages differ
+    also those with one layer on another stage, another recompute or share on the host of one stage, or another tp of
+    the second half. Each strategy comes once.
+    """
+    values = axis_values(strategy)
+    if strategy.stage_recompute is not None:
+        values["recompute"] = -1  # no choice for all stages is the present one
+    choices = default_choices(context, [strategy.devices])
+    choices["switches"] = tuple(sorted({*choices["switches"], values["switches"], 0}))
+    found: dict[str, AxisStep] = {}
+    for axis in AXES[1:]:
+        for values_one_way in _ways(axis, values[axis], choices[axis]):
+            for value in values_one_way:
+                changed = _repair(axis, {**values, axis: value}, context, choices, strategy)
+                if changed is not None and changed != strategy:
+                    words = difference(strategy, changed)
+                    found.setdefault(str(changed), AxisStep(axis=axis, strategy=changed, words=words))
+                    break
+    for axis, changed in _stage_steps(context, strategy, choices):
+        found.setdefault(str(changed), AxisStep(axis=axis, strategy=changed, words=difference(strategy, changed)))
+    return tuple(found.values())
+
+
+def _stage_steps(
+    context: Context, strategy: Strategy, choices: Mapping[str, tuple[int, ...]]
+) -> Iterator[tuple[str, Strategy]]:
+    """Yield legal steps of single stages, with the axis they are on; none where all stages are alike."""
+    if strategy.layers_per_stage is None and strategy.stage_choices is None:
+        return
+    flat = StrategySpace(choices=choices, context=context)
+    moves = Moves(StagedSpace(flat=flat, reach=context.model.layer_count, recompute=True, halves=True, offload=True))
+    staged = strategy.stage_choices is not None
+    steps = {
+        "layers": itertools.islice(moves.shifts(strategy, -1), STEPS * strategy.pp),
+        "recompute": moves.recomputes(strategy, -1) if staged else (),
+        "tp": moves.halves(strategy) if staged else (),
+        "offload": moves.offloads(strategy, -1) if strategy.stage_offload is not None else (),
+    }
+    for axis, changed in ((axis, changed) for axis, each in steps.items() for changed in each):
+        if not broken_laws(changed, context):
+            yield axis, changed
+
+
+def _ways(axis: str, present: int, choices: tuple[int, ...]) -> list[list[int]]:
+    """Return lists of choices of which the first legal one counts as a step: numbers upwards, numbers downwards, and
+    each named choice on its own."""
+    if axis in NAMED:
+        return [[value] for value in choices if value != present]
+    return [[value for value in choices if value > present], [value for value in choices[::-1] if value < present]]
+
+
+def difference(old: Strategy, new: Strategy) -> str:
+    """Return what changes from one strategy to another.
+
+    >>> difference(Strategy(tp=4, dp=2), Strategy(tp=8, sp=True))
+    'tp4 -> tp8, dp2 -> dp1, +sp'
+    """
+    before, after = _words(old), _words(new)
+    parts = []
+    for name in {**before, **after}:
+        if before.get(name) == after.get(name):
+            continue
+        if name in before and name in after:
+            parts.append(f"{before[name]} -> {after[name]}")
+        else:
+            parts.append(f"+{after[name]}" if name in after else f"-{before[name]}")
+    return ", ".join(parts)
+
+
+def _words(strategy: Strategy) -> dict[str, str]:
+    """Return the words of a strategy's string by what they set."""
+    return {re.split(r"[=\d]", word)[0]: word for word in str(strategy).split()}
+
+
+def _repair(
+    axis: str, values: dict[str, int], context: Context, choices: Mapping[str, tuple[int, ...]], present: Strategy
+) -> Strategy | None:
+    """Return the first legal strategy that has the changed axis and as little else changed as possible."""
+    stage = values["tp"] * values["pp"] * values["cp"]
+    if values["gpus"] % stage:
+        return None
+    values["dp"] = values["gpus"] // stage
+    # Choices that the change leaves without meaning go back to none, unless they are the change: the laws then say why
+    # it cannot be.
+    policy = context.framework.legality.sequence_parallel
+    if values["tp"] == 1:
+        values["sp"] = 0 if axis != "sp" else values["sp"]
+    elif axis == "tp" and policy == "always":
+        values["sp"] = 1
+    if values["dp"] * values["cp"] == 1 and axis != "zero":
+        values["zero"] = 0
+    if axis != "shard" and (not values["zero"] or values["dp"] * values["cp"] % (values["shard"] or 1)):
+        values["shard"] = ALL_REPLICAS
+    if (values["pp"] == 1 or values["dp"] == 1) and axis != "placement":
+        values["placement"] = 0
+    if axis == "recompute_layers" and values["recompute_layers"]:
+        values["recompute"] = int(Recompute.FULL)
+    elif axis != "recompute_layers" and values["recompute"] != Recompute.FULL:
+        values["recompute_layers"] = 0
+    for attempt in _attempts(axis, values, choices):
+        for changed in _kept(context, axis, attempt, present):
+            if not broken_laws(changed, context):
+                return changed
+    return None
+
+
+def _kept(context: Context, axis: str, values: dict[str, int], present: Strategy) -> Iterator[Strategy]:
+    """Yield the strategy of some numbers with what the present one says per stage, then without; none where its halves
+    do not match or no layers are named."""
+    same = values["pp"] == present.pp
+    layers = present.layers_per_stage if same and values["split"] >= CUSTOM_SPLIT else None
+    if values["split"] >= CUSTOM_SPLIT and layers is None:
+        return
+    entries = present.stage_recompute if same and axis != "recompute" else None
+    whole = {**values, "recompute": max(values["recompute"], 0)}
+    columns = {name: np.array([value], dtype=np.int64) for name, value in whole.items()}
+    on = (present.software & ~CHOSEN) | values["switches"]
+    whole["software"] = int(on & does_something(columns, context)[0])
+    other = present.second_tp if same and present.second_tp != values["tp"] else None
+    offload = present.stage_offload if same else None
+    own = StageChoices(second_tp=other, recompute=entries, offload=offload)
+    for stages in dict.fromkeys((own, StageChoices(offload=offload), StageChoices())):
+        try:
+            yield strategy_of(whole, layers, stages)
+        except RequestError:
+            continue
+
+
+def _attempts(axis: str, values: dict[str, int], choices: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:
+    """Yield values with the axes that depend on the changed one set to each of their choices, the present one first."""
+    looped = [(values["vpp"], values["schedule"])]
+    if axis in ("pp", "vpp"):
+        looped += [(vpp, schedule) for vpp, schedule in _loops(values["vpp"]) if axis == "pp" or vpp == values["vpp"]]
+    if axis == "schedule":
+        looped += [(vpp, values["schedule"]) for vpp in choices["vpp"]]
+    splits = [values["split"]] if axis == "split" else _ordered(values["split"], choices["split"])
+    # A larger dp may leave no whole microbatch; a smaller one always divides what the larger one did.
+    sizes = [values["mbs"]] if axis == "mbs" else [m for m in choices["mbs"][::-1] if m <= values["mbs"]]
+    for (vpp, schedule), mbs, split in itertools.product(looped, sizes or [values["mbs"]], splits):
+        yield {**values, "vpp": vpp, "schedule": schedule, "mbs": mbs, "split": split}
+
+
+def _loops(vpp: int) -> list[tuple[int, int]]:
+    """Return (vpp, schedule) pairs that go together, those with the present number of virtual stages first."""
+    pairs = [(vpp, int(Schedule.INTERLEAVED if vpp > 1 else Schedule.ONE_F_ONE_B)), (1, int(Schedule.ONE_F_ONE_B))]
+    return list(dict.fromkeys(pairs))
+
+
+def _ordered(present: int, choices: tuple[int, ...]) -> list[int]:
+    """Return choices with the present one first; layers named one by one do not survive another number of stages."""
+    return list(dict.fromkeys([present, *choices]))

@@ -1,0 +1,81 @@
+"""Why one row is before another, in words."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from forerun.search.answer.notes.pair_order_accuracy import order_holds
+from forerun.search.board.rows import Row
+from forerun.search.measured.certainty import LEVEL
+from forerun.spaces.units import TIMES, format_seconds
+
+NEGLIGIBLE = 0.002
+"""Share of a step below which a difference is not worth a word."""
+LISTED = 0.01
+"""Share of a step from which on a part is listed."""
+
+
+def why(rows: Sequence[Row[Any]], second: str = "") -> str:
+    """Return the paragraph below a leaderboard: what bounds the winner and what the runner-up loses; ``second``: why
+    one that is faster ranks second all the same, as the end of a sentence."""
+    if not rows:
+        return ""
+    text = bound_by(rows[0])
+    if len(rows) == 1:
+        return text
+    return f"{text} {against(rows[0], rows[1]).removesuffix('.')}{second}.{trust(rows[0], rows[1])}"
+
+
+def bound_by(row: Row[Any]) -> str:
+    """Return the largest parts of a step, and the peak memory with its largest part."""
+    shares = sorted(((value / row.step_time_s, part) for part, value in row.breakdown_s.items()), reverse=True)
+    parts = ", ".join(f"{name} {share:.0%}" for share, name in shares[:4] if share >= LISTED)
+    largest = max(row.memory_gib, key=lambda name: row.memory_gib[name])
+    verdict = "" if row.fits else " (does not fit)"
+    stage = "" if row.facts is not None else f" on stage {row.peak_stage}"
+    risk = f" {row.risk_text}." if row.risk_text else ""
+    return (
+        f"{row.name}: step {format_seconds(row.step_time_s)} ({parts}). Peak memory {row.peak_memory_gib:.1f} of "
+        f"{row.memory_limit_gib:.1f} GiB{stage}{verdict}, mostly {largest} ({row.memory_gib[largest]:.1f} GiB).{risk}"
+    )
+
+
+def against(winner: Row[Any], other: Row[Any], *, name: str = "") -> str:
+    """Return where the time between two rows goes, part by part; ``name`` is what to call the other row."""
+    called = name or f"The runner-up {other.name}"
+    scale = other.gpus / winner.gpus
+    if winner.facts is not None and other.facts is not None:  # steps of operator graphs may differ in their samples
+        scale *= winner.facts.global_batch / other.facts.global_batch
+    gap = scale * other.step_time_s / winner.step_time_s - 1
+    seconds = {part: scale * other.breakdown_s[part] - winner.breakdown_s[part] for part in winner.breakdown_s}
+    floor = NEGLIGIBLE * winner.step_time_s
+    lost = sorted(((s, part) for part, s in seconds.items() if s > floor), reverse=True)[:3]
+    won = sorted(((-s, part) for part, s in seconds.items() if s < -floor), reverse=True)[:3]
+    if other.gpus != winner.gpus:
+        times = other.step_time_s / winner.step_time_s
+        text = (
+            f"{called} on {other.gpus} instead of {winner.gpus} GPUs has a step {times:.2f} times as long and takes "
+            f"{abs(gap):.1%} {'more' if gap > 0 else 'less'} GPU time (scaled to {winner.gpus} GPUs)"
+        )
+    elif abs(gap) < 0.0005:
+        text = f"{called} is as fast"
+    elif gap + 1 >= TIMES:
+        text = f"{called} takes {gap + 1:.1f} times as long"
+    else:
+        text = f"{called} is {abs(gap):.1%} {'slower' if gap > 0 else 'faster'}"
+    if not other.fits:
+        text += f", {'but' if gap < 0 else 'and'} does not fit"
+    parts = [f"{part} +{format_seconds(s)}" for s, part in lost] + [f"{part} -{format_seconds(s)}" for s, part in won]
+    if parts:
+        return f"{text}: {', '.join(parts)}."
+    return f"{text}; no part differs by more than {NEGLIGIBLE:.1%} of a step."
+
+
+def trust(one: Row[Any], other: Row[Any]) -> str:
+    """Return how often measured pairs predicted as far apart were in that order; empty where intervals say it better,
+    where numbers of devices differ, or where both are predicted alike."""
+    gap = abs(other.step_time_s / one.step_time_s - 1)
+    if one.facts is not None or one.interval_level not in (None, LEVEL) or one.gpus != other.gpus:
+        return ""
+    if not 0.0005 <= gap < TIMES - 1:  # a step twice as long needs no such word
+        return ""
+    return f" At a predicted gap of {gap:.1%}, measured order agreed {order_holds(gap):.0%} of the time."

@@ -1,0 +1,50 @@
+"""Rows with their intervals: from measured runs of the user's machine, else from published runs that are alike."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from forerun.search.board.rows import GIB, Row
+from forerun.search.measured.certainty import LEVEL, Peaks, busy_share, certainty_of, unchecked_gain
+from forerun.spaces.strategies import Context
+
+if TYPE_CHECKING:
+    from forerun.simulator.opgraph import GraphContext
+
+
+def certain(
+    context: "Context | GraphContext", rows: tuple[Row[Any], ...], objective: str | None = None
+) -> tuple[Row[Any], ...]:
+    """Return rows with the intervals of their step time and peak memory, in a calibrated context also the best rank
+    that each cannot be told apart from.
+
+    Rows of different numbers of devices are compared only where ``objective`` ranks by cost.
+    """
+    if not rows:
+        return rows
+    if context.correction is None:  # the published runs with residuals are of transformers
+        return _published(context, rows) if isinstance(context, Context) else rows
+    from forerun.search.answer.calibrated_intervals import with_certainty
+
+    return with_certainty(context, rows, across_sizes=objective == "cost")
+
+
+def _published(context: Context, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """Return rows with the intervals that published runs leave them."""
+    strategies = [row.strategy for row in rows]
+    busy = busy_share({part: np.array([row.breakdown_s[part] for row in rows]) for part in rows[0].breakdown_s})
+    peaks = Peaks(peak_bytes=np.array([row.peak_memory_gib * GIB for row in rows]))
+    step, peak = certainty_of(context, strategies, busy), certainty_of(context, strategies, busy, peaks)
+    step = step.with_unchecked(unchecked_gain(context, strategies))
+    return tuple(
+        dataclasses.replace(
+            row,
+            interval_level=LEVEL,
+            step_time_low_s=row.step_time_s * float(step.low[place]),
+            step_time_high_s=row.step_time_s * float(step.high[place]),
+            peak_memory_low_gib=row.peak_memory_gib * float(peak.low[place]),
+            peak_memory_high_gib=row.peak_memory_gib * float(peak.high[place]),
+        )
+        for place, row in enumerate(rows)
+    )

@@ -1,0 +1,82 @@
+"""One leaderboard out of the rows that a search found, by whatever way it found them."""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from forerun.search.answer.explain.why import why
+from forerun.search.answer.intervals import certain
+from forerun.search.answer.notes.all_notes import notes_for
+from forerun.search.answer.notes.faster import lower_because
+from forerun.search.answer.notes.goodput import with_goodput
+from forerun.search.board.found import Alternatives, Found
+from forerun.search.board.leaderboard import Leaderboard, ranked
+from forerun.search.board.rows import Row
+from forerun.search.files.documents import versions
+from forerun.search.formats.launchable import launchable_first, marked
+from forerun.search.request.interrupts import EndedEarly
+from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
+from forerun.simulator import score as simulator_score
+
+MARKED = 1000
+"""Rows of which is said whether they can be launched, half a millisecond each."""
+
+
+def build_board(
+    setting: Setting[Any], found: Found, *, started_s: float, score: Scorer = simulator_score, noted: bool = True
+) -> Leaderboard:
+    """Return the leaderboard of what was found, with the notes that any such rows have (where it is to be ``noted``).
+
+    ``started_s``: ``time.perf_counter()`` when the search began. ``score`` scores what notes compare with.
+    """
+    board = Leaderboard(
+        request={**setting.to_json(), **found.request},
+        space=found.space,
+        rows=(),
+        why="",
+        defaults=(*setting.defaults, setting.axes_left_open(), *found.open_axes),
+        remarks=(*setting.notes, *found.remarks),
+        elapsed_s=0.0,
+        versions=versions(),
+        workers=found.workers,
+        families=found.families,
+    )
+    board = with_rows(board, setting, found.rows, score=score, alternatives=found.alternatives, noted=noted)
+    return replace(board, elapsed_s=time.perf_counter() - started_s)
+
+
+def with_rows(
+    board: Leaderboard,
+    setting: Setting[Any],
+    rows: tuple[Row[Any], ...],
+    *,
+    score: Scorer = simulator_score,
+    alternatives: Alternatives | None = None,
+    noted: bool = True,
+) -> Leaderboard:
+    """Return a board with other rows, best first, and what is said of them (the notes where ``noted``).
+
+    Raises:
+        EndedEarly: with the board as it is without the notes.
+    """
+    known = [marked(setting.context, row) for row in rows[:MARKED]]
+    if setting.objective in ("throughput", "cost"):
+        known = launchable_first(known)
+    rows = certain(setting.context, ranked((*known, *rows[MARKED:]), setting.objective), setting.objective)
+    rows = with_goodput(setting, rows)
+    board = replace(board, rows=rows, why=why(rows, _second(setting, rows)), advice=())
+    if not noted:
+        return board
+    try:
+        return replace(board, advice=notes_for(setting, rows, score, alternatives))
+    except KeyboardInterrupt as stop:
+        told = "interrupted while the first row was compared with others: searched whole, without notes on safer ones"
+        raise EndedEarly(replace(board, remarks=(*board.remarks, told)), stop) from None
+
+
+def _second(setting: Setting[Any], rows: tuple[Row[Any], ...]) -> str:
+    """Return why the second row is not the first where it is faster."""
+    if len(rows) < 2 or setting.objective not in ("throughput", "cost"):
+        return ""
+    return lower_because(setting.context, rows[0], rows[1])

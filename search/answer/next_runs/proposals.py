@@ -1,0 +1,130 @@
+"""The runs worth measuring next, out of the best rows of a search, and the table that their results go into."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from forerun.search.answer.next_runs.choose import expected_regret, propose
+from forerun.search.board.next_runs import NextRun, NextRuns
+from forerun.search.board.rows import Row
+from forerun.search.formats.contract import Files
+from forerun.search.formats.launch_of import launch_of
+from forerun.search.measured.validate.columns import OPTIONAL, REQUIRED
+from forerun.search.request.setting import Setting
+from forerun.simulator import score
+from forerun.simulator.calibration import Posterior, nothing_measured
+from forerun.simulator.calibration.residual import features_of
+from forerun.simulator.score_table import Floats
+from forerun.spaces.errors import RequestError
+from forerun.spaces.files import csv_text
+from forerun.spaces.strategies import Context, StrategyTable, table_of
+
+CANDIDATES = 200
+"""Best rows among which runs are chosen: what lies below is not going to be the best."""
+_SAME = 1e-3
+"""Distance below which features are the same: a file holds six digits of them."""
+
+
+def next_runs(context: Context, rows: Sequence[Row], count: int, *, rule: str = "regret") -> NextRuns:
+    """Return the ``count`` runs to measure next among some rows; ``context`` may be calibrated.
+
+    Rows of different numbers of devices are compared by device time.
+
+    Raises:
+        RequestError: fewer rows are left than runs are asked for.
+    """
+    posterior = context.correction
+    if not isinstance(posterior, Posterior):
+        posterior = nothing_measured()
+    table = table_of([row.strategy for row in rows])
+    believed = posterior.believe([(context, table)]).costing(np.array([float(row.gpus) for row in rows]))
+    known = _measured_rows(posterior, context, table)
+    if count > len(rows) - len(known):
+        raise RequestError(
+            f"{len(rows)} strategies fit and {len(known)} of them are measured, so that at most "
+            f"{len(rows) - len(known)} can be proposed, but got --measure-next {count}"
+        )
+    chosen = propose(believed, count, rule=rule, known=known)
+    return NextRuns(
+        rule=rule,
+        regret=expected_regret(believed),
+        runs=tuple(NextRun(row=rows[one.row], gain=one.gain) for one in chosen),
+        measured=len(known),
+    )
+
+
+def _measured_rows(posterior: Posterior, context: Context, table: StrategyTable) -> list[int]:
+    """Return the rows that stand among the measured runs already: alike in every axis and kernel. Of runs that ran out
+    of memory only the axes and kernels are known."""
+    time_s: Mapping[str, Floats] = score(context, table).time_s
+    own, known = features_of(context, table, time_s), np.zeros(len(table), dtype=bool)
+    for evidence, timed in ((posterior.evidence, True), (posterior.held and posterior.held.evidence, False)):
+        if not evidence:
+            continue
+        features = evidence.features
+        alike = np.abs(own.numbers[:, None, :] - features.numbers[None, :, :]).max(axis=2) < _SAME
+        alike &= (own.words[:, None, :] == features.words[None, :, :]).all(axis=2)
+        if timed:
+            alike &= np.abs(own.parts[:, None, :] - features.parts[None, :, :]).max(axis=2) < _SAME
+        known |= alike.any(axis=1)
+    return [int(row) for row in np.flatnonzero(known)]
+
+
+def launches(setting: Setting, found: NextRuns, format_name: str | None = None) -> list[tuple[str, Files]]:
+    """Return the launch files of every run with the name of their format: that of the request's framework where it
+    has one that can express the run, else forerun's own.
+
+    Raises:
+        RequestError: the format asked for is unknown or cannot express a run.
+    """
+    context = setting.context
+    return [
+        launch_of(context, run.row.strategy, name=f"{context.model.name} run {number}", format_name=format_name)
+        for number, run in enumerate(found.runs, start=1)
+    ]
+
+
+def results_table(setting: Setting, found: NextRuns) -> str:
+    """Return the CSV into which the measured step times of the runs go, ready for ``forerun calibrate``."""
+    return csv_text((*REQUIRED, *OPTIONAL), run_cells(setting, found.runs))
+
+
+def run_cells(setting: Setting, runs: Sequence[NextRun]) -> list[dict[str, str]]:
+    """Return the cells of runs that are still to be measured; ``step_time_s`` is blank."""
+    request, context = setting.request, setting.context
+    lines = []
+    for number, run in enumerate(runs, start=1):
+        strategy = run.row.strategy
+        lines.append(
+            {
+                "run_id": f"{_plain(context.model.name)}-{_plain(run.row.name)}-{number:02}",
+                "source": "forerun search --measure-next",
+                "device": context.cluster.device.name,
+                "cluster": _where(request.cluster),
+                "gpus": str(strategy.devices),
+                "model": _where(request.model),
+                "seq_len": str(context.workload.seq_len),
+                "precision": context.workload.precision,
+                "framework": f"profile:{context.framework.name}",
+                "strategy": run.row.name,
+                "dp": str(strategy.dp),
+                "tp": str(strategy.tp),
+                "pp": str(strategy.pp),
+                "micro_batch": str(strategy.mbs),
+                "global_batch": str(context.workload.global_batch),
+                "outcome": "ok",
+                "group": f"{context.model.name}|{context.workload.seq_len}|{context.workload.global_batch}",
+            }
+        )
+    return lines
+
+
+def _where(name: str) -> str:
+    """Return a catalogue name as it is, and the full path of a file."""
+    path = Path(name)
+    return str(path.resolve()) if path.exists() else name
+
+
+def _plain(text: str) -> str:
+    return "".join(char if char.isalnum() else "." for char in text).strip(".")

@@ -1,0 +1,132 @@
+"""A global batch or a number of GPUs nearby that divides better, where it pays."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from forerun.search.board.rows import Row
+from forerun.search.explore.flat.best import best_row
+from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
+from forerun.spaces.errors import ForerunError
+from forerun.spaces.strategies import ALL_REPLICAS, AXES, DEGREES, SPELLING, Schedule, table_of
+
+NEARBY = 0.15
+"""Share of the batch, or of the GPUs, by which another may differ."""
+WORTH = 0.05
+"""Gain in tokens per second and GPU from which another is named: more than a prediction's error between neighbours."""
+MOST = 4
+"""Others that are searched, nearest first: each takes about as long as a small search."""
+OBJECTIVES = ("throughput", "cost")
+FREE = ("mbs", "recompute")
+"""Axes that are looked at whole: what fits in a device's memory follows the batch."""
+PLAIN = {"vpp": 1, "schedule": 0, "split": 0, "recompute_layers": 0}
+"""Choices that are looked at in any case: they go with every number of stages."""
+
+
+def divisible_note(setting: Setting, rows: Sequence[Row], score: Scorer) -> tuple[str, ...]:
+    """Return as notes how much a batch and a number of GPUs nearby would gain that divide better; none where they gain
+    little. ``rows`` are in rank order."""
+    if not rows or setting.objective not in OBJECTIVES or setting.context.cluster.groups:
+        return ()
+    first, batch = rows[0], setting.context.workload.global_batch
+    narrow = narrowed(setting, rows)
+    batches = {n: _with_batch(setting, n) for n in better_batches(batch, first.gpus)}
+    notes = _note(
+        first, narrow, batches, f"global batch {batch} divides badly over {first.gpus} GPUs; {{}} gives", score
+    )
+    if setting.gpus is not None and len(setting.gpus) == 1:
+        cluster = setting.context.cluster
+        counts = better_counts(batch, first.gpus, cluster.devices_per_node, cluster.max_devices)
+        others = {n: dataclasses.replace(setting, gpus=(n,)) for n in counts}
+        notes += _note(first, narrow, others, f"{first.gpus} GPUs divide badly; {{}} GPUs give", score)
+    return notes
+
+
+def better_batches(batch: int, gpus: int) -> list[int]:
+    """Return batches nearby that more of the divisors of ``gpus``, or powers of two, divide, nearest first.
+
+    >>> better_batches(256, 72), better_batches(97, 16), better_batches(512, 64)
+    ([252, 264, 270, 288], [96, 98, 100, 104], [])
+    """
+    common = math.gcd(batch, gpus)
+    # What divides ``gpus`` comes again after as many numbers, so that the nearest of each kind is no farther.
+    low = max(1, math.ceil(batch * (1 - NEARBY)), batch - gpus)
+    near = range(low, min(int(batch * (1 + NEARBY)), batch + gpus) + 1)
+    better = [n for n in near if math.gcd(n, gpus) > common]
+    return _most_common(better, batch, lambda n: math.gcd(n, gpus))
+
+
+def better_counts(batch: int, gpus: int, node: int, largest: int) -> list[int]:
+    """Return numbers of GPUs nearby, at most ``largest`` and in whole nodes of ``node``, whose replicas a batch divides
+    over more evenly, or that more powers of two divide, which degrees take first; nearest first.
+
+    >>> better_counts(256, 72, 4, 576), better_counts(256, 64, 8, 512), better_counts(1000, 1000, 8, 16384)
+    ([64, 80], [], [992, 1024, 960, 896])
+    """
+    near = range(math.ceil(gpus * (1 - NEARBY) / node) * node, min(largest, int(gpus * (1 + NEARBY))) + 1, node)
+    left = gpus // math.gcd(batch, gpus)
+    better = [n for n in near if n and n // math.gcd(batch, n) < left]
+    rounder = [n for n in near if n and n & -n > gpus & -gpus]
+    found = {*_most_common(better, gpus, lambda n: -(n // math.gcd(batch, n)))}
+    found |= {*_most_common(rounder, gpus, lambda n: n & -n)}
+    return sorted(found, key=lambda n: (abs(n - gpus), n))
+
+
+def _most_common(numbers: Iterable[int], own: int, rank: Callable[[int], int]) -> list[int]:
+    """Return for each rank the number nearest to ``own``, the highest ranks of them, nearest first."""
+    nearest: dict[int, int] = {}
+    for number in sorted(numbers, key=lambda n: (abs(n - own), n)):
+        nearest.setdefault(rank(number), number)
+    best = [nearest[key] for key in sorted(nearest, reverse=True)[:MOST]]
+    return sorted(best, key=lambda n: (abs(n - own), n))
+
+
+def narrowed(setting: Setting, rows: Sequence[Row], free: Sequence[str] = ()) -> dict[str, Sequence[object]]:
+    """Return the user's restrictions with the axes that are no degrees at what the rows have (but for ``free`` ones): a
+    space that is searched in no time, whatever the size of the whole."""
+    seen = table_of([row.strategy for row in rows])
+    choices, own = setting.space().choices, dict(setting.request.overrides)
+    # Where microbatches divide by no number of stages, no row is interleaved; those of another batch may be.
+    plain = seen.column("vpp").max() == 1 and seen.column("pp").max() > 1
+    for axis in AXES[len(DEGREES) :]:
+        if axis in (*FREE, *free) or (plain and axis == "vpp"):
+            continue
+        values = {*seen.column(axis).tolist()} | ({PLAIN[axis]} if axis in PLAIN else set())
+        if plain and axis == "schedule":
+            values.add(int(Schedule.INTERLEAVED))
+        own[axis] = [_word(axis, value) for value in sorted(values & set(choices[axis]))]
+    return own
+
+
+def _word(axis: str, value: int) -> object:
+    """Return a choice as users write it."""
+    if axis == "shard" and value == ALL_REPLICAS:
+        return "all"
+    return SPELLING[axis][value] if axis in SPELLING else value
+
+
+def _with_batch(setting: Setting, batch: int) -> Setting:
+    workload = dataclasses.replace(setting.context.workload, global_batch=batch)
+    return dataclasses.replace(setting, context=dataclasses.replace(setting.context, workload=workload))
+
+
+def _note(
+    first: Row, narrow: Mapping[str, Sequence[object]], others: Mapping[int, Setting], text: str, score: Scorer
+) -> tuple[str, ...]:
+    """Return what the best of some other settings gains over the first row, as one note; none where that is little."""
+    best: tuple[float, int, Row] | None = None
+    for number, setting in others.items():
+        try:
+            row = best_row(setting, overrides=narrow, limits=setting.limits, score=score)
+        except ForerunError:
+            continue
+        gain = 0.0 if row is None else row.throughput_per_gpu / first.throughput_per_gpu - 1
+        if row is not None and gain >= WORTH and (best is None or gain > best[0]):
+            best = gain, number, row
+    if best is None:
+        return ()
+    gain, number, row = best
+    in_all = row.gpus * row.throughput_per_gpu / (first.gpus * first.throughput_per_gpu) - 1
+    whole = f" and {in_all:.0%} more in all" if row.gpus < first.gpus and in_all >= WORTH else ""
+    return (f"{text.format(number)} {gain:.0%} more tokens/s/GPU{whole} ({row.name})",)

@@ -1,0 +1,114 @@
+"""The fewest GPUs on which a training ends in time."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+from forerun.search.answer.intervals import certain
+from forerun.search.answer.notes.divisible import OBJECTIVES, narrowed
+from forerun.search.answer.notes.goodput import days_of, usd_of, with_goodput
+from forerun.search.board.rows import Row
+from forerun.search.explore.flat.best import best_row
+from forerun.search.request.resolve import resolve
+from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
+from forerun.spaces.errors import ForerunError
+from forerun.spaces.units import format_seconds
+
+SAVED = 0.9
+"""Largest share of the GPUs asked for at which fewer are named."""
+SLACK = 0.85
+"""Share of the GPUs that linear scaling asks for from which numbers are searched: fewer are busier each."""
+FARTHEST = 8
+"""Multiple of what linear scaling asks for up to which numbers are searched: past it a batch has too few sequences."""
+STEPS = 8
+"""Numbers of GPUs that are searched between a power of two and the next."""
+SECONDS_PER_DAY = 86400.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class InTime:
+    """Numbers of GPUs that were searched for a training that ends in time: ``enough`` is the best row on the fewest
+    that do, None where none did; ``fastest`` is the fastest row of the others, if one was found. ``days``: the time."""
+
+    days: float
+    enough: Row | None
+    fastest: Row | None
+
+    def text(self) -> str:
+        """Return what was found in words."""
+        time = format_seconds(self.days * SECONDS_PER_DAY)
+        if self.enough is not None:
+            return f"fewest GPUs found that end in {time}: {_needs(self.enough)}"
+        return f"no number of GPUs was found that ends in {time}" + (
+            f": {_needs(self.fastest)}" if self.fastest else ""
+        )
+
+
+def in_time_note(setting: Setting, rows: Sequence[Row], score: Scorer) -> tuple[str, ...]:
+    """Return as one note the fewest GPUs on which the training still ends in time; none where those of the first row
+    are about as few."""
+    if not rows or setting.request.train_within_s is None or setting.objective not in OBJECTIVES:
+        return ()
+    found = fewest_in_time(setting, rows, score)
+    return () if found.enough is None else (found.text(),)
+
+
+def fewest_in_time(setting: Setting, rows: Sequence[Row], score: Scorer) -> InTime:
+    """Search numbers of GPUs for the fewest on which a training of known length ends within the time of the request
+    (and its money): fewer than those of the first row where that ends in time, else more."""
+    request, first = setting.request, rows[0]
+    assert request.train_within_s is not None
+    within = request.train_within_s / SECONDS_PER_DAY
+    linear = first.gpus * days_of(first) / within
+    late = linear > first.gpus
+    low = max(SLACK * linear, first.gpus + 1 if late else 1)
+    high = FARTHEST * linear if late else SAVED * first.gpus
+    narrow = narrowed(setting, rows[:1], ("split",))
+    fastest: Row | None = None
+    for gpus in even_counts(int(low), int(high), setting.context.cluster.devices_per_node):
+        if gpus < low:
+            continue
+        row = _best_on(setting, gpus, narrow, score)
+        if row is None:
+            continue
+        if days_of(row) <= within and (request.train_usd is None or usd_of(row) <= request.train_usd):
+            return InTime(days=within, enough=row, fastest=fastest)
+        fastest = row if fastest is None or days_of(row) < days_of(fastest) else fastest
+        low = max(low, SLACK * gpus * days_of(row) / within)
+    return InTime(days=within, enough=None, fastest=fastest)
+
+
+def even_counts(low: int, high: int, node: int) -> Iterator[int]:
+    """Yield numbers of GPUs from ``low`` to ``high``, ascending: divisors of a node, then whole nodes, of which
+    ``STEPS`` at most between a power of two and the next.
+
+    >>> list(even_counts(3, 48, 8)), list(even_counts(100, 160, 8))
+    ([4, 8, 16, 24, 32, 40, 48], [104, 112, 120, 128, 144, 160])
+    """
+    yield from (n for n in range(max(1, low), min(node, high + 1)) if node % n == 0)
+    count = max(low, node)
+    while True:
+        step = max(1, (1 << (count.bit_length() - 1)) // (STEPS * node)) * node
+        count = -(-count // step) * step
+        if count > high:
+            return
+        yield count
+        count += 1
+
+
+def _best_on(setting: Setting, gpus: int, narrow: Mapping[str, Sequence[object]], score: Scorer) -> Row | None:
+    """Return the best row on a number of GPUs, None where nothing is legal or fits."""
+    try:
+        other = resolve(dataclasses.replace(setting.request, gpus=str(gpus)))
+        row = best_row(other, objective="throughput", overrides=narrow, score=score)
+        return None if row is None else with_goodput(other, certain(other.context, (row,)))[0]
+    except ForerunError:
+        return None
+
+
+def _needs(row: Row) -> str:
+    days, interval = days_of(row), ""
+    if row.step_time_low_s is not None and row.step_time_high_s is not None:
+        low, high = (days * bound / row.step_time_s for bound in (row.step_time_low_s, row.step_time_high_s))
+        interval = f" ({row.interval_level:.0%}: {low:,.1f} to {high:,.1f})"
+    return f"{row.gpus:,} GPUs need {days:,.1f} days{interval} with {row.name}"

@@ -1,0 +1,66 @@
+"""The fastest strategy that is unlikely to run out of memory, where the best of a search is not."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from forerun.search.board.rows import NO_LAUNCH_MARK, Row
+from forerun.search.explore.flat.best import best_row
+from forerun.search.formats.launchable import launchable
+from forerun.search.request.objectives import objective_named
+from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
+from forerun.simulator.memory.risk import RISKY, risking
+from forerun.spaces.units import TIMES
+
+SAFEST = "safest:"
+"""How the note begins."""
+SAME = 0.0005
+"""Difference of GPU times that is none."""
+
+
+def safer_note(
+    setting: Setting, rows: Sequence[Row], score: Scorer, safest: Row | None = None, *, unscored: bool = True
+) -> tuple[str, ...]:
+    """Return what the best strategy with a small risk costs, as one note; none where the first row is one, or where the
+    user said what risk to take. ``rows`` are in rank order; ``safest``: what a search found on its way; ``unscored``: a
+    better one may be among candidates that it did not score, so that those are searched too where no row is safe.
+    """
+    if not rows or rows[0].oom_risk <= RISKY or setting.request.oom_risk is not None:
+        return ()
+    if objective_named(setting.objective).front:
+        return ()
+    safe = (row for row in rows if row.oom_risk <= RISKY)
+    found = next((row for row in safe if not any(mark.startswith(NO_LAUNCH_MARK) for mark in row.marks)), None)
+    # Rows are an idea each: of the ideas above, a safe variant may be the better one.
+    if safest is not None and (found is None or _faster(setting, safest, found)):
+        found = safest
+    if (found is None or found is safest) and unscored and not setting.context.cluster.groups:
+        found = _search(setting, score) or found
+    if found is None:
+        return ()
+    times = _device_s(found) / _device_s(rows[0])
+    more = f"{abs(times - 1):.1%} {'more' if times >= 1 else 'less'} GPU time than row 1"
+    if abs(times - 1) < SAME:
+        more = "as much GPU time as row 1"
+    return (
+        f"{SAFEST} {found.name} on {found.gpus} GPUs, {found.oom_risk:.0%} OOM risk ({found.peak_memory_gib:.1f} GiB), "
+        f"{more if times < TIMES else f'{times:.1f} times the GPU time of row 1'} "
+        f"(--oom-risk {RISKY:.0%} ranks such rows only)",
+    )
+
+
+def _device_s(row: Row) -> float:
+    return row.gpus * row.step_time_s
+
+
+def _faster(setting: Setting, one: Row, other: Row) -> bool:
+    """Whether one row is better than another by an objective of time, and can be launched."""
+    if setting.objective not in ("throughput", "cost") or _device_s(one) >= _device_s(other):
+        return False
+    return launchable(setting.context, one.strategy)
+
+
+def _search(setting: Setting, score: Scorer) -> Row | None:
+    """Return the best row of the same space with a small risk."""
+    safe = dataclasses.replace(setting, context=risking(setting.context, RISKY))
+    return best_row(safe, limits=setting.limits, score=score)

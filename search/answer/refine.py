@@ -1,0 +1,63 @@
+"""The best rows of a search once more, event by event: does their order hold when their schedules are played out?"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from forerun.search.answer.leaderboard import with_rows
+from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.board.rows import Row, closed_form_mark, rows_from
+from forerun.search.request.interrupts import EndedEarly
+from forerun.search.request.kinds import kind_of
+from forerun.search.request.objectives import objective_named
+from forerun.search.request.scorer import Told
+from forerun.search.request.setting import Setting
+from forerun.simulator.score_table import ScoreTable, joined
+
+
+def refine(board: Leaderboard, setting: Setting[Any], top: int, told: Told | None = None) -> Leaderboard:
+    """Return the best ``top`` rows of a board after all its rows went through the event level (10 to 500 ms each).
+
+    Times and memory of the rows are then the event level's, marks tell the place each had before, and ``notes`` what
+    its first pick would have lost. Rows that do not fit event by event go last.
+
+    Raises:
+        RequestError: as for ``event_scores``.
+        EndedEarly: with the rows as they were, ``top`` of them.
+    """
+    if not board.rows:
+        return board
+    strategies = [row.strategy for row in board.rows]
+    kind = kind_of(setting.context)
+    simulated: list[ScoreTable] = []
+    try:
+        for strategy in strategies:
+            if told is not None:
+                told("simulating the best rows", len(simulated), len(strategies), "")
+            simulated.append(kind.event_scores(setting.context, kind.table(setting.context, [strategy])))
+    except KeyboardInterrupt as stop:
+        remark = f"interrupted after {len(simulated)} of {len(strategies)} simulations: the order of the closed forms"
+        as_found = dataclasses.replace(board, rows=board.rows[:top], remarks=(*board.remarks, remark))
+        raise EndedEarly(as_found, stop) from None
+    table, scores = kind.table(setting.context, strategies), joined(simulated, np.arange(len(strategies)))
+    keys = objective_named(setting.objective).keys(setting.context, scores, table)
+    places = np.lexsort((*reversed(keys), ~scores.fits))
+    rows = rows_from(setting.context, strategies, scores, usd_per_gpu_hour=setting.usd_per_gpu_hour)
+    played = tuple(dataclasses.replace(row, facts=old.facts) for row, old in zip(rows, board.rows, strict=True))
+    rows = tuple(_moved(played[place], place + 1) for place in places[:top])
+    board = dataclasses.replace(board, remarks=(*board.remarks, _verdict(board.rows, played, rows[0])))
+    return with_rows(board, setting, rows)
+
+
+def _moved(row: Row[Any], place: int) -> Row[Any]:
+    """Return a row with the place that the closed forms gave it."""
+    return dataclasses.replace(row, marks=(*row.marks, closed_form_mark(place)))
+
+
+def _verdict(before: tuple[Row[Any], ...], played: tuple[Row[Any], ...], best: Row[Any]) -> str:
+    """Return in words how far the two levels agree."""
+    change = max(abs(old.step_time_s / new.step_time_s - 1) for old, new in zip(before, played, strict=True))
+    lost = best.throughput_per_gpu / played[0].throughput_per_gpu - 1
+    text = f"the best {len(before)} were simulated event by event: step times differ by {change:.1%} at most"
+    return text if lost <= 0 else f"{text}; the first row by closed forms takes {lost:.1%} more GPU time"

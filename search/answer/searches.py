@@ -1,0 +1,163 @@
+"""A leaderboard of each way to search: flat, with stages that differ, and on groups of nodes that differ."""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from forerun.search.answer.leaderboard import build_board
+from forerun.search.board.found import Found
+from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.explore.flat.exhaustive import SliceResult
+from forerun.search.explore.flat.flat_search import found_in, problem_of
+from forerun.search.explore.flat.slicing import search_with
+from forerun.search.request.interrupts import EndedEarly
+from forerun.search.request.kinds import TRANSFORMERS, kind_of
+from forerun.search.request.limits import TOO_DEAR, TOO_LATE
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.scorer import Progress, Scorer, Told
+from forerun.search.request.setting import Setting
+from forerun.search.workers import IN_THIS_PROCESS, Choice
+from forerun.simulator import score as simulator_score
+from forerun.spaces.errors import ForerunError
+
+if TYPE_CHECKING:
+    from forerun.search.explore.samplers.registry import Exploring
+
+
+def search_request(
+    request: Request | Setting[Any],
+    *,
+    started: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
+    sampling: Progress | None = None,
+    score: Scorer = simulator_score,
+    workers: Choice | None = None,
+) -> Leaderboard:
+    """Search what a request asks for; ``started`` is told the size of the space before ``progress`` is called, and
+    ``sampling`` how many of how many parts of a sample of it are done.
+
+    ``workers`` says who does the work; None: this process. ``Choice()`` goes on in other processes where that takes
+    long, for which a script needs ``if __name__ == "__main__":``. The rows do not depend on it.
+
+    Raises:
+        RequestError: the request is wrong, or its own restrictions leave no legal candidate.
+        NothingFeasible: nothing fits; the error says what would.
+        BeyondLimits: what fits takes too long or costs too much.
+        EndedEarly: with the leaderboard of what was searched by then.
+    """
+    started_s = time.perf_counter()
+    setting = resolve(request)
+    problem = problem_of(setting)
+    if started is not None:
+        started(problem.space.size)
+    piece: SliceResult | None = None
+    try:
+        piece, who, remarks = search_with(
+            problem, workers or IN_THIS_PROCESS, score=score, progress=progress, sampling=sampling
+        )
+        return leaderboard_of(setting, piece, started_s=started_s, workers=who, remarks=remarks, score=score)
+    except KeyboardInterrupt as stop:
+        found = getattr(stop, "found", piece)
+        if isinstance(found, Leaderboard) or found is None or found.best is None or not len(found.best):
+            raise
+        remark = f"interrupted after {found.enumerated:,} of {problem.space.size:,} candidates: the best so far"
+        board = leaderboard_of(setting, found, started_s=started_s, remarks=(remark,), score=score, noted=False)
+        raise EndedEarly(board, stop) from None
+
+
+def leaderboard_of(
+    setting: Setting[Any],
+    piece: SliceResult,
+    *,
+    started_s: float | None = None,
+    workers: str = "in this process",
+    remarks: tuple[str, ...] = (),
+    score: Scorer = simulator_score,
+    noted: bool = True,
+) -> Leaderboard:
+    """Return the leaderboard of a space that was searched whole; ``piece`` is what was found, whoever found it.
+
+    ``noted``: with notes that take searches of their own.
+
+    Raises:
+        RequestError: the request's own restrictions leave no legal candidate.
+        NothingFeasible: nothing fits; the error says what would.
+        BeyondLimits: what fits takes too long or costs too much.
+    """
+    found = found_in(setting, piece, workers=workers, remarks=remarks, score=score)
+    board = build_board(setting, found, started_s=started_s or time.perf_counter(), score=score, noted=noted)
+    if found.rows:
+        return board
+    raise _without_rows(setting, found, board.to_json(), score)
+
+
+def _without_rows(setting: Setting[Any], found: Found, document: dict[str, Any], score: Scorer) -> ForerunError:
+    """Return the error for a search without rows, which says what would help."""
+    from forerun.search.answer.diagnosis.diagnosis import NothingFeasible, beyond_limits, diagnose, empty_space
+
+    if any(reason in found.space.rejected for reason in (TOO_LATE, TOO_DEAR)):
+        return beyond_limits(setting, score, document)
+    if kind_of(setting.context) is not TRANSFORMERS:
+        from forerun.search.answer.diagnosis.operator_graphs import no_split_fits
+
+        return no_split_fits(setting, found, document)
+    if not found.space.legal and setting.request.overrides:
+        return empty_space(setting, found.space)
+    return NothingFeasible(diagnose(setting, found, score), document)
+
+
+def explore_request(
+    request: Request | Setting,
+    *,
+    exploring: "Exploring | None" = None,
+    workers: Choice | None = None,
+    told: Told | None = None,
+    score: Scorer = simulator_score,
+) -> Leaderboard:
+    """Search what a request asks for, with explicit layers per stage where they help.
+
+    The flat space is searched whole first (by ``workers``), so that the result is never worse than that search's.
+
+    Raises:
+        RequestError: the request is wrong, or the sampler cannot do it.
+        NothingFeasible: neither search found anything that fits.
+        EndedEarly: with the leaderboard of what was found by then.
+    """
+    from forerun.search.explore.staged.staged_search import search_stages
+
+    started_s, setting = time.perf_counter(), resolve(request)
+    try:
+        found = search_stages(setting, exploring, workers=workers, told=told, score=score)
+    except EndedEarly as stop:
+        if not isinstance(stop.found, Found):
+            raise
+        board = build_board(setting, stop.found, started_s=started_s, score=score, noted=False)
+        raise EndedEarly(board, stop) from None
+    board = build_board(setting, found, started_s=started_s, score=score)
+    if found.rows:
+        return board
+    from forerun.search.answer.diagnosis.diagnosis import NothingFeasible, diagnose
+
+    raise NothingFeasible(diagnose(setting, found, score), board.to_json())
+
+
+def search_groups(
+    request: Request | Setting,
+    *,
+    per_stage: tuple[str, ...] = ("layers",),
+    evaluations: int | None = None,
+    played: Callable[[int], None] | None = None,
+) -> Leaderboard:
+    """Search the strategies of a cluster whose groups of nodes differ, all of which it uses; arguments as for
+    ``group_search.search_plans``.
+
+    Raises:
+        RequestError: the request is wrong, or asks for what groups do not have.
+        InfeasibleError: no plan fits on the groups.
+    """
+    from forerun.search.explore.groups.group_search import EVALUATIONS, group_setting, search_plans
+
+    started_s, setting = time.perf_counter(), group_setting(request, per_stage)
+    found = search_plans(setting, per_stage=per_stage, evaluations=evaluations or EVALUATIONS, played=played)
+    return build_board(setting, found, started_s=started_s)

@@ -1,0 +1,113 @@
+"""Strategy trees added to a leaderboard: near its best rows, with unlike stages, and mixtures of operator graphs."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forerun.search.answer.intervals import certain
+from forerun.search.board.found import FoundTrees
+from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.board.trees import TreeRow, TreeRows
+from forerun.search.formats.launchable import marked
+from forerun.search.request.interrupts import EndedEarly
+from forerun.search.request.scorer import Told
+from forerun.search.request.setting import Setting
+from forerun.search.workers import Choice
+from forerun.simulator.opgraph import GraphContext
+
+if TYPE_CHECKING:
+    from forerun.search.explore.trees.named_trees import TreeAnswer
+
+NO_TREES = TreeRows(rows=(), starts=0, judged=0, simulated=0, gain=0.0)
+
+
+def with_trees(
+    board: Leaderboard, setting: Setting, starts: int, workers: Choice | None = None, told: Told | None = None
+) -> Leaderboard:
+    """Add the trees that better the flat strategies they start from to a board of simulated rows.
+
+    Raises:
+        RequestError: trees cannot be ranked by the objective.
+        EndedEarly: with the board and the trees that were found by then.
+    """
+    from forerun.search.explore.trees.tree_search import search_trees
+
+    return _added(board, setting, lambda: search_trees(setting, board.rows, starts, workers, told))
+
+
+def with_plans(board: Leaderboard, setting: Setting, told: Told | None = None) -> Leaderboard:
+    """Add the plans of unlike stages that better the first row to a board of simulated rows.
+
+    Raises:
+        RequestError: the model is no transformer, or plans cannot be ranked by the objective.
+        EndedEarly: with the board and the plans that were simulated by then.
+    """
+    from forerun.search.explore.planned.planned_trees import search_plans
+
+    return _added(board, setting, lambda: search_plans(setting, board.rows, told))
+
+
+def with_mixtures(
+    board: Leaderboard, setting: Setting[GraphContext], starts: int, told: Told | None = None
+) -> Leaderboard:
+    """Add the mixtures of splits that better their starts to a board of simulated rows.
+
+    Raises:
+        RequestError: mixtures cannot be ranked by the objective.
+        EndedEarly: with the board and the mixtures that were found by then.
+    """
+    from forerun.search.explore.trees.mixtures import search_mixtures
+
+    return _added(board, setting, lambda: search_mixtures(setting, board.rows, starts, told))
+
+
+def simulate_tree(setting: Setting, path: Path, *, contention: bool = False) -> "TreeAnswer":
+    """Simulate the tree of a file; arguments and errors as for ``simulate_tree_file``."""
+    from forerun.search.explore.trees.named_trees import simulate_tree_file
+
+    answer = simulate_tree_file(setting, path, contention=contention)
+    return replace(answer, row=certain(setting.context, (marked(setting.context, answer.row),))[0])
+
+
+def _added(board: Leaderboard, setting: Setting[Any], search: Callable[[], FoundTrees | None]) -> Leaderboard:
+    """Add what a search finds to a board; None: there is nothing to search."""
+    try:
+        found = search()
+    except EndedEarly as stop:
+        if not isinstance(stop.found, FoundTrees):
+            raise
+        raise EndedEarly(_joined(board, setting, stop.found), stop) from None
+    return board if found is None else _joined(board, setting, found)
+
+
+def _joined(board: Leaderboard, setting: Setting[Any], found: FoundTrees) -> Leaderboard:
+    """Return a board with trees ranked among its rows, together with those that it has already."""
+    known = board.trees or NO_TREES
+    marked_rows = (replace(tree, row=marked(setting.context, tree.row)) for tree in found.rows)
+    rows = sorted((*known.rows, *marked_rows), key=lambda tree: _device_s(tree))
+    trees = TreeRows(
+        rows=tuple(_ranked(board, tree) for tree in rows),
+        starts=known.starts + found.starts,
+        judged=known.judged + found.judged,
+        simulated=known.simulated + found.simulated,
+        gain=max((_gain(board, tree) for tree in rows), default=0.0),
+    )
+    return replace(board, trees=trees, remarks=(*board.remarks, *found.remarks))
+
+
+def _device_s(tree: TreeRow) -> float:
+    return tree.row.step_time_s * tree.row.gpus
+
+
+def _ranked(board: Leaderboard, tree: TreeRow) -> TreeRow:
+    """Return a tree with its place among the flat rows of the board."""
+    place = 1 + sum(row.step_time_s * row.gpus < _device_s(tree) for row in board.rows)
+    return replace(tree, row=replace(tree.row, rank=place))
+
+
+def _gain(board: Leaderboard, tree: TreeRow) -> float:
+    """Return how much faster a tree is than the best flat row of as many devices."""
+    steps = [row.step_time_s for row in board.rows if row.gpus == tree.row.gpus]
+    return min(steps, default=math.inf) / tree.row.step_time_s - 1

@@ -1,7 +1,0 @@
-"""How far a measured step or peak may lie from a predicted one where nobody has calibrated: an 80 % interval, from what
-is left over of predictions of published runs that are most like it."""
-
-from forerun.search.certainty.intervals import LEVEL, Certainty, Peaks, busy_share, certainty_of
-from forerun.search.certainty.unchecked import unchecked_gain
-
-__all__ = ["LEVEL", "Certainty", "Peaks", "busy_share", "certainty_of", "unchecked_gain"]

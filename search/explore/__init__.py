@@ -1,0 +1,1 @@
+"""Ways to look for strategies. Each returns what it found (``board/found.py``); ``answer`` makes leaderboards of it."""

@@ -1,0 +1,48 @@
+"""The one best strategy of a setting: what fixes, notes and pages compare with."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from forerun.search.board.rows import Row, rows_from
+from forerun.search.explore.flat.exhaustive import Best, Problem
+from forerun.search.explore.flat.sample import search_space
+from forerun.search.request.kinds import kind_of
+from forerun.search.request.limits import NO_LIMITS, TrainingLimits
+from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
+from forerun.simulator import score as simulator_score
+
+
+def best_row(
+    setting: Setting,
+    *,
+    objective: str | None = None,
+    overrides: Mapping[str, Sequence[object]] | None = None,
+    limits: TrainingLimits = NO_LIMITS,
+    score: Scorer = simulator_score,
+) -> Row | None:
+    """Return the row of the best strategy of a setting, None where nothing is feasible.
+
+    ``objective`` and ``overrides`` take the place of the setting's own; its ``limits`` do not count unless they are
+    given.
+
+    Raises:
+        RequestError: no device count is known, or an axis or choice is.
+    """
+    problem = Problem(space=setting.space(overrides), objective=objective or setting.objective, top=1, limits=limits)
+    return first_row(setting, problem, search_space(problem, score=score).best)
+
+
+def first_row(setting: Setting[Any], problem: Problem, best: Best | None) -> Row[Any] | None:
+    """Return the row of the first of some candidates, None where there is none."""
+    if best is None or not len(best):
+        return None
+    return rows_of_best(setting, problem, best.take(np.arange(1)))[0]
+
+
+def rows_of_best(setting: Setting[Any], problem: Problem, best: Best) -> tuple[Row[Any], ...]:
+    """Return the rows of candidates of a problem's space, from the scores that ranked them."""
+    strategies = kind_of(setting.context).strategies(problem.space, best.index)
+    return rows_from(setting.context, strategies, best.scores, usd_per_gpu_hour=setting.usd_per_gpu_hour)

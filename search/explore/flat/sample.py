@@ -1,0 +1,128 @@
+"""A sample of a large space, and the bound that it sets on what else needs scoring.
+
+What is best differs most in its degrees, and hardly any choice on the other axes makes a bad idea a good one. So a few
+variants of every idea are looked at first, then all variants of the best ideas: the best of those are nearly always
+the best of the space, and their keys all but the tightest bound there is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.search.explore.flat.bound import Bound
+from forerun.search.explore.flat.exhaustive import (
+    CHUNK,
+    Problem,
+    SliceResult,
+    chunks_of,
+    score_chunk,
+    search_slice,
+    within,
+)
+from forerun.search.request.interrupts import EndedEarly
+from forerun.search.request.objectives import objective_named
+from forerun.search.request.scorer import Progress, Scorer
+from forerun.simulator import score as simulator_score
+from forerun.simulator.core.bound import LeastStep
+from forerun.spaces.strategies import AXES, DEGREES, Recompute, StrategySpace
+
+WORTH = 1 << 26
+"""Candidates, legal or not, of a space that is worth a sample: smaller ones are scored whole in under a second."""
+IDEAS = 32
+"""Ideas of which all variants are looked at, at least, and so many at once."""
+WINDOWS = 16
+"""Parts in which the few variants of all ideas are looked at, those of most GPUs first: each is bounded by those before
+it."""
+RECOMPUTES = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+
+
+def search_space(problem: Problem, *, score: Scorer = simulator_score) -> SliceResult:
+    """Search a whole space in this process."""
+    problem = bounded(problem, sampled(problem, score))
+    return search_slice(problem, 0, problem.space.size, score=score)
+
+
+def sampled(problem: Problem, score: Scorer = simulator_score, progress: Progress | None = None) -> SliceResult | None:
+    """Return what a sample of the space holds, where the space is worth a bound; None where it is not. ``progress`` is
+    told how many of how many parts of the sample are done.
+
+    Raises:
+        EndedEarly: with the best of the ideas that were looked at by then.
+    """
+    space = problem.space
+    if not isinstance(space, StrategySpace) or space.size < WORTH:
+        return None
+    plain = objective_named(problem.objective).plain
+    if score is not simulator_score or space.context.correction is not None or plain is None:
+        return None
+    few = replace(problem, space=_few_variants(space), top=max(IDEAS, problem.top), ideas=True)
+    found, least = SliceResult(), LeastStep(space.context)
+    stop: KeyboardInterrupt | None = None
+    try:
+        for window in reversed(range(WINDOWS)):
+            if progress is not None:
+                progress(WINDOWS - window - 1, WINDOWS + 1)
+            low, high = (few.space.size * edge // WINDOWS for edge in (window, window + 1))
+            found = few.merged([found, search_slice(bounded(few, found, least), low, high)])
+    except KeyboardInterrupt as interrupt:  # all variants of what was found by then are looked at in no time
+        stop = interrupt
+    if found.best is not None:
+        found = _all_variants(problem, found.best.index // few.idea_width, score)
+    if stop is not None:
+        raise EndedEarly(found, stop)
+    return found
+
+
+def _all_variants(problem: Problem, ideas: NDArray[np.int64], score: Scorer) -> SliceResult:
+    """Return the best variants of some ideas, best first."""
+    space = problem.space
+    assert isinstance(space, StrategySpace)
+    found, least = SliceResult(), LeastStep(space.context)
+    for start in range(0, len(ideas), IDEAS):
+        table = space.below_degrees(np.sort(ideas[start : start + IDEAS]))
+        kept = within(bounded(problem, found, least).bound, table)
+        found = problem.merged([found, *(score_chunk(problem, part, score) for part in chunks_of([kept], CHUNK))])
+    return found
+
+
+def _few_variants(space: StrategySpace) -> StrategySpace:
+    """Return the space with all combinations of degrees and few choices on the other axes, such as suit most."""
+    few = {axis: space.choices[axis] for axis in (*DEGREES, "split", "switches", "sp")}
+    few |= {axis: space.choices[axis][:1] for axis in ("mbs", "shard", "recompute_layers", "placement")}
+    few |= {axis: space.choices[axis][:2] for axis in ("vpp", "schedule")}
+    few["zero"] = _those(space.choices["zero"], (1, 3))
+    few["recompute"] = _those(space.choices["recompute"], RECOMPUTES)
+    return replace(space, choices={axis: few[axis] for axis in AXES})
+
+
+def _those(choices: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
+    """Return the choices that are wanted, the last one where none is."""
+    return tuple(choice for choice in choices if choice in wanted) or tuple(choices[-1:])
+
+
+def bounded(problem: Problem, sample: SliceResult | None, least: LeastStep | None = None) -> Problem:
+    """Return the problem with a bound on what needs scoring.
+
+    The best ``top`` of a ``sample`` set the bound: whatever cannot be better than the last of them is not among the
+    best of the whole space. Nor is it the best of those with a small risk, or the fastest, where the sample has such.
+    ``least`` bounds the steps (None: a new one that knows the layers of all combinations of degrees).
+    """
+    space = problem.space
+    if sample is None or sample.best is None or sample.fastest is None or not isinstance(space, StrategySpace):
+        return problem
+    if len(sample.best) < problem.top:
+        return problem
+    if least is None:
+        least = LeastStep(space.context)
+        least.prepare(space.degrees())
+    safest = sample.safest.keys[0].tolist() if sample.safest is not None else []
+    bound = Bound(
+        worst=max([float(sample.best.keys[0, problem.top - 1]), *safest]),
+        fastest=float(sample.fastest.keys[0, 0]),
+        objective=objective_named(problem.objective),
+        least=least,
+        slowdown=problem.slowdown,
+    )
+    return replace(problem, bound=bound)

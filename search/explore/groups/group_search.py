@@ -1,0 +1,171 @@
+"""The best strategy on groups of nodes that differ: plans stage by stage, each on its own group, played event by event.
+
+Every class of degrees has a bound below all splits of its layers. Dynamic programming splits the layers over stages,
+each with the speed and the memory of its group; the result is simulated. Classes follow one another from the lowest
+bound on, until no bound is below the best rows found.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from forerun.search.board.found import Found
+from forerun.search.board.leaderboard import SpaceCounts
+from forerun.search.board.rows import Row
+from forerun.search.explore.flat.best import best_row
+from forerun.search.explore.flat.ideas import folded, variant_of
+from forerun.search.explore.groups.group_plans import group_plans
+from forerun.search.explore.groups.group_rows import quick_row
+from forerun.search.request.limits import NO_LIMITS
+from forerun.search.request.preferences import worth_s
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import Setting
+from forerun.spaces.errors import InfeasibleError, RequestError
+from forerun.spaces.strategies import Placement, Schedule, Strategy
+from forerun.spaces.strategies.staged_space import StagedSpace
+from forerun.spaces.units import format_seconds
+
+EVALUATIONS = 200
+"""Steps that are simulated at most: 10 to 500 ms each."""
+SLACK = 1.02
+"""Bounds leave out the traffic of replicas and count p2p transfers of the first group only: a class of degrees is
+skipped where its bound exceeds the last row kept by this factor."""
+Played = Callable[[int], None]
+"""Called with the number of steps simulated so far."""
+
+
+def search_plans(
+    setting: Setting, *, per_stage: tuple[str, ...], evaluations: int = EVALUATIONS, played: Played | None = None
+) -> Found:
+    """Search the strategies of a cluster whose groups of nodes differ, all of which it uses.
+
+    Layers per stage are free; with "recompute" among ``per_stage`` what every stage recomputes is too. ``setting`` is
+    one of ``group_setting``.
+
+    Raises:
+        RequestError: an axis is restricted to what groups do not have.
+        InfeasibleError: no plan fits on the groups.
+    """
+    space = _space(setting, per_stage)
+    rows: dict[Strategy, Row] = {}
+    worth: dict[Strategy, float] = {}
+    looked, stopped = 0, "every class of degrees was tried"
+    for plan in group_plans(space):
+        kept = [worth[row.strategy] for row in _ideas(setting, rows, worth)]
+        if len(kept) == setting.top and plan.degree_class.least_s > SLACK * kept[-1]:
+            stopped = "no other class of degrees can be faster"
+            break
+        looked += 1
+        if len(kept) == setting.top and plan.plan.pipeline_s > SLACK * kept[-1]:
+            continue
+        if plan.plan.strategy not in rows:
+            rows[plan.plan.strategy] = row = quick_row(setting, plan.plan.strategy)
+            worth[row.strategy] = worth_s(setting.context, row.strategy, row.step_time_s, row.oom_risk)
+            if played is not None:
+                played(len(rows))
+        if len(rows) >= evaluations:
+            stopped = f"{evaluations} were simulated"
+            break
+    best, fitting = _ideas(setting, rows, worth), sum(row.fits for row in rows.values())
+    if not best:
+        raise InfeasibleError(_nothing(setting))
+    counts = {"memory": len(rows) - fitting, "not evaluated": space.size - looked}
+    rejected = {reason: count for reason, count in counts.items() if count}
+    return Found(
+        rows=best,
+        space=SpaceCounts(size=space.size, legal=looked, feasible=fitting, rejected=rejected),
+        remarks=(
+            f"layers are divided among the stages of {_names(setting)} by speed and memory; {len(rows)} plans were "
+            f"simulated event by event, stopped because {stopped}",
+            *_alone(setting, best[0]),
+        ),
+        request={"per_stage": list(per_stage)},
+    )
+
+
+def _ideas(setting: Setting, rows: Mapping[Strategy, Row], worth: Mapping[Strategy, float]) -> tuple[Row, ...]:
+    """Return the rows that fit, by what their launches are worth, variants folded unless they are asked for."""
+    ranked = sorted((row for row in rows.values() if row.fits), key=lambda row: (worth[row.strategy], row.name))
+    if setting.request.all_variants:
+        return tuple(ranked[: setting.top])
+    by_strategy = {row.strategy: row for row in ranked}
+    ideas = folded(((row.strategy, worth[row.strategy]) for row in ranked), setting.top)
+    return tuple(
+        dataclasses.replace(by_strategy[one], variants=tuple(variant_of(by_strategy[other]) for other in others))
+        for one, others in ideas
+    )
+
+
+def group_setting(request: Request | Setting, per_stage: tuple[str, ...]) -> Setting:
+    """Return what a request on groups means.
+
+    Raises:
+        RequestError: it asks for what groups do not have.
+    """
+    setting = resolve(request, groups=True)
+    request, total = setting.request, setting.context.cluster.max_devices
+    if request.gpus is None and request.usd_per_hour is None:
+        setting = dataclasses.replace(setting, request=dataclasses.replace(request, gpus=str(total)), gpus=(total,))
+    if setting.gpus != (total,):
+        raise RequestError(
+            f"the groups of {setting.context.cluster.name} have {total} devices, all of which a search uses; leave "
+            "--gpus away, or change the devices: of the groups"
+        )
+    if setting.objective not in ("throughput", "cost") or setting.limits != NO_LIMITS:
+        raise RequestError(
+            "on groups of nodes that differ the fastest strategy is searched, without limits on the whole training; "
+            "leave --objective, --train-within and --train-usd away"
+        )
+    if request.profile is not None or request.calibration is not None:
+        raise RequestError("a profile or a calibration is of one kind of node; leave it away where groups differ")
+    if alike := sorted({"tp", "offload"} & set(per_stage)):
+        raise RequestError(
+            f"stages on groups of nodes that differ share {' and '.join(alike)}; use --per-stage layers,recompute there"
+        )
+    return setting
+
+
+def _space(setting: Setting, per_stage: tuple[str, ...]) -> StagedSpace:
+    """Return the space: stages that stand on devices of their own in a row, with any number of layers each."""
+    flat = setting.space()
+    wanted = {
+        "placement": (int(Placement.TP_CP_EP_DP_PP),),
+        "vpp": (1,),
+        "schedule": (int(Schedule.ONE_F_ONE_B),),
+    }
+    for axis, choices in wanted.items():
+        if not set(choices) & set(flat.choices[axis]):
+            raise RequestError(f"stages on groups that differ take {axis} of {choices}; lift the restriction of {axis}")
+    flat = dataclasses.replace(flat, choices={**flat.choices, **wanted})
+    return StagedSpace(flat=flat, reach=setting.context.model.layer_count, recompute="recompute" in per_stage)
+
+
+def _alone(setting: Setting, best: Row) -> list[str]:
+    """Say what every group would do without the others."""
+    notes = []
+    for group, context in zip(setting.context.cluster.groups, setting.context.on_groups, strict=True):
+        alone = f"{group.devices} devices of {group.cluster.name} alone"
+        own = dataclasses.replace(setting, context=context, gpus=(group.devices,))
+        try:
+            row = best_row(own, objective="throughput")
+        except RequestError as error:
+            notes.append(f"{alone}: {error}")
+            continue
+        if row is None:
+            notes.append(f"{alone}: nothing fits")
+            continue
+        gain = row.step_time_s / best.step_time_s
+        notes.append(f"{alone} take {format_seconds(row.step_time_s)} ({gain:.2f} times as long) with {row.name}")
+    return notes
+
+
+def _names(setting: Setting) -> str:
+    return " and ".join(f"{group.devices} x {group.cluster.name}" for group in setting.context.cluster.groups)
+
+
+def _nothing(setting: Setting) -> str:
+    return (
+        f"nothing is feasible on {_names(setting)}: no plan makes whole stages on every group, satisfies all laws and "
+        "fits into memory; nearest fix: groups whose devices have a large common divisor, more nodes, fewer restricted "
+        "axes, --per-stage layers,recompute, or a shorter --seq-len"
+    )

@@ -1,0 +1,110 @@
+"""A plan: what every stage of a pipeline holds, and the strategy tree that it is."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from forerun.search.explore.planned.cuts import devices_of
+from forerun.search.explore.planned.options import PlannedStage
+from forerun.spaces.strategies import SPELLING, Context, Recompute, Schedule
+from forerun.spaces.trees import Node, model_layers
+from forerun.spaces.trees.values import Computation, Memory, Timing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """``stages`` from the first layers on; ``seconds``: what a step takes by the closed form it was found with."""
+
+    microbatches: int
+    stages: tuple[PlannedStage, ...]
+    seconds: float
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Every stage in words, like ``stage 0: 4 GPUs tp2 dp2, 10 layers, 3 of them recomputed``."""
+        return tuple(
+            f"stage {number}: {devices_of(one.cut)} GPUs {_degrees(one)}, {one.layers} layers{_choices(one)}"
+            for number, one in enumerate(self.stages)
+        )
+
+    @property
+    def name(self) -> str:
+        """The plan on one line: devices and degrees of every stage."""
+        stages = " | ".join(f"{_degrees(one)} x{one.layers}" for one in self.stages)
+        return f"{stages}, {self.microbatches} microbatches"
+
+
+def plan_tree(context: Context, plan: Plan) -> Node:
+    """Return the tree of a plan: one node per stage, and below it those for its first layers that differ."""
+    names, layer, device, stages = model_layers(context.model), 0, 0, []
+    for number, one in enumerate(plan.stages):
+        own = range(layer, layer + one.layers)
+        layer, devices = layer + one.layers, range(device, device + devices_of(one.cut))
+        device += len(devices)
+        layers = [names[0]] * (number == 0) + [_range(own)] + [names[-1]] * (number == len(plan.stages) - 1)
+        place = ("children", number)
+        stages.append(
+            Node(
+                name=f"stage {number}",
+                layers=tuple(layers),
+                devices=tuple(devices),
+                compute=Computation(tp=one.cut.tp, cp=one.cut.cp, ep=one.cut.ep, sp=one.cut.sp),
+                memory=_memory(one, one.hosted == one.layers),
+                schedule=Timing(recompute=one.recompute if one.recomputed is None else Recompute.NONE),
+                children=tuple(_runs(one, own, place)),
+                place=place,
+            )
+        )
+    return Node(schedule=Timing(order=Schedule.ONE_F_ONE_B, microbatches=plan.microbatches), children=tuple(stages))
+
+
+def _runs(one: PlannedStage, own: range, place: tuple[str | int, ...]) -> Iterator[Node]:
+    """Yield nodes for the runs of a stage's layers that do not do as the stage says."""
+    recomputed, hosted = one.recomputed or 0, one.hosted if one.hosted < one.layers else 0
+    chosen = [(number < recomputed, number < hosted) for number in range(one.layers)]
+    done = 0
+    for differs, run in groupby(chosen):
+        count = len(list(run))
+        layers, done = own[done : done + count], done + count
+        if any(differs):
+            yield Node(
+                layers=(_range(layers),),
+                memory=Memory(host=frozenset({"optimizer"})) if differs[1] else Memory(),
+                schedule=Timing(recompute=one.recompute) if differs[0] else Timing(),
+                place=(*place, "children", 0 if layers[0] == own[0] else 1),
+            )
+
+
+def _memory(one: PlannedStage, hosted: bool) -> Memory:
+    zero = Memory.zero(one.cut.zero)
+    return Memory(
+        optimizer=zero.optimizer,
+        gradients=zero.gradients,
+        parameters=zero.parameters,
+        host=frozenset({"optimizer"}) if hosted else None,
+    )
+
+
+def _range(layers: range) -> str:
+    return f"{layers[0]}-{layers[-1]}" if len(layers) > 1 else f"{layers[0]}"
+
+
+def _degrees(one: PlannedStage) -> str:
+    cut = one.cut
+    words = [f"tp{cut.tp} dp{cut.dp}"]
+    words += [f"cp{cut.cp}"] if cut.cp > 1 else []
+    words += [f"ep{cut.ep}"] if cut.ep > 1 else []
+    words += [f"mbs{cut.mbs}"]
+    words += [f"zero{cut.zero}"] if cut.zero else []
+    return " ".join(words + ["sp"] * cut.sp)
+
+
+def _choices(one: PlannedStage) -> str:
+    words = []
+    if one.recompute != Recompute.NONE:
+        what = "" if one.recomputed is None else f"{one.recomputed} of them "
+        words.append(f"{what}recompute {SPELLING['recompute'][int(one.recompute)]}")
+    if one.hosted:
+        what = "" if one.hosted == one.layers else f" of {one.hosted} of them"
+        words.append(f"optimizer states{what} on the host")
+    return "".join(f", {word}" for word in words)

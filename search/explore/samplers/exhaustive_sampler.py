@@ -1,0 +1,28 @@
+"""All legal candidates, one after the other: for spaces that are small after all, and to know the best in tests."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from forerun.search.explore.samplers.contract import Evaluation, Sampler
+from forerun.spaces.strategies import Strategy
+from forerun.spaces.strategies.staged_space import StagedSpace
+
+
+class ExhaustiveSampler(Sampler):
+    """Asks for every candidate once, in canonical order; the starts come where they stand."""
+
+    name = "exhaustive"
+
+    def __init__(self, seed: int = 0) -> None:
+        self._left: Iterator[Strategy] = iter(())
+
+    def begin(self, space: StagedSpace, starts: Sequence[Strategy], objectives: int) -> None:
+        """Start at the first candidate."""
+        self._left = space.walk()
+
+    def ask(self, count: int) -> list[Strategy | None]:
+        """Return the next candidates."""
+        return list(itertools.islice(self._left, count))
+
+    def tell(self, evaluations: Sequence[Evaluation | None]) -> None:
+        """Learn nothing."""

@@ -1,0 +1,175 @@
+"""Dynamic programming over stages: the layers and the recompute of every stage, for given degrees.
+
+A microbatch's time on one stage follows from its layers and what it recomputes, and so does whether it fits. For a
+bound on the slowest stage, the least sum of all stages is the shortest path through the boundaries between them, and
+``(m - 1) max t + sum t`` is least at one of the times that occur as bounds. That is the pipelined part of 1F1B where
+the slowest stage is the last; its order is left to scoring and to local steps. Traffic of replicas that no pass hides
+is a part of a stage's time.
+
+Alpa finds its stages likewise (arXiv 2201.12023, section 5.2: a bound on the slowest stage, then the least sum), and
+Galvatron its recompute per layer (arXiv 2307.02031).
+"""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.search.explore.samplers.offloading import fastest_of, with_offload
+from forerun.simulator.core.stage_options import StageOptions, option_costs
+from forerun.simulator.layer.kinds import layer_kinds
+from forerun.simulator.score_table import Floats
+from forerun.spaces.strategies import Context, Recompute, Split, StageOffload, StageRecompute, Strategy
+from forerun.spaces.strategies.staged_space import StagedSpace
+
+Costs = Callable[[Context, Strategy, StageOptions], tuple[Floats, NDArray[np.bool_]]]
+"""What ``option_costs`` returns for the stages of a class of degrees."""
+BOUNDS = 24
+"""Bounds on the slowest stage that are looked at together."""
+PLANS = 3
+"""Plans of one class of degrees: those of the best bounds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStrategy:
+    """A strategy with the seconds of the pipelined part of its step, transfers left out."""
+
+    strategy: Strategy
+    pipeline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _StageFillings:
+    """All options to fill the stages of a pipeline, and for each stage the group of options by the places of its first
+    and last boundary ([places, places], -1: none)."""
+
+    options: StageOptions
+    group: NDArray[np.intp]
+    groups: list[NDArray[np.intp]]
+
+
+@dataclass(slots=True)
+class Planner:
+    """Plans strategies of one space. ``costs`` says what a stage takes and whether it fits, ``options`` counts the
+    single stages that were costed."""
+
+    space: StagedSpace
+    costs: Costs = option_costs
+    options: int = 0
+    _fillings: dict[tuple[int, int], _StageFillings] = field(default_factory=dict)
+
+    def plans(self, degree_class: Strategy, count: int = PLANS) -> list[PlannedStrategy]:
+        """Return the best plans for a class of degrees, best first; none where nothing fits.
+
+        ``degree_class``: a strategy with everything but the layers (and recompute) of stages. ``count``: plans at most.
+        """
+        fillings = self._fillings_of(degree_class)
+        self.options += len(fillings.options)
+        options, group = fillings.options, fillings.group
+        time_s, fits = self.costs(self.space.context, degree_class, options)
+        if self.space.offload:
+            options, group, time_s, fits = with_offload(self.space, degree_class, options, group, time_s, fits)
+        time_s = np.where(fits, time_s, np.inf)
+        best = fastest_of(group, time_s)
+        paths_s = [np.where(each < 0, np.inf, time_s[best][each]) for each in fillings.groups]
+        microbatches = self.space.context.workload.global_batch / (degree_class.dp * degree_class.mbs)
+        found: dict[Strategy, float] = {}
+        for bound_s in _bounds(paths_s, microbatches, count)[:count]:
+            path = _path(paths_s, bound_s)
+            chosen = [best[each[low, high]] for each, low, high in zip(fillings.groups, path, path[1:], strict=False)]
+            seconds = time_s[chosen]
+            strategy = self._strategy(degree_class, options, np.array(chosen))
+            found.setdefault(strategy, float((microbatches - 1) * seconds.max() + seconds.sum()))
+        return [PlannedStrategy(strategy=strategy, pipeline_s=seconds) for strategy, seconds in found.items()]
+
+    def _strategy(self, degree_class: Strategy, options: StageOptions, chosen: NDArray[np.intp]) -> Strategy:
+        layers = tuple(int(n) for n in options.end[chosen] - options.start[chosen])
+        fields: dict[str, object] = {}
+        if self.space.reach:
+            fields |= {"layers_per_stage": layers, "split": Split.EVEN}
+        if self.space.recompute:
+            entries = tuple(
+                StageRecompute(Recompute(kind), None if some < 0 else int(some))
+                for kind, some in zip(options.kind[chosen], options.some[chosen], strict=True)
+            )
+            fields |= {"stage_recompute": entries, "recompute": Recompute.NONE}
+        if options.hosted is not None:
+            fields["stage_offload"] = tuple(StageOffload(*map(float, row)) for row in options.hosted[chosen])
+        return self.space.canonical(dataclasses.replace(degree_class, **fields))  # type: ignore[arg-type]  # fields of Strategy
+
+    def _fillings_of(self, degree_class: Strategy) -> _StageFillings:
+        """Return the ways for a pipeline's depth; they are the same for all classes of degrees of it."""
+        kind = -1 if self.space.recompute else int(degree_class.recompute)
+        key = (degree_class.pp, kind)
+        if key not in self._fillings:
+            self._fillings[key] = self._all_fillings(degree_class.pp, kind)
+        return self._fillings[key]
+
+    def _all_fillings(self, pp: int, kind: int) -> _StageFillings:
+        space, same = self.space, len(layer_kinds(self.space.context.model)) == 1
+        kinds = space.kinds if kind < 0 else (kind,)
+        number: dict[tuple[int, int, int], int] = {}
+        rows: list[tuple[int, int, int, int, int, int]] = []
+        groups = []
+        for stage in range(pp):
+            places = space.places(stage, pp), space.places(stage + 1, pp)
+            group = np.full((len(places[0]), len(places[1])), -1, dtype=np.intp)
+            for low, start in enumerate(places[0]):
+                for high, end in enumerate(places[1]):
+                    if end <= start:
+                        continue
+                    # Equal layers cost the same wherever the stage begins.
+                    key = (stage, end - start, 0 if same else start)
+                    if key not in number:
+                        number[key] = len(number)
+                        partial = range(1, end - start) if kind < 0 and space.partial and pp > 1 else ()
+                        fillings = [(int(each), -1) for each in kinds] + [(int(Recompute.FULL), n) for n in partial]
+                        rows += [(stage, start, end, each, some, number[key]) for each, some in fillings]
+                    group[low, high] = number[key]
+            groups.append(group)
+        columns = np.array(rows, dtype=np.int64).T
+        options = StageOptions(number=columns[0], start=columns[1], end=columns[2], kind=columns[3], some=columns[4])
+        return _StageFillings(options, columns[5].astype(np.intp), groups)
+
+
+def _bounds(paths_s: list[Floats], microbatches: float, count: int) -> list[float]:
+    """Return bounds on the slowest stage by what the pipeline then takes, best first (the first ``count`` of them are
+    the best of all); empty where nothing fits."""
+    least = float(_sums(paths_s, np.array([np.inf]))[0])
+    if not np.isfinite(least):
+        return []
+    values = np.unique(np.concatenate([path.ravel() for path in paths_s]))
+    values = values[np.isfinite(values) & (values >= least / len(paths_s) * (1 - 1e-12))]
+    found: list[tuple[float, float]] = []
+    for first in range(0, len(values), BOUNDS):
+        bounds = values[first : first + BOUNDS]
+        if len(found) >= count and (microbatches - 1) * bounds[0] + least >= found[count - 1][0]:
+            break
+        taken = (microbatches - 1) * bounds + _sums(paths_s, bounds)
+        found += [(float(seconds), float(bound)) for seconds, bound in zip(taken, bounds, strict=True)]
+        found = sorted(pair for pair in found if np.isfinite(pair[0]))
+    return [bound for _, bound in found]
+
+
+def _sums(paths_s: list[Floats], bounds: Floats) -> Floats:
+    """Return the least sum of stages, none of them slower than each bound; infinite where there is none."""
+    total = np.zeros((len(bounds), 1))
+    for path in paths_s:
+        allowed = np.where(path[None] <= bounds[:, None, None], path[None], np.inf)
+        total = (total[:, :, None] + allowed).min(axis=1)
+    return np.asarray(total[:, 0])
+
+
+def _path(paths_s: list[Floats], bound_s: float) -> list[int]:
+    """Return the places of all boundaries on the path with the least sum under a bound."""
+    total, came = np.zeros(1), []
+    for path in paths_s:
+        sums = total[:, None] + np.where(path <= bound_s, path, np.inf)
+        came.append(sums.argmin(axis=0))
+        total = sums.min(axis=0)
+    places = [0]
+    for step in reversed(came):
+        places.append(int(step[places[-1]]))
+    return places[::-1]

@@ -1,0 +1,142 @@
+"""Which sampler looks for the best, and why."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from forerun.search.explore.samplers.contract import Sampler
+from forerun.search.explore.samplers.driver import StopConditions
+from forerun.search.explore.samplers.exhaustive_sampler import ExhaustiveSampler
+from forerun.search.explore.samplers.local_sampler import LocalSampler
+from forerun.search.explore.samplers.optuna_samplers import OptunaSampler
+from forerun.search.explore.samplers.random_sampler import RandomSampler
+from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.strategies import StrategySpace
+from forerun.spaces.strategies.staged_space import StagedSpace
+from forerun.spaces.units import format_whole
+
+DEFAULT_REACH = 4
+"""Layers by which a boundary may lie off its even place: the head and the embedding weigh one to four layers in
+models of 1B to 500B parameters, and memory of the first stages asks for as many."""
+ENUMERABLE = 100_000
+"""Candidates that are all looked at, at some 10,000 a second."""
+FLAT_ENUMERABLE = 10**11
+"""Flat candidates that are all enumerated: an hour on two cores, at 25 million a second."""
+PER_STAGE = ("layers", "recompute", "tp", "offload")
+"""What may differ between stages: the number of their layers, what they recompute, the tp of the second half, and what
+shares of their optimizer states and activations lie on the host."""
+
+Maker = Callable[[int, str | None], Sampler]
+
+SAMPLERS: Mapping[str, Maker] = {
+    "exhaustive": lambda seed, storage: ExhaustiveSampler(seed),
+    "random": lambda seed, storage: RandomSampler(seed),
+    "tpe": lambda seed, storage: OptunaSampler("tpe", seed, storage),
+    "nsga2": lambda seed, storage: OptunaSampler("nsga2", seed, storage),
+    "cmaes": lambda seed, storage: OptunaSampler("cmaes", seed, storage),
+    "gp": lambda seed, storage: OptunaSampler("gp", seed, storage),
+    "local": lambda seed, storage: LocalSampler(seed),
+}
+"""All samplers by name; a new one is a file and a line here."""
+MOST_ASKED: Mapping[str, int] = {"tpe": 1_000, "gp": 100, "cmaes": 10_000, "nsga2": 20_000}
+"""Strategies that Optuna's samplers are asked for where the user names no limit: up to what number its documentation
+advises them (optuna.readthedocs.io, samplers; NSGA-II twice that, GP a fifth, for its trials take seconds in spaces
+of tens of axes). A trial of TPE takes 30 ms on a 2-core machine."""
+STORING = ("tpe", "nsga2", "cmaes", "gp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exploring:
+    """How a space that cannot be enumerated is to be explored."""
+
+    sampler: str = "auto"
+    """Name of a sampler, or ``auto``."""
+    seed: int = 0
+    """Of its random numbers."""
+    reach: int = DEFAULT_REACH
+    """Layers by which a boundary between stages may move."""
+    per_stage: tuple[str, ...] = ("layers",)
+    """What may differ between stages, of ``PER_STAGE``."""
+    storage: str | None = None
+    """Where Optuna keeps its trials: a journal file or an RDB URL."""
+    evaluations: int | None = None
+    """Most strategies that are scored."""
+    seconds: float | None = None
+    """Longest time, the search of the flat space included, in seconds."""
+    stagnation: int | None = None
+    """Strategies that bring nothing better, after which it stops."""
+    starts: tuple[str, ...] = ()
+    """Strategies to begin with, or results of earlier searches (a folder of ``--out``, ``best.json`` or
+    ``leaderboard.json``)."""
+    best: Path | None = None
+    """File that has the best strategy so far at any time."""
+
+    def __post_init__(self) -> None:
+        if self.sampler not in (*SAMPLERS, "auto"):
+            raise unknown("sampler", self.sampler, (*SAMPLERS, "auto"))
+        for name in self.per_stage:
+            if name not in PER_STAGE:
+                raise unknown("choice per stage", name, PER_STAGE)
+        if self.storage is not None and self.sampler not in STORING:
+            raise RequestError(f"a storage is for Optuna's samplers ({', '.join(STORING)}), not {self.sampler}")
+
+    def space(self, flat: StrategySpace) -> StagedSpace:
+        """Return the space to explore around a flat one."""
+        return StagedSpace(
+            flat=flat,
+            reach=self.reach if "layers" in self.per_stage else 0,
+            recompute="recompute" in self.per_stage,
+            halves="tp" in self.per_stage,
+            offload="offload" in self.per_stage,
+        )
+
+
+def limits_of(exploring: Exploring, name: str) -> StopConditions:
+    """Return when the sampler of a name is to stop."""
+    given, seconds, stagnation = exploring.evaluations, exploring.seconds, exploring.stagnation
+    if given is not None:
+        return StopConditions(evaluations=given, asked=50 * given, stagnation=stagnation, seconds=seconds)
+    if name == "exhaustive":
+        return StopConditions(evaluations=1 << 62, asked=1 << 62, stagnation=stagnation, seconds=seconds)
+    default = StopConditions()
+    return StopConditions(
+        asked=MOST_ASKED.get(name, default.asked),
+        stagnation=default.stagnation if stagnation is None else stagnation,
+        seconds=seconds,
+    )
+
+
+def sampler_named(exploring: Exploring, space: StagedSpace) -> tuple[Sampler, str]:
+    """Return the sampler that a user names, or that suits the space (``auto``), and why.
+
+    Raises:
+        RequestError: the sampler needs a package or a storage that is not there, or the space is too large for it.
+    """
+    name, why = exploring.sampler, "as asked"
+    if name == "auto":
+        name, why = suited(space)
+    elif name == "exhaustive" and space.size > 100 * ENUMERABLE:
+        raise RequestError(
+            f"{format_whole(space.size)} candidates are too many to enumerate; restrict axes with --set, or use "
+            "--sampler local"
+        )
+    return SAMPLERS[name](exploring.seed, exploring.storage), why
+
+
+def suited(space: StagedSpace) -> tuple[str, str]:
+    """Return the name of the sampler that suits the size and shape of a space, and why."""
+    size = f"{format_whole(space.size)} candidates"
+    if space.size <= ENUMERABLE:
+        return "exhaustive", f"{size} can all be looked at"
+    deep = any(pp > 1 for pp in space.flat.choices["pp"])
+    if space.offload or ((space.reach or space.recompute or space.halves) and deep):
+        return "local", f"{size} are too many to enumerate, and stages can be planned one by one"
+    return "local", f"{size} are too many to enumerate, and axes are ordered"
+
+
+def suited_to_flat(space: StrategySpace) -> tuple[str, str]:
+    """Return the name of the sampler that suits a flat space, and why: exhaustive search while that ends in time."""
+    size = f"{format_whole(space.size)} candidates"
+    if space.size <= FLAT_ENUMERABLE:
+        return "exhaustive", f"all of {size} can be enumerated"
+    return "local", f"{size} are too many to enumerate"

@@ -1,0 +1,79 @@
+"""Where an exploration starts: the flat space, searched whole, and what of it would be fast if it only fitted."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from forerun.search.explore.flat.exhaustive import Problem, SliceResult
+from forerun.search.explore.flat.slicing import search_with
+from forerun.search.request.scorer import Scorer, Told, enumeration_told
+from forerun.search.workers import Choice
+from forerun.simulator import score as simulator_score
+from forerun.simulator.score_table import ScoreTable
+from forerun.spaces.strategies import Context, Strategy, StrategySpace, StrategyTable
+from forerun.spaces.strategies.candidates import strategies_at
+from forerun.spaces.strategies.staged_size import VIRTUAL
+
+KEPT = 24
+"""Strategies to start from that fit, and as many that almost do."""
+MARGIN = 1.25
+"""Peak memory over the device's up to which a strategy may fit once layers are moved off its fullest stage: a stage of
+four layers gives up a quarter of them with one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lenient:
+    """A scorer that lets everything fit that misses the memory by ``margin`` at most; workers can be sent it."""
+
+    margin: float
+    score: Scorer = simulator_score
+
+    def __call__(self, context: Context, table: StrategyTable) -> ScoreTable:
+        """Score, and judge memory leniently."""
+        scores = self.score(context, table)
+        limit = self.margin * scores.limits(context)
+        return dataclasses.replace(scores, fits=scores.peak_memory_bytes <= limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starts:
+    """``strategies`` to start from; ``piece`` is the search of the whole flat space, done by ``workers``."""
+
+    strategies: tuple[Strategy, ...]
+    piece: SliceResult
+    workers: str
+    remarks: tuple[str, ...]
+
+
+def flat_starts(problem: Problem, choice: Choice, score: Scorer = simulator_score, told: Told | None = None) -> Starts:
+    """Search a flat space, and return its best strategies and those that almost fit and would be as good.
+
+    Raises:
+        TypeError: the space of the ``problem`` is of operator graphs.
+    """
+    space = problem.space
+    if not isinstance(space, StrategySpace):
+        raise TypeError("starts are strategies of transformers")
+    progress = enumeration_told(told, "searching flat strategies", space.size)
+    piece, workers, remarks = search_with(problem, choice, score=score, progress=progress)
+    strategies = [*strategies_of(space, piece)]
+    movable = _without_virtual_stages(space)
+    if movable is not None:
+        for scorer in (score, Lenient(margin=MARGIN, score=score)):
+            part = dataclasses.replace(problem, space=movable, top=KEPT, ideas=False)
+            progress = enumeration_told(told, "searching what to start from", movable.size)
+            strategies += strategies_of(movable, search_with(part, choice, score=scorer, progress=progress)[0])
+    return Starts(strategies=tuple(dict.fromkeys(strategies)), piece=piece, workers=workers, remarks=remarks)
+
+
+def _without_virtual_stages(space: StrategySpace) -> StrategySpace | None:
+    """Return the part of a space in which layers can be moved one by one; None where it is empty."""
+    schedules = tuple(schedule for schedule in space.choices["schedule"] if schedule not in VIRTUAL)
+    if not schedules or 1 not in space.choices["vpp"]:
+        return None
+    return dataclasses.replace(space, choices={**space.choices, "schedule": schedules, "vpp": (1,)})
+
+
+def strategies_of(space: StrategySpace, piece: SliceResult) -> Sequence[Strategy]:
+    """Return the best strategies of a piece, in rank order."""
+    return [] if piece.best is None else strategies_at(space, piece.best.index)

@@ -1,0 +1,1 @@
+"""Search over strategies whose stages differ."""

@@ -1,0 +1,214 @@
+"""Search over strategies whose stages hold any number of layers, by a sampler."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from forerun.search.board.found import Alternatives, Found
+from forerun.search.board.leaderboard import SpaceCounts
+from forerun.search.board.rows import Row, rows_from
+from forerun.search.explore.flat.best import first_row
+from forerun.search.explore.flat.exhaustive import Problem, SliceResult
+from forerun.search.explore.flat.flat_search import counts_of, problem_of
+from forerun.search.explore.flat.ideas import flat_rows, folded, variant_of
+from forerun.search.explore.samplers.best_file import BestFile
+from forerun.search.explore.samplers.driver import Exploration, Seen, explore
+from forerun.search.explore.samplers.heuristics import heuristic_starts
+from forerun.search.explore.samplers.registry import FLAT_ENUMERABLE, Exploring, limits_of, sampler_named
+from forerun.search.explore.samplers.warm_starts import Starts, flat_starts
+from forerun.search.explore.staged.given_starts import given_starts
+from forerun.search.formats.launchable import launchable
+from forerun.search.request.interrupts import EndedEarly
+from forerun.search.request.kinds import TRANSFORMERS, kind_of
+from forerun.search.request.limits import NO_LIMITS
+from forerun.search.request.objectives import objective_named
+from forerun.search.request.scorer import Scorer, Told
+from forerun.search.request.setting import Setting
+from forerun.search.workers import IN_THIS_PROCESS, Choice
+from forerun.simulator import score as simulator_score
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Strategy
+from forerun.spaces.strategies.stage_laws import immovable
+from forerun.spaces.strategies.staged_space import StagedSpace
+from forerun.spaces.units import format_seconds
+
+
+def search_stages(
+    setting: Setting,
+    exploring: Exploring | None = None,
+    *,
+    workers: Choice | None = None,
+    told: Told | None = None,
+    score: Scorer = simulator_score,
+) -> Found:
+    """Search a space in which stages may differ, the flat space first (by ``workers``).
+
+    Raises:
+        RequestError: the setting has what stages that differ are not searched for, or the sampler cannot do it.
+        EndedEarly: with the ``Found`` of what was looked at by then.
+    """
+    start = time.perf_counter()
+    exploring = exploring or Exploring()
+    _check(setting)
+    space = exploring.space(setting.space())
+    if space.offload and not any(held[-1] for held in space.hosted):
+        why = " and ".join(dict.fromkeys(immovable(setting.context)))
+        raise RequestError(f"stages cannot keep tensors on the host: {why}; leave offload away from --per-stage")
+    sampler, reason = sampler_named(exploring, space)
+    given, notes = given_starts(setting, space, exploring.starts)
+    flat = problem_of(setting)
+    starts = _starts(space, setting, flat, workers or IN_THIS_PROCESS, score, told)
+    limits = limits_of(exploring, sampler.name)
+    if limits.seconds is not None:
+        limits = replace(limits, seconds=max(limits.seconds - (time.perf_counter() - start), 0.0))
+    best_file = None if exploring.best is None else BestFile(exploring.best, setting, sampler.name)
+
+    def found_by(exploration: Exploration) -> Found:
+        return Found(
+            rows=_rows(setting, exploration),
+            space=_counts(space, starts, exploration),
+            remarks=(*starts.remarks, *notes, *_notes(sampler.name, reason, space, starts, exploration)),
+            open_axes=tuple(_open_axes(space)),
+            request={"sampler": sampler.name, "seed": exploring.seed, "per_stage": list(exploring.per_stage)},
+            workers=starts.workers,
+            alternatives=Alternatives(
+                fastest=first_row(setting, flat, starts.piece.fastest),
+                safest=first_row(setting, flat, starts.piece.safest),
+            ),
+            closest=first_row(setting, flat, starts.piece.closest),
+            flat_space=counts_of(starts.piece),
+        )
+
+    try:
+        exploration = explore(
+            space,
+            sampler,
+            objectives=(setting.objective,),
+            starts=tuple(dict.fromkeys((*given, *starts.strategies))),
+            limits=limits,
+            score=score,
+            seen=None if told is None else _telling(told, limits.evaluations, setting.objective),
+            improved=None if best_file is None else best_file.improved,
+            slowdown=flat.slowdown,
+        )
+    except EndedEarly as stop:
+        raise (EndedEarly(found_by(stop.found), stop) if stop.found.feasible else stop) from None
+    return found_by(exploration)
+
+
+def _check(setting: Setting) -> None:
+    """Refuse what stages that differ are not searched for.
+
+    Raises:
+        RequestError: the model is no transformer, there are several objectives or limits on the training.
+    """
+    if kind_of(setting.context) is not TRANSFORMERS:
+        raise RequestError(f"stages that differ are searched for transformers, and {setting.request.model} is none")
+    if objective_named(setting.objective).front or setting.limits != NO_LIMITS:
+        raise RequestError(
+            "stages that differ are searched for one objective and without limits on the whole training; "
+            "leave --per-stage, --uneven-stages and --sampler away"
+        )
+
+
+def _rows(setting: Setting, found: Exploration) -> tuple[Row, ...]:
+    """Return the best strategies as rows, variants folded unless they are asked for."""
+    if setting.request.all_variants:
+        return _rows_of(setting, found, found.feasible[: setting.top])
+    keyed = ((one, evaluation.values[0]) for one in found.feasible if (evaluation := found.known[one]) is not None)
+    ideas = dict(_launchable_first(setting, leader, variants) for leader, variants in folded(keyed, setting.top))
+    variants = (tuple(map(variant_of, _rows_of(setting, found, own))) for own in ideas.values())
+    leaders = zip(_rows_of(setting, found, list(ideas)), variants, strict=True)
+    return tuple(replace(row, variants=own) for row, own in leaders)
+
+
+def _rows_of(setting: Setting, found: Exploration, strategies: Sequence[Strategy]) -> tuple[Row, ...]:
+    if not strategies:
+        return ()
+    return rows_from(setting.context, strategies, found.scores(strategies), usd_per_gpu_hour=setting.usd_per_gpu_hour)
+
+
+def _launchable_first(setting: Setting, leader: Strategy, variants: list[Strategy]) -> tuple[Strategy, list[Strategy]]:
+    """Return an idea led by the best of its strategies that the framework can launch, where it can launch any."""
+    able = next((one for one in (leader, *variants) if launchable(setting.context, one)), leader)
+    return able, [one for one in (leader, *variants) if one != able]
+
+
+def _telling(told: Told, evaluations: int, objective: str) -> Seen:
+    """Return what tells how far a sampler is, and the best it has found."""
+
+    def seen(scored: int, best: float | None) -> None:
+        found = "" if best is None or objective != "throughput" else f", best {format_seconds(best)}"
+        # Samplers mostly end long before the most that they may score, which so tells nothing of the time left.
+        told("exploring stages", scored, 0, f"{scored:,} of at most {evaluations:,}{found}")
+
+    return seen
+
+
+def _starts(
+    space: StagedSpace, setting: Setting, flat: Problem, workers: Choice, score: Scorer, told: Told | None
+) -> Starts:
+    """Return where to begin: the flat space searched whole, or heuristics where that is too large."""
+    if space.flat.size <= FLAT_ENUMERABLE:
+        found = flat_starts(flat, workers, score, told)
+        return _with_shown(setting, flat, found, score) if flat.ideas else found
+    strategies = tuple(heuristic_starts(space))
+    remark = f"{space.flat.size:.3g} flat candidates are too many to enumerate; the search starts from heuristics"
+    return Starts(strategies=strategies, piece=SliceResult(), workers="in this process", remarks=(remark,))
+
+
+def _with_shown(setting: Setting, flat: Problem, starts: Starts, score: Scorer) -> Starts:
+    """Return starts with all that the flat search would show, so that no row is behind its own."""
+    if starts.piece.best is None or not len(starts.piece.best):
+        return starts
+    rows = flat_rows(setting, flat, starts.piece.best, score)
+    shown = [strategy for row in rows for strategy in (row.strategy, *(variant.strategy for variant in row.variants))]
+    return replace(starts, strategies=tuple(dict.fromkeys((*starts.strategies, *shown))))
+
+
+def _open_axes(space: StagedSpace) -> list[str]:
+    """Return in words what may differ between stages."""
+    words = [f"boundaries of stages within {space.reach} layers"] if space.reach else []
+    words += ["recompute of every stage"] if space.recompute else []
+    words += ["tp of the second half of the stages"] if space.halves else []
+    return words + (["what each stage keeps on the host"] if space.offload else [])
+
+
+def _counts(space: StagedSpace, starts: Starts, found: Exploration) -> SpaceCounts:
+    """Count what was looked at: the flat space, and what the sampler found beyond it."""
+    enumerated = starts.piece.enumerated > 0
+    beyond = {s: e for s, e in found.known.items() if not enumerated or _staged(s)}
+    illegal = sum(evaluation is None for evaluation in beyond.values())
+    fitting = sum(evaluation is not None and evaluation.fits for evaluation in beyond.values())
+    rejected = dict(starts.piece.rejected)
+    rejected["memory"] = rejected.get("memory", 0) + len(beyond) - illegal - fitting
+    rejected["layers per stage"] = illegal
+    rejected["not evaluated"] = space.size - starts.piece.enumerated - len(beyond)
+    return SpaceCounts(
+        size=space.size,
+        legal=starts.piece.legal + len(beyond) - illegal,
+        feasible=starts.piece.feasible + fitting,
+        rejected={reason: n for reason, n in sorted(rejected.items(), key=lambda item: (-item[1], item[0])) if n},
+    )
+
+
+def _staged(strategy: Strategy) -> bool:
+    """Whether a strategy lies beyond the flat space."""
+    return strategy.layers_per_stage is not None or strategy.stage_choices is not None
+
+
+def _notes(name: str, reason: str, space: StagedSpace, starts: Starts, found: Exploration) -> list[str]:
+    """Say what the sampler did and what it gained over the flat space."""
+    notes = [f"sampler {name} ({reason}): {found.scored:,} strategies scored, stopped because {found.stopped}"]
+    flat = starts.piece.best
+    best = found.known[found.feasible[0]] if found.feasible else None
+    if flat is not None and len(flat) and best is not None:
+        # Of several keys the first that differs is what was gained.
+        pairs = [(float(before), after) for before, after in zip(flat.keys[:, 0], best.keys[0], strict=True)]
+        gain = next((before / after - 1 for before, after in pairs if before != after), 0.0)
+        notes.append(
+            f"uneven stages gain {gain:.2%} over the best of the {starts.piece.legal:,} flat strategies"
+            if gain > 0
+            else f"no uneven stages are better than the best of the {starts.piece.legal:,} flat strategies"
+        )
+    return notes

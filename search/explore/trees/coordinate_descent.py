@@ -1,0 +1,87 @@
+"""The best tree around one flat strategy: one setting after the other, while that makes the step shorter.
+
+Settings are how attention, MLP and vocabulary layers are cut, whether tensors lie in the memory of the host, and what
+is recomputed: nothing, the core of attention, and besides as few layers (whole, or their attention or MLP alone) as the
+memory asks for. Every choice of one setting
+is looked at with the others as they are, those that promise most are simulated and the best one kept, until a round
+changes nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from forerun.search.explore.trees.judge import Judge, Judged
+from forerun.spaces.strategies import Context, Recompute, Strategy
+from forerun.spaces.trees.vary import Cutting, Variation
+
+ROUNDS = 3
+"""Rounds over all settings: the third seldom changes anything."""
+PLAYED = 3
+"""Variations of a round that are simulated: those that promise most."""
+SLACK = 1.03
+"""Rough times that miss the best step by more are not simulated: they are off by a few per cent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A flat strategy to start from. ``step_s``: event by event, None where it does not fit."""
+
+    strategy: Strategy
+    step_s: float | None
+
+
+def best_around(judge: Judge, start: Start, within_s: float) -> Judged | None:
+    """Return the best variation of a start, None where none fits and takes less than that and ``within_s``."""
+    flat = judge.flat(Variation(strategy=start.strategy))
+    if flat is None:
+        return None
+    # Rough times are off by about the same for all trees around one start.
+    off = 1.0 if start.step_s is None else start.step_s / flat.rough_s
+    best: Judged | None = None
+    least_s = min(within_s, within_s if start.step_s is None else start.step_s)
+    if flat.rough_s * off > within_s * SLACK and start.step_s is None:
+        return None
+    for _ in range(ROUNDS):
+        before, now = best, flat.variation if best is None else best.variation
+        looked = (judge.fit(option) for option in _options(judge.context, now))
+        fitted = {found.variation: found for found in looked if found is not None}
+        fitted.pop(now, None)
+        for found in sorted(fitted.values(), key=lambda each: each.rough_s)[:PLAYED]:
+            if found.rough_s * off > least_s * SLACK:
+                break
+            played = judge.play(found)
+            if played is not None and played.step_s < least_s:
+                best, least_s = played, played.step_s
+        if best is before:
+            break
+    return best
+
+
+def _options(context: Context, now: Variation) -> Iterator[Variation]:
+    """Yield variations that differ from one in a single setting, the layers recomputed left to be found anew."""
+    plain = replace(now, recomputed=())
+    for kind in (Recompute.NONE, Recompute.SELECTIVE):
+        named = None if kind == now.strategy.recompute else kind
+        for module in ("", "mlp", "attention"):
+            yield replace(plain, recompute=named, module=module)
+    if context.framework.host_tensors:
+        yield replace(plain, host=() if now.host else context.framework.host_tensors)
+    cuttings = (None, *_cuttings(context, now.strategy))
+    for cutting in cuttings:
+        yield replace(plain, mlp=cutting)
+    for cutting in cuttings:
+        yield replace(plain, attention=cutting)
+    for cutting in cuttings:
+        yield replace(plain, vocabulary=cutting)
+
+
+def _cuttings(context: Context, strategy: Strategy) -> Iterator[Cutting]:
+    """Yield the ways to cut a module on the devices of a stage: tp of every power of two within the fastest links, with
+    sequence parallelism where the strategy has it, and both where it has no tp."""
+    wide = strategy.dp * strategy.tp
+    tp = 1
+    while tp <= min(wide, max(context.cluster.scale_up_size, strategy.tp)):
+        for sp in (False,) if tp == 1 else (True, False) if strategy.tp == 1 else (strategy.sp,):
+            if wide % tp == 0 and tp != strategy.tp:
+                yield Cutting(tp=tp, sp=sp)
+        tp *= 2

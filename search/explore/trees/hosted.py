@@ -1,0 +1,46 @@
+"""The fastest strategy whose optimizer states lie in the memory of the host, for searches that nothing fits without."""
+
+from dataclasses import dataclass
+
+from forerun.search.board.rows import Row
+from forerun.search.explore.flat.exhaustive import Problem
+from forerun.search.explore.flat.sample import search_space
+from forerun.search.explore.trees.judge import Judge, WithoutHosted
+from forerun.search.explore.trees.tree_search import row_of, tree_text
+from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
+from forerun.spaces.strategies.candidates import strategies_at
+from forerun.spaces.trees.vary import Variation
+
+LARGEST = 20_000_000
+"""Candidates up to which a space is searched a second time for what only stands beside an answer: a second or two."""
+FITTED = 8
+"""Strategies that are made trees of, fastest first by their closed forms; the best of those that fits is simulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """A strategy with tensors in host memory: its row event by event, and the tree that ``simulate --tree`` reads."""
+
+    row: Row
+    tree: str
+
+
+def best_hosted(setting: Setting, score: Scorer) -> Hosted | None:
+    """Return the strategy that promises most once the framework's host tensors lie in the memory of the host.
+
+    None where the framework cannot keep any there, nothing fits even so, or the space is too large to look.
+    """
+    context, space = setting.context, setting.space()
+    if not context.framework.host_tensors or space.size > LARGEST:
+        return None
+    piece = search_space(Problem(space=space, objective=setting.objective, top=FITTED), score=WithoutHosted(score))
+    if piece.best is None or not len(piece.best):
+        return None
+    judge, host = Judge(context), context.framework.host_tensors
+    found = (judge.fit(Variation(strategy=one, host=host)) for one in strategies_at(space, piece.best.index))
+    fitted = sorted(filter(None, found), key=lambda each: each.rough_s * each.variation.strategy.devices)
+    best = next(filter(None, map(judge.play, fitted)), None)
+    if best is None:
+        return None
+    return Hosted(row=row_of(setting, best), tree=tree_text(context, best.variation))

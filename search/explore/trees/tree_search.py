@@ -1,0 +1,166 @@
+"""Search for trees around the best rows, one of each shape, and around strategies that would be as fast if they only
+fitted."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from forerun.search.board.found import FoundTrees
+from forerun.search.board.rows import Row
+from forerun.search.board.trees import TreeRow
+from forerun.search.explore.flat.exhaustive import Problem
+from forerun.search.explore.flat.slicing import search_with
+from forerun.search.explore.samplers.registry import FLAT_ENUMERABLE
+from forerun.search.explore.samplers.warm_starts import Lenient, strategies_of
+from forerun.search.explore.trees.coordinate_descent import Start, best_around
+from forerun.search.explore.trees.descents import LEAST, Descents, check_objective
+from forerun.search.explore.trees.judge import Judge, Judged, WithoutHosted
+from forerun.search.explore.trees.named_trees import row_of_tree, with_flags
+from forerun.search.request.scorer import Told, enumeration_told
+from forerun.search.request.setting import Setting
+from forerun.search.workers import IN_THIS_PROCESS, Choice
+from forerun.simulator import score
+from forerun.spaces.strategies import (
+    ALL_REPLICAS,
+    Context,
+    Placement,
+    Recompute,
+    Schedule,
+    Split,
+    Strategy,
+    table_of,
+)
+from forerun.spaces.trees import tree_yaml
+from forerun.spaces.trees.vary import Variation, varied_tree
+
+MARGIN = 4.0
+"""Peak memory over the device's up to which a strategy may fit once layers are recomputed: activations of a microbatch
+are some ten times their inputs."""
+LENIENT = 2_000
+"""Of those, how many are looked at: most of the fastest are too large however much is recomputed."""
+HOSTED = 100
+"""Strategies that are looked at with tensors in host memory: a few shapes are among them."""
+
+
+def search_trees(
+    setting: Setting, rows: Sequence[Row], starts: int, workers: Choice | None = None, told: Told | None = None
+) -> FoundTrees | None:
+    """Return the trees near some simulated rows that better their starts; None without rows.
+
+    Raises:
+        RequestError: trees cannot be ranked by the objective.
+        EndedEarly: with the trees that were found by then.
+    """
+    check_objective(setting.objective)
+    if not rows:
+        return None
+    judge = Judge(setting.context)
+    descents = Descents("trees", judge, told)
+    judge.seen = descents.say
+
+    def descend(start: Start) -> TreeRow | None:
+        found = best_around(judge, start, _worth_s(rows, start.strategy))
+        row = None if found is None else _row(setting, start, found)
+        return row if row is not None and row.changes and (row.gain is None or row.gain >= LEAST) else None
+
+    return descents.search(lambda: _starts(rows, setting, starts, workers or IN_THIS_PROCESS, told), descend)
+
+
+def _worth_s(rows: Sequence[Row], strategy: Strategy) -> float:
+    """Return the step time from which a tree is slower than all rows of as many devices."""
+    steps = [row.step_time_s for row in rows if row.gpus == strategy.devices]
+    return max(steps, default=math.inf)
+
+
+def _starts(rows: Sequence[Row], setting: Setting, count: int, workers: Choice, told: Told | None) -> list[Start]:
+    """Return flat strategies of different shapes: the best rows, then what would be best if it fitted, or had its
+    optimizer states in host memory."""
+    steps = {row.strategy: row.step_time_s for row in rows if row.fits}
+    found = [Start(one, steps[one]) for one in _of_different_shape(list(steps), count)]
+    known = {_shape(start.strategy) for start in found}
+    for others in (_almost_fitting(setting, workers, told), _if_hosted(setting, workers, told)):
+        more = list(_of_different_shape([one for one in others if _shape(one) not in known], count))
+        found += [Start(one, steps.get(one)) for one in more]
+        known |= set(map(_shape, more))
+    return found
+
+
+def _almost_fitting(setting: Setting, workers: Choice, told: Told | None) -> list[Strategy]:
+    """Return flat strategies that do not fit, but would if every layer were recomputed, most promising first: by what a
+    step would take with as large a share of its recomputation as the memory that is missing is of what it frees."""
+    space, context = setting.space(), setting.context
+    if space.size > FLAT_ENUMERABLE:
+        return []
+    problem = Problem(space=space, objective=setting.objective, top=LENIENT)
+    progress = enumeration_told(told, "searching what almost fits", space.size)
+    found = strategies_of(space, search_with(problem, workers, score=Lenient(margin=MARGIN), progress=progress)[0])
+    if not found:
+        return []
+    as_is = score(context, table_of(found))
+    again = score(context, table_of([replace(one, recompute=Recompute.FULL) for one in found]))
+    missing = as_is.peak_memory_bytes - as_is.limits(context)
+    share = np.clip(missing / np.maximum(as_is.peak_memory_bytes - again.peak_memory_bytes, 1.0), 0.0, 1.0)
+    step_s = as_is.step_time_s + share * (again.step_time_s - as_is.step_time_s)
+    promising = np.argsort(step_s, kind="stable")
+    return [found[place] for place in promising if again.fits[place] and not as_is.fits[place]]
+
+
+def _if_hosted(setting: Setting, workers: Choice, told: Told | None) -> Sequence[Strategy]:
+    """Return the flat strategies that would be best with the framework's host tensors in the memory of the host."""
+    space = setting.space()
+    if space.size > FLAT_ENUMERABLE or not setting.context.framework.host_tensors:
+        return []
+    problem = Problem(space=space, objective=setting.objective, top=HOSTED)
+    progress = enumeration_told(told, "searching with states in host memory", space.size)
+    return strategies_of(space, search_with(problem, workers, score=WithoutHosted(score), progress=progress)[0])
+
+
+def _of_different_shape(strategies: Sequence[Strategy], count: int) -> Iterator[Strategy]:
+    shapes: set[Strategy] = set()
+    for strategy in strategies:
+        if strategy.stage_choices is None and _shape(strategy) not in shapes and len(shapes) < count:
+            shapes.add(_shape(strategy))
+            yield strategy
+
+
+def _shape(strategy: Strategy) -> Strategy:
+    """Return what strategies have in common that differ in their schedule, or in what variations change."""
+    return replace(
+        strategy,
+        vpp=1,
+        schedule=Schedule.ONE_F_ONE_B,
+        split=Split.EVEN,
+        placement=Placement.TP_CP_EP_DP_PP,
+        layers_per_stage=None,
+        recompute=Recompute.NONE,
+        sp=False,
+        zero=0,
+        shard=ALL_REPLICAS,
+    )
+
+
+def _row(setting: Setting, start: Start, found: Judged) -> TreeRow:
+    """Return a tree as a row beside others."""
+    return TreeRow(
+        row=row_of(setting, found),
+        start=str(start.strategy),
+        start_s=start.step_s,
+        changes=found.variation.changes,
+        yaml=tree_text(setting.context, found.variation),
+    )
+
+
+def row_of(setting: Setting, found: Judged) -> Row:
+    """Return the figures of a tree that fits, under the name of its strategy and what differs."""
+    name = " + ".join((str(found.variation.strategy), *found.variation.changes))
+    return row_of_tree(setting, found.strategies, name, found.scores)
+
+
+def tree_text(context: Context, variation: Variation) -> str:
+    """Return a variation as the file that ``simulate --tree`` reads, headed by what it starts from."""
+    head = [f"{context.model.name}: {variation.strategy}", *variation.changes]
+    if flags := with_flags(variation.strategy):
+        head.append(f"simulate with {flags}")
+    return "\n".join((*(f"# {line}" for line in head), tree_yaml(varied_tree(context, variation))))

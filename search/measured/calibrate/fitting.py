@@ -1,0 +1,196 @@
+"""From rows of measured runs to a calibration, with its figures."""
+
+import csv
+import io
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+
+from forerun.search.files.release import VERSION
+from forerun.search.files.version import cost_model_version
+from forerun.search.measured.calibrate.checking import profiled_runs
+from forerun.search.measured.calibrate.document import MOST_RUNS, Calibration, read_runs
+from forerun.search.measured.calibrate.machine import machine_of, measured_of, memory_runs_of, told_of_memory, usable
+from forerun.search.measured.validate import MeasuredRun, RunSet, load_runs
+from forerun.search.measured.validate.columns import OPTIONAL, REQUIRED
+from forerun.simulator.calibration import Fit, MemoryFit, fit, fit_memory
+from forerun.simulator.calibration.belief import LEVEL, quantile
+from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.reading import digest_of
+
+ODD = 0.35
+"""Runs with less weight than this disagree with the others and are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrated:
+    """A calibration, the fit it came from, and the runs in its order; ``skipped``: rows not used, by reason."""
+
+    calibration: Calibration
+    fit: Fit
+    runs: tuple[MeasuredRun, ...]
+    skipped: Mapping[str, int]
+
+    @property
+    def odd(self) -> list[tuple[str, float]]:
+        """Runs that disagree with the others, with measured over predicted time less one when left out."""
+        weights = self.fit.posterior.evidence.weight
+        rows = np.flatnonzero(weights < ODD)
+        return [(self.runs[row].run_id, float(np.expm1(self.fit.left_out.error[row]))) for row in rows]
+
+
+def calibrate_files(
+    files: Sequence[Path],
+    *,
+    earlier: Path | None = None,
+    where: Sequence[str] = (),
+    source: str = "calibration",
+    profile: Path | None = None,
+    turned: Callable[[int, int], None] | None = None,
+) -> Calibrated:
+    """Fit the runs of some tables, and those of an ``earlier`` calibration; ``where``: COLUMN=VALUE that rows must say.
+
+    ``profile``: what ``forerun profile`` measured of the machine; constants are then fitted on top of it. ``turned`` is
+    called with the rounds of the fit that are done, and how many there are at most.
+
+    Raises:
+        RequestError: a file cannot be read, no row can be used, or they are of several machines.
+    """
+    old = () if earlier is None else read_runs(earlier)
+    found = [load_runs(files, graphs=True)] if files else []
+    if old:
+        found.insert(0, _as_runs(old))
+    runs = _chosen([run for part in found for run in part.runs], where)
+    made: dict[str, object] = {"files": {path.name: digest_of(path)[:16] for path in files}}
+    if profile is not None:
+        runs, made["profile"] = list(profiled_runs(runs, profile)), digest_of(profile)[:16]
+    return calibrate_runs(runs, skipped=_skipped(found), source=source, made=made, turned=turned)
+
+
+def calibrate_runs(
+    runs: Sequence[MeasuredRun],
+    *,
+    skipped: Mapping[str, int] | None = None,
+    source: str = "calibration",
+    made: Mapping[str, object] | None = None,
+    turned: Callable[[int, int], None] | None = None,
+) -> Calibrated:
+    """Fit runs of one machine; rows of the same run_id must not stand twice.
+
+    Raises:
+        RequestError: no run can be used, there are too many, or they are of several machines.
+    """
+    chosen, told = usable(runs), told_of_memory(runs)
+    machine, used = machine_of([*chosen, *told]), {id(run) for run in (*chosen, *told)}
+    every = [run for run in runs if id(run) in used]
+    names = [run.run_id for run in every]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise RequestError(f"run {twice!r} is in the calibration already; name each run differently")
+    if len(every) > MOST_RUNS:
+        raise RequestError(f"a calibration takes at most {MOST_RUNS} runs, but there are {len(every)}; use --where")
+    if not chosen:
+        raise RequestError("no row has a step time and outcome ok: calibration needs at least one run that ran")
+    result, held = fit(measured_of(chosen), turned=turned), fit_memory(memory_runs_of(told))
+    calibration = Calibration(
+        source=source,
+        machine=machine,
+        posterior=replace(result.posterior, held=None if held is None else held.posterior),
+        constants=result.constants,
+        error={**figures(result), **({} if held is None else memory_figures(held, told))},
+        memory=() if held is None else held.factors,
+        made={
+            "forerun": VERSION,
+            "cost_model": cost_model_version(),
+            "day": date.today().isoformat(),
+            **(made or {}),
+        },
+        runs=tuple({name: cell for name, cell in run.cells.items() if cell} for run in every),
+    )
+    return Calibrated(calibration=calibration, fit=result, runs=tuple(chosen), skipped=dict(skipped or {}))
+
+
+def figures(result: Fit) -> dict[str, float]:
+    """Return the errors of a fit in per cent: medians of absolute errors of step times, and the share of runs within
+    the interval that the others predict for them."""
+    before, after = (np.abs(np.expm1(-error)) for error in (result.before, result.left_out.error))
+    return {
+        "before_median_pct": 100 * float(np.median(before)),
+        "left_out_median_pct": 100 * float(np.median(after)),
+        "before_worst_pct": 100 * float(before.max()),
+        "left_out_worst_pct": 100 * float(after.max()),
+        "left_out_within_interval_pct": 100 * float(result.left_out.inside.mean()),
+    }
+
+
+def memory_figures(result: MemoryFit, runs: Sequence[MeasuredRun]) -> dict[str, float]:
+    """Return the errors of a fit of memory in per cent: medians of absolute errors of peaks, the share of them within
+    the interval that the other runs predict, and the share of runs whose verdict (fits or not) is predicted rightly."""
+    found: dict[str, float] = {"memory_runs": float(len(runs))}
+    measured = np.isfinite(result.before)
+    if measured.any():
+        before, after = (np.abs(np.expm1(-error[measured])) for error in (result.before, result.left_out))
+        inside = np.abs(result.left_out) <= quantile(LEVEL) * result.left_out_spread
+        found["memory_before_median_pct"] = 100 * float(np.median(before))
+        found["memory_left_out_median_pct"] = 100 * float(np.median(after))
+        found["memory_left_out_within_interval_pct"] = 100 * float(inside[measured].mean())
+    ran = np.array([run.outcome == "ok" for run in runs])
+    for name, margin in (("before", result.margin_before), ("left_out", result.margin_left_out)):
+        found[f"memory_{name}_verdict_pct"] = 100 * float(np.mean((margin >= 0) == ran))
+    return found
+
+
+def _as_runs(rows: Iterable[Mapping[str, str]]) -> RunSet:
+    """Map rows that a calibration holds, by the same way as a file's."""
+    columns = (*REQUIRED, *OPTIONAL)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=columns, restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "earlier.csv"
+        path.write_text(text.getvalue(), encoding="utf-8")
+        return load_runs([path], graphs=True)
+
+
+def _chosen(runs: Sequence[MeasuredRun], where: Sequence[str]) -> list[MeasuredRun]:
+    """Return the runs whose cells are as asked; devices and frameworks also by the names that runs are predicted with,
+    as messages name them (a source may have had another power limit than the part that its table names)."""
+    chosen = list(runs)
+    for condition in where:
+        column, separator, value = condition.partition("=")
+        if not separator:
+            raise RequestError(f"--where is written COLUMN=VALUE, like device=h100-sxm, but got {condition!r}")
+        if runs and column not in runs[0].cells:
+            raise unknown("column", column, runs[0].cells)
+        values = {run.cells[column] for run in chosen} | {_predicted_as(run, column) for run in chosen}
+        named = [run for run in chosen if _predicted_as(run, column) == value]
+        chosen = named or [run for run in chosen if run.cells[column] == value]
+        if not chosen:
+            raise unknown(f"value of {column}", value, values)
+    return chosen
+
+
+def _predicted_as(run: MeasuredRun, column: str) -> str:
+    if column == "device":
+        return str(run.context.cluster.device.name)
+    return str(run.context.framework.name if column == "framework" else run.cells[column])
+
+
+def _skipped(found: Sequence[RunSet]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for part in found:
+        for row in part.skipped:
+            counts[row.reason] = counts.get(row.reason, 0) + 1
+        unmeasured = len({id(run) for run in part.runs} - {id(run) for run in _used(part.runs)})
+        if unmeasured:
+            counts["no step time"] = counts.get("no step time", 0) + unmeasured
+    return counts
+
+
+def _used(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
+    return [*usable(runs), *told_of_memory(runs)]

@@ -1,0 +1,106 @@
+"""Which machine runs were measured on: a calibration holds for one device and one framework."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from forerun.search.measured.validate import MeasuredRun
+from forerun.simulator.calibration import FittedRun, MemoryRun
+from forerun.simulator.calibration.constants import software_of
+from forerun.simulator.opgraph import GraphContext
+from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a calibration is of. ``links``: kinds of the levels of links that its runs used, innermost first."""
+
+    device: str
+    framework: str
+    links: tuple[str, ...]
+
+    def check(self, context: Context | GraphContext, source: str) -> tuple[str, ...]:
+        """Return what is to be noted when a calibration of this machine is used for ``context``.
+
+        Raises:
+            RequestError: the context is on another device or framework, or on nodes that differ.
+        """
+        if context.cluster.groups:
+            raise RequestError(
+                f"{source} is a calibration of one device, but the nodes of {context.cluster.name} differ; "
+                "name a cluster of equal nodes, or leave --calibration out"
+            )
+        asked = (context.cluster.device.name, software_of(context).name)
+        if asked != (self.device, self.framework):
+            raise RequestError(
+                f"{source} was fitted to runs on {self.device} with {self.framework}, but this request is for "
+                f"{asked[0]} with {asked[1]}; name that device and framework, or calibrate with runs of this one"
+            )
+        others = sorted(set(kinds_of(context.cluster)) - set(self.links))
+        if others:
+            return (f"no run of {source} used {' or '.join(others)} links: their bandwidth is the catalogue's guess",)
+        return ()
+
+
+def kinds_of(cluster: Cluster) -> tuple[str, ...]:
+    """Return the kinds of links of a cluster, innermost first, each once."""
+    return tuple(dict.fromkeys(level.kind for level in cluster.levels))
+
+
+def machine_of(runs: Sequence[MeasuredRun]) -> Machine:
+    """Return the machine that all runs share.
+
+    Raises:
+        RequestError: there is no run, or there are several devices or frameworks.
+    """
+    if not runs:
+        raise RequestError("no row can be used: calibration needs runs with outcome ok and a step time")
+    found = Counter((run.context.cluster.device.name, software_of(run.context).name) for run in runs)
+    if len(found) > 1:
+        shown = "; ".join(f"{device} with {framework} ({n})" for (device, framework), n in found.most_common(5))
+        raise RequestError(
+            f"a calibration is of one device and one framework, but the runs are on {shown}; "
+            "choose with --where device=NAME or --where framework=NAME"
+        )
+    device, framework = next(iter(found))
+    links = dict.fromkeys(kind for run in runs for kind in kinds_of(run.context.cluster))
+    return Machine(device=device, framework=framework, links=tuple(links))
+
+
+def usable(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
+    """Return the runs that say something about time."""
+    return [run for run in runs if run.outcome == "ok" and run.step_time_s]
+
+
+def told_of_memory(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
+    """Return the runs that say something about memory: what they used, or whether they ran; none where nobody looked
+    at memory and nothing ever failed, so that nothing could be learned. Those of operator graphs say nothing: what
+    their allocators hold beyond tensors is not modelled."""
+    found = [run for run in runs if run.outcome in ("ok", "oom") and isinstance(run.context, Context)]
+    return found if any(run.peak_memory_bytes or run.outcome == "oom" for run in found) else []
+
+
+def memory_runs_of(runs: Sequence[MeasuredRun]) -> list[MemoryRun]:
+    """Return runs as the fit of memory takes them."""
+    return [
+        MemoryRun(
+            context=run.context,
+            strategy=run.strategy,
+            peak_bytes=run.peak_memory_bytes if run.outcome == "ok" else None,
+            kind=run.memory_kind,
+            fitted=run.outcome == "ok",
+            of_first=run.memory_of_first,
+        )
+        for run in runs
+    ]
+
+
+def measured_of(runs: Sequence[MeasuredRun]) -> list[FittedRun]:
+    """Return usable runs as the fit takes them."""
+    return [
+        FittedRun(context=run.context, strategy=run.strategy, step_time_s=run.step_time_s)
+        for run in runs
+        if run.step_time_s
+    ]

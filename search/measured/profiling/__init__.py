@@ -1,0 +1,17 @@
+"""Seconds of operators and collectives as this machine takes them, measured once and used instead of the catalogue."""
+
+from forerun.search.measured.profiling.document import Line, Profile, read_profile, write_profile
+from forerun.search.measured.profiling.nccl_tests import NcclReading, read_nccl_tests
+from forerun.search.measured.profiling.operators import ProfiledOperator, operators_of, share_measured
+
+__all__ = [
+    "Line",
+    "NcclReading",
+    "Profile",
+    "ProfiledOperator",
+    "operators_of",
+    "read_nccl_tests",
+    "read_profile",
+    "share_measured",
+    "write_profile",
+]

@@ -1,0 +1,111 @@
+"""What a profile has measured so far, on disk line by line, so that a killed run goes on where it was.
+
+The first line says what is being measured; each further line is one measurement, on disk before the next begins. A line
+that a crash cut short is dropped.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from forerun.search.measured.profiling.document import Line
+from forerun.search.measured.profiling.operators import ProfiledOperator
+from forerun.spaces.documents import read_json
+from forerun.spaces.errors import RequestError
+from forerun.spaces.reading import descriptor_of, read_bytes
+
+Record = dict[str, Any]
+LARGEST = 1 << 28
+"""Bytes; a profile of a hundred thousand measurements has a tenth of it."""
+
+_BEGIN = b'{"profile":'
+
+
+class ProfilingJournal:
+    """An open journal; a context manager. ``records``: what earlier runs measured, by key.
+
+    Raises:
+        RequestError: the file is of another profile, or cannot be written.
+    """
+
+    def __init__(self, path: Path, header: Record) -> None:
+        self.path, self.records = path, dict[str, Record]()
+        whole = b""
+        try:
+            if path.exists():
+                whole = self._read(read_bytes(path, most=LARGEST, kind="a journal"), header)
+            fresh = not whole
+            self._stream = os.fdopen(descriptor_of(path, os.O_RDWR | os.O_CREAT), "r+b")
+            self._stream.truncate(len(whole))
+            self._stream.seek(len(whole))
+            if fresh:
+                self._append({"profile": header})
+        except OSError as error:
+            raise RequestError(f"cannot write {path}: {error.strerror or error}") from None
+
+    def _read(self, content: bytes, header: Record) -> bytes:
+        """Return the lines that are whole, after keeping what they say."""
+        if not content.startswith(_BEGIN[: len(content)]):
+            raise RequestError(f"{self.path} is no journal of a profile; name another output, or move the file away")
+        lines = content.split(b"\n")[:-1]
+        kept: list[bytes] = []
+        for number, line in enumerate(lines):
+            try:
+                record = read_json(line.decode(), str(self.path), own=True)
+            except (RequestError, UnicodeDecodeError):
+                break
+            if not isinstance(record, dict) or (number and not isinstance(record.get("key"), str)):
+                break
+            if number == 0:
+                if record.get("profile") != json.loads(json.dumps(header)):
+                    raise RequestError(
+                        f"{self.path} is an unfinished profile of another request, device or version; "
+                        "finish that one, or delete the file"
+                    )
+            else:
+                self.records[str(record["key"])] = record
+            kept.append(line)
+        return b"".join(line + b"\n" for line in kept)
+
+    def add(self, record: Record) -> None:
+        """Put a measurement on disk."""
+        self.records[str(record["key"])] = record
+        self._append(record)
+
+    def _append(self, record: Record) -> None:
+        self._stream.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.close()
+
+    def remove(self) -> None:
+        """Delete the file, once all of it stands elsewhere."""
+        self._stream.close()
+        self.path.unlink(missing_ok=True)
+
+
+def measured_lines(
+    operators: Sequence[ProfiledOperator], journal: ProfilingJournal
+) -> tuple[list[Line], dict[str, int]]:
+    """Return what a journal has of some operators as lines of a profile, and how many were skipped, by reason."""
+    lines, skipped = [], dict[str, int]()
+    for one in operators:
+        record = journal.records.get(one.key)
+        if record is None:
+            continue
+        if "skipped" in record:
+            skipped[record["skipped"]] = skipped.get(record["skipped"], 0) + 1
+            continue
+        seconds, spread = record["seconds"], record["spread"]
+        lines.append(Line(name=one.name, shape=one.shape, seconds=seconds, spread=spread, fitted_s=one.fitted_s))
+    return lines, skipped

@@ -1,0 +1,64 @@
+"""The interval of every predicted step and peak, as it is told with any other prediction."""
+
+from dataclasses import dataclass
+from itertools import compress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.search.measured.certainty import LEVEL, Peaks, busy_share, certainty_of, unchecked_gain
+from forerun.search.measured.validate.predict import Predictions
+from forerun.simulator import TIME_PARTS
+from forerun.simulator.calibration import Posterior
+from forerun.simulator.scoring import table_for
+from forerun.spaces.strategies import Context, by_context, table_of
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """Between which a measurement lies with probability ``LEVEL``, for every run; NaN without a prediction.
+
+    ``low_s``, ``high_s``: of the step; ``memory_low_bytes``, ``memory_high_bytes``: of the peak, of the kind that the
+    run measured.
+    """
+
+    low_s: Floats
+    high_s: Floats
+    memory_low_bytes: Floats
+    memory_high_bytes: Floats
+
+
+def intervals_of(predictions: Predictions) -> Intervals:
+    """Return the intervals of all runs; those of calibrated ones are their posterior's."""
+    low, high, memory_low, memory_high = np.full((4, len(predictions.runs)), np.nan)
+    times = {part: predictions.time_s[part] for part in TIME_PARTS if part in predictions.time_s}
+    busy = busy_share(times) if len(times) == len(TIME_PARTS) else low
+    for rows in by_context(predictions.runs, np.flatnonzero(predictions.predicted)):
+        context, strategies = predictions.runs[rows[0]].context, [predictions.runs[row].strategy for row in rows]
+        posterior, table = context.correction, table_for(context, strategies)
+        if isinstance(posterior, Posterior):
+            faster, slower = posterior.believe([(context, table)]).reach(LEVEL)
+            low[rows], high[rows] = 1 / faster, slower
+        if not isinstance(context, Context):  # what was left over of published runs is of transformers
+            continue
+        readings = np.array([predictions.runs[row].memory_kind for row in rows])
+        for reading in np.unique(readings):
+            own = readings == reading
+            there = np.array(rows)[own]
+            peaks = Peaks(peak_bytes=predictions.comparable_memory_bytes[there], reading=str(reading))
+            held = certainty_of(context, list(compress(strategies, own)), busy[there], peaks)
+            memory_low[there], memory_high[there] = held.low, held.high
+        if not isinstance(posterior, Posterior):
+            step = certainty_of(context, strategies, busy[rows]).with_unchecked(unchecked_gain(context, strategies))
+            low[rows], high[rows] = step.low, step.high
+        elif posterior.held is not None:
+            reach = posterior.held.reach(context, table_of(strategies), LEVEL)
+            memory_low[rows], memory_high[rows] = 1 / reach, reach
+    return Intervals(
+        low_s=low * predictions.step_time_s,
+        high_s=high * predictions.step_time_s,
+        memory_low_bytes=memory_low * predictions.comparable_memory_bytes,
+        memory_high_bytes=memory_high * predictions.comparable_memory_bytes,
+    )

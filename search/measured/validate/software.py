@@ -1,0 +1,145 @@
+"""Columns about software -> the profile of a framework, with what a row states about its kernels and switches."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from forerun.search.measured.validate.cells import Filled, Skip
+from forerun.search.measured.validate.columns import TableRow
+from forerun.search.measured.validate.era import assumed_date, release_in, software_date
+from forerun.search.measured.validate.facts import Facts, told_of_software
+from forerun.search.measured.validate.vocabulary import framework_entry, table
+from forerun.simulator.costs.attention import MATERIALISED
+from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks import FrameworkProfile, load_framework
+from forerun.spaces.frameworks.switches import (
+    all_switches,
+    as_word,
+    available,
+    of_release,
+    parse_switches,
+    switched,
+    with_settings,
+)
+
+ATTENTION_KERNELS = ("flash", "flash2", "flash1", *MATERIALISED)
+
+
+_STAGE = re.compile(r"\bZeRO[- ]?(?:stage[- ]?)?([1-3])\b", re.IGNORECASE)
+
+UNKNOWN: Mapping[str, Any] = {
+    "profile": "megatron-lm",
+    "flash": "flash2",
+    "facts": {
+        "eager": ["layernorm", "rmsnorm", "gelu", "swiglu", "rope", "cross_entropy"],
+        "fused_accumulation": False,
+        "attention": "flash2",
+        "lineage": ["unknown"],
+    },
+}
+"""What a trainer that nobody described is taken to be: Megatron-LM in what it overlaps, PyTorch's kernels one by one.
+Outside Transformer Engine attention is FlashAttention 2, as four trainers on Hopper have it.
+Runs of six other trainers, read as if theirs were unknown, are predicted 12 % too fast by Megatron-LM's
+own profile and right by this one, in the median of tables (docs/decisions/accuracy-by-source.md)."""
+
+
+def entry_of(row: TableRow) -> Mapping[str, Any] | None:
+    """Return what is known of a row's framework at the time of its software; None where it is unknown."""
+    return framework_entry(row["framework"], software_date(row) or assumed_date(row))
+
+
+def unknown_profile() -> FrameworkProfile:
+    """Return the profile of a trainer that nobody described."""
+    return replace(load_framework(UNKNOWN["profile"]), **_changes(UNKNOWN))
+
+
+def _changes(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return in what an entry differs from its profile."""
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in entry.get("facts", {}).items()}
+
+
+def defaults_of(row: TableRow) -> dict[str, Any]:
+    """Return what the row's framework does where cells are blank; its text may name the sharding stage."""
+    found = dict((entry_of(row) or {}).get("defaults", {}))
+    if match := _STAGE.search(row["framework"]):
+        found["zero"] = int(match[1])
+    return found
+
+
+SOFTWARE_COLUMNS = (
+    "framework", "source", "notes", "attention", "switches", "software_date", "software_version",
+    "device", "model", "precision", "schedule",
+)  # fmt: skip
+"""What the profile of a row depends on, facts that are read from its notes included."""
+
+
+def profile_of(row: TableRow, facts: Facts, filled: Filled) -> FrameworkProfile:
+    """Return the framework profile of a row with what the row states about its kernels.
+
+    Raises:
+        Skip: the attention kernel is unknown, or the framework has no such switch or release.
+    """
+    entry = entry_of(row) or filled.of("framework", UNKNOWN)
+    if assumed_date(row):
+        filled.of("software_date", None)
+    base = _released(row, load_framework(entry["profile"]))
+    base = with_settings(base, {name: as_word(setting) for name, setting in entry.get("switches", {}).items()})
+    base = _switched(row, base)
+    changes = _changes(entry) | dict(facts.software)
+    stated = row["attention"].lower()
+    if stated and stated not in ATTENTION_KERNELS:
+        raise Skip(f"unknown attention kernel {stated}")
+    # Notes name the version of a kernel where the column names its kind.
+    attention = facts.attention or stated
+    if attention == "flash":
+        attention = entry.get("flash", attention)
+    changes |= {"attention": attention} if attention else {}
+    if facts.fused_norm:
+        changes["eager"] = tuple(name for name in changes.get("eager", base.eager) if not name.endswith("norm"))
+    changes |= {"bucket_bytes": facts.bucket_bytes} if facts.bucket_bytes is not None else {}
+    return replace(base, **changes)
+
+
+def _released(row: TableRow, profile: FrameworkProfile) -> FrameworkProfile:
+    """Return a profile as of the release that the row states, if any; a date or a commit is none."""
+    number = release_in(row["software_version"] or row["framework"])
+    return of_release(profile, number) if number else profile
+
+
+def _switched(row: TableRow, profile: FrameworkProfile) -> FrameworkProfile:
+    """Return a profile with the switches that the row states, or its publication for all of its rows."""
+    if not row["switches"]:
+        text = told_of_software(row)
+        known = [one.data["set"] for one in table("sources", "switches") if one.pattern.search(text)]
+        return with_settings(profile, parse_switches(known))
+    try:
+        named = parse_switches([_spelled(row["switches"])])
+        return switched(profile, _without(named, available(profile)) | named)
+    except RequestError as error:
+        raise Skip(f"no such switches: {error}") from None
+
+
+def _spelled(text: str) -> str:
+    """Return switches as ``parse_switches`` reads them, from words of a command line.
+
+    >>> _spelled("--overlap_grad_reduce=False; compile")
+    'overlap-grad-reduce=off,compile'
+    """
+    words = []
+    for word in re.split(r"[,;]", text):
+        name, equals, setting = word.strip().partition("=")
+        setting = {"false": "off", "true": "on", "0": "off", "1": "on"}.get(setting.strip().lower(), setting)
+        words.append(name.strip().lstrip("-").replace("_", "-") + equals + setting)
+    return ",".join(words)
+
+
+def _without(named: Mapping[str, str], held: Mapping[str, str]) -> dict[str, str]:
+    """Return what has to be off besides, as it requires what a row says is off."""
+    return {
+        name: "off"
+        for name, setting in held.items()
+        if name not in named and "off" in all_switches()[name].values
+        for other, needed in all_switches()[name].required(setting).items()
+        if other in named and named[other] not in needed
+    }
