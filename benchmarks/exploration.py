@@ -86,7 +86,7 @@ def main() -> None:
     if stem.with_suffix(".json").exists():  # --only measures a part anew
         document = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
     sections = {
-        "reduced": lambda: [reduced(name, args.seeds) for name in REDUCED],
+        "reduced": lambda: [reduced(model, args.seeds) for model in REDUCED],
         "large": lambda: large(args.seeds),
         "curves": lambda: curves(args.others, args.trials),
     }

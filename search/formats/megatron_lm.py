@@ -173,7 +173,8 @@ def megatron(
 
     def read(source: LaunchFile) -> Stated:
         stated = syntax(source)
-        names = {name: (renamed or {}).get(name, name) for name, value in stated.values.items() if value != "none"}
+        arguments = [argument for argument, value in stated.values.items() if value != "none"]
+        names = {argument: (renamed or {}).get(argument, argument) for argument in arguments}
         values = {new: stated.values[old] for old, new in names.items()}
         spelled = {new: stated.spelled.get(old, old) for old, new in names.items()}
         beneath = {key: value for key, value in (assumed or {}).items() if key not in values}

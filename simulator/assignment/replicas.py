@@ -93,7 +93,7 @@ def all_replicas(context: Context, each: Sequence[SettingsReplicas]) -> ReplicaC
     names = [entry.name for entry in fields(ReplicaCosts)]
     total = ReplicaCosts(**{name: sum(getattr(one.costs, name) for one in each) for name in names})
     shared = np.sum(buckets, axis=0) - np.max(buckets, axis=0)
-    tied_s = np.max([one.costs.tied_s for one in each], axis=0)
+    tied_s: Floats = np.stack([one.costs.tied_s for one in each]).max(axis=0)
     return replace(total, buffer_bytes=total.buffer_bytes - shared, tied_s=tied_s)
 
 

@@ -123,10 +123,10 @@ def test_jobs_on_some_devices_of_a_dgx1_list_those_alone(count: int, joined: int
     """Their links still lead to all devices of the node."""
 
     def links(one: int) -> str:
-        found = {pair: links for pair, links in CUBE.items() if one in pair}
+        joined_pairs = {pair: number for pair, number in CUBE.items() if one in pair}
         return "".join(
-            f'<nvlink target="0000:{sum(pair) - one:02x}:00.0" count="{links}" tclass="0x030200"/>'
-            for pair, links in found.items()
+            f'<nvlink target="0000:{sum(pair) - one:02x}:00.0" count="{number}" tclass="0x030200"/>'
+            for pair, number in joined_pairs.items()
         )
 
     leaves = [gpu(n, device="0x1db1", links=links(n)) for n in range(count)]

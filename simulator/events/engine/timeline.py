@@ -96,7 +96,8 @@ class TimelineWriter:
 
         def in_order(name: str) -> NDArray[Any]:
             """Return a column in the order of numbers; the other one is not kept."""
-            return np.asarray(self._columns.pop(name))[order]
+            column: NDArray[Any] = np.asarray(self._columns.pop(name))[order]
+            return column
 
         return Timeline(
             start_s=in_order("start"),
