@@ -38,6 +38,8 @@ GARBAGE_AFTER = 50_000
 a hundred times takes a twentieth of a search."""
 INTERRUPTED = 130
 READER_GONE = 141
+NOT_EVERYWHERE = ("networkx", "optuna", "ray", "scipy")
+"""Dependencies that no flat search imports, so that it runs where one of them has no build."""
 OF_NAMES = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENOTDIR)
 """Errors of a file system that names of users bring about anywhere: too long, a loop of links, not readable."""
 OF_THE_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
@@ -77,6 +79,13 @@ def _answer(arguments: list[str], debug: bool) -> int:
         _trace(debug)
         _say(str(error))
         return error.exit_code
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in NOT_EVERYWHERE:
+            return _internal(error, debug)
+        _trace(debug)
+        _say(f"this command needs {package}, which is not installed; run `pip install {package}`")
+        return RequestError.exit_code
     except OSError as error:
         if error.errno in OF_NAMES and error.filename is not None:
             _trace(debug)

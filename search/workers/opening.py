@@ -78,6 +78,7 @@ def open_workers(choice: Choice) -> Workers:
         if choice.address or os.environ.get("RAY_ADDRESS"):  # a cluster was meant: never this machine instead
             raise RequestError(f"no Ray cluster can be used at {choice.address}: {shown(error, most=200)}") from None
         workers = ProcessWorkers(choice.count or cores())
-        why = str(error).split("\n")[0]
+        missing = isinstance(error, ModuleNotFoundError)
+        why = "it is not installed" if missing else str(error).split("\n")[0]
         workers.remarks = (f"Ray did not start: {why}; the work is done {workers.describe()}",)
         return workers
