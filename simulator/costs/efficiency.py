@@ -120,6 +120,15 @@ def compute_provenance(device: Device) -> str:
     return f"uncalibrated: borrowed from {lender}, scaled by {_ceiling_ratio(device, lender):.2f}"
 
 
+def constants_from(device: Device) -> str:
+    """Return whose compute constants a device has: its "own", "lent" by one of its architecture, or "foreign"."""
+    own, _ = _lender(device)
+    if own:
+        return "own"
+    spelled = device.architecture.lower()
+    return "lent" if any(spelled.startswith(key) for key in _data()["architectures"]) else "foreign"
+
+
 def _scaled(value: AttentionEfficiency, scale: float) -> AttentionEfficiency:
     return replace(value, peak_share=min(1.0, value.peak_share * scale))
 

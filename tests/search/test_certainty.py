@@ -1,169 +1,205 @@
 """The interval that every prediction has without a calibration."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
 from forerun.search.measured.certainty import Peaks, busy_share, certainty_of, unchecked_gain
-from forerun.search.measured.certainty.intervals import ONE_TABLE, UNLIKE_PEAK_WIDTH, UNLIKE_WIDTH, intervals
-from forerun.search.measured.certainty.residuals import (
+from forerun.search.measured.certainty.cells import (
     UNMODELLED_BYTES,
     Residuals,
     RunClass,
+    from_cells,
     kind_of,
     peak_ratio,
     residuals,
+    to_cells,
+)
+from forerun.search.measured.certainty.intervals import (
+    DEVIATIONS,
+    Certainty,
+    asked_points,
+    belief_of,
+    chance_above,
+    intervals,
 )
 from forerun.search.measured.certainty.unchecked import REALISED
+from forerun.search.measured.certainty.variance import Variances, covariance, relations, scatter, variance, variances
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.simulator import score
-from forerun.spaces.strategies import parse_strategy, table_of
+from forerun.spaces.strategies import Context, parse_strategy, table_of
 
-KIND = RunClass(
-    device="a100-sxm4-80",
-    generation="Ampere",
-    framework="megatron-lm",
-    by_layer=False,
-    experts=False,
-    narrow=False,
-)
+KIND = RunClass(device="a100-sxm4-80", vendor="NVIDIA", generation="Ampere", constants="own", framework="megatron-lm")
+SIZES = Variances(
+    own_device=0.03, lent_device=0.1, vendor=0.3, framework=0.05, framework_on_device=0.04, mechanism=0.06, kind=0.04,
+    table=0.03, local=0.05, scatter=0.05, guessed=0.1, waiting=0.1, rough_waiting=1.0, rough_experts=0.5, prior=6.0,
+)  # fmt: skip
 
 
-def known(*parts: tuple[RunClass, list[float]]) -> Residuals:
-    """Residuals of runs of 8 devices that compute four fifths of the time, each of a table of its own."""
-    values = [value for _, ratios in parts for value in ratios]
+def known(*cells: tuple[RunClass, float, int], tables: list[int] | None = None, missed: float = 1.0) -> Residuals:
+    """Cells of 8 devices that compute four fifths of the time, each of a table of its own."""
+    kinds = [kind for kind, _, _ in cells]
+    points = asked_points(kinds, np.full(len(cells), 8.0), np.full(len(cells), 0.8))
     return Residuals(
-        log_ratio=np.log(values),
-        weight=np.ones(len(values)),
-        kinds=tuple(kind for kind, ratios in parts for _ in ratios),
-        gpus=np.full(len(values), 8.0),
-        busy=np.full(len(values), 0.8),
-        tables=np.arange(len(values)),
+        points=replace(points, tables=np.array(tables or range(len(cells)))),
+        log_ratio=np.log([ratio for _, ratio, _ in cells]),
+        rows=np.array([float(rows) for _, _, rows in cells]),
+        missed=np.full(len(cells), missed),
     )
 
 
-def at(residuals: Residuals, kind: RunClass = KIND, gpus: float = 8.0, busy: float = 0.8) -> tuple[float, float, float]:
-    sure = intervals(residuals, kind, np.array([gpus]), np.array([busy]))
+def at(cells: Residuals, kind: RunClass = KIND, gpus: float = 8.0, busy: float = 0.8) -> tuple[float, float, float]:
+    """Ends and middle of the interval of one prediction."""
+    sure = intervals(belief_of(cells, SIZES), asked_points([kind], np.array([gpus]), np.array([busy])))
     return float(sure.low[0]), float(sure.middle[0]), float(sure.high[0])
 
 
-def test_the_interval_holds_four_of_five_runs_that_are_alike() -> None:
-    ratios = list(np.linspace(1.0, 1.2, 101))
-    assert at(known((KIND, ratios))) == pytest.approx((1.02, 1.1, 1.18), abs=0.003)
+def width(cells: Residuals, kind: RunClass = KIND, **scale: float) -> float:
+    low, _, high = at(cells, kind, **scale)
+    return high / low
 
 
-def test_kinds_known_to_be_too_fast_have_their_interval_above_the_prediction() -> None:
-    low, middle, high = at(known((KIND, [1.3, 1.32, 1.35, 1.38, 1.4] * 20)))
-    assert middle == pytest.approx(1.35, abs=0.01)
-    assert 1.25 < low < middle < high < 1.45
+RIGHT = known(*[(KIND, 1.0, 20)] * 5)
 
 
-def test_what_one_table_alone_says_moves_the_interval_by_half() -> None:
-    several = known((KIND, [1.3] * 50))
-    low, middle, _ = at(replace(several, tables=np.zeros(50, dtype=int)))
-    assert np.log(middle) == pytest.approx(np.log(1.3) * (1 - ONE_TABLE))
-    assert 1.13 < low < middle
+def test_a_prediction_unlike_every_run_keeps_its_whole_variance_and_is_centred_on_itself() -> None:
+    other = RunClass(device="x", vendor="Y", generation="Z", constants="foreign", framework="own", experts=True, bits=8)
+    cells = known(*[(KIND, 1.3, 20)] * 5)
+    low, middle, high = at(cells, other)
+    asked = asked_points([other], np.array([8.0]), np.array([0.8]))
+    assert middle == pytest.approx(1.0)
+    assert np.log(high) == pytest.approx(DEVIATIONS * np.sqrt(variance(asked, SIZES)[0]))
+    assert low == pytest.approx(1 / high)
 
 
-def test_the_middle_of_the_very_kind_lies_within_whatever_others_say() -> None:
-    """Here a large table of an alike kind says that predictions hold, and five runs of this one that they do not."""
-    other = replace(KIND, framework="megatron-deepspeed")
-    few = [2.0, 2.1, 2.2, 2.3, 2.4]
-    assert at(known((other, [1.0] * 400), (KIND, few)))[::2] == pytest.approx((1.0, 2.2), abs=0.01)
-    assert at(known((other, [1.0] * 400), (KIND, few[:4])))[2] < 1.1
+def test_every_level_that_no_run_shares_widens_the_interval() -> None:
+    framework = replace(KIND, framework="nemo")
+    device = replace(KIND, device="v100-sxm2-16", generation="Volta", constants="lent")
+    neither = replace(device, framework="nemo")
+    foreign = replace(neither, vendor="AMD", constants="foreign")
+    experts = replace(KIND, experts=True)
+    seen, *unseen = (width(RIGHT, kind) for kind in (KIND, framework, device, neither, foreign, experts))
+    assert all(seen < other for other in unseen)
+    assert unseen[0] < unseen[2] < unseen[3] and unseen[1] < unseen[2]
 
 
-def test_what_is_alike_decides_over_what_is_not() -> None:
-    other = replace(KIND, device="v100-sxm2-16", generation="Volta", experts=True)
-    assert at(known((KIND, [1.0] * 20), (other, [2.0] * 20))) == pytest.approx((1.0, 1.0, 1.0), abs=0.01)
+def test_a_recompute_that_was_filled_in_widens_it() -> None:
+    assert width(RIGHT, replace(KIND, guessed=True)) > width(RIGHT)
 
 
-def test_where_nothing_is_alike_the_interval_is_wider() -> None:
-    other = replace(KIND, device="h100-sxm", generation="Hopper", framework="nemo", experts=True, narrow=True)
-    runs = known((KIND, [1.0] * 20))
-    low, middle, high = at(runs, other, gpus=8192.0)
-    assert (low, middle, high) == pytest.approx((np.exp(-UNLIKE_WIDTH), 1.0, np.exp(UNLIKE_WIDTH)), rel=0.02)
-    assert at(runs)[2] == pytest.approx(1.0, abs=0.005)
-    assert at(runs)[2] < at(runs, replace(KIND, experts=True))[2] < high
+def test_runs_that_compute_little_scatter_more() -> None:
+    assert width(RIGHT, busy=0.2) > width(RIGHT, busy=0.8)
 
 
-def test_runs_of_as_many_devices_count_more() -> None:
-    few = known((KIND, [1.0] * 10))
-    both = replace(
-        few,
-        log_ratio=np.append(few.log_ratio, np.log([1.3] * 10)),
-        weight=np.ones(20),
-        kinds=few.kinds * 2,
-        gpus=np.append(few.gpus, np.full(10, 2048.0)),
-        busy=np.full(20, 0.8),
-        tables=np.arange(20),
+def test_what_several_tables_say_moves_the_interval_more_than_what_one_says() -> None:
+    several, one = known(*[(KIND, 1.3, 20)] * 4), known(*[(KIND, 1.3, 20)] * 4, tables=[0] * 4)
+    assert 1.0 < at(one)[1] < at(several)[1] < 1.3
+
+
+def test_a_bias_of_other_devices_and_frameworks_hardly_moves_the_interval() -> None:
+    cells = known(*[(KIND, 1.3, 20)] * 4)
+    other = replace(KIND, device="mi300x", vendor="AMD", generation="CDNA3", constants="foreign", framework="fsdp")
+    assert at(cells, other)[1] == pytest.approx(1.0, abs=0.03)
+
+
+def test_errors_larger_than_expected_widen_the_interval_of_alike_predictions() -> None:
+    """And smaller ones narrow it; predictions that share little with those runs are as sure as before."""
+    cells = [(KIND, 1.0, 20)] * 5
+    wide, usual, narrow = (width(known(*cells, missed=missed)) for missed in (2.0, 1.0, 0.5))
+    assert narrow < usual < wide
+    other = replace(KIND, device="mi300x", vendor="AMD", generation="CDNA3", constants="foreign", framework="fsdp")
+    assert width(known(*cells, missed=2.0), other) < 1.1 * width(known(*cells), other)
+
+
+def test_covariances_are_those_of_a_sum_of_effects() -> None:
+    """No eigenvalue is negative, and a run shares all its effects but its scatter with another of its table."""
+    kinds = [
+        KIND,
+        replace(KIND, experts=True),
+        replace(KIND, guessed=True),
+        replace(KIND, framework="fsdp", by_layer=True),
+    ]
+    points = replace(
+        asked_points(kinds, np.array([8.0, 64, 8, 512]), np.array([0.9, 0.2, 0.5, 0.7])), tables=np.zeros(4, int)
     )
-    assert at(both, gpus=8.0)[1] == pytest.approx(1.0, abs=0.01)
-    assert at(both, gpus=2048.0)[1] == pytest.approx(1.3, abs=0.02)
+    shared = covariance(points, points, relations(points, points), SIZES)
+    assert np.linalg.eigvalsh(shared).min() > -1e-12
+    assert np.diag(shared) + scatter(points, SIZES) == pytest.approx(variance(points, SIZES))
+
+
+def test_cells_are_read_as_they_were_written() -> None:
+    for quantity in ("step", "memory"):
+        first = residuals(quantity)
+        again = from_cells(*to_cells(first))
+        assert again.points.kinds == first.points.kinds
+        assert again.log_ratio == pytest.approx(first.log_ratio)
+        assert again.points.size == pytest.approx(first.points.size, abs=0.01)
+
+
+def test_constants_and_cells_are_within_reason() -> None:
+    for quantity in ("step", "memory"):
+        sizes = asdict(variances(quantity))
+        assert all(0 < value < 30 for value in sizes.values())
+        assert np.isfinite(residuals(quantity).log_ratio).all()
+        assert (residuals(quantity).rows >= 1).all()
+
+
+def test_the_chance_of_passing_a_limit() -> None:
+    assert chance_above(80.0, 60.0, 80.0) == pytest.approx(0.1, abs=1e-3)
+    assert chance_above(60.0, 60.0, 80.0) == pytest.approx(0.9, abs=1e-3)
+    assert chance_above(90.0, 80.0, 80.0) == 0.0
 
 
 def peaks_known(readings: list[str], peak_bytes: list[float], ratios: list[float]) -> Residuals:
-    """Residuals of peaks that were read in some ways."""
-    runs = known((KIND, ratios))
-    return replace(runs, readings=np.array(readings), peak_bytes=np.array(peak_bytes))
+    """Cells of peaks that were read in some ways."""
+    runs = known(*[(KIND, ratio, 5) for ratio in ratios])
+    points = replace(runs.points, reading=np.array(readings), size=np.log2(peak_bytes))
+    return replace(runs, points=points)
 
 
-def test_peaks_that_were_read_alike_count_more() -> None:
-    runs = peaks_known(["device"] * 9 + ["allocated"] * 9, [60e9] * 18, [1.2] * 9 + [1.0] * 9)
-    for reading, expected in (("device", 1.2), ("allocated", 1.0)):
-        asked = Peaks(peak_bytes=np.array([60e9]), reading=reading)
-        middle = intervals(runs, KIND, np.array([8.0]), np.array([0.8]), asked).middle[0]
-        assert middle == pytest.approx(expected, abs=0.01)
-
-
-def test_peaks_of_alike_size_count_more() -> None:
-    runs = peaks_known(["reserved"] * 20, [1e9] * 10 + [64e9] * 10, [1.5] * 10 + [1.0] * 10)
-    asked = Peaks(peak_bytes=np.array([64e9, 2e9]))
-    middle = intervals(runs, KIND, np.full(2, 8.0), np.full(2, 0.8), asked).middle
-    assert middle[0] == pytest.approx(1.0, abs=0.01)
-    assert middle[1] == pytest.approx(1 + 0.5 * (2e9 + UNMODELLED_BYTES) / 2e9, rel=0.03)
+def peak_middle(cells: Residuals, peaks: Peaks) -> list[float]:
+    count = len(peaks.peak_bytes)
+    asked = asked_points([KIND] * count, np.full(count, 8.0), np.full(count, 0.8), peaks)
+    return [float(middle) for middle in intervals(belief_of(cells, SIZES), asked, peaks).middle]
 
 
 def test_what_no_model_counts_matters_for_small_peaks_alone() -> None:
     small, large = (np.log(peak_ratio(peak + 1e9, peak)) for peak in (1e9, 64e9))
     assert small == pytest.approx(np.log((2e9 + UNMODELLED_BYTES) / (1e9 + UNMODELLED_BYTES)))
     assert large < small / 10
-    runs = peaks_known(["reserved"] * 10, [1e9] * 10, [1.0] * 10)
-    far = replace(KIND, device="v100-sxm2-16", generation="Volta", framework="fsdp", experts=True, narrow=True)
-    asked = Peaks(peak_bytes=np.array([1e9, 1e12]))
-    sure = intervals(runs, far, np.full(2, 4096.0), np.full(2, 0.1), asked)
-    assert sure.high[1] == pytest.approx(np.exp(UNLIKE_PEAK_WIDTH), rel=0.02)
-    assert sure.high[0] - 1 == pytest.approx((sure.high[1] - 1) * (1e9 + UNMODELLED_BYTES) / 1e9, rel=0.05)
+    cells = peaks_known(["reserved"] * 4, [1e9] * 4, [1.3] * 4)
+    tiny, huge = peak_middle(cells, Peaks(peak_bytes=np.array([1e9, 1e12])))
+    assert tiny > huge > 1.0
 
 
-def test_strategies_are_looked_up_one_by_one_as_together() -> None:
-    gpus, busy = np.array([8.0, 512.0, 8.0]), np.array([0.8, 0.3, 0.8])
-    together = intervals(residuals("step"), KIND, gpus, busy)
-    for place in range(3):
-        alone = intervals(residuals("step"), KIND, gpus[[place]], busy[[place]])
-        assert (alone.low[0], alone.high[0]) == (together.low[place], together.high[place])
+def request(**changes: object) -> Context:
+    made = Request(model="llama3-8b", cluster="mi300x-platform", gpus="8", global_batch=64, seq_len=2048)
+    return resolve(replace(made, **changes)).context  # type: ignore[arg-type]  # fields of a request
 
 
 def test_every_context_has_an_interval_for_step_and_memory() -> None:
-    request = Request(model="llama3-8b", cluster="mi300x-platform", gpus="8", global_batch=64, seq_len=2048)
-    context = resolve(request).context
     for peaks in (None, Peaks(peak_bytes=np.array([60e9])), Peaks(peak_bytes=np.array([1e9]), reading="device")):
-        sure = certainty_of(context, [parse_strategy("dp8")], np.array([0.7]), peaks)
+        sure = certainty_of(request(), [parse_strategy("dp8")], np.array([0.7]), peaks)
         assert 0 < sure.low[0] < sure.middle[0] < sure.high[0] < 5
-        assert sure.alike[0] == 0.0
-    assert kind_of(context).generation
 
 
-def test_strategies_that_gather_parameters_have_the_interval_of_those_that_did() -> None:
-    """On V100 DeepSpeed's ZeRO-3 took twice as long as predicted, and other stages did not."""
-    request = Request(model="llama2-13b", cluster="aws-p3dn", gpus="32", global_batch=256, seq_len=2048)
-    context = resolve(replace(request, precision="fp16", framework="deepspeed")).context
-    strategies = [parse_strategy(text) for text in ("dp32 mbs8 zero3", "dp32 mbs8 zero1", "dp32 mbs8 zero3")]
-    sure = certainty_of(context, strategies, np.full(3, 0.8))
-    assert sure.high[0] > 1.5 * sure.high[1]
-    assert sure.high[2] == sure.high[0]
+def test_a_device_without_runs_has_a_wider_interval_than_one_with_hundreds() -> None:
+    strategy, busy = [parse_strategy("dp8")], np.array([0.8])
+    bounds = [certainty_of(request(cluster=name), strategy, busy) for name in ("dgx-a100-80", "gaudi3-box")]
+    seen, unseen = (float(sure.high[0] / sure.low[0]) for sure in bounds)
+    assert seen < 1.4 and unseen > seen**1.5
+
+
+def test_strategies_are_looked_up_one_by_one_as_together() -> None:
+    strategies = [parse_strategy(text) for text in ("dp8", "dp8 zero3", "tp8 dp8", "dp8")]
+    busy = np.array([0.8, 0.8, 0.3, 0.8])
+    together = certainty_of(request(), strategies, busy)
+    assert together.high[1] != together.high[0] == together.high[3]
+    for place, one in enumerate(strategies):
+        alone = certainty_of(request(), [one], busy[[place]])
+        assert (alone.low[0], alone.high[0]) == pytest.approx((together.low[place], together.high[place]))
 
 
 def test_the_share_that_computes() -> None:
@@ -172,8 +208,7 @@ def test_the_share_that_computes() -> None:
 
 
 def test_a_framework_of_ones_own_is_alike_the_one_it_is_like() -> None:
-    request = Request(model="llama3-8b", cluster="dgx-h100", gpus="8", global_batch=64, seq_len=2048, framework="nemo")
-    context = resolve(request).context
+    context = request(cluster="dgx-h100", framework="nemo")
     own = replace(context, framework=replace(context.framework, name="ours", lineage=("ours", "nemo")))
     assert kind_of(own) == kind_of(context)
 
@@ -197,12 +232,20 @@ def test_a_gain_that_hardly_any_run_had_is_what_the_step_would_lose() -> None:
     assert unchecked_gain(dense, [parse_strategy("tp8 pp4 dp8 mbs1")]) == [0.0]
 
 
+SURE = Certainty(low=np.array([0.9]), middle=np.array([1.0]), high=np.array([1.1]))
+
+
 def test_an_unchecked_gain_moves_the_interval_up_and_widens_it() -> None:
-    sure = intervals(known((KIND, [0.9, 1.0, 1.1])), KIND, np.array([8.0]), np.array([0.8]))
-    same, moved = (sure.with_unchecked(np.array([gain])) for gain in (0.0, 0.25))
-    assert np.array([same.low, same.middle, same.high]) == pytest.approx(np.array([sure.low, sure.middle, sure.high]))
+    same, moved = (SURE.with_unchecked(np.array([gain])) for gain in (0.0, 0.25))
+    assert np.array([same.low, same.middle, same.high]) == pytest.approx(np.array([SURE.low, SURE.middle, SURE.high]))
     missing = (1 - REALISED) * 0.25
-    assert moved.middle == pytest.approx(sure.middle + missing)
-    assert moved.high - moved.middle == pytest.approx(np.hypot(sure.high - sure.middle, missing))
-    assert sure.low < moved.low < moved.middle
-    assert moved.alike == sure.alike
+    assert moved.middle == pytest.approx(SURE.middle + missing)
+    assert moved.high - moved.middle == pytest.approx(np.hypot(SURE.high - SURE.middle, missing))
+    assert SURE.low < moved.low < moved.middle
+
+
+def test_a_speed_above_anything_published_widens_the_interval_upwards() -> None:
+    same, wider = (SURE.with_implausible(np.array([times])) for times in (0.9, 1.2))
+    assert same.high == pytest.approx(SURE.high)
+    assert wider.low == SURE.low
+    assert wider.high[0] > 1.2**2

@@ -1,5 +1,5 @@
-"""How far a measured step or peak may lie from a predicted one where nobody has calibrated: an 80 % interval, from what
-is left over of predictions of published runs that are most like it."""
+"""How far a measured step or peak may be from a predicted one where nobody has calibrated: an 80 % interval, and the
+measured runs that it rests on."""
 
 from forerun.search.measured.certainty.intervals import LEVEL, Certainty, Peaks, busy_share, certainty_of
 from forerun.search.measured.certainty.unchecked import unchecked_gain

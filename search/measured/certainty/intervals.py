@@ -1,20 +1,25 @@
-"""The interval of a prediction: weighted quantiles of what was left over of published runs, those most alike first.
+"""The interval of a prediction, from errors of published runs and how much of them the prediction shares.
 
-A run counts the less the less alike it is: by device, framework, kind of model, precision, number of devices and what
-the step waits for. Where few were alike, runs of other kinds decide, and the interval is widened besides. Its middle is
-where measured runs lay, so that kinds known to be too fast have an interval above their prediction; less so where one
-publication alone says it. The prediction itself stays as it is.
+The error of a prediction is expected as the best linear estimate from the errors of published runs (kriging; Rasmussen
+and Williams, Gaussian Processes for Machine Learning, 2006, equations 2.23 to 2.26) with the covariance of
+``variance.py``: a device, a framework or a mechanism without a measured run keeps its whole variance, and the interval
+is centred on the prediction where no shared effect says otherwise. Where the errors of alike runs were larger or
+smaller than expected, the interval is wider or narrower by that.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from forerun.search.measured.certainty.residuals import (
+from forerun.search.measured.certainty.cells import (
     GATHERED,
+    NEW_TABLE,
     Floats,
+    Points,
     Residuals,
     RunClass,
     kind_of,
@@ -22,58 +27,36 @@ from forerun.search.measured.certainty.residuals import (
     residuals,
 )
 from forerun.search.measured.certainty.unchecked import REALISED
+from forerun.search.measured.certainty.variance import Variances, covariance, relations, scatter, variance, variances
 from forerun.spaces.strategies import Context
 
 LEVEL = 0.8
-"""Share of measured runs that are to lie within their interval."""
-
-LIKENESS: Mapping[str, float] = {
-    "device": 0.3,
-    "generation": 0.8,
-    "framework": 0.4,
-    "by_layer": 0.5,
-    "experts": 0.1,
-    "narrow": 0.25,
-}
-"""What a run counts that differs in this, over one that does not. Chosen, with those below, for the narrowest
-intervals that hold when the runs of a whole table, or of a group of one, are left out in turn
-(``benchmarks/accuracy/residuals.py``)."""
-BUSY_REACH = 0.1
-"""A run counts e times less for every so much that the computing share of its step differs."""
-DOUBLINGS = 2.0
-"""A run counts e times less for every so many doublings of devices that it differs by; of peaks, for as many doublings
-of the peak, too."""
-OTHER_READING = 0.2
-"""What a peak counts that was read in another way: live tensors, what the allocator holds, or the whole device."""
-UNLIKE_WIDTH = 0.2
-"""By how much (as a logarithm) either end of a step's interval moves out where no run is alike."""
-UNLIKE_PEAK_WIDTH = 0.11
-"""As much of a peak's."""
-SUPPORT = 0.2
-"""Weight of like runs that halves this; a run of a table of N counts 1 / sqrt(N), so that all of it count sqrt(N)."""
-ONE_TABLE = 0.5
-"""Share by which the interval moves back to the prediction where one table decides: its bias may be its own."""
-OWN = 5
-"""Quantiles of measured runs of the very kind from which their middle lies within the interval, whatever others say."""
+"""Share of measured runs expected within their interval."""
+DEVIATIONS = 1.2816
+"""Standard deviations of a normal distribution on either side of its mean that hold ``LEVEL``."""
 _STEP = 0.05
-"""Computing shares are rounded to this, so that strategies share their intervals."""
+"""Computing shares and peaks are rounded to this, so that strategies share their intervals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certainty:
     """Measured over predicted, for each of N predictions: ``LEVEL`` of measured runs lie between ``low`` and ``high``,
-    half of them below ``middle``. ``alike``: share of what was looked at that had the same device, framework and kind
-    of model."""
+    half of them below ``middle``."""
 
     low: Floats
     middle: Floats
     high: Floats
-    alike: Floats
 
     def with_unchecked(self, gain: Floats) -> "Certainty":
-        """Return the same of predictions that rest on a gain which is checked in part (``unchecked_gain``, N): as much
-        of it is missing as one pair of runs missed, and four times of five no more than twice as much, nor less than
-        nothing. Both doubts are independent."""
+        """Return the intervals of predictions that rest on a gain which is checked in part.
+
+        Parameters
+        ----------
+        gain
+            Share by which the step would be longer without the gain, shape N (``unchecked_gain``). The share that one
+            pair of runs missed is expected to be missing; four times of five no more than twice as much is, nor less
+            than nothing. Both doubts are independent.
+        """
         missing = (1.0 - REALISED) * gain
         middle = self.middle + missing
         return replace(
@@ -82,6 +65,12 @@ class Certainty:
             middle=middle,
             high=middle + np.hypot(self.high - self.middle, missing),
         )
+
+    def with_implausible(self, times: Floats) -> "Certainty":
+        """Return the intervals of predictions whose speed is ``times`` (N) the highest ever published: their upper ends
+        allow for as much again as would bring them back to it."""
+        more = np.maximum(times, 1.0) ** 2
+        return replace(self, high=self.middle + np.hypot(self.high - self.middle, (more - 1.0) * self.middle))
 
 
 def busy_share(time_s: Mapping[str, Floats]) -> Floats:
@@ -100,71 +89,129 @@ class Peaks:
     reading: str = "reserved"
 
 
-def certainty_of(context: Context, strategies: Sequence[Any], busy: Floats, peaks: Peaks | None = None) -> Certainty:
-    """Return how sure the predictions of N strategies are, before any calibration: of their steps, or of ``peaks``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belief:
+    """What the errors of C cells say of others: ``inverse`` (C x C) of their covariance, ``weights`` (C) of the mean,
+    and ``spread`` (C), the variance that each shares with others."""
 
-    ``strategies``: what has ``devices``, and ``zero`` where it is flat; ``busy`` (N): the share of their steps that
-    computes (``busy_share``).
+    known: Residuals
+    sizes: Variances
+    inverse: Floats
+    weights: Floats
+    spread: Floats
+
+
+def belief_of(known: Residuals, sizes: Variances) -> Belief:
+    """Return what follows from the errors of cells."""
+    points = known.points
+    shared = covariance(points, points, relations(points, points), sizes)
+    noise = scatter(points, sizes)
+    inverse: Floats = np.asarray(np.linalg.inv(shared + np.diag(noise / known.rows + 1e-6)), dtype=np.float64)
+    return Belief(known=known, sizes=sizes, inverse=inverse, weights=inverse @ known.log_ratio, spread=np.diag(shared))
+
+
+@cache
+def belief(quantity: str) -> Belief:
+    """Return what the published runs say of "step" or "memory"."""
+    return belief_of(residuals(quantity), variances(quantity))
+
+
+def expected(believed: Belief, asked: Points) -> tuple[Floats, Floats]:
+    """Return mean and standard deviation of the logarithm of measured over predicted at N points, of no table."""
+    known, sizes = believed.known, believed.sizes
+    shared = covariance(asked, known.points, relations(asked, known.points), sizes)
+    mean, alone = shared @ believed.weights, variance(asked, sizes)
+    left = np.maximum(alone - ((shared @ believed.inverse) * shared).sum(axis=1), scatter(asked, sizes))
+    alike = shared**2 / np.outer(alone - scatter(asked, sizes), believed.spread)
+    return mean, np.sqrt(left) * rescaling(alike * np.sqrt(known.rows), known.missed, sizes)
+
+
+def rescaling(weight: Floats, missed: Floats, sizes: Variances) -> Floats:
+    """Return the factor on the width of N predictions, from the errors of C cells that count by ``weight`` (N x C)."""
+    return np.asarray((sizes.prior + weight @ missed) / (sizes.prior + weight.sum(axis=1)))
+
+
+def certainty_of(
+    context: Context,
+    strategies: Sequence[Any],
+    busy: Floats,
+    peaks: Peaks | None = None,
+    guessed: Sequence[bool] | None = None,
+) -> Certainty:
+    """Return how sure the predictions of N strategies are without a calibration, of their steps or of ``peaks``.
+
+    Parameters
+    ----------
+    context
+        What they train, where and with which software.
+    strategies
+        N values with ``devices``, and ``zero`` where they are flat.
+    busy
+        Share of their steps that computes (``busy_share``), shape N.
+    peaks
+        Peaks that are asked about; None: steps are.
+    guessed
+        Whether the recompute of each was filled in; None: of none.
     """
-    known = residuals("step" if peaks is None else "memory")
-    gpus = np.array([strategy.devices for strategy in strategies], dtype=float)
-    gathered = np.array([getattr(strategy, "zero", 0) == GATHERED for strategy in strategies])
-    found = np.empty((4, len(gpus)))
-    for zero, own in ((0, ~gathered), (GATHERED, gathered)):
-        if own.any():
-            there = None if peaks is None else replace(peaks, peak_bytes=peaks.peak_bytes[own])
-            sure = intervals(known, kind_of(context, zero), gpus[own], busy[own], there)
-            found[:, own] = sure.low, sure.middle, sure.high, sure.alike
-    low, middle, high, alike = found
-    return Certainty(low=low, middle=middle, high=high, alike=alike)
+    flags = guessed or [False] * len(strategies)
+    pairs = [
+        (GATHERED if getattr(one, "zero", 0) == GATHERED else 0, flag)
+        for one, flag in zip(strategies, flags, strict=True)
+    ]
+    kinds = {pair: kind_of(context, pair[0], guessed=pair[1]) for pair in dict.fromkeys(pairs)}
+    asked = asked_points(
+        [kinds[pair] for pair in pairs], np.array([float(one.devices) for one in strategies]), busy, peaks
+    )
+    return intervals(belief("step" if peaks is None else "memory"), asked, peaks)
 
 
-def intervals(known: Residuals, kind: RunClass, gpus: Floats, busy: Floats, peaks: Peaks | None = None) -> Certainty:
-    """Return how sure N predictions of a kind are by what is known; ``gpus`` and ``busy`` (share of the step that
-    devices compute): shape N; each distinct one is looked up once. ``known`` is of memory where ``peaks`` are given."""
-    rounded = np.round(np.nan_to_num(busy, nan=1.0) / _STEP) * _STEP
-    doublings = np.zeros(len(gpus)) if peaks is None else np.round(np.log2(peaks.peak_bytes) / _STEP) * _STEP
-    keys, inverse = np.unique(np.stack([gpus, rounded, doublings]), axis=1, return_inverse=True)
-    order = np.argsort(known.log_ratio, kind="stable")
-    ratios, ends = known.log_ratio[order], np.array([(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2])
-    base = known.weight * _likeness(known, kind)
-    if peaks is not None:
-        base = base * np.where(known.readings == peaks.reading, 1.0, OTHER_READING)
-    unlike = UNLIKE_WIDTH if peaks is None else UNLIKE_PEAK_WIDTH
-    same = np.array([_same(one, kind) for one in known.kinds])
-    exact = np.array([one == kind for one in known.kinds])
-    found = np.empty((4, keys.shape[1]))
-    for place, (devices, share, size) in enumerate(keys.T):
-        distance = np.abs(np.log2(known.gpus / devices)) / DOUBLINGS + np.abs(known.busy - share) / BUSY_REACH
-        if peaks is not None:
-            distance += np.abs(np.log2(known.peak_bytes) - size) / DOUBLINGS
-        weight = base * np.exp(-distance)
-        total = np.cumsum(weight[order])
-        quantiles = ratios[np.searchsorted(total, ends * total[-1]).clip(max=len(order) - 1)]
-        of_table = np.bincount(known.tables, weights=weight)
-        tables = total[-1] ** 2 / (of_table**2).sum()
-        wider = unlike / (1 + total[-1] / SUPPORT)
-        found[:3, place] = np.exp(quantiles - quantiles[1] * ONE_TABLE / tables + np.array([-wider, 0.0, wider]))
-        if exact.sum() >= OWN:  # no interval leaves out what was measured of the very kind
-            own = np.cumsum((weight * exact)[order])
-            middle = np.exp(ratios[np.searchsorted(own, own[-1] / 2)])
-            found[0, place], found[2, place] = min(found[0, place], middle), max(found[2, place], middle)
-        found[3, place] = (weight * same).sum() / total[-1]
-    low, middle, high, alike = found[:, inverse.reshape(-1)]
-    if peaks is not None:
-        low, middle, high = (over_peak(ratio, peaks.peak_bytes) for ratio in (low, middle, high))
-    return Certainty(low=low, middle=middle, high=high, alike=alike)
+def asked_points(kinds: Sequence[RunClass], gpus: Floats, busy: Floats, peaks: Peaks | None = None) -> Points:
+    """Return predictions as points, with computing shares and peaks rounded."""
+    count = len(kinds)
+    return Points(
+        kinds=tuple(kinds),
+        gpus=np.log2(gpus),
+        busy=np.round(np.nan_to_num(busy, nan=1.0) / _STEP) * _STEP,
+        tables=np.full(count, NEW_TABLE),
+        reading=np.full(count, "" if peaks is None else peaks.reading),
+        size=np.zeros(count) if peaks is None else np.round(np.log2(peaks.peak_bytes) / _STEP) * _STEP,
+    )
 
 
-def _same(one: RunClass, other: RunClass) -> bool:
-    return (one.device, one.framework, one.experts) == (other.device, other.framework, other.experts)
+def intervals(believed: Belief, asked: Points, peaks: Peaks | None = None) -> Certainty:
+    """Return the intervals at N points; each distinct one is looked up once."""
+    keys = list(zip(asked.kinds, asked.gpus, asked.busy, asked.size, strict=True))
+    first: dict[Any, int] = {}
+    for row, key in enumerate(keys):
+        first.setdefault(key, row)
+    place = {key: number for number, key in enumerate(first)}
+    mean, deviation = expected(believed, taken(asked, list(first.values())))
+    inverse = np.array([place[key] for key in keys])
+    ends = (np.exp(mean + sign * DEVIATIONS * deviation)[inverse] for sign in (-1, 0, 1))
+    low, middle, high = ends if peaks is None else (over_peak(end, peaks.peak_bytes) for end in ends)
+    return Certainty(low=low, middle=middle, high=high)
 
 
-def _likeness(known: Residuals, kind: RunClass) -> Floats:
-    """Return how much every quantile counts by its kind alone, P."""
-    names = [field.name for field in fields(RunClass)]
-    unique = {
-        one: float(np.prod([LIKENESS[name] for name in names if getattr(one, name) != getattr(kind, name)]))
-        for one in set(known.kinds)
-    }
-    return np.array([unique[one] for one in known.kinds])
+def taken(points: Points, rows: Sequence[int]) -> Points:
+    """Return some of the points."""
+    chosen = np.array(rows, dtype=np.int64)
+    return Points(
+        kinds=tuple(points.kinds[row] for row in rows),
+        gpus=points.gpus[chosen],
+        busy=points.busy[chosen],
+        tables=points.tables[chosen],
+        reading=points.reading[chosen],
+        size=points.size[chosen],
+    )
+
+
+def chance_above(limit: float, low: float, high: float) -> float:
+    """Return the probability that a measurement with an interval from ``low`` to ``high`` exceeds ``limit``.
+
+    >>> round(chance_above(80.0, 60.0, 80.0), 2)
+    0.1
+    """
+    middle, half = (math.log(high) + math.log(low)) / 2, (math.log(high) - math.log(low)) / 2
+    if half <= 0:
+        return float(math.exp(middle) > limit)
+    return math.erfc((math.log(limit) - middle) / half * DEVIATIONS / math.sqrt(2)) / 2

@@ -14,6 +14,8 @@ from forerun.simulator.scoring import table_for
 from forerun.spaces.strategies import Context, by_context, table_of
 
 Floats = NDArray[np.float64]
+GUESSED = {"recompute", "recompute_layers"}
+"""Rules by which blanks are filled with a recompute that the run may not have had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,15 +45,18 @@ def intervals_of(predictions: Predictions) -> Intervals:
             low[rows], high[rows] = 1 / faster, slower
         if not isinstance(context, Context):  # what was left over of published runs is of transformers
             continue
+        guessed = [bool(GUESSED & set(predictions.runs[row].filled)) for row in rows]
         readings = np.array([predictions.runs[row].memory_kind for row in rows])
         for reading in np.unique(readings):
             own = readings == reading
             there = np.array(rows)[own]
             peaks = Peaks(peak_bytes=predictions.comparable_memory_bytes[there], reading=str(reading))
-            held = certainty_of(context, list(compress(strategies, own)), busy[there], peaks)
+            filled = [guessed[place] for place in np.flatnonzero(own)]
+            held = certainty_of(context, list(compress(strategies, own)), busy[there], peaks, filled)
             memory_low[there], memory_high[there] = held.low, held.high
         if not isinstance(posterior, Posterior):
-            step = certainty_of(context, strategies, busy[rows]).with_unchecked(unchecked_gain(context, strategies))
+            step = certainty_of(context, strategies, busy[rows], guessed=guessed)
+            step = step.with_unchecked(unchecked_gain(context, strategies))
             low[rows], high[rows] = step.low, step.high
         elif posterior.held is not None:
             reach = posterior.held.reach(context, table_of(strategies), LEVEL)

@@ -1,0 +1,181 @@
+"""Fit the standard deviations of prediction errors, so that 80 % intervals hold in every situation of a user.
+
+    python benchmarks/accuracy/variances.py DIR [--rounds N] [--check]
+
+DIR holds CSV files of the schema in docs/measured-runs.md. Writes search/measured/certainty/data/variances.yaml.
+Groups, sources, devices, frameworks, frameworks on a device, kinds of run, and devices together with frameworks are
+left out in turn; in each situation 80 % of the left-out runs are to be within their interval, of all runs and of blocks
+that weigh by the root of their runs. Runs of kinds that had no measured run are judged by what was predicted of them
+before any of them was used (``first_predictions.csv``). With --check nothing is written: it prints the shares that the
+present values reach. Takes six minutes of one core.
+"""
+
+import argparse
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+
+import numpy as np
+from left_out import Sample, believed, first_predictions, left_out, sample_of, situations, tests_only
+
+from forerun.search.measured.certainty.cells import Floats
+from forerun.search.measured.certainty.variance import Variances, variances
+from forerun.search.measured.validate import load_runs, predict
+
+TARGET = Path(__file__).resolve().parents[2] / "search" / "measured" / "certainty" / "data" / "variances.yaml"
+ASKED, LEAST = 0.8, 0.65
+"""Share of runs within their interval; share of any table of ``MANY`` runs or more."""
+MANY = 20
+EDGE = 0.02
+"""Runs this close to the end of their interval count in part, so that shares change smoothly."""
+TOLERANCE, NARROW, NEAR_START = 0.03, 15.0, 0.3
+"""Points of share that cost 1; cost of a mean logarithm of width; cost of leaving the first guess e-fold."""
+GUESS: Mapping[str, Mapping[str, float]] = {
+    "step": {
+        "own_device": 0.03, "lent_device": 0.1, "vendor": 0.25, "framework": 0.05, "framework_on_device": 0.04,
+        "mechanism": 0.06, "kind": 0.04, "table": 0.03, "local": 0.05, "scatter": 0.05, "guessed": 0.1,
+        "waiting": 0.1, "rough_waiting": 1.3, "rough_experts": 0.3, "prior": 6.0,
+    },
+    "memory": {
+        "own_device": 0.02, "lent_device": 0.03, "vendor": 0.03, "framework": 0.06, "framework_on_device": 0.03,
+        "mechanism": 0.08, "kind": 0.04, "table": 0.05, "local": 0.05, "scatter": 0.04, "guessed": 0.1,
+        "waiting": 0.03, "rough_waiting": 0.3, "rough_experts": 0.3, "prior": 6.0,
+    },
+}  # fmt: skip
+"""Where the search begins, and what a value that no run decides stays near."""
+
+
+def main() -> int:
+    """Fit, write and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rounds", type=int, default=4, help="passes over all values")
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    args = parser.parse_args()
+    predictions = predict(load_runs(sorted(args.folder.glob("*.csv"))).runs)
+    chosen: dict[str, Variances] = {}
+    for quantity in ("step", "memory"):
+        sample = sample_of(predictions, quantity, first=True)
+        judge = judge_of(sample)
+        chosen[quantity] = variances(quantity) if args.check else fitted(sample, judge, quantity, args.rounds)
+        print("\n".join(shares(sample, judge, chosen[quantity], quantity)), flush=True)
+    if not args.check:
+        TARGET.write_text(_written(chosen), encoding="utf-8")
+        print(f"wrote {TARGET.name}")
+    return 0
+
+
+Judge = Mapping[str, Mapping[str, Floats]]
+"""Weights of runs by situation and by what is judged."""
+
+
+def judge_of(sample: Sample) -> Judge:
+    """Return how much every run counts in every share that is looked at."""
+    tables = np.array([run.file for run in sample.runs])
+    counted = ~np.array([tests_only(run) for run in sample.runs])
+    _, place, size = np.unique(tables, return_inverse=True, return_counts=True)
+    of_table = size[place]
+    kinds = [sample.points.kinds[at] for at in sample.cell]
+    new = {name.rpartition("-")[0] for name in first_predictions()}
+    parts = {
+        "new kinds": np.where(np.isin(tables, list(new)), 1.0 / of_table, 0.0),
+        "experts": counted * np.array([float(kind.experts) for kind in kinds]),
+        "other vendors": np.array([float(kind.constants == "foreign") for kind in kinds]),
+        "gathered by layer": counted * np.array([float(kind.by_layer) for kind in kinds]),
+    }
+    parts |= {
+        f"table {name}": (tables == name).astype(float) for name in np.unique(tables[counted & (of_table >= MANY)])
+    }
+    parts = {name: weight for name, weight in parts.items() if (weight > 0).sum() >= 8}
+    judge: dict[str, dict[str, Floats]] = {}
+    for one in situations(sample):
+        block = one.judged[sample.cell]
+        inside = np.bincount(block, counted.astype(float))[block]
+        judge[one.name] = {
+            "all": counted.astype(float),
+            "blocks": np.where(counted, 1.0 / np.sqrt(np.maximum(inside, 1.0)), 0.0),
+        }
+        if one.name == "group":
+            judge[one.name] |= parts
+        if one.name == "source":
+            judge[one.name] |= {name: weight for name, weight in parts.items() if not name.startswith("table ")}
+    return judge
+
+
+def fitted(sample: Sample, judge: Judge, quantity: str, rounds: int) -> Variances:
+    """Return the values of the lowest cost, found by steps along one at a time."""
+    names = [one.name for one in fields(Variances)]
+    start = np.log([GUESS[quantity][name] for name in names])
+    values = np.log([getattr(variances(quantity), name) for name in names])
+
+    def cost(logs: Floats) -> float:
+        sizes = Variances(**dict(zip(names, np.exp(logs).tolist(), strict=True)))
+        return _cost(sample, judge, sizes) + NEAR_START * float(np.square(logs - start).sum())
+
+    best, step, began = cost(values), np.full(len(names), 0.4), time.perf_counter()
+    for turn in range(rounds):
+        for place in range(len(names)):
+            for sign in (1.0, -1.0):
+                tried = values.copy()
+                tried[place] += sign * step[place]
+                if (other := cost(tried)) < best - 1e-3:
+                    best, values = other, tried
+                    break
+            else:
+                step[place] *= 0.6
+        print(f"{quantity}, round {turn + 1}: cost {best:.2f}, {time.perf_counter() - began:.0f} s", flush=True)
+    return Variances(**{name: float(f"{value:.3g}") for name, value in zip(names, np.exp(values), strict=True)})
+
+
+def _cost(sample: Sample, judge: Judge, sizes: Variances) -> float:
+    known, total, widths = believed(sample, sizes), 0.0, []
+    for one in situations(sample):
+        mean, half = left_out(known, one)
+        inside = 1.0 / (1.0 + np.exp(-np.clip((half - np.abs(sample.error - mean)) / EDGE, -30, 30)))
+        least = []
+        for name, weight in judge[one.name].items():
+            share = float(np.average(inside, weights=weight))
+            if name.startswith("table "):
+                least.append(share)
+            else:
+                total += ((share - ASKED) / TOLERANCE) ** 2
+        total += ((min([*least, LEAST]) - LEAST) / TOLERANCE) ** 2
+        widths.append(float(np.average(np.log(half), weights=judge[one.name]["blocks"])))
+    return total + NARROW * float(np.mean(widths))
+
+
+def shares(sample: Sample, judge: Judge, sizes: Variances, quantity: str) -> list[str]:
+    """Return lines with the share of runs within their interval by what is left out, and the interval's half width."""
+    known = believed(sample, sizes)
+    lines = [f"{quantity}: % of runs within their interval, with what is left out"]
+    for one in situations(sample):
+        lines.append(f"  {one.name}: {_line(sample, judge[one.name], *left_out(known, one))}")
+    return lines
+
+
+def _line(sample: Sample, weights: Mapping[str, Floats], mean: Floats, half: Floats) -> str:
+    inside = np.abs(sample.error - mean) <= half
+    figures = {name: 100 * float(np.average(inside, weights=weight)) for name, weight in weights.items()}
+    tables = {name: share for name, share in figures.items() if name.startswith("table ")}
+    told = [f"{name} {share:.0f}" for name, share in figures.items() if name not in tables]
+    if tables:
+        least = min(tables, key=tables.__getitem__)
+        told.append(f"least {tables[least]:.0f} ({least})")
+    width = 100 * np.expm1(np.median(half[weights["all"] > 0]))
+    return f"{', '.join(told)}; half width {width:.0f}"
+
+
+def _written(chosen: Mapping[str, Variances]) -> str:
+    """Return the values as a YAML document."""
+    lines = [
+        "# Standard deviations of the logarithm of measured over predicted (their meaning:",
+        "# search/measured/certainty/variance.py). Written by benchmarks/accuracy/variances.py.",
+    ]
+    for quantity, sizes in chosen.items():
+        lines += [f"{quantity}:", *(f"  {name}: {value:g}" for name, value in asdict(sizes).items())]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
