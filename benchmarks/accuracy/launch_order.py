@@ -4,7 +4,7 @@
 
 Groups are those of the measured tables of FOLDER in which some strategies ran and some ran out of memory. They are
 tried as a leaderboard shows them: by what a launch is worth (``forerun.search.request.preferences``), for several
-prices ``c`` of a failed start, without variants of a row above (``forerun.search.explore.flat.ideas``); those that are
+prices ``c`` of a failed start, without variants of a row above (``forerun.search.order.ideas``); those that are
 predicted not to fit, which a search does not show, come last.
 The cost is how much slower the first that ran is than the best, and ``PRICE`` for every failed start before it.
 """
@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from forerun.search.explore.flat.ideas import ALIKE, degrees
 from forerun.search.measured.validate import MeasuredRun, load_runs
-from forerun.search.request.preferences import disliked, odds_of_failure
+from forerun.search.order.ideas import ALIKE, degrees
+from forerun.search.order.worth import launch_factor, odds_of_failure
 from forerun.simulator import score
 from forerun.spaces.strategies import Strategy, table_of
 
@@ -48,7 +48,7 @@ def _predicted(runs: list[MeasuredRun]) -> tuple[list[Strategy], np.ndarray, np.
         table = table_of([run.strategy])
         scores = score(run.context, table)
         seconds, odds = scores.step_time_s[0] * run.strategy.devices, odds_of_failure(run.context, scores)[0]
-        worth.append((seconds, odds, disliked(run.context, table)[0], float(not scores.fits[0])))
+        worth.append((seconds, odds, launch_factor(run.context, table)[0], float(not scores.fits[0])))
     measured = [run.strategy.devices * (run.step_time_s or 0.0) if run.outcome == "ok" else np.nan for run in runs]
     return [run.strategy for run in runs], np.array(worth).T, np.array(measured)
 

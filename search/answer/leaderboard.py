@@ -13,7 +13,8 @@ from forerun.search.board.found import Alternatives, Found
 from forerun.search.board.leaderboard import Leaderboard, ranked
 from forerun.search.board.rows import Row
 from forerun.search.files.documents import versions
-from forerun.search.formats.launchable import launchable_first, marked
+from forerun.search.formats.launchable import lacks_launch_file, marked
+from forerun.search.order.launchable import launchable_first
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
@@ -62,7 +63,8 @@ def with_rows(
     """
     known = [marked(setting.context, row) for row in rows[:MARKED]]
     if setting.objective in ("throughput", "cost"):
-        known = launchable_first(known)
+        device_s = [row.gpus * row.step_time_s for row in known]
+        known = [known[place] for place in launchable_first(device_s, [not lacks_launch_file(row) for row in known])]
     rows = certain(setting.context, ranked((*known, *rows[MARKED:]), setting.objective), setting.objective)
     rows = with_goodput(setting, rows)
     board = replace(board, rows=rows, why=why(rows, _second(setting, rows)), advice=())

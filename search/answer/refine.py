@@ -8,9 +8,9 @@ import numpy as np
 from forerun.search.answer.leaderboard import with_rows
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row, closed_form_mark, rows_from
+from forerun.search.order.objectives import objective_named
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.kinds import kind_of
-from forerun.search.request.objectives import objective_named
 from forerun.search.request.scorer import Told
 from forerun.search.request.setting import Setting
 from forerun.simulator.score_table import ScoreTable, joined
@@ -41,8 +41,7 @@ def refine(board: Leaderboard, setting: Setting[Any], top: int, told: Told | Non
         as_found = dataclasses.replace(board, rows=board.rows[:top], remarks=(*board.remarks, remark))
         raise EndedEarly(as_found, stop) from None
     table, scores = kind.table(setting.context, strategies), joined(simulated, np.arange(len(strategies)))
-    keys = objective_named(setting.objective).keys(setting.context, scores, table)
-    places = np.lexsort((*reversed(keys), ~scores.fits))
+    places = objective_named(setting.objective).order(setting.context, scores, table)
     rows = rows_from(setting.context, strategies, scores, usd_per_gpu_hour=setting.usd_per_gpu_hour)
     played = tuple(dataclasses.replace(row, facts=old.facts) for row, old in zip(rows, board.rows, strict=True))
     rows = tuple(_moved(played[place], place + 1) for place in places[:top])

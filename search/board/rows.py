@@ -138,6 +138,16 @@ class Row(Generic[S]):
         return self.tree or str(self.strategy)
 
     @property
+    def variant(self: "Row[Strategy]") -> Variant:
+        """The row as a variant of another."""
+        return Variant(
+            strategy=self.strategy,
+            step_time_s=self.step_time_s,
+            peak_memory_gib=self.peak_memory_gib,
+            oom_risk=self.oom_risk,
+        )
+
+    @property
     def train_gpu_hours(self) -> float | None:
         """GPU-hours of the whole training; None where its length is not known."""
         return None if self.train_days is None else 24 * self.train_days * self.gpus

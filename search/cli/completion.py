@@ -68,7 +68,7 @@ def _names() -> dict[str, tuple[str, ...]]:
     """Return the known words by the name that argparse gives an argument."""
     from forerun.search.explore.samplers import SAMPLERS
     from forerun.search.formats.table import FORMATS
-    from forerun.search.request.objectives import OBJECTIVES
+    from forerun.search.order.objectives import OBJECTIVES
     from forerun.spaces.clusters import cluster_names, device_names
     from forerun.spaces.frameworks import framework_names
     from forerun.spaces.models import model_names

@@ -13,7 +13,7 @@ from forerun.search.cli.console import brush_of, open_console, say
 from forerun.search.cli.details import headline, memory_stack, memory_table
 from forerun.search.opgraph.limits import FamilyLimits, Limits, efficiency
 from forerun.search.opgraph.what_if import Doubling, phases
-from forerun.search.request.objectives import OBJECTIVES
+from forerun.search.order.objectives import OBJECTIVES
 from forerun.search.request.setting import Setting
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.bottleneck import Bottleneck

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from forerun.search.board.sweeps import STATUSES
 from forerun.search.cli.console import open_console, open_progress, say
-from forerun.search.request.objectives import rate_of
+from forerun.search.order.objectives import rate_of
 from forerun.search.sweep.plan import SweepPlan, SweepSearch
 from forerun.search.sweep.run import FINISHED, SweepResult, Watch
 from forerun.spaces.units import format_seconds

@@ -8,7 +8,7 @@ from forerun.search.board.rows import Row
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.figures.still_page import section, still_page
 from forerun.search.opgraph.limits import FamilyLimits, Limits, efficiency
-from forerun.search.request.objectives import OBJECTIVES
+from forerun.search.order.objectives import OBJECTIVES
 from forerun.spaces.files import write_text
 from forerun.spaces.opgraph.split import Split
 from forerun.spaces.units import format_count, format_seconds

@@ -11,7 +11,7 @@ from forerun.search.board.folder import BOARD
 from forerun.search.board.leaderboard import Leaderboard, SpaceCounts
 from forerun.search.board.row_reading import above_zero, finite, optional, row_from_json
 from forerun.search.board.sweeps import read_search
-from forerun.search.request.objectives import objective_named
+from forerun.search.order.objectives import objective_named
 from forerun.search.request.request import Request
 from forerun.spaces.errors import RequestError
 

@@ -9,9 +9,9 @@ from forerun.search.board.rows import TIGHT_MARK, Row
 from forerun.search.explore.flat.bound import SLOWER
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.figures.plane import number
+from forerun.search.order.objectives import objective_named
 from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS, Bar, Stack, plain_bar, stacked_bars
 from forerun.search.report.labels import REASONS, command, heading, request_lines
-from forerun.search.request.objectives import objective_named
 from forerun.simulator.costs.power import SITE
 from forerun.spaces.units import format_count, format_seconds, format_whole
 

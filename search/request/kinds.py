@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.search.request.model_kind import Choices, ModelKind, StepWork
-from forerun.search.request.preferences import launch_factor
 from forerun.simulator.schedules import Programs
-from forerun.simulator.score_table import Floats, ScoreTable
+from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.frameworks import FrameworkProfile, resolve_framework, switched
 from forerun.spaces.models import resolve_model, train_flops_per_sequence
 from forerun.spaces.models.model import Model
@@ -91,10 +90,6 @@ class Transformers:
             precision=workload.precision,
             total=workload.tokens,
         )
-
-    def worth_s(self, context: Context, scores: ScoreTable, table: StrategyTable) -> Floats:
-        seconds: Floats = scores.step_time_s * launch_factor(context, scores, table)
-        return seconds
 
     def facts(self, context: Context, table: StrategyTable, scores: ScoreTable) -> Sequence[None]:
         return [None] * len(table)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.schedules import Programs
-from forerun.simulator.score_table import Floats, ScoreTable
+from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.strategies import Strategy, StrategySpace, StrategyTable
 
 if TYPE_CHECKING:
@@ -97,9 +97,6 @@ class ModelKind(Protocol):
 
     def work(self, context: Any, gpus: int) -> StepWork:
         """Return what a step on some devices does."""
-
-    def worth_s(self, context: Any, scores: ScoreTable, table: Any) -> Floats:
-        """Return the seconds by which N candidates rank."""
 
     def facts(self, context: Any, table: Any, scores: Any) -> "Sequence[SplitFacts | None]":
         """Return what each row has besides its costs."""

@@ -13,7 +13,7 @@ from forerun.simulator.opgraph.bottleneck import SplitFacts, facts_of
 from forerun.simulator.opgraph.space import SplitSpace, split_space
 from forerun.simulator.opgraph.table import AnySplit, SplitTable, table_of_splits
 from forerun.simulator.schedules import Programs
-from forerun.simulator.score_table import Floats, ScoreTable
+from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.opgraph import GraphModel
 from forerun.spaces.opgraph.limits import check_split
@@ -91,12 +91,6 @@ class OperatorGraphs:
             flops=(2.0 if context.inference else 6.0) * context.model.macs * samples,
             precision=context.precision,
         )
-
-    def worth_s(self, context: GraphContext, scores: ScoreTable, table: SplitTable) -> Floats:
-        # Steps that loading bounds differ in their last bits alone: they tie.
-        mantissa, exponent = np.frexp(scores.step_time_s / table.batch)
-        seconds: Floats = np.ldexp(np.round(mantissa, 12), exponent)
-        return seconds
 
     def facts(self, context: GraphContext, table: SplitTable, scores: ScoreTable) -> Sequence[SplitFacts]:
         return facts_of(context, table, scores)

@@ -36,9 +36,9 @@ from typing import Annotated, Any
 
 from forerun.search.explore.samplers.registry import Exploring
 from forerun.search.files.version import cost_model_version
+from forerun.search.order.objectives import objective_named
 from forerun.search.request.kinds import TRANSFORMERS, kind_named
 from forerun.search.request.model_kind import ModelKind
-from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import DEFAULT_OBJECTIVE, Request
 from forerun.spaces.budget import parse_budget
 from forerun.spaces.clusters import resolve_cluster

@@ -8,7 +8,7 @@ from forerun.search.board.leaderboard import flat_line, lines_to_csv
 from forerun.search.files.documents import SCHEMA, versions
 from forerun.search.files.records import Record
 from forerun.search.files.version import cost_model_version
-from forerun.search.request.objectives import objective_named
+from forerun.search.order.objectives import objective_named
 from forerun.search.sweep.plan import SweepPlan, SweepSearch
 
 Entry = dict[str, Any]

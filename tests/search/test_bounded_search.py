@@ -8,7 +8,7 @@ import forerun.search.explore.flat.exhaustive as exhaustive
 import forerun.search.explore.flat.sample as sample
 from forerun.search.explore.flat.exhaustive import Problem, SliceResult, search_slice
 from forerun.search.explore.flat.sample import search_space
-from forerun.search.request.objectives import OBJECTIVES
+from forerun.search.order.objectives import OBJECTIVES
 from forerun.search.request.setting import Setting
 
 

@@ -16,8 +16,8 @@ from forerun.search.explore.flat.exhaustive import Problem, search_slice
 from forerun.search.explore.flat.fronts import front
 from forerun.search.explore.flat.marginal_gpus import paying
 from forerun.search.explore.flat.sample import search_space
+from forerun.search.order.objectives import objective_named
 from forerun.search.request.limits import TrainingLimits
-from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.simulator import score

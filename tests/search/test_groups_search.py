@@ -10,7 +10,7 @@ import yaml
 from forerun.search.answer.searches import search_groups
 from forerun.search.cli import main
 from forerun.search.explore.groups.group_rows import simulate_groups
-from forerun.search.request.preferences import worth_s
+from forerun.search.order.worth import worth_of
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.spaces.errors import InfeasibleError, RequestError
@@ -58,7 +58,7 @@ def test_the_fast_group_holds_more_layers_and_the_other_still_helps(mixed: str) 
     half = len(layers) // 2
 
     assert sum(layers[:half]) > 1.5 * sum(layers[half:])
-    worth = [worth_s(context, row.strategy, row.step_time_s, row.oom_risk) for row in board.rows]
+    worth = [worth_of(context, row.strategy, row.step_time_s, row.oom_risk) for row in board.rows]
     assert worth == sorted(worth)
     assert all(row.fits for row in board.rows)
     alone = [note for note in board.notes if "alone" in note]

@@ -9,9 +9,10 @@ from forerun.search.explore.samplers import Exploring
 from forerun.search.explore.trees.named_trees import row_of_tree
 from forerun.search.formats import import_texts
 from forerun.search.formats.launch_of import launch_of
-from forerun.search.formats.launchable import launchable, launchable_first, marked
+from forerun.search.formats.launchable import launchable, marked
 from forerun.search.formats.of_framework import WRITERS, formats_of
 from forerun.search.formats.table import writable
+from forerun.search.order.launchable import launchable_first
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import legal_strategy
@@ -88,15 +89,10 @@ def test_rows_without_a_launch_file_are_marked_and_no_safe_choice() -> None:
 
 
 def test_a_row_that_can_be_started_as_it_is_stands_before_one_that_gains_little() -> None:
-    first, *_ = search("llama3-8b", cluster="dgx-a100-40", gpus=16, global_batch=64, seq_len=8192).rows
-    marks = (f"{NO_LAUNCH_MARK} for megatron-lm",)
-    rows = [
-        replace(first, step_time_s=seconds, marks=marks if lacks else ())
-        for seconds, lacks in ((10.0, True), (10.1, True), (10.2, False), (10.35, False), (10.5, False))
-    ]
-    order = [row.step_time_s for row in launchable_first(rows)]
+    device_s = (10.0, 10.1, 10.2, 10.35, 10.5)
+    places = launchable_first(device_s, [False, False, True, True, True])
 
-    assert order == [10.2, 10.0, 10.35, 10.1, 10.5]  # 3 % behind 10 s is 10.3, behind 10.1 s 10.4
+    assert places == [2, 0, 3, 1, 4]  # 3 % behind 10 s is 10.3, behind 10.1 s 10.4
 
 
 def test_a_tree_is_marked_unless_it_is_a_strategy_that_has_a_launch_file() -> None:

@@ -12,9 +12,9 @@ import pytest
 from forerun.search import Leaderboard, search, simulate
 from forerun.search.board.leaderboard import NEAR_MARK, ranked
 from forerun.search.board.rows import GIB, Row
-from forerun.search.explore.flat.ideas import ALIKE, FAR, degrees
 from forerun.search.files.documents import dump_json
-from forerun.search.request.objectives import objective_named
+from forerun.search.order.ideas import ALIKE, FAR, degrees
+from forerun.search.order.objectives import objective_named
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, score

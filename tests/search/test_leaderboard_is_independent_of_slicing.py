@@ -14,7 +14,7 @@ from profiles import tries
 
 from forerun.search.explore.flat.exhaustive import Best, Problem, SliceResult, lowest, merge, search_slice
 from forerun.search.explore.flat.sample import search_space
-from forerun.search.request.objectives import OBJECTIVES
+from forerun.search.order.objectives import OBJECTIVES
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.simulator import ScoreTable, score
@@ -109,7 +109,7 @@ def test_counts_add_up(make_setting: Callable[..., Setting], few_times: Scorer) 
 def test_ties_rank_by_index(
     make_setting: Callable[..., Setting], few_times: Scorer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forerun.search.request.kinds.launch_factor", lambda context, scores, table: 1.0)
+    monkeypatch.setattr("forerun.search.order.worth.launch_factor", lambda context, table, price: 1.0)
     space = make_setting().space()
     piece = search_space(Problem(space=space, objective="throughput", top=100), score=few_times)
     assert piece.best is not None

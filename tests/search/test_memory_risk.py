@@ -16,8 +16,8 @@ from forerun.search.answer.searches import explore_request
 from forerun.search.board.rows import TIGHT_MARK
 from forerun.search.cli import main
 from forerun.search.explore.samplers import Exploring
-from forerun.search.request.objectives import objective_named
-from forerun.search.request.preferences import FAILED_START, odds_of_failure, worth_s
+from forerun.search.order.objectives import objective_named
+from forerun.search.order.worth import FAILED_START, odds_of_failure, worth_of
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.simulator import score
@@ -186,4 +186,4 @@ def test_a_launch_is_worth_the_same_alone_and_among_candidates() -> None:
     odds = odds_of_failure(setting.context, scores)
     for row, strategy in enumerate(strategies):
         risk = odds[row] / (1 + odds[row])
-        assert worth_s(setting.context, strategy, scores.step_time_s[row], risk) == pytest.approx(keys[row])
+        assert worth_of(setting.context, strategy, scores.step_time_s[row], risk) == pytest.approx(keys[row])

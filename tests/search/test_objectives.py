@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from forerun.search import search
-from forerun.search.request.objectives import OBJECTIVES, objective_named
+from forerun.search.order.objectives import OBJECTIVES, objective_named
 from forerun.search.request.setting import Setting
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, ScoreTable
 from forerun.spaces.errors import RequestError

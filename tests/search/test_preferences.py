@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from forerun.search import Request, search
-from forerun.search.request.preferences import worth_s
+from forerun.search.order.worth import worth_of
 from forerun.search.request.resolve import resolve
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.strategies import parse_strategy
@@ -22,7 +22,7 @@ def test_short_pieces_of_a_sequence_count_against_a_strategy(seq_len: int, cp: i
     context = resolve(Request(**FIELDS, seq_len=seq_len)).context
     cut, whole = (parse_strategy(f"tp1 pp8 dp{8 // cp} cp{degree} mbs1") for degree in (cp, 1))
 
-    assert worth_s(context, cut, 1.0, 0.0) - worth_s(context, whole, 1.0, 0.0) == pytest.approx(share)
+    assert worth_of(context, cut, 1.0, 0.0) - worth_of(context, whole, 1.0, 0.0) == pytest.approx(share)
 
 
 def test_a_thousand_tokens_per_rank_are_no_first_row() -> None:
@@ -38,7 +38,7 @@ def test_experts_across_racks_count_against_a_strategy(ep: int, share: float) ->
     context = resolve(Request(**fields, gpus="576")).context
     spread, one = (parse_strategy(f"tp1 pp1 dp576 ep{degree} mbs1 zero1") for degree in (ep, 1))
 
-    assert worth_s(context, spread, 1.0, 0.0) - worth_s(context, one, 1.0, 0.0) == pytest.approx(share, abs=1e-4)
+    assert worth_of(context, spread, 1.0, 0.0) - worth_of(context, one, 1.0, 0.0) == pytest.approx(share, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_what_few_have_trained_with_counts_against_a_strategy(text: str, than: s
     context = resolve(Request(**FIELDS | {"framework": "generic"}, seq_len=8192)).context
     rare, known = (parse_strategy(f"tp1 pp2 dp32 mbs1 {words}".strip()) for words in (text, than))
 
-    assert worth_s(context, rare, 1.0, 0.0) - worth_s(context, known, 1.0, 0.0) == pytest.approx(share, abs=1e-4)
+    assert worth_of(context, rare, 1.0, 0.0) - worth_of(context, known, 1.0, 0.0) == pytest.approx(share, abs=1e-4)
 
 
 def test_states_that_replicas_need_not_share_make_no_row_of_their_own() -> None:

@@ -9,8 +9,8 @@ from sweep_cases import SERIAL, TINY, SameCuts
 
 from forerun.search import search
 from forerun.search.answer.searches import explore_request, search_request
-from forerun.search.explore.flat.ideas import degrees
 from forerun.search.explore.samplers.registry import Exploring
+from forerun.search.order.ideas import degrees
 from forerun.search.report import report_html
 from forerun.search.request import resolve as resolve_module
 from forerun.search.request.setting import Setting

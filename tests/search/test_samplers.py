@@ -11,7 +11,6 @@ import pytest
 from forerun.search.answer.searches import explore_request
 from forerun.search.cli import main
 from forerun.search.explore.flat.exhaustive import Problem
-from forerun.search.explore.flat.ideas import degrees
 from forerun.search.explore.samplers import (
     Evaluation,
     Exploration,
@@ -23,6 +22,7 @@ from forerun.search.explore.samplers import (
 )
 from forerun.search.explore.samplers import optuna_samplers as optuna_module
 from forerun.search.explore.samplers.warm_starts import flat_starts
+from forerun.search.order.ideas import degrees
 from forerun.search.request.request import Request
 from forerun.search.request.setting import Setting
 from forerun.search.workers import Choice

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from forerun.search.board.rows import Row
-from forerun.search.request.preferences import against, risk_against
+from forerun.search.order.preferences import against
+from forerun.search.order.worth import risk_against
 from forerun.search.request.setting import Setting
 from forerun.spaces.strategies import Context, Strategy
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from forerun.search.board.rows import NO_LAUNCH_MARK, Row
 from forerun.search.explore.flat.best import best_row
 from forerun.search.formats.launchable import launchable
-from forerun.search.request.objectives import objective_named
+from forerun.search.order.objectives import objective_named
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.simulator.memory.risk import RISKY, risking

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.request.objectives import Objective
-from forerun.search.request.preferences import disliked
+from forerun.search.order.objectives import Objective
+from forerun.search.order.worth import launch_factor
 from forerun.simulator.core.bound import LeastStep
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import StrategyTable
@@ -50,7 +50,7 @@ class Bound:
         keys = self.objective.plain(step_s, table) * (1 - ROUNDING)
         reached = keys <= self.worst
         some = np.flatnonzero(reached & (keys > self.fastest))
-        reached[some] = keys[some] * disliked(self.least.context, table.take(some)) <= self.worst
+        reached[some] = keys[some] * launch_factor(self.least.context, table.take(some)) <= self.worst
         return reached
 
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from forerun.search.explore.flat.bound import SLOWER, Bound, slowdowns
 from forerun.search.explore.flat.fronts import front
+from forerun.search.order.objectives import objective_named
+from forerun.search.order.worth import odds_of_failure
 from forerun.search.request.kinds import TRANSFORMERS, kind_of
 from forerun.search.request.limits import NO_LIMITS, TrainingLimits
 from forerun.search.request.model_kind import Space, Table
-from forerun.search.request.objectives import objective_named
-from forerun.search.request.preferences import odds_of_failure
 from forerun.search.request.scorer import Progress, Scorer
 from forerun.simulator import score as simulator_score
 from forerun.simulator.memory.risk import RISKY

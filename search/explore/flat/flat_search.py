@@ -9,10 +9,10 @@ from forerun.search.explore.flat.best import first_row
 from forerun.search.explore.flat.bound import SLOWER
 from forerun.search.explore.flat.exhaustive import Problem, SliceResult
 from forerun.search.explore.flat.families import best_of_families
-from forerun.search.explore.flat.ideas import flat_rows
 from forerun.search.explore.flat.marginal_gpus import paying
+from forerun.search.explore.flat.variants import flat_rows
+from forerun.search.order.objectives import objective_named
 from forerun.search.request.kinds import TRANSFORMERS, kind_of
-from forerun.search.request.objectives import objective_named
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.simulator import score as simulator_score

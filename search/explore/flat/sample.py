@@ -21,8 +21,8 @@ from forerun.search.explore.flat.exhaustive import (
     search_slice,
     within,
 )
+from forerun.search.order.objectives import objective_named
 from forerun.search.request.interrupts import EndedEarly
-from forerun.search.request.objectives import objective_named
 from forerun.search.request.scorer import Progress, Scorer
 from forerun.simulator import score as simulator_score
 from forerun.simulator.core.bound import LeastStep

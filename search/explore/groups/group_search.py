@@ -12,11 +12,11 @@ from forerun.search.board.found import Found
 from forerun.search.board.leaderboard import SpaceCounts
 from forerun.search.board.rows import Row
 from forerun.search.explore.flat.best import best_row
-from forerun.search.explore.flat.ideas import folded, variant_of
 from forerun.search.explore.groups.group_plans import group_plans
 from forerun.search.explore.groups.group_rows import quick_row
+from forerun.search.order.ideas import folded
+from forerun.search.order.worth import worth_of
 from forerun.search.request.limits import NO_LIMITS
-from forerun.search.request.preferences import worth_s
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting
@@ -60,7 +60,7 @@ def search_plans(
             continue
         if plan.plan.strategy not in rows:
             rows[plan.plan.strategy] = row = quick_row(setting, plan.plan.strategy)
-            worth[row.strategy] = worth_s(setting.context, row.strategy, row.step_time_s, row.oom_risk)
+            worth[row.strategy] = worth_of(setting.context, row.strategy, row.step_time_s, row.oom_risk)
             if played is not None:
                 played(len(rows))
         if len(rows) >= evaluations:
@@ -91,7 +91,7 @@ def _ideas(setting: Setting, rows: Mapping[Strategy, Row], worth: Mapping[Strate
     by_strategy = {row.strategy: row for row in ranked}
     ideas = folded(((row.strategy, worth[row.strategy]) for row in ranked), setting.top)
     return tuple(
-        dataclasses.replace(by_strategy[one], variants=tuple(variant_of(by_strategy[other]) for other in others))
+        dataclasses.replace(by_strategy[one], variants=tuple(by_strategy[other].variant for other in others))
         for one, others in ideas
     )
 

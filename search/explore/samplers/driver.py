@@ -11,8 +11,8 @@ import numpy as np
 
 from forerun.search.explore.flat.exhaustive import interrupted
 from forerun.search.explore.samplers.contract import Evaluation, Sampler, ranked
+from forerun.search.order.objectives import objective_named
 from forerun.search.request.interrupts import EndedEarly
-from forerun.search.request.objectives import objective_named
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score
 from forerun.simulator.score_table import ScoreTable, joined

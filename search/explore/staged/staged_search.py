@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from forerun.search.board.found import Alternatives, Found
 from forerun.search.board.leaderboard import SpaceCounts
@@ -10,7 +11,7 @@ from forerun.search.board.rows import Row, rows_from
 from forerun.search.explore.flat.best import first_row
 from forerun.search.explore.flat.exhaustive import Problem, SliceResult
 from forerun.search.explore.flat.flat_search import counts_of, problem_of
-from forerun.search.explore.flat.ideas import flat_rows, folded, variant_of
+from forerun.search.explore.flat.variants import flat_rows
 from forerun.search.explore.samplers.best_file import BestFile
 from forerun.search.explore.samplers.driver import Exploration, Seen, explore
 from forerun.search.explore.samplers.heuristics import heuristic_starts
@@ -18,10 +19,11 @@ from forerun.search.explore.samplers.registry import FLAT_ENUMERABLE, Exploring,
 from forerun.search.explore.samplers.warm_starts import Starts, flat_starts
 from forerun.search.explore.staged.given_starts import given_starts
 from forerun.search.formats.launchable import launchable
+from forerun.search.order.ideas import folded
+from forerun.search.order.objectives import objective_named
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.kinds import TRANSFORMERS, kind_of
 from forerun.search.request.limits import NO_LIMITS
-from forerun.search.request.objectives import objective_named
 from forerun.search.request.scorer import Scorer, Told
 from forerun.search.request.setting import Setting
 from forerun.search.workers import IN_THIS_PROCESS, Choice
@@ -116,8 +118,8 @@ def _rows(setting: Setting, found: Exploration) -> tuple[Row, ...]:
     if setting.request.all_variants:
         return _rows_of(setting, found, found.feasible[: setting.top])
     keyed = ((one, evaluation.values[0]) for one in found.feasible if (evaluation := found.known[one]) is not None)
-    ideas = dict(_launchable_first(setting, leader, variants) for leader, variants in folded(keyed, setting.top))
-    variants = (tuple(map(variant_of, _rows_of(setting, found, own))) for own in ideas.values())
+    ideas = dict(folded(keyed, setting.top, launchable=partial(launchable, setting.context)))
+    variants = (tuple(row.variant for row in _rows_of(setting, found, own)) for own in ideas.values())
     leaders = zip(_rows_of(setting, found, list(ideas)), variants, strict=True)
     return tuple(replace(row, variants=own) for row, own in leaders)
 
@@ -126,12 +128,6 @@ def _rows_of(setting: Setting, found: Exploration, strategies: Sequence[Strategy
     if not strategies:
         return ()
     return rows_from(setting.context, strategies, found.scores(strategies), usd_per_gpu_hour=setting.usd_per_gpu_hour)
-
-
-def _launchable_first(setting: Setting, leader: Strategy, variants: list[Strategy]) -> tuple[Strategy, list[Strategy]]:
-    """Return an idea led by the best of its strategies that the framework can launch, where it can launch any."""
-    able = next((one for one in (leader, *variants) if launchable(setting.context, one)), leader)
-    return able, [one for one in (leader, *variants) if one != able]
 
 
 def _telling(told: Told, evaluations: int, objective: str) -> Seen:

@@ -7,7 +7,7 @@ from typing import Any
 
 from forerun.search.board.row_reading import finite
 from forerun.search.board.sweeps import STATUSES, SweepFolder, SweptSearch
-from forerun.search.request.objectives import objective_named, rate_of
+from forerun.search.order.objectives import objective_named, rate_of
 from forerun.search.request.scorer import Told
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_count

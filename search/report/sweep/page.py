@@ -11,9 +11,9 @@ from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.figures.plane import number, symbol_definitions
 from forerun.search.files.documents import versions
 from forerun.search.files.version import cost_model_version
+from forerun.search.order.objectives import objective_named
 from forerun.search.report.scripted import Part, part, scripted_page
 from forerun.search.report.sweep.data import MOST_ROWS, Measure, SweepData, sweep_data
-from forerun.search.request.objectives import objective_named
 from forerun.search.request.scorer import Told
 
 MOST_ANSWERS = 12

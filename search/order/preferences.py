@@ -1,20 +1,15 @@
-"""What a launch is worth beyond its predicted step: the risk that it runs out of memory, and what practice prefers.
-
-Trying strategies in order until one runs, the least is lost in expectation by the order of ``t + c p / (1 - p)``, with
-``t`` the step time, ``p`` the risk of running out and ``c`` what a failed start costs (exchange two neighbours of an
-order and compare). ``c`` is ``FAILED_START`` of the training's own time.
+"""Preferences of practice, which decide between strategies that predictions cannot tell apart.
 
 Predicted gaps of two per cent are reversed in every third of measured pairs (``answer/notes/pair_order_accuracy.py``).
 Within such gaps a strategy that practice would start first ranks first: each preference counts as a share of the step.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.simulator.memory.risk import EVEN_SHARE, STEEPNESS
-from forerun.simulator.score_table import Floats, ScoreTable
+from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import (
     Context,
     Placement,
@@ -27,10 +22,6 @@ from forerun.spaces.strategies import (
     table_of,
 )
 
-FAILED_START = 0.1
-"""Cost of a failed start as a share of a step, for every step. On 24 groups of measured runs, some of which ran out of
-memory, half of it costs 1.1 % less to launch (one group decides) and twice of it 1.6 % more; failed starts are as many
-(``benchmarks/accuracy/launch_order.py``)."""
 TOKENS_PER_RANK = 8192
 """Tokens of a sequence that practice keeps on one rank: Llama 3 trained with cp 1 at 8,192 tokens and with cp 16 at
 131,072 (arXiv 2407.21783, table 4)."""
@@ -157,38 +148,12 @@ PREFERENCES = (
 """What ties prefer: together a few per cent at most, as much as gaps that one in four measured pairs reverses."""
 
 
-def odds_of_failure(context: Context, scores: ScoreTable) -> Floats:
-    """Return ``p / (1 - p)`` of N candidates, p the risk of running out of memory."""
-    if scores.oom_risk is None:
-        share = scores.peak_memory_bytes / context.cluster.device.memory_bytes
-        odds: Floats = np.power(share / EVEN_SHARE, STEEPNESS)  # what ``risk.curve`` is a function of
-        return odds
-    return np.asarray(scores.oom_risk / np.maximum(1.0 - scores.oom_risk, 1e-9))
-
-
-def launch_factor(context: Context, scores: ScoreTable, table: StrategyTable) -> Floats:
-    """Return by how much longer than its step N candidates count as, at least 1."""
-    factor = 1.0 + FAILED_START * odds_of_failure(context, scores)
-    for preference in PREFERENCES:
-        factor += preference.share * preference.amount(context, table)
-    return factor
-
-
-def disliked(context: Context, table: StrategyTable) -> Floats:
-    """Return by how much longer than its step N candidates count as for what practice prefers: a lower bound of
-    ``launch_factor``. Axes that the table does not have count for nothing."""
-    factor = np.ones(len(table))
+def dislikes(context: Context, table: StrategyTable) -> Iterator[Floats]:
+    """Yield for every preference the share of its step that each of N candidates counts longer. Preferences on axes
+    that the table does not have are left out."""
     for preference in PREFERENCES:
         if all(axis in table.codes for axis in preference.axes):
-            factor += preference.share * preference.amount(context, table)
-    return factor
-
-
-def worth_s(context: Context, strategy: Strategy, step_s: float, risk: float) -> float:
-    """Return what a launch of one strategy counts as, of which step and risk are known."""
-    table = table_of([strategy])
-    disliked = sum(preference.share * float(preference.amount(context, table)[0]) for preference in PREFERENCES)
-    return step_s * (1.0 + FAILED_START * risk / max(1.0 - risk, 1e-9) + disliked)
+            yield preference.share * preference.amount(context, table)
 
 
 def against(context: Context, strategy: Strategy, other: Strategy) -> Mapping[str, float]:
@@ -197,9 +162,3 @@ def against(context: Context, strategy: Strategy, other: Strategy) -> Mapping[st
     table = table_of([strategy, other])
     amounts = {one.words: one.share * np.diff(one.amount(context, table)[::-1])[0] for one in PREFERENCES}
     return {words: float(more) for words, more in amounts.items() if more > 0}
-
-
-def risk_against(risk: float, other: float) -> float:
-    """Return by how much of a step a risk of running out of memory counts longer than another."""
-    own, others = (FAILED_START * chance / max(1.0 - chance, 1e-9) for chance in (risk, other))
-    return own - others

@@ -7,14 +7,20 @@ predictions can tell apart. Money enters only through devices times seconds, so 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from forerun.search.request.kinds import kind_of
-from forerun.search.request.model_kind import Table
+from forerun.search.order.worth import worth_s
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.strategies import StrategyTable
+
+if TYPE_CHECKING:
+    from forerun.simulator.opgraph.table import SplitTable
+
+Table: TypeAlias = "StrategyTable | SplitTable"
 
 Keys = tuple[Floats, ...]
 
@@ -23,7 +29,7 @@ Keys = tuple[Floats, ...]
 class Objective:
     """One meaning of "best". ``keys`` maps the scores of N candidates to ranking keys of shape N; with ``front`` no
     key goes before another, and all candidates stay that no other dominates. Seconds in keys are those that a launch is
-    worth (``preferences``). ``plain`` maps predicted step times to the first key without that, and lower bounds of them
+    worth (``worth``). ``plain`` maps predicted step times to the first key without that, and lower bounds of them
     to lower bounds of it, where that follows. ``across`` maps a row (plain data) to its key among rows of other
     workloads, whose seconds of a step do not compare; a front goes by its first part."""
 
@@ -37,6 +43,10 @@ class Objective:
     def title_in(self, unit: str) -> str:
         """Return the title for a kind of model whose work is counted in ``unit``."""
         return self.title.format(unit=unit)
+
+    def order(self, context: Any, scores: ScoreTable, table: Table) -> NDArray[np.intp]:
+        """Return the places of N candidates in rank order, those that fit before those that do not."""
+        return np.lexsort((*reversed(self.keys(context, scores, table)), ~scores.fits))
 
     def __reduce__(self) -> tuple[Callable[[str], "Objective"], tuple[str]]:
         """Reach other processes by name: functions without one cannot."""
@@ -54,25 +64,21 @@ def _device_seconds(step_s: Floats, table: Table) -> Floats:
     return seconds
 
 
-def _worth(context: Any, scores: ScoreTable, table: Table) -> Floats:
-    return kind_of(context).worth_s(context, scores, table)
-
-
 def _throughput(context: Any, scores: ScoreTable, table: Table) -> Keys:
-    return (_worth(context, scores, table),)
+    return (worth_s(context, scores, table),)
 
 
 def _cost(context: Any, scores: ScoreTable, table: Table) -> Keys:
-    worth_s = _worth(context, scores, table)
-    return (_device_seconds(worth_s, table), worth_s)
+    step_s = worth_s(context, scores, table)
+    return (_device_seconds(step_s, table), step_s)
 
 
 def _gpus(context: Any, scores: ScoreTable, table: Table) -> Keys:
-    return (table.column("gpus").astype(np.float64), _worth(context, scores, table))
+    return (table.column("gpus").astype(np.float64), worth_s(context, scores, table))
 
 
 def _headroom(context: Any, scores: ScoreTable, table: Table) -> Keys:
-    return (scores.peak_memory_bytes, _worth(context, scores, table))
+    return (scores.peak_memory_bytes, worth_s(context, scores, table))
 
 
 def _price(row: Mapping[str, Any]) -> tuple[float, ...]:

@@ -1,0 +1,65 @@
+"""Ideas and their variants: strategies with the same degrees, of which a leaderboard shows the best.
+
+Placements, virtual stages and micro-batches of one set of degrees often lie closer together than a prediction's error;
+ten rows of them would be one row ten times.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+
+from forerun.spaces.strategies import Strategy
+
+ALIKE = 0.01
+"""Variants whose first ranking key is this close to their row's are kept with it: below any prediction's error."""
+FAR = 0.25
+"""Ideas whose first ranking key is this much above that of the best are slower beyond any doubt: four of five measured
+runs lie within 20 % of their prediction. Other strategies of better ideas go before them."""
+KINDS = ("mbs", "zero", "sp")
+"""Axes of which every choice may make a row where an idea has several: who changes another is after a few per cent."""
+MOST_VARIANTS = 100
+
+
+def shown(
+    kinds: Sequence[tuple[Hashable, Hashable]],
+    keys: Sequence[float],
+    top: int,
+    beaten: Callable[[int, int], bool] = lambda place, other: False,
+) -> list[list[int]]:
+    """Return the rows that are shown of candidates in rank order, each followed by its variants, as places.
+
+    ``kinds``: the idea of each, and its choices on ``KINDS``; ``keys``: its first ranking key; ``beaten``: whether one
+    place is a variant of another that leads its idea though it ranks further behind. First comes the best of every idea
+    that is near the best of all; then whatever is next, another strategy of such an idea or the best of one far off.
+    """
+    ideas: dict[Hashable, list[list[int]]] = {}
+    seen = set[tuple[Hashable, Hashable]]()
+    for place, (idea, kind) in enumerate(kinds):
+        rows = ideas.setdefault(idea, [])
+        if rows and (keys[place] <= (1 + ALIKE) * keys[rows[-1][0]] or beaten(rows[-1][0], place)):
+            rows[-1].append(place)
+        elif (idea, kind) not in seen:
+            rows.append([place])
+        seen.add((idea, kind))
+    near = [rows[0] for rows in ideas.values() if keys[rows[0][0]] <= (1 + FAR) * keys[0]]
+    further = sorted(row for rows in ideas.values() for row in rows if row not in near)
+    return sorted([*near, *further[: max(top - len(near), 0)]])[:top]
+
+
+def folded(
+    ranked: Iterable[tuple[Strategy, float]],
+    top: int,
+    *,
+    launchable: Callable[[Strategy], bool] = lambda strategy: True,
+) -> Iterator[tuple[Strategy, list[Strategy]]]:
+    """Fold strategies, best first with their first ranking key, to those of each set of degrees with what is as good;
+    ``top`` of them, each led by its best that is ``launchable``, if any is."""
+    known = list(ranked)
+    kinds = [(degrees(one), tuple(int(getattr(one, axis)) for axis in KINDS)) for one, _ in known]
+    for leader, *variants in shown(kinds, [key for _, key in known], top):
+        idea = [known[place][0] for place in (leader, *variants[:MOST_VARIANTS])]
+        first = next(filter(launchable, idea), idea[0])
+        yield first, [one for one in idea if one != first]
+
+
+def degrees(strategy: Strategy) -> tuple[int, ...]:
+    """Return what makes a strategy an idea of its own."""
+    return (strategy.devices, strategy.pp, strategy.tp, strategy.cp, strategy.ep, strategy.etp, strategy.second_tp or 0)
