@@ -9,7 +9,7 @@ from typing import Any
 from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.keys import LaunchKey
 from forerun.search.formats.launchers import scripts
-from forerun.search.formats.program_arguments import PROGRAM, PROGRAM_KEYS
+from forerun.search.formats.program_arguments import OWN_PROGRAM, PROGRAM, PROGRAM_KEYS
 from forerun.search.formats.yaml_text import dump_yaml
 
 VERSION = "1.15"
@@ -58,4 +58,4 @@ def files(launch: Launch, main: str, data: dict[str, Any], arguments: list[str])
         *arguments,
     ]
     text = dump_yaml(data, f"{launch.name}: accelerate {VERSION}, {launch.strategy}")
-    return {main: text, **scripts(launch, f"accelerate {VERSION}", command)}
+    return {main: text, **scripts(launch, f"accelerate {VERSION}", command, before=[f"{OWN_PROGRAM}."])}

@@ -21,7 +21,7 @@ from forerun.search.formats.limits import (
     when,
     without,
 )
-from forerun.search.formats.program_arguments import document_and_program, trainer_arguments
+from forerun.search.formats.program_arguments import CHECKPOINTING, PACKED, document_and_program, trainer_arguments
 from forerun.search.formats.software import assumed
 from forerun.search.formats.syntax import is_yaml
 from forerun.search.formats.tables.trainer import read_deepspeed, read_fsdp
@@ -106,7 +106,7 @@ def write(launch: Launch) -> Files:
             data["parallelism_config"] = degrees["parallelism_config"]
     arguments = trainer_arguments(launch)
     if s.recompute == Recompute.FULL and not s.zero:
-        arguments.append("--gradient_checkpointing true")
+        arguments.append(f"{CHECKPOINTING} true")
     return files(launch, MAIN, data, arguments)
 
 
@@ -195,5 +195,14 @@ LAUNCHER = Launcher(
     adjust=adjust,
 )
 FORMAT = format_of(
-    LAUNCHER, main=MAIN, limits=LIMITS, write=write, framework=None, also=("fsdp",), graphs=True, adapters=True
+    LAUNCHER,
+    main=MAIN,
+    limits=LIMITS,
+    write=write,
+    framework=None,
+    also=("fsdp",),
+    writes={"fsdp-parameters"},
+    packs=PACKED,
+    graphs=True,
+    adapters=True,
 )

@@ -18,6 +18,7 @@ from forerun.search.formats.limits import (
     precisions,
     splits_by_rule,
 )
+from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.program_arguments import document_and_program, trainer_arguments
 from forerun.search.formats.syntax import is_yaml
 from forerun.search.formats.writing import nested, settings_of
@@ -39,6 +40,7 @@ RUN = {"megatron_lm_recompute_method": "uniform", "megatron_lm_recompute_num_lay
 
 LIMITS = (
     *COMMON,
+    decoders_only("accelerate's Megatron-LM plugin", hybrids=True),
     only(
         "schedule",
         (Schedule.ONE_F_ONE_B,),
@@ -151,4 +153,4 @@ LAUNCHER = Launcher(
     harmless=_harmless,
     adjust=adjust,
 )
-FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, framework="megatron-lm")
+FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, framework="megatron-lm", writes=())

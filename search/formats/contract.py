@@ -5,7 +5,7 @@ cannot express is refused with every reason and with the nearest launch that it 
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -52,6 +52,12 @@ class Launch:
     def tuning(self) -> Tuning:
         """What of the model is trained."""
         return tuning_of(self.model) if isinstance(self.model, Model) else Tuning()
+
+    @property
+    def packed(self) -> bool:
+        """Whether sequences are packed of documents that do not attend to each other."""
+        tokens = self.workload.document_tokens
+        return tokens is not None and tokens < self.workload.seq_len
 
     @property
     def microbatches(self) -> int:
@@ -174,7 +180,9 @@ class Format:
     ``joins``: a run may be given several such files together. ``graphs``: it also writes launches of operator graphs,
     ``adapters`` of low-rank adapters, ``parts`` of models with frozen parts.
     ``framework`` is the profile whose laws a launch must keep (None: forerun has no profile that fits); ``also``:
-    profiles whose launches it writes without being theirs alone.
+    profiles whose launches it writes without being theirs alone. ``writes``: switches that it has words for (None: all
+    that its framework has, none without a framework). ``packs``: words in its files that keep attention inside the
+    documents of a packed sequence (empty: it attends to all of a sequence).
     ``write`` returns the files of a launch that breaks none of ``limits`` (None: forerun only reads this format);
     ``parse`` reads a file; ``recognise`` says whether a file looks like this format and never raises RequestError for a
     file of another kind.
@@ -190,6 +198,8 @@ class Format:
     recognise: Callable[[LaunchFile], bool]
     framework: str | None = None
     also: tuple[str, ...] = ()
+    writes: Collection[str] | None = None
+    packs: str = ""
     joins: bool = False
     graphs: bool = False
     adapters: bool = False
@@ -209,6 +219,11 @@ class Format:
         tuning = launch.tuning
         if (tuning.rank and not self.adapters) or (tuning.frozen and not self.parts):
             raise RequestError(f"{self.title} ({self.name}) trains all of a model, and not {tuning} as searched")
+        if launch.packed and not self.packs:
+            raise RequestError(
+                f"{self.title} ({self.name}) attends to whole sequences, and not inside documents alone, of which the "
+                "prediction has --documents: search without, or export to a format that does (megatron-lm, forerun)"
+            )
         try:
             broken = [limit for limit in self.limits if limit.broken(launch)]
         except RequestError as error:  # of a model whose layers the limits are not about

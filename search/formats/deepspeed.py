@@ -8,7 +8,6 @@ with how many stages and how layers are dealt to them, and the launch script tha
 import json
 from typing import Any
 
-from forerun.search.formats.adapters import adapter_arguments
 from forerun.search.formats.contract import Files, Launch, LaunchFile, Limit
 from forerun.search.formats.facts import format_of, world
 from forerun.search.formats.keys import REST, Launcher, LaunchFacts, LaunchKey, switched_on
@@ -24,7 +23,15 @@ from forerun.search.formats.limits import (
     when,
     without,
 )
-from forerun.search.formats.program_arguments import PROGRAM, PROGRAM_KEYS, document_and_program
+from forerun.search.formats.program_arguments import (
+    CHECKPOINTING,
+    OWN_PROGRAM,
+    PACKED,
+    PROGRAM,
+    PROGRAM_KEYS,
+    document_and_program,
+    program_facts,
+)
 from forerun.search.formats.software import flags_of
 from forerun.search.formats.writing import nested, settings_of
 from forerun.spaces.strategies import Placement, Recompute, Schedule, Split
@@ -133,7 +140,7 @@ def write(launch: Launch) -> Files:
         before += HOSTFILE
         command += ['--hostfile "$HOSTFILE" --no_ssh --node_rank "$NODE_RANK" --master_addr "$MASTER_ADDR"']
     command += [PROGRAM, f"--deepspeed_config {MAIN}", f"--max_seq_length {launch.workload.seq_len}"]
-    command += adapter_arguments(launch)
+    command += program_facts(launch) + ([f"{CHECKPOINTING} true"] if s.recompute == Recompute.FULL else [])
     text = json.dumps(data, indent=2) + "\n"
     return {MAIN: text, **scripts(launch, f"DeepSpeed {VERSION}", command, before=before)}
 
@@ -141,10 +148,12 @@ def write(launch: Launch) -> Files:
 def _asked_of_program(launch: Launch) -> list[str]:
     """Return what the training program has to do itself, as comments of its launch script."""
     s = launch.strategy
-    asked = []
+    asked = [f"{OWN_PROGRAM}, and to call deepspeed.initialize."]
     if s.pp > 1:
-        asked.append(f"builds deepspeed.pipe.PipelineModule with num_stages={s.pp}, layers in equal numbers")
-    return [f"# The program {text}." for text in asked]
+        asked.append(f"# It builds deepspeed.pipe.PipelineModule with num_stages={s.pp}, layers in equal numbers.")
+    if s.recompute == Recompute.FULL:
+        asked.append(f"# It recomputes layers ({CHECKPOINTING}): activation_checkpointing alone switches nothing on.")
+    return asked
 
 
 def adjust(facts: LaunchFacts) -> None:
@@ -155,8 +164,7 @@ def adjust(facts: LaunchFacts) -> None:
         facts.values.pop("ep", None)
         facts.values.pop("etp", None)
     if any(name.split(".")[0] == "activation_checkpointing" for name in settings.every()):
-        facts.values["recompute"] = Recompute.FULL
-        facts.notes.append("activation_checkpointing is configured: read as recompute=full; the model's code decides")
+        facts.assume("recompute", Recompute.FULL, "by activation_checkpointing, which the program has to use")
     for part in ("optimizer", "param"):
         where = settings.text(f"zero_optimization.offload_{part}.device")
         if where == "nvme" or (where == "cpu" and part == "param"):
@@ -210,4 +218,4 @@ LAUNCHER = Launcher(
     adjust=adjust,
     left="auto",
 )
-FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, adapters=True)
+FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, adapters=True, packs=PACKED)

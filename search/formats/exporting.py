@@ -12,6 +12,7 @@ from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.express import express, rack_devices
 from forerun.search.formats.job import NO_JOB, Job
 from forerun.search.formats.table import format_named, writable
+from forerun.search.request.documents import document_tokens
 from forerun.search.request.graphs import graph_cluster
 from forerun.spaces.clusters import grown, resolve_cluster
 from forerun.spaces.errors import RequestError
@@ -60,12 +61,13 @@ def launch_in(data: Mapping[str, Any], rank: int, *, name: str, source: Path) ->
             raise RequestError(f"{source.parent} has ranks 1 to {len(rows)}, but got --rank {rank}")
         if "modes" in request:
             return graph_launch(request, rows[rank - 1], name=f"rank {rank} of {name}"), None
-        strategy = parse_strategy(str(rows[rank - 1]["strategy"]))
+        strategy, documents = parse_strategy(str(rows[rank - 1]["strategy"])), request.get("documents")
         workload = Workload(
             global_batch=int(request["global_batch"]),
             seq_len=int(request["seq_len"]),
             precision=str(request["precision"]),
             moe_imbalance=float(request.get("moe_imbalance") or 1.0),
+            document_tokens=None if documents is None else document_tokens(str(documents), int(request["seq_len"])),
         )
         lora, frozen = request.get("lora"), frozen_parts(request.get("freeze"))
         named = {part: str(request[part]) for part in ("model", "cluster", "framework")}

@@ -3,7 +3,7 @@
 import dataclasses
 
 from forerun.search.formats.contract import Files, Format, Launch
-from forerun.search.formats.software import carried, refused
+from forerun.search.formats.software import carried, chosen, refused
 from forerun.search.formats.stages import switches_of_all
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError
@@ -37,17 +37,23 @@ def express(item: Format, launch: Launch, context: Context | None) -> Files:
     Raises:
         RequestError: the format has no word for it, or the framework would not run it.
     """
-    if context is not None:
-        # Switches that the strategy turns on are the software's, written as its flags.
-        alike = switches_of_all(launch.strategy)
-        software = switched(running(context, launch.strategy.software).framework, alike)
-        _check_words(item, software, launch)
-        if item.framework is not None:
-            unlike = None if alike else launch.strategy.stage_offload
-            strategy = dataclasses.replace(launch.strategy, software=Software.NONE, stage_offload=unlike)
-            launch = dataclasses.replace(launch, strategy=strategy, switches=carried(software, item.framework))
+    if context is None:
+        return item.express(launch)
+    # Switches that the strategy turns on are the software's, written as its flags.
+    alike = switches_of_all(launch.strategy)
+    software = switched(running(context, launch.strategy.software).framework, alike)
+    spoken = _spoken(item, software)
+    if spoken is not None:
+        unlike = None if alike else launch.strategy.stage_offload
+        strategy = dataclasses.replace(launch.strategy, software=Software.NONE, stage_offload=unlike)
+        switches = carried(software, spoken)
+        switches = {k: v for k, v in switches.items() if item.writes is None or k in item.writes}
+        launch = dataclasses.replace(launch, strategy=strategy, switches=switches)
+    elif item.writes:
+        launch = dataclasses.replace(launch, switches=chosen(context.framework))
     files = item.express(launch)
-    if context is None or item.framework is None or item.framework == context.framework.name:
+    _check_words(item, software, launch, spoken)
+    if item.framework is None or item.framework == context.framework.name:
         return files
     broken = violations(
         axis_values(launch.strategy), dataclasses.replace(context, framework=load_framework(item.framework))
@@ -58,11 +64,18 @@ def express(item: Format, launch: Launch, context: Context | None) -> Files:
     return files
 
 
-def _check_words(item: Format, software: FrameworkProfile, launch: Launch) -> None:
-    """Raise RequestError where the searched framework cannot be told of a switch that was chosen, in the words that are
-    written. Another framework runs other software anyway."""
-    own = next((name for name in (item.framework, *item.also) if name in software.lineage), None)
-    if own is not None and (lacking := refused(software, launch, item.framework or own)):
+def _spoken(item: Format, software: FrameworkProfile) -> str | None:
+    """Return the framework in whose words switches are written, None where a format has none of any."""
+    return item.framework or next((name for name in item.also if name in software.lineage), None)
+
+
+def _check_words(item: Format, software: FrameworkProfile, launch: Launch, spoken: str | None) -> None:
+    """Raise RequestError where a switch that was chosen has no words in the format. That of another framework than the
+    searched one runs other software anyway."""
+    own = any(name in software.lineage for name in (item.framework, *item.also) if name)
+    if not own and (item.framework or item.also):
+        return
+    if lacking := refused(software, launch, spoken, item.writes):
         raise RequestError(
             f"{item.title} ({item.name}) has no flag for {settings_text(lacking)}, which the prediction assumed; "
             "search without, or export to forerun"

@@ -5,7 +5,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from forerun.search.formats.contract import SCRIPTS, Files, Imported, LaunchFile
+from forerun.search.formats.contract import SCRIPTS, Files, Format, Imported, LaunchFile
+from forerun.search.formats.launchers import stated_facts
 from forerun.search.formats.shell_words import NOTHING, Given
 from forerun.search.formats.table import FORMATS, format_named, recognised
 from forerun.spaces.errors import RequestError
@@ -75,12 +76,21 @@ def import_texts(
         found = chosen.read(source)
     except RecursionError:
         raise RequestError(f"{main} is nested deeper than any configuration") from None
+    found = dataclasses.replace(found, workload={**_of_data(chosen, files), **found.workload})
     missed = [name for name in found.unknown if _DEGREE.search(name)]
     if missed:
         raise RequestError(
             f"{main} has {', '.join(missed[:3])}, which {chosen.name} does not: it is the file of another tool, or the "
             "name is misspelt; its degrees would be lost"
         )
+    return found
+
+
+def _of_data(item: Format, files: Files) -> dict[str, float]:
+    """Return what a launch that was written here says of its data: documents where its files keep attention inside."""
+    found = stated_facts(*files.values())
+    if not (item.packs and any(item.packs in text for text in files.values())):
+        found.pop("documents", None)
     return found
 
 

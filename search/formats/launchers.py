@@ -22,6 +22,9 @@ TORCHRUN = (
 )
 """How torchrun is started on each node; the program and its arguments follow."""
 
+_PREDICTED = re.compile(r"^# predicted with (.*)$", re.MULTILINE)
+_FACT = re.compile(r"--(documents|moe-imbalance) (\d+(?:\.\d+)?)(?= |$)")
+
 Value = str | int | float | bool | Sequence[str | int]
 
 
@@ -53,6 +56,24 @@ def array(name: str, flags: Mapping[str, Value]) -> list[str]:
     return [*lines, ")"]
 
 
+def facts_of_data(launch: Launch) -> dict[str, float]:
+    """Return what a prediction assumed of the data, by flag of the search: no key of a framework states it."""
+    workload = launch.workload
+    found = {"documents": workload.document_tokens} if launch.packed and workload.document_tokens else {}
+    return found | ({"moe_imbalance": workload.moe_imbalance} if workload.moe_imbalance > 1 else {})
+
+
+def stated_facts(*texts: str) -> dict[str, float]:
+    """Return what ``scripts`` wrote of the data.
+
+    >>> stated_facts("# predicted with --documents 20000 --moe-imbalance 1.25")
+    {'documents': 20000.0, 'moe_imbalance': 1.25}
+    """
+    lines = [match[1] for text in texts for match in _PREDICTED.finditer(text)]
+    found = (match for line in lines for match in _FACT.finditer(line))
+    return {match[1].replace("-", "_"): float(match[2]) for match in found}
+
+
 def scripts(
     launch: Launch, title: str, command: Sequence[str], *, before: Sequence[str] = (), once: bool = False
 ) -> Files:
@@ -73,10 +94,12 @@ def scripts(
         on every node.
     """
     s = launch.strategy
+    data = " ".join(f"--{name.replace('_', '-')} {value:.12g}" for name, value in facts_of_data(launch).items())
     lines = [
         "#!/usr/bin/env bash",
         f"# {comment(launch.name)}: {title}",
         f"# {s} ({s.devices} GPUs), written by forerun",
+        *([f"# predicted with {data}"] if data else []),
         "set -euo pipefail",
         'cd "$(dirname "${BASH_SOURCE[0]}")"',
         "",

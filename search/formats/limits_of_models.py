@@ -39,14 +39,13 @@ def recipes_of_decoders(framework: str) -> tuple[Limit, ...]:
     )
 
 
-def decoders_only(framework: str) -> Limit:
-    """Return the limit "the model is a decoder over tokens"; nothing mends it."""
+def decoders_only(framework: str, *, hybrids: bool = False) -> Limit:
+    """Return the limit "the model is a decoder over tokens", with ``hybrids`` of any mixers; nothing mends it."""
 
     def other(launch: Launch) -> bool:
         model = launch.model
-        return bool(
-            model.encoder_layers or model.patch_inputs or not all(x.attention.causal for x in model.layers if x.mixer)
-        )
+        attending = [x for x in model.layers if (isinstance(x.mixer, Attention) if hybrids else x.mixer)]
+        return bool(model.encoder_layers or model.patch_inputs or not all(x.attention.causal for x in attending))
 
     return Limit(
         broken=other,

@@ -40,6 +40,8 @@ from forerun.spaces.errors import RequestError
 
 NAME, VERSION = "megatron-lm", "0.20.0"
 
+PACKED = "dataloader_inter_document_masking"
+"""Attention inside documents, by their bounds in each sample (GPTDatasetConfig, from 0.19)."""
 TRAINING: dict[str, Value] = {
     "train_iters": 100,
     "lr": 1.0e-4,
@@ -71,6 +73,11 @@ LIMITS = (
     sharded_states(NAME),
     precisions(tuple(PRECISION), "Megatron-LM has no argument for it"),
     Limit(
+        broken=lambda launch: launch.packed and launch.model.hybrid,
+        reason=lambda launch: f"--documents: {PROGRAM} attends to whole sequences",
+        fix=None,
+    ),
+    Limit(
         broken=_gathered_beside_the_host,
         reason=lambda launch: (
             "weights in eight bit alone go with an optimizer on the host only under fp8-recipe=delayed (validate_args)"
@@ -96,11 +103,12 @@ def write(launch: Launch) -> Files:
         "split": "99,1,0",
     }
     switches, variables = exports(flags_of(launch, NAME))
-    lines = [f"# {comment(remark)}" for remark in model_remarks(launch.model)]
+    lines = [f"# {comment(remark)}" for remark in model_remarks(launch)]
     lines += variables
     if s.tp > 1 or s.cp > 1:
         lines += ["# Up to Hopper, kernels and communication must start in the order they were issued in.", ""]
         lines.insert(-1, "export CUDA_DEVICE_MAX_CONNECTIONS=1")
+    data |= {PACKED: True} if launch.packed else {}
     groups = {
         "MODEL_ARGS": model_arguments(launch),
         "PARALLEL_ARGS": parallel_arguments(launch) | sharding_of(launch, switches),
@@ -110,6 +118,8 @@ def write(launch: Launch) -> Files:
     for name, arguments in groups.items():
         lines += [*array(name, flags(arguments)), ""]
     lines += ["# Mock data measure speed; give --data-path and a tokenizer to learn something."]
+    if launch.packed:
+        lines += ["# Documents of mock data have 1 to 4,096 tokens, not those that were predicted."]
     lines += [*array("DATA_ARGS", flags(data)), ""]
     arrays = [f'"${{{name}[@]}}"' for name in (*groups, "DATA_ARGS")]
     program = f'"${{MEGATRON_PATH:-.}}/{PROGRAM if launch.model.hybrid else "pretrain_gpt.py"}"'
@@ -225,4 +235,4 @@ def _marked(source: LaunchFile) -> bool:
 
 
 LAUNCHER = megatron(NAME, VERSION, "Megatron-LM", marks=_marked)
-FORMAT = format_of(LAUNCHER, main=LAUNCH, limits=LIMITS, write=write)
+FORMAT = format_of(LAUNCHER, main=LAUNCH, limits=LIMITS, write=write, packs="--" + PACKED.replace("_", "-"))

@@ -120,6 +120,8 @@ def model_arguments(launch: Launch) -> dict[str, Value]:
     if model.mtp_layers:
         found["mtp_num_layers"] = model.mtp_layers
     found |= _attention_arguments(attention) | _mixture_arguments(model, mlp)
+    if is_mixture(model) and launch.workload.moe_imbalance == 1:
+        found["moe_router_force_load_balancing"] = True
     if model.hybrid:
         return found | hybrid_arguments(launch)
     return found | delta_arguments(model) if alternates(model) else found
@@ -159,7 +161,6 @@ def _mixture_arguments(model: Model, mlp: FeedForward | MixtureOfExperts | None)
         "num_experts": mlp.experts,
         "moe_router_topk": mlp.top_k,
         "moe_ffn_hidden_size": mlp.expert_hidden,
-        "moe_router_force_load_balancing": True,
     }
     if len({isinstance(x.mlp, MixtureOfExperts) for x in model.layers}) > 1 and not model.hybrid:
         found["moe_layer_freq"] = f"({pattern})"
@@ -178,12 +179,13 @@ def _dense_width(model: Model) -> int:
     return max(mixtures, default=model.hidden)
 
 
-def model_remarks(model: Model) -> list[str]:
+def model_remarks(launch: Launch) -> list[str]:
     """Return what the arguments of a model leave out, one sentence each."""
     remarks = [
         "only arguments that decide the cost are written: rotary base and scaling, the norms' epsilon, the kind of "
         "activation, soft caps, sinks and the router's scores have Megatron-LM's defaults; set them before training"
     ]
+    model = launch.model
     attentions = [layer.mixer for layer in model.layers if isinstance(layer.mixer, Attention)]
     if any(attention.window for attention in attentions):
         remarks.append("sliding windows are not written; set --window-size and --window-attn-skip-freq")
@@ -192,6 +194,6 @@ def model_remarks(model: Model) -> list[str]:
     _, mlp, _ = last_of(model)
     if isinstance(mlp, MixtureOfExperts) and (mlp.router_bias or mlp.expert_bias):
         remarks.append("biases of router or experts are not written")
-    if isinstance(mlp, MixtureOfExperts):
+    if isinstance(mlp, MixtureOfExperts) and launch.workload.moe_imbalance == 1:
         remarks.append("the router is forced to balance, as predicted; drop --moe-router-force-load-balancing to learn")
     return remarks

@@ -3,10 +3,11 @@
 from typing import Any
 
 from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile
-from forerun.search.formats.settings import LaunchSettings, flatten
+from forerun.search.formats.launchers import facts_of_data
+from forerun.search.formats.settings import LARGEST, LaunchSettings, flatten
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.errors import RequestError
-from forerun.spaces.escaping import visible
+from forerun.spaces.escaping import quoted, visible
 from forerun.spaces.frameworks.switches import all_switches, as_word
 from forerun.spaces.strategies import parse_strategy
 from forerun.spaces.workload import PRECISIONS
@@ -25,6 +26,7 @@ def write(launch: Launch) -> Files:
     }
     facts |= {"lora": launch.tuning.lora} if launch.tuning.lora else {}
     facts |= {"freeze": ",".join(launch.tuning.frozen)} if launch.tuning.frozen else {}
+    facts |= facts_of_data(launch)
     data = {
         "forerun": int(VERSION),
         "name": visible(launch.name),
@@ -61,6 +63,7 @@ def parse(source: LaunchFile) -> Imported:
         "gpus": strategy.devices,
         "lora": settings.text("workload.lora"),
         "freeze": settings.text("workload.freeze"),
+        **{name: _number(settings, f"workload.{name}") for name in ("documents", "moe_imbalance")},
     }
     facts: dict[str, Any] = {"name": settings.text("model"), "run": settings.text("name")}
     facts |= {"devices_per_node": settings.whole("devices_per_node")}
@@ -80,6 +83,20 @@ def parse(source: LaunchFile) -> Imported:
     )
 
 
+def _number(settings: LaunchSettings, name: str) -> float | None:
+    """Return a number of at least 1.
+
+    Raises:
+        RequestError: it is something else.
+    """
+    value = settings.raw(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= LARGEST:
+        raise settings.wrong((name,), f"must be a number from 1 to {LARGEST}, but got {quoted(str(value))}")
+    return float(value)
+
+
 def recognise(source: LaunchFile) -> bool:
     """Whether a YAML file starts as this form does."""
     return source.suffix in (".yaml", ".yml") and "\nforerun:" in "\n" + source.text
@@ -96,4 +113,6 @@ FORMAT = Format(
     recognise=recognise,
     adapters=True,
     parts=True,
+    writes=frozenset(all_switches()),
+    packs="documents:",
 )

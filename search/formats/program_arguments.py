@@ -16,6 +16,10 @@ from forerun.spaces.opgraph import GraphModel
 from forerun.spaces.strategies import Recompute
 
 PROGRAM = '"${TRAIN_SCRIPT:-train.py}"'
+OWN_PROGRAM = "# TRAIN_SCRIPT is your program (train.py, if not set). It has to take the arguments that follow it"
+CHECKPOINTING = "--gradient_checkpointing"
+PACKED = "--packing true"
+"""Attention inside documents: TRL packs without padding, so that flash attention sees their bounds."""
 PROGRAM_KEYS = tuple(
     LaunchKey(names=tuple(f"program.{name}" for name in names), decides=decides, words=words, written=False)
     for decides, words, names in (
@@ -51,8 +55,13 @@ def trainer_arguments(launch: Launch) -> list[str]:
         f"--per_device_train_batch_size {s.mbs}",
         f"--gradient_accumulation_steps {launch.microbatches}",
         *sequences,
-        *adapter_arguments(launch),
+        *program_facts(launch),
     ]
+
+
+def program_facts(launch: Launch) -> list[str]:
+    """Return adapters and packing as arguments of a training program (TRL's ModelConfig and SFTConfig)."""
+    return [*adapter_arguments(launch), *([PACKED] if launch.packed else [])]
 
 
 def program_settings(scripts: Mapping[str, str], given: Given = NOTHING) -> LaunchSettings:

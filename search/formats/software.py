@@ -5,7 +5,7 @@ strategy (a token dispatcher without expert parallelism) is neither written nor 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Any
 
@@ -70,25 +70,32 @@ def carried(profile: FrameworkProfile, framework: str) -> dict[str, str]:
     }
 
 
-def refused(profile: FrameworkProfile, launch: Launch, framework: str) -> dict[str, str]:
-    """Return the settings that were chosen for a prediction with ``profile`` against its defaults, do something for the
-    launch, and for which another framework has no words."""
-    there = load_framework(framework)
+def chosen(profile: FrameworkProfile) -> dict[str, str]:
+    """Return the settings of a profile that are not the defaults of its framework."""
     named = next((name for name in profile.lineage if name in framework_names()), None)
     usual = dict(load_framework(named).switches) if named else {}
-    mixture = is_mixture(launch.model)
+    return {name: setting for name, setting in profile.switches if usual.get(name) not in (None, setting)}
+
+
+def refused(
+    profile: FrameworkProfile, launch: Launch, framework: str | None, writes: Collection[str] | None = None
+) -> dict[str, str]:
+    """Return the settings that were chosen for a prediction with ``profile`` against its defaults, do something for the
+    launch, and for which ``framework`` has no words, or a format that ``writes`` some of its switches."""
+    there = None if framework is None else load_framework(framework)
+    mixture, precision = is_mixture(launch.model), launch.workload.precision
+    settings = dict(profile.switches)
+
+    def written(name: str, setting: str) -> bool:
+        if there is None or (writes is not None and name not in writes):
+            return writes is not None and name in writes
+        return _words(all_switches()[name], there, setting) is not None
+
     return {
         name: setting
-        for name, setting in profile.switches
-        if usual.get(name) not in (None, setting)
-        and _words(all_switches()[name], there, setting) is None
-        and has_effect(
-            all_switches()[name],
-            launch.strategy,
-            dict(profile.switches),
-            mixture=mixture,
-            precision=launch.workload.precision,
-        )
+        for name, setting in chosen(profile).items()
+        if not written(name, setting)
+        and has_effect(all_switches()[name], launch.strategy, settings, mixture=mixture, precision=precision)
     }
 
 

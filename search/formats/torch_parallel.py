@@ -78,6 +78,8 @@ def write(launch: Launch) -> Files:
     }
     if not isinstance(launch.model, GraphModel):
         facts["SEQ_LEN"] = workload.seq_len
+    if launch.packed:
+        facts["DOCUMENTS"] = True
     imports = ["import os", "", "import torch"]
     if s.zero:
         facts |= {"SHARD": s.dp // s.copies, "RESHARD": s.zero == 3}
@@ -97,6 +99,8 @@ def write(launch: Launch) -> Files:
     ]
     text = "\n".join(lines) + START + (FSDP if s.zero else DDP)
     path = ['export PYTHONPATH="$PWD:${PYTHONPATH:-}"']
+    path.append("# TRAIN_SCRIPT is your program (train.py, if not set). It wraps its model with parallel.wrap.")
+    path += ["# The program keeps attention inside the documents of a sequence."] if launch.packed else []
     return {MAIN: text, **scripts(launch, f"PyTorch {VERSION}", [*TORCHRUN, PROGRAM], before=path)}
 
 
@@ -157,4 +161,5 @@ FORMAT = Format(
     parse=parse,
     recognise=recognise,
     graphs=True,
+    packs="\nDOCUMENTS = True",
 )

@@ -5,11 +5,12 @@ Real bash runs what was exported; Slurm and the launchers are stand-ins that rec
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from export_cases import CASES
 from forerun_examples import dense_model
 from launch_stubs import HOSTS, Machine, Started
 
@@ -20,34 +21,6 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import parse_strategy
 from forerun.spaces.workload import Workload
 
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A strategy on two nodes of eight devices, what starts it on a node, and the program that is started."""
-
-    strategy: str
-    launcher: str
-    program: str
-    once: bool = False
-
-
-CASES = {
-    "megatron-lm": Case("tp2 pp2 dp4 mbs1 zero1 sp", "torchrun", "pretrain_gpt.py"),
-    "megatron-bridge": Case("tp2 pp2 dp4 mbs1 zero1 sp", "torchrun", "run_recipe.py"),
-    "torchtitan": Case("tp2 pp2 dp4 mbs1 zero2 sp", "torchrun", "torchtitan.train"),
-    "torchtitan-0.3": Case("tp2 pp2 dp4 mbs1 zero2 sp", "torchrun", "torchtitan.train"),
-    "torchtitan-toml": Case("tp2 pp2 dp4 mbs1 zero2 sp", "torchrun", "torchtitan.train"),
-    "deepspeed": Case("tp1 pp1 dp16 mbs1 zero3 recompute=full", "deepspeed", "train.py"),
-    "accelerate-fsdp": Case("tp1 pp1 dp16 mbs1 zero3 recompute=full", "accelerate", "train.py"),
-    "accelerate-megatron": Case("tp2 pp2 dp4 mbs1 zero1 sp recompute=full", "accelerate", "train.py"),
-    "nanotron": Case("tp2 pp2 dp4 mbs1 zero1 sp split=by-cost", "torchrun", "run_train.py"),
-    "torch": Case("tp1 pp1 dp16 mbs1 zero3", "torchrun", "train.py"),
-    "gpt-neox": Case("tp2 pp2 dp4 mbs1 zero1", "python", "train.py", once=True),
-    "axolotl": Case("tp1 pp1 dp16 mbs1 zero3", "torchrun", "axolotl.cli.train"),
-    "llama-factory": Case("tp1 pp1 dp16 mbs1 zero3", "llamafactory-cli", "train"),
-    "olmo-core": Case("tp2 pp2 dp4 mbs1 zero2 sp", "torchrun", "olmo_core_train.py"),
-    "maxtext": Case("tp4 pp1 dp4 mbs1 zero3", "python3", "MaxText.train"),
-}
 STARTED = [item for item in writable() if item.name != "forerun"]
 EACH = pytest.mark.parametrize("item", STARTED, ids=lambda item: item.name)
 

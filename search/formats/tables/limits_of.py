@@ -67,12 +67,14 @@ TRAINER = (
 )
 LLAMA_FACTORY = (
     *TRAINER,
+    decoders_only("LLaMA-Factory", hybrids=True),
     without("tp", "its Trainer form has no tensor parallelism"),
     without("cp", "its Trainer form has no context parallelism"),
     SHARED_BY_ALL,
 )
 AXOLOTL = (
     *TRAINER,
+    decoders_only("axolotl", hybrids=True),
     no_zero(1, "with FSDP gradients are sharded, too (zero=2); zero=1 is written for DeepSpeed, in LLaMA-Factory", 2),
     fixed(
         lambda launch: (

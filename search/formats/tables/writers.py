@@ -14,6 +14,8 @@ from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.models.model import FeedForward, MixtureOfExperts
 from forerun.spaces.strategies import Recompute
 
+C4 = {"path": "allenai/c4", "name": "en", "split": "train", "type": "completion"}
+ALPACA = {"path": "tatsu-lab/alpaca", "split": "train", "type": "alpaca"}
 HALF = {"bf16": {"bf16": True}, "fp16": {"fp16": True}, "fp32": {}}
 POLICIES = {Recompute.FULL: "full", Recompute.SELECTIVE: "minimal", Recompute.NONE: "none"}
 
@@ -88,16 +90,17 @@ def _neox_model(launch: Launch) -> dict[str, Any]:
 
 def write_llama_factory(launch: Launch) -> Files:
     """Return the YAML, DeepSpeed's JSON where states are sharded, and the script."""
-    s, workload = launch.strategy, launch.workload
+    s, workload, tuned = launch.strategy, launch.workload, fine_tunes(launch)
     data: dict[str, Any] = {
         "model_name_or_path": harmless(launch.model.name),
-        "stage": "pt",
+        "stage": "sft" if tuned else "pt",
         "do_train": True,
         "finetuning_type": "full",
-        "dataset": "c4_demo",
+        "dataset": "alpaca_en_demo" if tuned else "c4_demo",
         "template": "default",
         "cutoff_len": workload.seq_len,
         "packing": True,
+        **({"neat_packing": True} if launch.packed else {}),
         "per_device_train_batch_size": s.mbs,
         "gradient_accumulation_steps": launch.microbatches,
         "disable_gradient_checkpointing": s.recompute != Recompute.FULL,
@@ -124,12 +127,17 @@ def write_llama_factory(launch: Launch) -> Files:
     return {FACTORY_MAIN: text, **files, **scripts(launch, title, starter)}
 
 
+def fine_tunes(launch: Launch) -> bool:
+    """Whether a launch is a fine-tuning: of adapters, or on documents that are packed."""
+    return bool(launch.tuning.rank) or launch.packed
+
+
 def write_axolotl(launch: Launch) -> Files:
     """Return the YAML, with FSDP 2 where states are sharded, and the script."""
     s, workload = launch.strategy, launch.workload
     data: dict[str, Any] = {
         "base_model": harmless(launch.model.name),
-        "datasets": [{"path": "allenai/c4", "type": "completion"}],
+        "datasets": [ALPACA if fine_tunes(launch) else C4],
         "output_dir": "outputs",
         "sequence_len": workload.seq_len,
         "attn_implementation": "flash_attention_2",
