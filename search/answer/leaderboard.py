@@ -7,6 +7,7 @@ from typing import Any
 from forerun.search.answer.explain.why import why
 from forerun.search.answer.intervals import certain
 from forerun.search.answer.notes.all_notes import notes_for
+from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.answer.notes.faster import lower_because
 from forerun.search.answer.notes.goodput import with_goodput
 from forerun.search.board.found import Alternatives, Found
@@ -20,6 +21,7 @@ from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.simulator import score as simulator_score
 
+NOT_KNOWN = Alternatives()
 MARKED = 1000
 """Rows of which is said whether they can be launched, half a millisecond each."""
 
@@ -53,7 +55,7 @@ def with_rows(
     rows: tuple[Row[Any], ...],
     *,
     score: Scorer = simulator_score,
-    alternatives: Alternatives | None = None,
+    alternatives: Alternatives = NOT_KNOWN,
     noted: bool = True,
 ) -> Leaderboard:
     """Return a board with other rows, best first, and what is said of them (the notes where ``noted``).
@@ -71,7 +73,7 @@ def with_rows(
     if not noted:
         return board
     try:
-        return replace(board, advice=notes_for(setting, rows, score, alternatives))
+        return replace(board, advice=notes_for(setting, rows, NoteSearch(score=score, alternatives=alternatives)))
     except KeyboardInterrupt as stop:
         told = "interrupted while the first row was compared with others: searched whole, without notes on safer ones"
         raise EndedEarly(replace(board, remarks=(*board.remarks, told)), stop) from None

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from forerun.search import search
 from forerun.search.answer.diagnosis.diagnosis import BeyondLimits
+from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.answer.notes.in_time import fewest_in_time
 from forerun.search.cli import main
 from forerun.search.explore.flat.exhaustive import Problem, search_slice
@@ -144,7 +145,7 @@ def test_the_fewest_gpus_in_time_are_searched(days: float, more: bool) -> None:
     else:
         setting = resolve(Request(**{**asked, "gpus": "64"}))
         board = search(**asked)
-        row = fewest_in_time(setting, board.rows, score).enough
+        row = fewest_in_time(setting, board.rows, NoteSearch()).enough
         assert row is not None and any(row.name in note for note in board.notes)
         enough = row.to_json()
     assert enough["train_days"] <= days and (enough["gpus"] > 64) is more

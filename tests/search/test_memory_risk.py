@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from forerun.search import search, search_request, simulate
+from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.answer.notes.low_oom_risk import safer_note
 from forerun.search.answer.notes.uneven_experts import largest_imbalance, uneven_note
 from forerun.search.answer.searches import explore_request
-from forerun.search.board.rows import TIGHT_MARK
+from forerun.search.board.found import Alternatives
+from forerun.search.board.rows import TIGHT_MARK, Row
 from forerun.search.cli import main
 from forerun.search.explore.samplers import Exploring
 from forerun.search.order.objectives import objective_named
@@ -42,7 +44,7 @@ def test_a_note_says_how_uneven_experts_may_be() -> None:
     setting = resolve(Request(model="qwen3-30b-a3b", **asked))
     table = table_of([parse_strategy("tp1 pp2 dp8 ep8 mbs2 zero1")])
     row = simulate("qwen3-30b-a3b", strategy="tp1 pp2 dp8 ep8 mbs2 zero1", **asked)
-    (note,) = uneven_note(setting, (row,), score)
+    (note,) = uneven_note(setting, (row,), NoteSearch())
     most = largest_imbalance(setting.context, row.strategy, score)
     assert 1 < most < 2 and f" {most:.2f} times" in note
     for imbalance, fits in ((most, True), (most + 0.01, False)):
@@ -50,7 +52,7 @@ def test_a_note_says_how_uneven_experts_may_be() -> None:
         assert score(dataclasses.replace(setting.context, workload=workload), table).fits[0] == fits
 
     stated = resolve(Request(model="qwen3-30b-a3b", moe_imbalance=1.2, **asked))
-    assert uneven_note(stated, (row,), score) == ()
+    assert uneven_note(stated, (row,), NoteSearch()) == ()
 
 
 @pytest.mark.parametrize("risk", [0.001, 0.05, 0.1, 0.3])
@@ -125,6 +127,11 @@ def test_sweeps_take_it(tmp_path: Path) -> None:
     assert all(row["oom_risk"] <= 0.05 for row in rows if row["search"] == 2)
 
 
+def scored(safest: Row | None = None) -> NoteSearch:
+    """Return the search of notes on a space that was scored whole."""
+    return NoteSearch(alternatives=Alternatives(safest=safest, unscored=False))
+
+
 def test_the_best_with_a_small_risk_is_named_where_the_first_has_none() -> None:
     own = {"vpp": ["1", "2"], "recompute": ["none", "full"]}
     request = Request(model="llama3-70b", **TRAINING, gpus="32", top=1000, all_variants=True, overrides=own)
@@ -133,18 +140,17 @@ def test_the_best_with_a_small_risk_is_named_where_the_first_has_none() -> None:
     safest = next(row for row in rows if row.oom_risk <= RISKY)
 
     for known in ((risky, *rows), (risky,)):  # among the rows, or searched for
-        (note,) = safer_note(resolve(request), known, score)
+        (note,) = safer_note(resolve(request), known, NoteSearch())
         assert note.startswith(f"safest: {safest.name} on 32 GPUs, {safest.oom_risk:.0%} OOM risk")
         more = safest.step_time_s / risky.step_time_s - 1
         assert f"{abs(more):.1%} {'more' if more > 0 else 'less'} GPU time" in note
-    assert safer_note(resolve(request), (safest,), score) == ()
-    assert safer_note(resolve(request), (risky,), score, unscored=False) == ()
+    assert safer_note(resolve(request), (safest,), NoteSearch()) == ()
+    assert safer_note(resolve(request), (risky,), scored()) == ()
     worse = dataclasses.replace(safest, step_time_s=1.5 * safest.step_time_s)  # an idea; its safe variant is no row
-    assert safer_note(resolve(request), (risky, worse), score, safest, unscored=False)[0].startswith(
-        f"safest: {safest.name} "
-    )
+    assert safer_note(resolve(request), (risky, worse), scored(safest))[0].startswith(f"safest: {safest.name} ")
     slower = dataclasses.replace(safest, step_time_s=2 * safest.step_time_s)  # scored, where a better one was not
-    assert safer_note(resolve(request), (risky,), score, slower) == safer_note(resolve(request), (risky,), score)
+    known = NoteSearch(alternatives=Alternatives(safest=slower))
+    assert safer_note(resolve(request), (risky,), known) == safer_note(resolve(request), (risky,), NoteSearch())
 
 
 def test_the_order_counts_what_a_failed_start_costs() -> None:

@@ -8,6 +8,7 @@ import pytest
 from forerun_machines import write_runs
 
 from forerun.search import search, search_request, simulate
+from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.answer.notes.low_oom_risk import safer_note
 from forerun.search.board.rows import MAY_NOT_FIT_MARK, TIGHT_MARK
 from forerun.search.cli import main
@@ -122,7 +123,7 @@ def test_the_safe_row_that_is_named_is_safe_by_the_calibration(calibration: str)
     request = Request(model="llama3-8b", **ASKED, top=2000, calibration=calibration, all_variants=True)
     rows = search_request(request).rows
     risky, safe = max(rows, key=lambda row: row.oom_risk), next(row for row in rows if row.oom_risk <= RISKY)
-    (note,) = safer_note(resolve(request), (risky,), score)
+    (note,) = safer_note(resolve(request), (risky,), NoteSearch())
 
     assert note.startswith(f"safest: {safe.name} on 8 GPUs, {safe.oom_risk:.0%} OOM risk")
 

@@ -8,6 +8,7 @@ import pytest
 from forerun.search.answer.explain.explain import explain_strategy
 from forerun.search.answer.explain.neighbours import difference, neighbours
 from forerun.search.answer.explain.why import why
+from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.answer.notes.faster import lower_because, order_note
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
@@ -144,11 +145,11 @@ def test_rows_below_slower_ones_are_named_with_the_weightiest_reason() -> None:
     rows = [replace(row, step_time_s=step) for row, step in zip(rows, steps, strict=True)]
 
     note = "rows that rank below slower ones: 3 because of cp below 8,192 tokens per rank"
-    assert order_note(setting, rows) == (note,)
+    assert order_note(setting, rows, NoteSearch()) == (note,)
     risky = [*rows[:3], replace(rows[3], step_time_s=1.15, oom_risk=0.4)]
-    assert order_note(setting, risky) == (f"{note}; 4 because of 40% OOM risk",)
-    assert order_note(setting, [rows[0], rows[1], rows[3]]) == ()
-    assert order_note(replace(setting, objective="headroom"), rows) == ()
+    assert order_note(setting, risky, NoteSearch()) == (f"{note}; 4 because of 40% OOM risk",)
+    assert order_note(setting, [rows[0], rows[1], rows[3]], NoteSearch()) == ()
+    assert order_note(replace(setting, objective="headroom"), rows, NoteSearch()) == ()
 
 
 def test_what_weighs_little_is_no_reason_beside_what_weighs_more() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from forerun.search.answer.diagnosis.fixes import Fix, fixes, relaxed
 from forerun.search.answer.diagnosis.no_answer import NoAnswer
+from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.answer.notes.goodput import days_of, usd_of, with_goodput
 from forerun.search.answer.notes.in_time import fewest_in_time
 from forerun.search.board.found import Found
@@ -127,7 +128,7 @@ def beyond_limits(setting: Setting, score: Scorer, document: dict[str, Any]) -> 
         "nearest": {what: row.to_json() for what, row in nearest.items()},
     }
     if nearest and request.train_within_s is not None:
-        searched = fewest_in_time(setting, [nearest["fastest"]], score)
+        searched = fewest_in_time(setting, [nearest["fastest"]], NoteSearch(score=score))
         lines.append(f"  {searched.text()}")
         infeasible["enough"] = searched.enough and searched.enough.to_json()
     lines.append("nearest fix: a later end, more money, more GPUs (--gpus), or fewer tokens")

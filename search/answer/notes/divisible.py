@@ -4,9 +4,8 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.board.rows import Row
-from forerun.search.explore.flat.best import best_row
-from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.spaces.errors import ForerunError
 from forerun.spaces.strategies import ALL_REPLICAS, AXES, DEGREES, SPELLING, Schedule, table_of
@@ -24,22 +23,22 @@ PLAIN = {"vpp": 1, "schedule": 0, "split": 0, "recompute_layers": 0}
 """Choices that are looked at in any case: they go with every number of stages."""
 
 
-def divisible_note(setting: Setting, rows: Sequence[Row], score: Scorer) -> tuple[str, ...]:
+def divisible_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
     """Return as notes how much a batch and a number of GPUs nearby would gain that divide better; none where they gain
     little. ``rows`` are in rank order."""
-    if not rows or setting.objective not in OBJECTIVES or setting.context.cluster.groups:
+    if setting.objective not in OBJECTIVES or setting.context.cluster.groups:
         return ()
     first, batch = rows[0], setting.context.workload.global_batch
     narrow = narrowed(setting, rows)
     batches = {n: _with_batch(setting, n) for n in better_batches(batch, first.gpus)}
     notes = _note(
-        first, narrow, batches, f"global batch {batch} divides badly over {first.gpus} GPUs; {{}} gives", score
+        first, narrow, batches, f"global batch {batch} divides badly over {first.gpus} GPUs; {{}} gives", search
     )
     if setting.gpus is not None and len(setting.gpus) == 1:
         cluster = setting.context.cluster
         counts = better_counts(batch, first.gpus, cluster.devices_per_node, cluster.max_devices)
         others = {n: dataclasses.replace(setting, gpus=(n,)) for n in counts}
-        notes += _note(first, narrow, others, f"{first.gpus} GPUs divide badly; {{}} GPUs give", score)
+        notes += _note(first, narrow, others, f"{first.gpus} GPUs divide badly; {{}} GPUs give", search)
     return notes
 
 
@@ -112,13 +111,13 @@ def _with_batch(setting: Setting, batch: int) -> Setting:
 
 
 def _note(
-    first: Row, narrow: Mapping[str, Sequence[object]], others: Mapping[int, Setting], text: str, score: Scorer
+    first: Row, narrow: Mapping[str, Sequence[object]], others: Mapping[int, Setting], text: str, search: NoteSearch
 ) -> tuple[str, ...]:
     """Return what the best of some other settings gains over the first row, as one note; none where that is little."""
     best: tuple[float, int, Row] | None = None
     for number, setting in others.items():
         try:
-            row = best_row(setting, overrides=narrow, limits=setting.limits, score=score)
+            row = search.best(setting, overrides=narrow, limits=setting.limits)
         except ForerunError:
             continue
         gain = 0.0 if row is None else row.throughput_per_gpu / first.throughput_per_gpu - 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.board.rows import Row
 from forerun.search.order.preferences import against
 from forerun.search.order.worth import risk_against
@@ -15,17 +16,17 @@ WEIGHTY = 0.005
 OBJECTIVES = ("throughput", "cost")
 
 
-def faster_note(context: Context, rows: Sequence[Row], fastest: Row | None) -> tuple[str, ...]:
+def faster_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
     """Return as one note what the fastest strategy by predicted time alone would gain and risk; none where that is the
     first row or the second (of which more is said), or little faster."""
-    first = rows[0]
+    first, fastest = rows[0], search.alternatives.fastest
     if fastest is None or (len(rows) > 1 and rows[1].name == fastest.name):
         return ()
     gain = _gain(first, fastest)
     if gain < WORTH:
         return ()
-    told = f"{fastest.name} on {fastest.gpus} GPUs: {gain:+.1%} predicted throughput"
-    return (told + lower_because(context, first, fastest),)
+    note = f"{fastest.name} on {fastest.gpus} GPUs: {gain:+.1%} predicted throughput"
+    return (note + lower_because(setting.context, first, fastest),)
 
 
 def lower_because(context: Context, first: Row, other: Row) -> str:
@@ -46,7 +47,7 @@ def reasons_against(context: Context, first: Row, other: Row) -> list[str]:
     return [words for place, words in enumerate(said) if not place or weights[words] >= WEIGHTY]
 
 
-def order_note(setting: Setting, rows: Sequence[Row]) -> tuple[str, ...]:
+def order_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
     """Return as one note which rows below the second are predicted faster than a row above them, and why; none where
     there are none. ``rows`` are in rank order."""
     if setting.objective not in OBJECTIVES:
@@ -59,8 +60,8 @@ def order_note(setting: Setting, rows: Sequence[Row]) -> tuple[str, ...]:
             reasons = reasons_against(setting.context, slowest, row)
             if reasons:
                 places.setdefault(reasons[0], []).append(place + 1)
-    told = (f"{_listed(ranks)} because of {reason}" for reason, ranks in places.items())
-    return (f"rows that rank below slower ones: {'; '.join(told)}",) if places else ()
+    reasons_of = (f"{_listed(ranks)} because of {reason}" for reason, ranks in places.items())
+    return (f"rows that rank below slower ones: {'; '.join(reasons_of)}",) if places else ()
 
 
 def _listed(ranks: Sequence[int]) -> str:

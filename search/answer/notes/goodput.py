@@ -2,8 +2,10 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
+from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.board.rows import Row
 from forerun.search.request.setting import Setting
 from forerun.simulator.costs.power import WAITING, power_limit_w
@@ -27,8 +29,9 @@ def usd_of(row: Row[Any]) -> float:
     return float((row.goodput or {}).get("train_cost_usd", row.train_cost_usd or 0.0))
 
 
-def goodput_note(row: Row[Any]) -> tuple[str, ...]:
-    """Return as one note the effective time of a row and where the rest goes; none where nobody asked."""
+def goodput_note(setting: Setting[Any], rows: Sequence[Row[Any]], search: NoteSearch) -> tuple[str, ...]:
+    """Return as one note the effective time of the first row and where the rest goes; none where nobody asked."""
+    row = rows[0]
     found = row.goodput
     if found is None:
         return ()

@@ -4,12 +4,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from forerun.search.answer.intervals import certain
+from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.answer.notes.divisible import OBJECTIVES, narrowed
 from forerun.search.answer.notes.goodput import days_of, usd_of, with_goodput
 from forerun.search.board.rows import Row
-from forerun.search.explore.flat.best import best_row
 from forerun.search.request.resolve import resolve
-from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.spaces.errors import ForerunError
 from forerun.spaces.units import format_seconds
@@ -44,16 +43,16 @@ class InTime:
         )
 
 
-def in_time_note(setting: Setting, rows: Sequence[Row], score: Scorer) -> tuple[str, ...]:
+def in_time_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
     """Return as one note the fewest GPUs on which the training still ends in time; none where those of the first row
     are about as few."""
-    if not rows or setting.request.train_within_s is None or setting.objective not in OBJECTIVES:
+    if setting.request.train_within_s is None or setting.objective not in OBJECTIVES:
         return ()
-    found = fewest_in_time(setting, rows, score)
+    found = fewest_in_time(setting, rows, search)
     return () if found.enough is None else (found.text(),)
 
 
-def fewest_in_time(setting: Setting, rows: Sequence[Row], score: Scorer) -> InTime:
+def fewest_in_time(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> InTime:
     """Search numbers of GPUs for the fewest on which a training of known length ends within the time of the request
     (and its money): fewer than those of the first row where that ends in time, else more."""
     request, first = setting.request, rows[0]
@@ -68,7 +67,7 @@ def fewest_in_time(setting: Setting, rows: Sequence[Row], score: Scorer) -> InTi
     for gpus in even_counts(int(low), int(high), setting.context.cluster.devices_per_node):
         if gpus < low:
             continue
-        row = _best_on(setting, gpus, narrow, score)
+        row = _best_on(setting, gpus, narrow, search)
         if row is None:
             continue
         if days_of(row) <= within and (request.train_usd is None or usd_of(row) <= request.train_usd):
@@ -96,11 +95,11 @@ def even_counts(low: int, high: int, node: int) -> Iterator[int]:
         count += 1
 
 
-def _best_on(setting: Setting, gpus: int, narrow: Mapping[str, Sequence[object]], score: Scorer) -> Row | None:
+def _best_on(setting: Setting, gpus: int, narrow: Mapping[str, Sequence[object]], search: NoteSearch) -> Row | None:
     """Return the best row on a number of GPUs, None where nothing is legal or fits."""
     try:
         other = resolve(dataclasses.replace(setting.request, gpus=str(gpus)))
-        row = best_row(other, objective="throughput", overrides=narrow, score=score)
+        row = search.best(other, objective="throughput", overrides=narrow)
         return None if row is None else with_goodput(other, certain(other.context, (row,)))[0]
     except ForerunError:
         return None

@@ -3,11 +3,10 @@
 import dataclasses
 from collections.abc import Sequence
 
+from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.board.rows import NO_LAUNCH_MARK, Row
-from forerun.search.explore.flat.best import best_row
 from forerun.search.formats.launchable import launchable
 from forerun.search.order.objectives import objective_named
-from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.simulator.memory.risk import RISKY, risking
 from forerun.spaces.units import TIMES
@@ -18,24 +17,22 @@ SAME = 0.0005
 """Difference of GPU times that is none."""
 
 
-def safer_note(
-    setting: Setting, rows: Sequence[Row], score: Scorer, safest: Row | None = None, *, unscored: bool = True
-) -> tuple[str, ...]:
+def safer_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
     """Return what the best strategy with a small risk costs, as one note; none where the first row is one, or where the
-    user said what risk to take. ``rows`` are in rank order; ``safest``: what a search found on its way; ``unscored``: a
-    better one may be among candidates that it did not score, so that those are searched too where no row is safe.
+    user said what risk to take. Where no row is safe and a safe candidate may be unscored, the space is searched again.
     """
-    if not rows or rows[0].oom_risk <= RISKY or setting.request.oom_risk is not None:
+    if rows[0].oom_risk <= RISKY or setting.request.oom_risk is not None:
         return ()
     if objective_named(setting.objective).front:
         return ()
+    safest = search.alternatives.safest
     safe = (row for row in rows if row.oom_risk <= RISKY)
     found = next((row for row in safe if not any(mark.startswith(NO_LAUNCH_MARK) for mark in row.marks)), None)
     # Rows are an idea each: of the ideas above, a safe variant may be the better one.
     if safest is not None and (found is None or _faster(setting, safest, found)):
         found = safest
-    if (found is None or found is safest) and unscored and not setting.context.cluster.groups:
-        found = _search(setting, score) or found
+    if (found is None or found is safest) and search.alternatives.unscored and not setting.context.cluster.groups:
+        found = _best_safe(setting, search) or found
     if found is None:
         return ()
     times = _device_s(found) / _device_s(rows[0])
@@ -60,7 +57,7 @@ def _faster(setting: Setting, one: Row, other: Row) -> bool:
     return launchable(setting.context, one.strategy)
 
 
-def _search(setting: Setting, score: Scorer) -> Row | None:
+def _best_safe(setting: Setting, search: NoteSearch) -> Row | None:
     """Return the best row of the same space with a small risk."""
     safe = dataclasses.replace(setting, context=risking(setting.context, RISKY))
-    return best_row(safe, limits=setting.limits, score=score)
+    return search.best(safe, limits=setting.limits)

@@ -1,10 +1,10 @@
 """Switches of the software that would speed the first row up and cost nothing in quality."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
+from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.board.rows import Row
-from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, switched
@@ -19,13 +19,13 @@ MOST = 3
 """Switches that are named at most."""
 
 
-def switches_note(setting: Setting, first: Row, score: Scorer) -> tuple[str, ...]:
+def switches_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
     """Return as one note which switches would help the first row most, each by itself.
 
     None where the user chose it, the search turns it on where the framework runs it, the framework has no flag for it,
     the row would not fit, or little is gained.
     """
-    context, found = setting.context, []
+    context, first, found = setting.context, rows[0], []
     searched = {words.partition("=")[0] for words in names_of(setting.free_software)}
     for name, present in context.framework.switches:
         switch = all_switches()[name]
@@ -44,7 +44,7 @@ def switches_note(setting: Setting, first: Row, score: Scorer) -> tuple[str, ...
             if framework != on_devices(framework, context.cluster.device.architecture, ()):
                 continue
             changed = dataclasses.replace(context, framework=framework)
-            scores = score(changed, table_of([first.strategy]))
+            scores = search.score(changed, table_of([first.strategy]))
             gain = first.step_time_s / float(scores.step_time_s[0]) - 1
             if gain >= WORTH and bool(scores.fits[0]):
                 found.append((gain, name, other, " ".join(_flags(changed, dict(context.framework.switches)))))
@@ -53,8 +53,8 @@ def switches_note(setting: Setting, first: Row, score: Scorer) -> tuple[str, ...
     best: dict[str, tuple[float, str]] = {}
     for gain, name, other, words in sorted(found, reverse=True):
         best.setdefault(name, (gain, f"{name}{'' if other == 'on' else f'={other}'} {gain:+.1%} ({words})"))
-    told = "; ".join(text for _, text in sorted(best.values(), reverse=True)[:MOST])
-    return (f"switches that speed up row 1, one at a time (--with adds one to the search): {told}",)
+    best_first = "; ".join(text for _, text in sorted(best.values(), reverse=True)[:MOST])
+    return (f"switches that speed up row 1, one at a time (--with adds one to the search): {best_first}",)
 
 
 def _flags(context: Context, before: Mapping[str, str]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
+from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.board.rows import Row
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
@@ -14,16 +15,16 @@ WORTH_SAYING = 2.0
 _HALVINGS = 8
 
 
-def uneven_note(setting: Setting, rows: Sequence[Row], score: Scorer) -> tuple[str, ...]:
+def uneven_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
     """Return as one note at which imbalance of its experts the first row no longer fits; none where experts are not
     divided among devices, where the user states the imbalance, and where it takes a large one."""
-    if not rows or not setting.context.moe or setting.request.moe_imbalance is not None:
+    if not setting.context.moe or setting.request.moe_imbalance is not None:
         return ()
     row = rows[0]
     if not isinstance(row.strategy, Strategy) or row.strategy.ep == 1:
         return ()
     most = largest_imbalance(
-        risking(setting.context, None), row.strategy, score
+        risking(setting.context, None), row.strategy, search.score
     )  # all memory, whatever risk is asked for
     if most >= WORTH_SAYING:
         return ()

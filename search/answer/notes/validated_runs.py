@@ -4,16 +4,18 @@
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.board.rows import Row
 from forerun.search.measured.certainty import busy_share, certainty_of, unchecked_gain
 from forerun.search.measured.certainty.parts import special_parts
 from forerun.search.measured.certainty.unchecked import REALISED
+from forerun.search.request.setting import Setting
 from forerun.spaces.documents.package_data import package_text
 from forerun.spaces.strategies import Context
 
@@ -39,10 +41,10 @@ def entry_of(device: str | None, framework: str | None, experts: bool | None = N
     return next((entry for entry in entries if wanted.items() <= entry.items()), None)
 
 
-def checked_note(context: Context, row: Row) -> tuple[str, ...]:
-    """Return what is known of predictions like a row's, as one note; none where measured runs of the user's own have
-    calibrated them.
-    """
+def checked_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
+    """Return as one note how well predictions like the first row's met measured runs; none where runs of the user have
+    calibrated them."""
+    context, row = setting.context, rows[0]
     if context.correction is not None:
         return ()
     device, framework, experts = context.cluster.device.name, context.framework.name, context.moe

@@ -1,0 +1,42 @@
+"""Contract of notes: sentences about ranked rows that can change a decision.
+
+A note is a function of the setting, its rows in rank order (at least one) and a ``NoteSearch``; it returns its
+sentences, none where it has nothing to say.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from forerun.search.board.found import Alternatives
+from forerun.search.board.rows import Row
+from forerun.search.explore.flat.best import best_row
+from forerun.search.request.limits import NO_LIMITS, TrainingLimits
+from forerun.search.request.scorer import Scorer
+from forerun.search.request.setting import Setting
+from forerun.simulator import score as simulator_score
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteSearch:
+    """Search that notes compare the rows with. ``score`` scores candidates; ``alternatives`` were found on the way to
+    the rows."""
+
+    score: Scorer = simulator_score
+    alternatives: Alternatives = field(default_factory=Alternatives)
+
+    def best(
+        self,
+        setting: Setting,
+        *,
+        objective: str | None = None,
+        overrides: Mapping[str, Sequence[object]] | None = None,
+        limits: TrainingLimits = NO_LIMITS,
+    ) -> Row | None:
+        """Return the best row of a setting, None where nothing is feasible; arguments and errors as ``best_row``."""
+        return best_row(setting, objective=objective, overrides=overrides, limits=limits, score=self.score)
+
+
+Note = Callable[[Setting, Sequence[Row], NoteSearch], tuple[str, ...]]
+AnyNote = Callable[[Setting[Any], Sequence[Row[Any]], NoteSearch], tuple[str, ...]]
+"""A note on rows of any kind of model."""
