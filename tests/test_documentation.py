@@ -80,6 +80,44 @@ def test_flags_that_are_mentioned_exist(page: str, line: str) -> None:
             assert word.split("=")[0] in flags[words[1]], line
 
 
+ROOT = DOCS.parent
+WITH_LINKS = [*DOCS.glob("**/*.md"), *ROOT.glob("*.md")]
+FOLDERS = ("benchmarks", "docs", "search", "simulator", "spaces", "tests")
+OTHERS = {"pretrain_gpt.py", "pretrain_hybrid.py", "schedules.py", "stage.py"}
+"""Modules of Megatron-LM and PyTorch that pages name."""
+MODULES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")} | OTHERS
+
+
+@pytest.mark.parametrize("page", WITH_LINKS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_links_to_exists(page: Path) -> None:
+    for target in re.findall(
+        r"(?<!!)\[[^]]+\]\(([^)\s]+)\)", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    ):
+        if target.startswith(("http://", "https://", "mailto:", "verbs/")):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), target
+        if anchor:
+            assert anchor in _anchors(linked.read_text()), target
+
+
+def _anchors(text: str) -> set[str]:
+    """Anchors of the headings of a page, as mkdocs and GitHub name them."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+
+
+@pytest.mark.parametrize("page", WITH_LINKS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text()
+    gone = [name for name in re.findall(r"`(?:[\w./-]*/)?([\w-]+\.py)`", text) if name not in MODULES]
+    for name in re.findall(rf"(?<![\w./-])((?:{'|'.join(FOLDERS)})/[\w./*-]+)", text):
+        path = name.rstrip(".")
+        gone += [] if (any(ROOT.glob(path)) if "*" in path else (ROOT / path).exists()) else [path]
+    assert not gone, "pages name files that exist"
+
+
 def test_every_verb_has_a_page() -> None:
     from forerun.search.cli.registry import VERBS
 

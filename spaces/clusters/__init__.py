@@ -1,6 +1,7 @@
 """Devices and clusters: what can be rented, what links it, and the graph and levels that follow."""
 
 from forerun.spaces.clusters.catalogue import (
+    cluster_document,
     cluster_from_mapping,
     cluster_names,
     load_cluster,
@@ -30,6 +31,7 @@ __all__ = [
     "ScaleUp",
     "Tier",
     "build_graph",
+    "cluster_document",
     "cluster_from_mapping",
     "cluster_names",
     "device_from_mapping",

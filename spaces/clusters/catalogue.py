@@ -60,6 +60,23 @@ def resolve_cluster(text: str, *, groups: bool = False) -> Cluster:
     return _from_document(document, Path(text).stem)
 
 
+def cluster_document(text: str) -> dict[str, Any]:
+    """Return the keys of the cluster that ``text`` means: a cluster file may have them, whatever they come from.
+
+    Raises:
+        RequestError: as ``resolve_cluster``.
+    """
+    lowered = text.lower()
+    if lowered.endswith(TOPOLOGY_ENDINGS):
+        return _topology_keys(Path(text), Document(data={}, source=text, text=""))[0]
+    if not lowered.endswith((".yaml", ".yml", ".json")):
+        return dict(read_entry("clusters", text, "cluster"))
+    document = read_document(Path(text))
+    named = document.data.get("topology")
+    keys = _topology_keys(Path(text).parent / named, document)[0] if isinstance(named, str) else document.data
+    return {key: value for key, value in keys.items() if key != "topology"}
+
+
 def _from_document(document: Document, stem: str) -> Cluster:
     from forerun.spaces.clusters.schema import ClusterDocument  # pydantic, which a catalogue name does not need
 
@@ -71,7 +88,14 @@ def _from_document(document: Document, stem: str) -> Cluster:
 
 
 def _from_topology(path: Path, document: Document) -> Cluster:
-    """Return nodes as a topology file shows them; the keys of ``document`` add to it and override it."""
+    keys, notes = _topology_keys(path, document)
+    cluster = _from_document(replace(document, data=keys), path.stem)
+    return replace(cluster, defaults=(*(f"{note} (in {path.name})" for note in notes), *cluster.defaults))
+
+
+def _topology_keys(path: Path, document: Document) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the keys of a cluster whose nodes a topology file shows, and remarks of its reader; the keys of
+    ``document`` add to it and override it."""
     from forerun.spaces.clusters.schema import DeviceDocument
 
     node = read_topology(path)
@@ -86,9 +110,7 @@ def _from_topology(path: Path, document: Document) -> Cluster:
     elif not isinstance(named, str):
         raise RequestError(f"{document.where(('device',))}: a device is a catalogued name or its keys")
     device = _device(named)
-    merged = {"device": named, **topology_document(node, device, document.data)}
-    cluster = _from_document(replace(document, data=merged), path.stem)
-    return replace(cluster, defaults=(*(f"{note} (in {path.name})" for note in node.notes), *cluster.defaults))
+    return {"device": named, **topology_document(node, device, document.data)}, tuple(node.notes)
 
 
 def cluster_from_mapping(data: Mapping[str, Any], *, name: str) -> Cluster:

@@ -10,7 +10,8 @@ from forerun.search.cli.parser import Parser
 EPILOG = """\
 examples:
   forerun show llama3-70b
-  forerun show dgx-h100 --json
+  forerun show dgx-h100 > mine.yaml       # a cluster file to edit, for --cluster mine.yaml
+  forerun show dgx-h100 --json            # with everything that follows from it
   forerun show my-cluster.yaml"""
 
 
@@ -33,6 +34,11 @@ def run(args: argparse.Namespace) -> int:
 
     if "operators" in facts:  # a line each: a network has hundreds
         facts["operators"] = [" ".join(_words(operator)) for operator in facts["operators"]]
+    if kind == "cluster":
+        from forerun.search.catalogue.cluster_file import cluster_file
+
+        print(cluster_file(args.name), end="")
+        return 0
     # Floats print as people write them: 8e+10 is how YAML spells 80 billion bytes.
     print(f"# {kind}")
     print(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=100).rstrip())
