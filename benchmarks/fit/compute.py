@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.fit import compute_attention, compute_data, compute_gemm, compute_stream
+from benchmarks.fit import compute_attention, compute_data, compute_gemm, compute_stream, compute_systolic
 from benchmarks.fit.compute_write import write_yaml
 from forerun.simulator.costs.attention import SUSTAINED_EXPONENT
 from forerun.simulator.costs.efficiency import TILE_CLASSES, AttentionEfficiency, GemmEfficiency, StreamEfficiency
@@ -51,7 +51,15 @@ SUSTAINED_CLOCK = {
 # The same for devices that borrow the rest. T4: what the runs of amp leave; alone, products at 70 W fall to 0.5 of the
 # burst (Jia et al., "Dissecting the NVIDIA Turing T4 GPU via Microbenchmarking", 2019), but most of a layer waits for
 # memory, which needs less power. V100: runs of dlperf_gpt, libai and bigscience ask for 0.74 to 0.80.
-BORROWED_CLOCK = {"t4": {"half": 0.73}, "v100-sxm2-16": {"half": 0.77}, "v100-sxm2-32": {"half": 0.77}}
+# Architectures: CDNA 2 under Megatron-DeepSpeed (128 GPUs) asks for 0.58, CDNA 3 under torchtitan for 0.61, of ceilings
+# that a search found; Da Vinci 910B under MindSpeed for 0.85 to 1.0 of a ceiling that is itself an assumption.
+BORROWED_CLOCK = {
+    "t4": {"half": 0.73},
+    "v100-sxm2-16": {"half": 0.77},
+    "v100-sxm2-32": {"half": 0.77},
+    "cdna": {"half": 0.60, "fp8": 0.64},
+    "da vinci": {"half": 0.95},
+}
 
 # Elements of the head dimension that the exponentials of a score cost. Published kernels, forward, 16k tokens:
 # FlashAttention-3 figure 5, 497 / 648 / 756 TFLOP/s at head dimension 64 / 128 / 256 on H100.
@@ -77,6 +85,9 @@ _ARCHITECTURES = {
     "blackwell": "b200-sxm",
     "blackwell ultra": "b300-sxm",
     "blackwell sm120": "rtx-pro-6000",
+    "tpu": "tpu-v5e",
+    "tpu v6": "tpu-v6e",
+    "tpu v7": "tpu-v6e",
     "other": "h100-sxm",
 }
 
@@ -248,7 +259,7 @@ def _document(
         "date": datetime.date.today().isoformat(),
         "architectures": _ARCHITECTURES,
         "sustained_clocks": BORROWED_CLOCK,
-        "devices": devices,
+        "devices": devices | compute_systolic.entries(),
     }
 
 

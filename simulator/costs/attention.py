@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from forerun.simulator.costs.efficiency import AttentionEfficiency, device_efficiency
-from forerun.simulator.costs.gemm import gemm_time_s
+from forerun.simulator.costs.gemm import INPUT_BYTES, gemm_time_s
 from forerun.simulator.costs.memory_bound import memory_bound_time_s, stream_operator
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.errors import unknown
@@ -244,8 +244,9 @@ def _unfused_s(
     # Frameworks call dropout at rate zero too, which copies; the same runs show its traffic without dropout.
     passes.append(stream_operator("dropout" if dropout else "copy").one_pass(fused=True, backward=backward))
     scores = groups * sq * sk
+    wide = max(INPUT_BYTES[precision] / 2.0, 1.0)  # the passes are counted of scores in 16 bit
     for one in passes:
         total = total + memory_bound_time_s(
-            device, scores * one.bytes_per_element, elements=scores * one.math_per_element, kernels=one.kernels
+            device, wide * scores * one.bytes_per_element, elements=scores * one.math_per_element, kernels=one.kernels
         )
     return total / device.attention_share

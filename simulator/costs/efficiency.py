@@ -98,18 +98,25 @@ def device_efficiency(device: Device) -> ComputeEfficiency:
     power = _power_ratio(device, lender)
     if own:
         return entry if power == 1.0 else replace(entry, sustained_clock=_slowed(entry.sustained_clock, power))
-    clocks: Mapping[str, Mapping[str, float]] = _data()["sustained_clocks"]
     scale, memory_scale = _ceiling_ratio(device, lender), _memory_ratio(device, lender)
     gemm = {key: replace(value, peak_share=min(1.0, value.peak_share * scale)) for key, value in entry.gemm.items()}
     return replace(
         entry,
-        sustained_clock=_slowed(clocks.get(device.name, entry.sustained_clock), power),
+        sustained_clock=_slowed(_borrowed_clock(device) or entry.sustained_clock, power),
         gemm=gemm,
         attention_forward=_scaled(entry.attention_forward, scale),
         attention_backward=_scaled(entry.attention_backward, scale),
         stream=replace(entry.stream, memory_share=min(1.0, entry.stream.memory_share * memory_scale)),
         provenance=compute_provenance(device),
     )
+
+
+def _borrowed_clock(device: Device) -> Mapping[str, float] | None:
+    """Return the sustained clock that is known of a device without constants of its own, or of its architecture."""
+    clocks: Mapping[str, Mapping[str, float]] = _data()["sustained_clocks"]
+    spelled = device.architecture.lower()
+    known = [key for key in clocks if key == device.name or spelled.startswith(key)]
+    return clocks[max(known, key=len)] if known else None
 
 
 def compute_provenance(device: Device) -> str:

@@ -86,7 +86,7 @@ def _norm_outputs(context: Context, layer: Layer, shard: Shard, hidden: int) -> 
     """What separate norms before the blocks make, as the products after them keep it; and what eager ones leave
     behind."""
     per_norm = saved_input_bytes(context.workload.precision)
-    if not layer.norm_bias and "rmsnorm" in context.framework.eager:
+    if not layer.norm_bias and "rmsnorm" in context.eager:
         per_norm += 4.0 + activation_bytes(context.workload.precision)
     return np.asarray(separate_norms(context.framework, layer) * per_norm * shard.inner_tokens * hidden)
 
@@ -101,7 +101,7 @@ def _up_projected(context: Context, layer: Layer, shard: Shard) -> Floats:
 def _parts_of_mixture(context: Context, mlp: MixtureOfExperts, shard: Shard) -> tuple[Floats, Floats]:
     """What routed experts' activations make, and the inner tensors of shared experts."""
     width, saved = _inner_bytes(context), saved_input_bytes(context.workload.precision)
-    eager = 1 if ("swiglu" if mlp.gated else "gelu") in context.framework.eager else 0
+    eager = 1 if ("swiglu" if mlp.gated else "gelu") in context.eager else 0
     routed = shard.tokens / shard.tp * mlp.routed_copies * shard.etp * context.workload.moe_imbalance
     act = routed * (width * eager + saved) * mlp.expert_hidden / shard.etp
     per_inner = width * ((2 if mlp.gated else 1) + eager) + saved
@@ -139,7 +139,7 @@ def _between_blocks(context: Context, layer: Layer, shard: Shard, hidden: int) -
     what an eager RMSNorm leaves behind (its input in fp32 and the normalised value)."""
     width, profile = activation_bytes(context.workload.precision), context.framework
     per_norm = width + saved_input_bytes(context.workload.precision) + (1.0 if profile.dropout else 0.0)
-    if not layer.norm_bias and "rmsnorm" in profile.eager:
+    if not layer.norm_bias and "rmsnorm" in context.eager:
         per_norm += 4.0 + width
     return np.asarray(layer.norms * per_norm * shard.inner_tokens * hidden)
 
@@ -167,7 +167,8 @@ def _mixer(context: Context, kept: Kept, shard: Shard) -> Floats:
 
 def _cores(context: Context, steps: Sequence[Step], shard: Shard, seq_len: int) -> Floats:
     """What softmax cores keep: log-sums for flash attention; else the softmax (in fp32 and cast, with its mask, where
-    it is not fused), the dropped-out softmax and the dropout mask. Scans recompute theirs."""
+    it is not fused: one tensor where nothing is cast), the dropped-out softmax and the dropout mask. Scans recompute
+    theirs."""
     width, total = activation_bytes(context.workload.precision), np.zeros_like(shard.tokens)
     for step in steps:
         if not isinstance(step, Softmax):
@@ -177,7 +178,8 @@ def _cores(context: Context, steps: Sequence[Step], shard: Shard, seq_len: int) 
             total = total + 4.0 * shard.tokens * heads
             continue
         per_score = width + (width + 1 if context.framework.dropout else 0)
-        per_score += 5.0 if context.attention == "unfused" else 0
+        if context.attention == "unfused":
+            per_score += 5.0 if width < 4.0 else 1.0
         total = total + per_score * shard.tokens * seq_len * heads
     return total
 
@@ -185,7 +187,7 @@ def _cores(context: Context, steps: Sequence[Step], shard: Shard, seq_len: int) 
 def _mlp(context: Context, layer: Layer, shard: Shard, hidden: int) -> Floats:
     """Inner tensors of the MLP: output of the first product, input of the second, and those of eager activations."""
     mlp, width = layer.feed_forward, _inner_bytes(context)
-    eager = 1 if ("swiglu" if mlp.gated else "gelu") in context.framework.eager else 0
+    eager = 1 if ("swiglu" if mlp.gated else "gelu") in context.eager else 0
     saved = saved_input_bytes(context.workload.precision)
     per_inner = width * ((2 if mlp.gated else 1) + eager) + saved
     if not isinstance(mlp, MixtureOfExperts):
@@ -237,7 +239,7 @@ def head_activations(context: Context, shard: Shard) -> Floats:
     inputs = 2 * width * shard.inner_tokens * model.hidden
     if not model.vocab:
         return np.asarray(inputs)
-    loss = context.framework.logit_bytes if "cross_entropy" in context.framework.eager else 0.0
+    loss = context.framework.logit_bytes if "cross_entropy" in context.eager else 0.0
     logits = shard.tokens * ((width + loss) * loss_vocab(context, shard.tp))
     if context.framework.gathered_logits:
         logits = logits + np.where(shard.tp > 1, shard.tokens * width * padded_vocab(model, shard.tp), 0.0)

@@ -173,7 +173,7 @@ class OperatorCollector:
 
     def stream(self, form: str, elements: Floats, name: str = "") -> None:
         """Add a memory-bound operator over ``elements`` elements, as one kernel or eagerly as the profile says."""
-        fused, elements = form not in self.context.framework.eager, elements * self.wide
+        fused, elements = form not in self.context.eager, elements * self.wide
         name = name or form.replace("_", " ")
         self._streamed(name, form, elements, fused=fused, repeated=self.by_product)
         self._streamed(name, form, elements, fused=fused, backward=True)

@@ -17,6 +17,9 @@ from forerun.spaces.strategies.table import StrategyTable
 from forerun.spaces.workload import Workload
 
 _BEFORE_FLASH = ("Kepler", "Pascal", "Volta", "Turing")
+_COMPILED = ("TPU", "Trainium")
+"""Architectures whose programs XLA compiles, whatever the framework: memory-bound operators are fused, and the host
+launches a step as one program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +111,16 @@ class Context:
         kernel = self.framework.attention
         older = self.cluster.device.architecture.startswith(_BEFORE_FLASH)
         return "fused_softmax" if older and kernel.startswith("flash") else kernel
+
+    @property
+    def compiled(self) -> bool:
+        """Whether every program of the device is compiled as a whole (XLA)."""
+        return self.cluster.device.architecture.startswith(_COMPILED)
+
+    @property
+    def eager(self) -> tuple[str, ...]:
+        """Memory-bound operators that run as several kernels: the profile's, none where programs are compiled."""
+        return () if self.compiled else self.framework.eager
 
     @property
     def head_layers(self) -> float:

@@ -97,7 +97,7 @@ def facts_of(row: TableRow, layers: int | None, pp: int | None) -> Facts:
     )
 
 
-_SOFTWARE_BY = ("device", "precision", "schedule", "model")
+_SOFTWARE_BY = ("device", "precision", "schedule", "model", "framework", "switches")
 """Columns that tell what software a run had, besides its source and notes."""
 
 

@@ -44,7 +44,7 @@ def cluster_of(row: TableRow, facts: Facts, filled: Filled) -> Cluster:
         "gpus_per_node", min(gpus, TRAY if pod or "nvl72" in name else USUAL_NODE)
     )
     # A slice of a pod is one torus: its hosts' NICs carry nothing of a step.
-    network = (None, "infiniband") if pod else _network(row, facts, filled, gpus > per_node)
+    network = _network(row, facts, filled, gpus > per_node and not pod)
     try:
         return _cluster(
             name,

@@ -109,10 +109,12 @@ def _released(row: TableRow, profile: FrameworkProfile) -> FrameworkProfile:
 
 def _switched(row: TableRow, profile: FrameworkProfile) -> FrameworkProfile:
     """Return a profile with the switches that the row states, or its publication for all of its rows."""
+    text = told_of_software(row)
+    held = available(profile)
+    written = parse_switches([one.data["set"] for one in table("sources", "switches") if one.pattern.search(text)])
+    profile = with_settings(profile, {name: setting for name, setting in written.items() if name in held})
     if not row["switches"]:
-        text = told_of_software(row)
-        known = [one.data["set"] for one in table("sources", "switches") if one.pattern.search(text)]
-        return with_settings(profile, parse_switches(known))
+        return profile
     try:
         named = parse_switches([_spelled(row["switches"])])
         return switched(profile, _without(named, available(profile)) | named)
@@ -120,17 +122,25 @@ def _switched(row: TableRow, profile: FrameworkProfile) -> FrameworkProfile:
         raise Skip(f"no such switches: {error}") from None
 
 
+_ALIASES = dict.fromkeys(
+    ("mc2", "use-ascend-mc2", "asynctp", "async-tp", "enable-async-tensor-parallel", "ub-tp-comm-overlap"),
+    "tp-comm-overlap",
+)
+"""Names that frameworks have for a switch of the catalogue."""
+
+
 def _spelled(text: str) -> str:
     """Return switches as ``parse_switches`` reads them, from words of a command line.
 
-    >>> _spelled("--overlap_grad_reduce=False; compile")
-    'overlap-grad-reduce=off,compile'
+    >>> _spelled("--overlap_grad_reduce=False; compile"), _spelled("AsyncTP")
+    ('overlap-grad-reduce=off,compile', 'tp-comm-overlap')
     """
     words = []
     for word in re.split(r"[,;]", text):
         name, equals, setting = word.strip().partition("=")
         setting = {"false": "off", "true": "on", "0": "off", "1": "on"}.get(setting.strip().lower(), setting)
-        words.append(name.strip().lstrip("-").replace("_", "-") + equals + setting)
+        known = name.strip().lstrip("-").replace("_", "-")
+        words.append(_ALIASES.get(known.lower(), known) + equals + setting)
     return ",".join(words)
 
 
