@@ -285,15 +285,16 @@ def _optimizer_s(context: Context, updated: Floats, parameters: Floats, passed: 
 
 
 def _buffers(context: Context, replicas: Replicas) -> tuple[Floats, Floats]:
-    """Bytes of communication buffers: gradient buckets, and two gathered layers when parameters are sharded, or all of
-    virtual stages whose parameters stay whole; and what the one has besides that just ended a backward pass."""
+    """Bytes of communication buffers: gradient buckets, and two gathered layers when parameters are sharded (more where
+    the framework keeps more alive), or all of virtual stages whose parameters stay whole; and what the one has besides that just ended a backward pass."""
     counts = replicas.parameters
     parameters, trained = counts.dense + counts.expert, sum(_with_gradients(context.framework, replicas))
     layers = max(context.model.layer_count, 1) / replicas.pp
     # Two layers: the one in use and the one that is gathered ahead; a third where one is copied out of what it came in.
     units = 3 if context.framework.unit_parameters == "each" else 2
     whole = np.where(replicas.zero == 3, parameters * parameter_bytes(context)[1], 0.0)
-    gathered = units * whole / layers
+    live = np.minimum(parameters, context.framework.live_parameters) * parameter_bytes(context)[1]
+    gathered = np.where(replicas.zero == 3, np.maximum(units * whole / layers, live), 0.0)
     each = np.where(stays_whole(context.framework, replicas.pp), whole / replicas.virtual, 0.0)
     still_whole = np.maximum(each - gathered, 0.0)
     gathered = gathered + (np.minimum(replicas.virtual, MOST_WHOLE) - 1) * each

@@ -261,6 +261,9 @@ class FrameworkProfile:
     unit_parameters: str = ""
     """How parameters lie that travel in units (FSDP): "flat" in one buffer of which they and their gradients are views,
     or "each" by itself, copied out of what is gathered and into what is reduced. "": no units."""
+    live_parameters: float = 0.0
+    """Sharded parameters that stay gathered at least, as many as a device's part of the model has (DeepSpeed's
+    ``stage3_max_live_parameters``)."""
     layer_units: bool = False
     """Sharded gradients or parameters travel one layer at a time, whatever buckets are (FSDP's units)."""
     step_bytes: float = 0.0

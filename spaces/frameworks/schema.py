@@ -43,6 +43,7 @@ _RANGES = {
     "bucket_copies": (0, 100),
     "step_bytes": (0, 1e4),
     "bucket_bytes": (1, 1e12),
+    "live_parameters": (0, 1e12),
     **dict.fromkeys(("context_bytes", "communicator_bytes", "bucket_rank_bytes"), (0, 1e12)),
     **dict.fromkeys(_DEGREES, (0, 3)),
     **dict.fromkeys(_SHARES, (0, 1)),
