@@ -75,8 +75,8 @@ def with_rows(
     try:
         return replace(board, advice=notes_for(setting, rows, NoteSearch(score=score, alternatives=alternatives)))
     except KeyboardInterrupt as stop:
-        told = "interrupted while the first row was compared with others: searched whole, without notes on safer ones"
-        raise EndedEarly(replace(board, remarks=(*board.remarks, told)), stop) from None
+        remark = "interrupted while the first row was compared with others: searched whole, without notes on safer ones"
+        raise EndedEarly(replace(board, remarks=(*board.remarks, remark)), stop) from None
 
 
 def _second(setting: Setting[Any], rows: tuple[Row[Any], ...]) -> str:

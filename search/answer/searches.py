@@ -15,7 +15,7 @@ from forerun.search.request.kinds import TRANSFORMERS, kind_of
 from forerun.search.request.limits import TOO_DEAR, TOO_LATE
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
-from forerun.search.request.scorer import Progress, Scorer, Told
+from forerun.search.request.scorer import OnProgress, Progress, Scorer
 from forerun.search.request.setting import Setting
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.simulator import score as simulator_score
@@ -112,7 +112,7 @@ def explore_request(
     *,
     exploring: "Exploring | None" = None,
     workers: Choice | None = None,
-    told: Told | None = None,
+    on_progress: OnProgress | None = None,
     score: Scorer = simulator_score,
 ) -> Leaderboard:
     """Search what a request asks for, with explicit layers per stage where they help.
@@ -128,7 +128,7 @@ def explore_request(
 
     started_s, setting = time.perf_counter(), resolve(request)
     try:
-        found = search_stages(setting, exploring, workers=workers, told=told, score=score)
+        found = search_stages(setting, exploring, workers=workers, on_progress=on_progress, score=score)
     except EndedEarly as stop:
         if not isinstance(stop.found, Found):
             raise

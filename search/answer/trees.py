@@ -12,7 +12,7 @@ from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.trees import TreeRow, TreeRows
 from forerun.search.formats.launchable import marked
 from forerun.search.request.interrupts import EndedEarly
-from forerun.search.request.scorer import Told
+from forerun.search.request.scorer import OnProgress
 from forerun.search.request.setting import Setting
 from forerun.search.workers import Choice
 from forerun.simulator.opgraph import GraphContext
@@ -24,7 +24,11 @@ NO_TREES = TreeRows(rows=(), starts=0, judged=0, simulated=0, gain=0.0)
 
 
 def with_trees(
-    board: Leaderboard, setting: Setting, starts: int, workers: Choice | None = None, told: Told | None = None
+    board: Leaderboard,
+    setting: Setting,
+    starts: int,
+    workers: Choice | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Leaderboard:
     """Add the trees that better the flat strategies they start from to a board of simulated rows.
 
@@ -34,10 +38,10 @@ def with_trees(
     """
     from forerun.search.explore.trees.tree_search import search_trees
 
-    return _added(board, setting, lambda: search_trees(setting, board.rows, starts, workers, told))
+    return _added(board, setting, lambda: search_trees(setting, board.rows, starts, workers, on_progress))
 
 
-def with_plans(board: Leaderboard, setting: Setting, told: Told | None = None) -> Leaderboard:
+def with_plans(board: Leaderboard, setting: Setting, on_progress: OnProgress | None = None) -> Leaderboard:
     """Add the plans of unlike stages that better the first row to a board of simulated rows.
 
     Raises:
@@ -46,11 +50,11 @@ def with_plans(board: Leaderboard, setting: Setting, told: Told | None = None) -
     """
     from forerun.search.explore.planned.planned_trees import search_plans
 
-    return _added(board, setting, lambda: search_plans(setting, board.rows, told))
+    return _added(board, setting, lambda: search_plans(setting, board.rows, on_progress))
 
 
 def with_mixtures(
-    board: Leaderboard, setting: Setting[GraphContext], starts: int, told: Told | None = None
+    board: Leaderboard, setting: Setting[GraphContext], starts: int, on_progress: OnProgress | None = None
 ) -> Leaderboard:
     """Add the mixtures of splits that better their starts to a board of simulated rows.
 
@@ -60,7 +64,7 @@ def with_mixtures(
     """
     from forerun.search.explore.trees.mixtures import search_mixtures
 
-    return _added(board, setting, lambda: search_mixtures(setting, board.rows, starts, told))
+    return _added(board, setting, lambda: search_mixtures(setting, board.rows, starts, on_progress))
 
 
 def simulate_tree(setting: Setting, path: Path, *, contention: bool = False) -> "TreeAnswer":

@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from forerun.search.cli.answers import SEARCH_ON_GROUPS, only
-from forerun.search.cli.progress import told
+from forerun.search.cli.progress import show_progress
 from forerun.search.cli.sampling import plans_unlike
 from forerun.spaces.errors import RequestError
 
@@ -39,5 +39,5 @@ def search_on_groups(args: argparse.Namespace, setting: "Setting") -> "Leaderboa
         setting,
         per_stage=tuple(dict.fromkeys(["layers", *named])),
         evaluations=evaluations,
-        played=lambda count: told("simulating plans", count, evaluations),
+        played=lambda count: show_progress("simulating plans", count, evaluations),
     )

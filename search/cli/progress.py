@@ -21,7 +21,7 @@ PATIENCE_S = 0.7
 class Waiting:
     """One line on a terminal: what is done, a bar where its amount is known, time gone and time left.
 
-    Called as ``Told`` (``forerun.search.request.scorer``) by whatever works, in any thread.
+    Called as ``OnProgress`` (``forerun.search.request.scorer``) by whatever works, in any thread.
     """
 
     def __init__(self, stream: TextIO, task: str) -> None:
@@ -117,7 +117,7 @@ def working(task: str) -> Iterator[None]:
         waiting.end()
 
 
-def told(task: str, done: int = 0, of: int = 0, note: str = "") -> None:
+def show_progress(task: str, done: int = 0, of: int = 0, note: str = "") -> None:
     """Show on the terminal of the running verb, if it has one, what is done now (``Waiting``)."""
     waiting = sys.stderr.waiting if isinstance(sys.stderr, Escaped) else None
     if isinstance(waiting, Waiting):
@@ -136,12 +136,12 @@ class Walk:
 
     def sampling(self, done: int, of: int) -> None:
         """Show how much of a sample was searched, which says what needs no scoring."""
-        told("searching a sample", done, of)
+        show_progress("searching a sample", done, of)
 
     def advance(self, enumerated: int, legal: int) -> None:
         """Show that ``enumerated`` candidates are done, ``legal`` of which were scored."""
         note = f"{legal:,} scored"
         if enumerated < self._size:
-            told("searching", enumerated, self._size, note)
+            show_progress("searching", enumerated, self._size, note)
         else:
-            told("comparing the best", note=note)
+            show_progress("comparing the best", note=note)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from forerun.search.cli.progress import told
+from forerun.search.cli.progress import show_progress
 
 
 class ReadingBar:
@@ -16,9 +16,9 @@ class ReadingBar:
     def __call__(self, path: Path, count: int) -> None:
         """Show that ``count`` more bytes of a file have been read."""
         self._read += count
-        told("reading", self._read, self._total, path.name)
+        show_progress("reading", self._read, self._total, path.name)
 
 
 def analysing(phase: str, done: int, of: int) -> None:
     """Show which phase of an analysis has begun, and how many of them are over."""
-    told("analysing", done, of, phase)
+    show_progress("analysing", done, of, phase)

@@ -59,12 +59,12 @@ def check_varying(args: argparse.Namespace) -> None:
 
 def varied(args: argparse.Namespace, setting: "Setting[Any]", board: "Leaderboard", workers: "Choice") -> "Leaderboard":
     """Return a board with the trees and plans that were found, where they were asked for."""
-    from forerun.search.cli.progress import told
+    from forerun.search.cli.progress import show_progress
 
     if plans_unlike(args):
         from forerun.search.answer.trees import with_plans
 
-        board = with_plans(board, setting, told)
+        board = with_plans(board, setting, show_progress)
     if args.trees is None:
         return board
     from forerun.search.request.kinds import TRANSFORMERS, kind_of
@@ -72,10 +72,10 @@ def varied(args: argparse.Namespace, setting: "Setting[Any]", board: "Leaderboar
     if kind_of(setting.context) is not TRANSFORMERS:
         from forerun.search.answer.trees import with_mixtures
 
-        return with_mixtures(board, setting, args.trees, told)
+        return with_mixtures(board, setting, args.trees, show_progress)
     from forerun.search.answer.trees import with_trees
 
-    return with_trees(board, setting, args.trees, workers, told)
+    return with_trees(board, setting, args.trees, workers, show_progress)
 
 
 def write_trees(folder: Path, board: "Leaderboard") -> None:

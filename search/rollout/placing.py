@@ -18,7 +18,7 @@ from forerun.search.explore.flat.best import best_row
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
-from forerun.search.request.scorer import Told
+from forerun.search.request.scorer import OnProgress
 from forerun.simulator.costs import collective_time_s
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import parameter_count
@@ -80,10 +80,10 @@ class RolloutPlacement:
         return 1 - used / ((self.rollout_gpus + self.train_gpus) * self.step_time_s)
 
 
-def place(request: Request, rollout: Rollout, told: Told | None = None) -> tuple[RolloutPlacement, ...]:
+def place(request: Request, rollout: Rollout, on_progress: OnProgress | None = None) -> tuple[RolloutPlacement, ...]:
     """Return all placements on the GPUs of a request, fastest first; the trainer of each has its best strategy.
 
-    ``told`` is called with every number of GPUs that was searched.
+    ``on_progress`` is called with every number of GPUs that was searched.
 
     Raises:
         RequestError: the request is wrong, has no single number of GPUs, or responses are longer than sequences.
@@ -104,9 +104,9 @@ def place(request: Request, rollout: Rollout, told: Told | None = None) -> tuple
     counts = _counts(setting.context, gpus)
     try:
         for place, count in enumerate(counts):
-            if told is not None:
+            if on_progress is not None:
                 best = min((one.step_time_s for one in found), default=None)
-                told("searching trainers", place, len(counts), f"best {format_seconds(best)}" if best else "")
+                on_progress("searching trainers", place, len(counts), f"best {format_seconds(best)}" if best else "")
             row = best_row(dataclasses.replace(setting, gpus=(count,)), objective="throughput")
             if row is not None:
                 found.append(_placement(setting.context, rollout, certain(setting.context, (row,))[0], gpus))

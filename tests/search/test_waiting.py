@@ -13,7 +13,7 @@ from forerun.search.answer.refine import refine
 from forerun.search.answer.trees import with_trees
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.cli import progress
-from forerun.search.cli.progress import Waiting, told, working
+from forerun.search.cli.progress import Waiting, show_progress, working
 from forerun.search.cli.registry import VERBS
 from forerun.search.cli.streams import Escaped, escaped_streams
 from forerun.search.cli.sweep_view import SweepView
@@ -52,7 +52,7 @@ def wait_until_shown() -> None:
 
 def test_a_line_tells_what_is_done_and_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
     with on_a_terminal(monkeypatch) as terminal:
-        told("simulating the best rows", 3, 20, "best 3.2 s")
+        show_progress("simulating the best rows", 3, 20, "best 3.2 s")
     text = terminal.getvalue()
     assert HIDE in text and "searching" in text
     assert "simulating the best rows" in text and "best 3.2 s" in text
@@ -64,7 +64,7 @@ def test_it_is_gone_before_anything_is_printed(
     with on_a_terminal(monkeypatch) as terminal:
         print("an answer")
         shown = terminal.getvalue()
-        told("searching", 1, 2)
+        show_progress("searching", 1, 2)
         assert terminal.getvalue() == shown
     assert "an answer" in capsys.readouterr().out
 
@@ -73,7 +73,7 @@ def test_it_comes_again_after_a_message(monkeypatch: pytest.MonkeyPatch) -> None
     with on_a_terminal(monkeypatch) as terminal:
         print("forerun: a message", file=sys.stderr)
         wait_until_shown()
-        told("searching", 1, 2, "3 scored")
+        show_progress("searching", 1, 2, "3 scored")
     text = terminal.getvalue()
     assert text.index("forerun: a message") < text.index("3 scored")
 
@@ -81,7 +81,7 @@ def test_it_comes_again_after_a_message(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("task", ["", "searching"])
 def test_without_a_terminal_nothing_is_shown(task: str, capsys: pytest.CaptureFixture[str]) -> None:
     with escaped_streams(), working(task):
-        told("searching", 1, 2)
+        show_progress("searching", 1, 2)
     assert capsys.readouterr().err == ""
 
 
@@ -121,7 +121,7 @@ def test_a_search_for_trees_that_is_stopped_gives_the_board(setting: Setting, bo
         raise KeyboardInterrupt
 
     with pytest.raises(EndedEarly) as stopped:
-        with_trees(board, setting, 1, told=stop)
+        with_trees(board, setting, 1, on_progress=stop)
     assert stopped.value.found.rows == board.rows
     assert stopped.value.found.trees is not None and stopped.value.found.trees.rows == ()
 

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from functools import partial
 
-    from forerun.search.cli.progress import told
+    from forerun.search.cli.progress import show_progress
     from forerun.search.measured.calibrate import calibrate_files, write_calibration
     from forerun.spaces.errors import RequestError
 
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         where=args.where,
         source=args.out.name,
         profile=args.profile,
-        turned=partial(told, "calibrating"),
+        turned=partial(show_progress, "calibrating"),
     )
     write_calibration(args.out, found.calibration)
     if args.json:

@@ -83,15 +83,15 @@ def run(args: argparse.Namespace) -> int:
     if _job(args).queued and not any(SLURM in files for one in found for files in one.result.files.values()):
         raise RequestError(f"--format {args.format} writes no script of Slurm: leave out its options")
     check_folder(args.out, force=args.force)
-    told = []
+    launches = []
     for one in found:
         written = _write(args.out / one.folder, one.result, folders=args.format == EVERY)
         facts = {"rank": args.rank, "launch": describe(one.launch), "files": written, "refused": one.result.refused}
-        told.append(facts if one.search is None else {"search": one.search, **facts})
+        launches.append(facts if one.search is None else {"search": one.search, **facts})
         if not args.json:
             _say(one, written)
     if args.json:
-        document = {"searches": told, "refused": refused} if args.search == EVERY else told[0]
+        document = {"searches": launches, "refused": refused} if args.search == EVERY else launches[0]
         print(dump_json({"schema": SCHEMA, **document, "versions": versions()}))
         return 0
     for reason in refused:
@@ -114,14 +114,14 @@ def _job(args: argparse.Namespace, below: str = "") -> "Job":
 def _every(args: argparse.Namespace) -> tuple[list[Exported], list[str]]:
     """Return the launches of all searches of a sweep that have rows, and why others have none."""
     from forerun.search.board.sweeps import MANIFEST, read_sweep
-    from forerun.search.cli.progress import told
+    from forerun.search.cli.progress import show_progress
     from forerun.search.formats.exporting import export, launch_in
 
     sweep = read_sweep(args.run)
     ended = {search.number: search for search in sweep.searches() if search.record.get("rows")}
     found, refused = [], []
     for place, (number, search) in enumerate(sorted(ended.items())):
-        told("exporting", place, len(ended))
+        show_progress("exporting", place, len(ended))
         try:
             name, source = f"search {number} of {args.run.resolve().name}", args.run / MANIFEST
             launch, context = launch_in(sweep.board(search), args.rank, name=name, source=source)

@@ -40,10 +40,10 @@ def run(args: argparse.Namespace) -> int:
     from forerun.spaces.files import write_text
 
     if args.search is None and is_sweep(args.folder):
-        from forerun.search.cli.progress import told
+        from forerun.search.cli.progress import show_progress
         from forerun.search.report.sweep import sweep_html
 
-        text = sweep_html(read_sweep(args.folder), told)
+        text = sweep_html(read_sweep(args.folder), show_progress)
     else:
         text = report_html(read_run(args.folder, args.search))
     name = "report.html" if args.search is None else f"search-{args.search}.html"

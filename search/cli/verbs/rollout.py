@@ -48,7 +48,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search the trainer for every share of the GPUs and print the placements."""
-    from forerun.search.cli.progress import told
+    from forerun.search.cli.progress import show_progress
     from forerun.search.request.interrupts import EndedEarly
     from forerun.search.request.resolve import resolve
     from forerun.search.rollout import Rollout, place
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     rollout = Rollout(tokens_per_s=args.rollout_rate, response=args.response, forwards=args.forward_passes)
     setting = resolve(request)
     try:
-        _print(args, setting, place(request, rollout, told))
+        _print(args, setting, place(request, rollout, show_progress))
     except EndedEarly as stop:
         if stop.found:
             _print(args, setting, stop.found)
@@ -85,8 +85,8 @@ def _print(args: argparse.Namespace, setting: "Setting", found: "tuple[RolloutPl
             }
             for one in found
         ]
-        told = {**setting.to_json(), "defaults": setting.defaults, "notes": setting.notes}
-        print(dump_json({"schema": SCHEMA, "request": told, "placements": rows, "versions": versions()}))
+        document = {**setting.to_json(), "defaults": setting.defaults, "notes": setting.notes}
+        print(dump_json({"schema": SCHEMA, "request": document, "placements": rows, "versions": versions()}))
         return
     from rich import box
     from rich.table import Table

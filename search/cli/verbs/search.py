@@ -221,9 +221,9 @@ def _board(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
         if args.refine is None:
             return board
         from forerun.search.answer.refine import refine
-        from forerun.search.cli.progress import told
+        from forerun.search.cli.progress import show_progress
 
-        return varied(args, setting, refine(board, setting, _shown(args), told), workers_of(args))
+        return varied(args, setting, refine(board, setting, _shown(args), show_progress), workers_of(args))
     except EndedEarly:
         raise
     except KeyboardInterrupt as stop:
@@ -235,7 +235,7 @@ def _board(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
 
 def _flat_or_staged(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
     from forerun.search.answer.searches import search_request
-    from forerun.search.cli.progress import Walk, told
+    from forerun.search.cli.progress import Walk, show_progress
 
     workers, exploring, note = workers_of(args), exploring_of(args), ""
     if exploring is None and args.sampler == "auto":
@@ -243,7 +243,7 @@ def _flat_or_staged(args: argparse.Namespace, setting: "Setting") -> "Leaderboar
     if exploring is not None:
         from forerun.search.answer.searches import explore_request
 
-        return explore_request(setting, exploring=exploring, workers=workers, told=told)
+        return explore_request(setting, exploring=exploring, workers=workers, on_progress=show_progress)
     walk = Walk()
     board = search_request(
         setting, progress=walk.advance, started=walk.started, sampling=walk.sampling, workers=workers

@@ -91,8 +91,8 @@ def run(args: argparse.Namespace) -> int:
     if predictions.stop is not None:
         if not predictions.runs:
             raise predictions.stop
-        told = f"interrupted after {len(predictions.runs):,} of {len(runs.runs):,} runs: figures of those"
-        print(f"forerun: {told}", file=sys.stderr)
+        remark = f"interrupted after {len(predictions.runs):,} of {len(runs.runs):,} runs: figures of those"
+        print(f"forerun: {remark}", file=sys.stderr)
     covered = None if calibration is None else coverage(predictions, calibration)
     summary = summarise(runs, predictions, by=args.by, noise=args.noise)
     worst = worst_rows(predictions, args.worst)
@@ -142,14 +142,16 @@ def _predicted(args: argparse.Namespace, runs: "RunSet") -> "Predictions":
     Raises:
         RequestError: contention is asked for without events.
     """
-    from forerun.search.cli.progress import told
+    from forerun.search.cli.progress import show_progress
     from forerun.search.measured.validate import predict
 
     if args.fidelity != "events":
         if args.contention:
             raise RequestError("--contention needs --fidelity events: closed forms see every link as evenly shared")
-        return predict(runs.runs, margin=args.margin, told=told, partial=True)
-    return predict(runs.runs, score=partial(_played, args.contention), margin=args.margin, told=told, partial=True)
+        return predict(runs.runs, margin=args.margin, on_progress=show_progress, partial=True)
+    return predict(
+        runs.runs, score=partial(_played, args.contention), margin=args.margin, on_progress=show_progress, partial=True
+    )
 
 
 def _played(contention: bool, context: Any, table: Any) -> "ScoreTable":

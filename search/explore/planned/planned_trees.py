@@ -12,7 +12,7 @@ from forerun.search.explore.trees.descents import LEAST, check_objective
 from forerun.search.explore.trees.named_trees import row_of_tree
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.kinds import TRANSFORMERS, kind_of
-from forerun.search.request.scorer import Told
+from forerun.search.request.scorer import OnProgress
 from forerun.search.request.setting import Setting
 from forerun.simulator.events.trees import simulate_tree
 from forerun.spaces.errors import RequestError
@@ -24,7 +24,7 @@ SHOWN = 3
 """Plans that are shown at most."""
 
 
-def search_plans(setting: Setting, rows: Sequence[Row], told: Told | None = None) -> FoundTrees | None:
+def search_plans(setting: Setting, rows: Sequence[Row], on_progress: OnProgress | None = None) -> FoundTrees | None:
     """Return the best plans that better the first of some simulated rows; None without rows.
 
     Raises:
@@ -42,11 +42,11 @@ def search_plans(setting: Setting, rows: Sequence[Row], told: Told | None = None
     best = min((row for row in rows if row.gpus == gpus and row.fits), key=lambda row: row.step_time_s)
     better, done, planned = list[TreeRow](), 0, "unlike stages: "
     try:
-        plans, pipelines = plans_of(space, gpus, KEPT, told, depths=depths)
+        plans, pipelines = plans_of(space, gpus, KEPT, on_progress, depths=depths)
         planned += f"{pipelines:,} pipelines planned exactly on {gpus} GPUs, "
         for done, plan in enumerate(plans):
-            if told is not None:
-                told("simulating plans", done, len(plans), "")
+            if on_progress is not None:
+                on_progress("simulating plans", done, len(plans), "")
             row = _row(setting, plan, str(best.strategy), best.step_time_s)
             if row is not None and (row.gain or 0.0) >= LEAST:
                 better.append(row)

@@ -9,7 +9,7 @@ from forerun.search.explore.planned.cuts import cuts_of, devices_of
 from forerun.search.explore.planned.dynamic_program import best_paths
 from forerun.search.explore.planned.options import Known, Pipeline, stage_plans, transfers_of
 from forerun.search.explore.planned.plan import Plan
-from forerun.search.request.scorer import Told
+from forerun.search.request.scorer import OnProgress
 from forerun.simulator.core.stage_options import STAGE_AXES, StageOptions, stage_costs
 from forerun.spaces.divisors import divisors
 from forerun.spaces.strategies import Recompute, StrategySpace
@@ -32,7 +32,7 @@ class Divided:
 
 
 def plans_of(
-    space: StrategySpace, gpus: int, kept: int, told: Told | None = None, *, depths: Sequence[int] = ()
+    space: StrategySpace, gpus: int, kept: int, on_progress: OnProgress | None = None, *, depths: Sequence[int] = ()
 ) -> tuple[list[Plan], int]:
     """Return the best plans on ``gpus`` devices, best first and ``kept`` of them, and how many pipelines were planned;
     ``depths``: numbers of stages, () for all up to ``DEEPEST``."""
@@ -45,9 +45,9 @@ def plans_of(
             break
         transfers_s = [transfers_of(pipeline, known) for pipeline in divided.pipelines]
         for number, plans in enumerate(stage_plans(divided.pipelines, transfers_s)):
-            if told is not None:
+            if on_progress is not None:
                 best = f"best {format_seconds(found[0].seconds)}" if found else ""
-                told("planning stages", done, total, best)
+                on_progress("planning stages", done, total, best)
             done += 1
             within_s = SLACK * found[0].seconds if found else np.inf
             for path in best_paths(plans, transfers_s[number], within_s)[:ALIKE]:

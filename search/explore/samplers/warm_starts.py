@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from forerun.search.explore.flat.exhaustive import Problem, SliceResult
 from forerun.search.explore.flat.slicing import search_with
-from forerun.search.request.scorer import Scorer, Told, enumeration_told
+from forerun.search.request.scorer import OnProgress, Scorer, enumeration_progress
 from forerun.search.workers import Choice
 from forerun.simulator import score as simulator_score
 from forerun.simulator.score_table import ScoreTable
@@ -45,7 +45,9 @@ class Starts:
     remarks: tuple[str, ...]
 
 
-def flat_starts(problem: Problem, choice: Choice, score: Scorer = simulator_score, told: Told | None = None) -> Starts:
+def flat_starts(
+    problem: Problem, choice: Choice, score: Scorer = simulator_score, on_progress: OnProgress | None = None
+) -> Starts:
     """Search a flat space, and return its best strategies and those that almost fit and would be as good.
 
     Raises:
@@ -54,14 +56,14 @@ def flat_starts(problem: Problem, choice: Choice, score: Scorer = simulator_scor
     space = problem.space
     if not isinstance(space, StrategySpace):
         raise TypeError("starts are strategies of transformers")
-    progress = enumeration_told(told, "searching flat strategies", space.size)
+    progress = enumeration_progress(on_progress, "searching flat strategies", space.size)
     piece, workers, remarks = search_with(problem, choice, score=score, progress=progress)
     strategies = [*strategies_of(space, piece)]
     movable = _without_virtual_stages(space)
     if movable is not None:
         for scorer in (score, Lenient(margin=MARGIN, score=score)):
             part = dataclasses.replace(problem, space=movable, top=KEPT, ideas=False)
-            progress = enumeration_told(told, "searching what to start from", movable.size)
+            progress = enumeration_progress(on_progress, "searching what to start from", movable.size)
             strategies += strategies_of(movable, search_with(part, choice, score=scorer, progress=progress)[0])
     return Starts(strategies=tuple(dict.fromkeys(strategies)), piece=piece, workers=workers, remarks=remarks)
 

@@ -24,7 +24,7 @@ from forerun.search.order.objectives import objective_named
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.kinds import TRANSFORMERS, kind_of
 from forerun.search.request.limits import NO_LIMITS
-from forerun.search.request.scorer import Scorer, Told
+from forerun.search.request.scorer import OnProgress, Scorer
 from forerun.search.request.setting import Setting
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.simulator import score as simulator_score
@@ -40,7 +40,7 @@ def search_stages(
     exploring: Exploring | None = None,
     *,
     workers: Choice | None = None,
-    told: Told | None = None,
+    on_progress: OnProgress | None = None,
     score: Scorer = simulator_score,
 ) -> Found:
     """Search a space in which stages may differ, the flat space first (by ``workers``).
@@ -59,7 +59,7 @@ def search_stages(
     sampler, reason = sampler_named(exploring, space)
     given, notes = given_starts(setting, space, exploring.starts)
     flat = problem_of(setting)
-    starts = _starts(space, setting, flat, workers or IN_THIS_PROCESS, score, told)
+    starts = _starts(space, setting, flat, workers or IN_THIS_PROCESS, score, on_progress)
     limits = limits_of(exploring, sampler.name)
     if limits.seconds is not None:
         limits = replace(limits, seconds=max(limits.seconds - (time.perf_counter() - start), 0.0))
@@ -89,7 +89,7 @@ def search_stages(
             starts=tuple(dict.fromkeys((*given, *starts.strategies))),
             limits=limits,
             score=score,
-            seen=None if told is None else _telling(told, limits.evaluations, setting.objective),
+            seen=None if on_progress is None else _telling(on_progress, limits.evaluations, setting.objective),
             improved=None if best_file is None else best_file.improved,
             slowdown=flat.slowdown,
         )
@@ -130,23 +130,23 @@ def _rows_of(setting: Setting, found: Exploration, strategies: Sequence[Strategy
     return rows_from(setting.context, strategies, found.scores(strategies), usd_per_gpu_hour=setting.usd_per_gpu_hour)
 
 
-def _telling(told: Told, evaluations: int, objective: str) -> Seen:
+def _telling(on_progress: OnProgress, evaluations: int, objective: str) -> Seen:
     """Return what tells how far a sampler is, and the best it has found."""
 
     def seen(scored: int, best: float | None) -> None:
         found = "" if best is None or objective != "throughput" else f", best {format_seconds(best)}"
         # Samplers mostly end long before the most that they may score, which so tells nothing of the time left.
-        told("exploring stages", scored, 0, f"{scored:,} of at most {evaluations:,}{found}")
+        on_progress("exploring stages", scored, 0, f"{scored:,} of at most {evaluations:,}{found}")
 
     return seen
 
 
 def _starts(
-    space: StagedSpace, setting: Setting, flat: Problem, workers: Choice, score: Scorer, told: Told | None
+    space: StagedSpace, setting: Setting, flat: Problem, workers: Choice, score: Scorer, on_progress: OnProgress | None
 ) -> Starts:
     """Return where to begin: the flat space searched whole, or heuristics where that is too large."""
     if space.flat.size <= FLAT_ENUMERABLE:
-        found = flat_starts(flat, workers, score, told)
+        found = flat_starts(flat, workers, score, on_progress)
         return _with_shown(setting, flat, found, score) if flat.ideas else found
     strategies = tuple(heuristic_starts(space))
     remark = f"{space.flat.size:.3g} flat candidates are too many to enumerate; the search starts from heuristics"

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 from forerun.search.board.found import FoundTrees
 from forerun.search.board.trees import TreeRow
 from forerun.search.request.interrupts import EndedEarly
-from forerun.search.request.scorer import Told
+from forerun.search.request.scorer import OnProgress
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_seconds
 
@@ -36,7 +36,7 @@ class Descents:
     kind: str
     """What is looked for, as users are told: ``trees``."""
     tally: TreeCounts
-    told: Told | None = None
+    on_progress: OnProgress | None = None
     """Hears how far it is."""
     rows: list[TreeRow] = field(default_factory=list)
     """What was found, best first."""
@@ -69,9 +69,9 @@ class Descents:
 
     def say(self) -> None:
         """Tell how far it is, and how good the best is."""
-        if self.told is not None and self.total:
+        if self.on_progress is not None and self.total:
             best = f"best {format_seconds(self.rows[0].row.step_time_s)}, " if self.rows else ""
-            self.told(f"searching {self.kind}", self.done, self.total, f"{best}{self.tally.judged:,} evaluated")
+            self.on_progress(f"searching {self.kind}", self.done, self.total, f"{best}{self.tally.judged:,} evaluated")
 
     def _found(self, *remarks: str) -> FoundTrees:
         return FoundTrees(

@@ -157,7 +157,7 @@ class Judge:
             return None
         try:
             costs = step_costs(found.assignment)
-        except RequestError:  # no rule for an operator, link or precision: flat rows have told the user of it
+        except RequestError:  # no rule for an operator, link or precision: flat rows report it
             return None
         return FittingTree(
             variation=found.variation,

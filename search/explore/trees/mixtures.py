@@ -15,7 +15,7 @@ from forerun.search.board.rows import Row, rows_from
 from forerun.search.board.trees import TreeRow
 from forerun.search.explore.trees.descents import LEAST, Descents, check_objective
 from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
-from forerun.search.request.scorer import Told
+from forerun.search.request.scorer import OnProgress
 from forerun.search.request.setting import Setting
 from forerun.simulator import score
 from forerun.simulator.opgraph import GraphContext
@@ -58,7 +58,7 @@ class _Evaluated:
 
 
 def search_mixtures(
-    setting: Setting[GraphContext], rows: Sequence[Row[AnySplit]], starts: int, told: Told | None = None
+    setting: Setting[GraphContext], rows: Sequence[Row[AnySplit]], starts: int, on_progress: OnProgress | None = None
 ) -> FoundTrees:
     """Return the mixtures near some simulated rows that better their starts.
 
@@ -73,7 +73,7 @@ def search_mixtures(
     def descend(start: Row[Split]) -> TreeRow | None:
         return _tree_row(setting, evaluated, start, _descend(context, evaluated, start.strategy))
 
-    return Descents("mixtures", evaluated, told).search(lambda: _starts(rows, starts), descend)
+    return Descents("mixtures", evaluated, on_progress).search(lambda: _starts(rows, starts), descend)
 
 
 def _starts(rows: Sequence[Row[AnySplit]], count: int) -> Iterator[Row[Split]]:

@@ -18,7 +18,7 @@ from forerun.search.explore.trees.coordinate_descent import Start, best_around
 from forerun.search.explore.trees.descents import LEAST, Descents, check_objective
 from forerun.search.explore.trees.judge import Judge, Judged, WithoutHosted
 from forerun.search.explore.trees.named_trees import row_of_tree, with_flags
-from forerun.search.request.scorer import Told, enumeration_told
+from forerun.search.request.scorer import OnProgress, enumeration_progress
 from forerun.search.request.setting import Setting
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.simulator import score
@@ -45,7 +45,11 @@ HOSTED = 100
 
 
 def search_trees(
-    setting: Setting, rows: Sequence[Row], starts: int, workers: Choice | None = None, told: Told | None = None
+    setting: Setting,
+    rows: Sequence[Row],
+    starts: int,
+    workers: Choice | None = None,
+    on_progress: OnProgress | None = None,
 ) -> FoundTrees | None:
     """Return the trees near some simulated rows that better their starts; None without rows.
 
@@ -57,7 +61,7 @@ def search_trees(
     if not rows:
         return None
     judge = Judge(setting.context)
-    descents = Descents("trees", judge, told)
+    descents = Descents("trees", judge, on_progress)
     judge.seen = descents.say
 
     def descend(start: Start) -> TreeRow | None:
@@ -65,7 +69,7 @@ def search_trees(
         row = None if found is None else _row(setting, start, found)
         return row if row is not None and row.changes and (row.gain is None or row.gain >= LEAST) else None
 
-    return descents.search(lambda: _starts(rows, setting, starts, workers or IN_THIS_PROCESS, told), descend)
+    return descents.search(lambda: _starts(rows, setting, starts, workers or IN_THIS_PROCESS, on_progress), descend)
 
 
 def _worth_s(rows: Sequence[Row], strategy: Strategy) -> float:
@@ -74,27 +78,29 @@ def _worth_s(rows: Sequence[Row], strategy: Strategy) -> float:
     return max(steps, default=math.inf)
 
 
-def _starts(rows: Sequence[Row], setting: Setting, count: int, workers: Choice, told: Told | None) -> list[Start]:
+def _starts(
+    rows: Sequence[Row], setting: Setting, count: int, workers: Choice, on_progress: OnProgress | None
+) -> list[Start]:
     """Return flat strategies of different shapes: the best rows, then what would be best if it fitted, or had its
     optimizer states in host memory."""
     steps = {row.strategy: row.step_time_s for row in rows if row.fits}
     found = [Start(one, steps[one]) for one in _of_different_shape(list(steps), count)]
     known = {_shape(start.strategy) for start in found}
-    for others in (_almost_fitting(setting, workers, told), _if_hosted(setting, workers, told)):
+    for others in (_almost_fitting(setting, workers, on_progress), _if_hosted(setting, workers, on_progress)):
         more = list(_of_different_shape([one for one in others if _shape(one) not in known], count))
         found += [Start(one, steps.get(one)) for one in more]
         known |= set(map(_shape, more))
     return found
 
 
-def _almost_fitting(setting: Setting, workers: Choice, told: Told | None) -> list[Strategy]:
+def _almost_fitting(setting: Setting, workers: Choice, on_progress: OnProgress | None) -> list[Strategy]:
     """Return flat strategies that do not fit, but would if every layer were recomputed, most promising first: by what a
     step would take with as large a share of its recomputation as the memory that is missing is of what it frees."""
     space, context = setting.space(), setting.context
     if space.size > FLAT_ENUMERABLE:
         return []
     problem = Problem(space=space, objective=setting.objective, top=LENIENT)
-    progress = enumeration_told(told, "searching what almost fits", space.size)
+    progress = enumeration_progress(on_progress, "searching what almost fits", space.size)
     found = strategies_of(space, search_with(problem, workers, score=Lenient(margin=MARGIN), progress=progress)[0])
     if not found:
         return []
@@ -107,13 +113,13 @@ def _almost_fitting(setting: Setting, workers: Choice, told: Told | None) -> lis
     return [found[place] for place in promising if again.fits[place] and not as_is.fits[place]]
 
 
-def _if_hosted(setting: Setting, workers: Choice, told: Told | None) -> Sequence[Strategy]:
+def _if_hosted(setting: Setting, workers: Choice, on_progress: OnProgress | None) -> Sequence[Strategy]:
     """Return the flat strategies that would be best with the framework's host tensors in the memory of the host."""
     space = setting.space()
     if space.size > FLAT_ENUMERABLE or not setting.context.framework.host_tensors:
         return []
     problem = Problem(space=space, objective=setting.objective, top=HOSTED)
-    progress = enumeration_told(told, "searching with states in host memory", space.size)
+    progress = enumeration_progress(on_progress, "searching with states in host memory", space.size)
     return strategies_of(space, search_with(problem, workers, score=WithoutHosted(score), progress=progress)[0])
 
 

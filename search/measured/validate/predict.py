@@ -75,14 +75,14 @@ def predict(
     *,
     score: Scorer = simulator_score,
     margin: float = 0.0,
-    told: Callable[[str, int, int, str], None] | None = None,
+    on_progress: Callable[[str, int, int, str], None] | None = None,
     partial: bool = False,
 ) -> Predictions:
     """Predict step time and peak memory of every run.
 
-    ``margin``: share of the device's memory that must stay free for a run to count as fitting. ``told`` is called with
-    what is done, how many runs of how many, and no further words. ``partial``: after Ctrl-C return the predictions of
-    the runs that were scored by then, with the ``stop``.
+    ``margin``: share of the device's memory that must stay free for a run to count as fitting. ``on_progress`` is
+    called with what is done, how many runs of how many, and no further words. ``partial``: after Ctrl-C return the
+    predictions of the runs that were scored by then, with the ``stop``.
     """
     count = len(runs)
     step_time_s, peak, comparable = (np.full(count, np.nan) for _ in range(3))
@@ -95,8 +95,8 @@ def predict(
     stop: KeyboardInterrupt | None = None
     try:
         for rows in by_context(runs):
-            if told is not None:
-                told("predicting", len(done), count, "")
+            if on_progress is not None:
+                on_progress("predicting", len(done), count, "")
             context = runs[rows[0]].context
             strategies = [runs[row].strategy for row in rows]
             table = table_for(context, strategies)

@@ -8,7 +8,7 @@ from typing import Any
 from forerun.search.board.row_reading import finite
 from forerun.search.board.sweeps import STATUSES, SweepFolder, SweptSearch
 from forerun.search.order.objectives import objective_named, rate_of
-from forerun.search.request.scorer import Told
+from forerun.search.request.scorer import OnProgress
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_count
 
@@ -51,8 +51,8 @@ class SweepData:
     nothing: list[tuple[int, str, str]] = field(default_factory=list)
 
 
-def sweep_data(sweep: SweepFolder, told: Told | None = None) -> SweepData:
-    """Return the columns of a sweep; rows stand in the order in which the sweep ranks. ``told`` hears how far it is.
+def sweep_data(sweep: SweepFolder, on_progress: OnProgress | None = None) -> SweepData:
+    """Return the columns of a sweep, its rows in rank order. ``on_progress`` is called with how far it is.
 
     Raises:
         RequestError: a record is damaged, or nothing was found.
@@ -60,8 +60,8 @@ def sweep_data(sweep: SweepFolder, told: Told | None = None) -> SweepData:
     ended: dict[int, SweptSearch] = {}
     for search in sweep.searches():
         ended[search.number] = search
-        if told is not None:
-            told("reading", len(ended), len(sweep.pieces), "")
+        if on_progress is not None:
+            on_progress("reading", len(ended), len(sweep.pieces), "")
     try:
         return _data(sweep, [ended[number] for number in sorted(ended)])
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

@@ -14,7 +14,7 @@ from forerun.search.files.version import cost_model_version
 from forerun.search.order.objectives import objective_named
 from forerun.search.report.scripted import Part, part, scripted_page
 from forerun.search.report.sweep.data import MOST_ROWS, Measure, SweepData, sweep_data
-from forerun.search.request.scorer import Told
+from forerun.search.request.scorer import OnProgress
 
 MOST_ANSWERS = 12
 MOST_LISTED = 100
@@ -23,14 +23,14 @@ STILL_ROWS = 50
 """Rows that stand on the page without its script, which shows as many at once."""
 
 
-def sweep_html(sweep: SweepFolder, told: Told | None = None) -> str:
+def sweep_html(sweep: SweepFolder, on_progress: OnProgress | None = None) -> str:
     """Return a sweep as a page in which nothing is loaded; its policy forbids every request and every other script.
-    ``told`` hears how far it is.
+    ``on_progress`` is called with how far it is.
 
     Raises:
         RequestError: a record is damaged, or nothing was found.
     """
-    data = sweep_data(sweep, told)
+    data = sweep_data(sweep, on_progress)
     curves = (
         "The best row of every number of GPUs. Point at a symbol for its figures; a double click, or Enter, opens it."
     )
