@@ -286,7 +286,8 @@ def _optimizer_s(context: Context, updated: Floats, parameters: Floats, passed: 
 
 def _buffers(context: Context, replicas: Replicas) -> tuple[Floats, Floats]:
     """Bytes of communication buffers: gradient buckets, and two gathered layers when parameters are sharded (more where
-    the framework keeps more alive), or all of virtual stages whose parameters stay whole; and what the one has besides that just ended a backward pass."""
+    the framework keeps more alive), or all of virtual stages whose parameters stay whole; and what the one has besides
+    that just ended a backward pass."""
     counts = replicas.parameters
     parameters, trained = counts.dense + counts.expert, sum(_with_gradients(context.framework, replicas))
     layers = max(context.model.layer_count, 1) / replicas.pp
