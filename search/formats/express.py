@@ -2,13 +2,14 @@
 
 import dataclasses
 
-from forerun.search.formats.contract import Files, Format, Launch
-from forerun.search.formats.software import carried, chosen, refused
+from forerun.search.formats.contract import Files, Format, Launch, Limit
+from forerun.search.formats.limits import change
+from forerun.search.formats.software import carried, chosen, refused, usual
 from forerun.search.formats.stages import switches_of_all
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile, load_framework, settings_text, switched
-from forerun.spaces.strategies import Context, Software, Strategy, violations
+from forerun.spaces.strategies import Context, Software, Split, Strategy, violations
 from forerun.spaces.strategies.software import running
 from forerun.spaces.strategies.table import axis_values
 
@@ -43,25 +44,34 @@ def express(item: Format, launch: Launch, context: Context | None) -> Files:
     alike = switches_of_all(launch.strategy)
     software = switched(running(context, launch.strategy.software).framework, alike)
     spoken = _spoken(item, software)
-    if spoken is not None:
+    if spoken is None and item.writes:  # forerun's own, which names what the strategy turns on as the search does
+        launch = dataclasses.replace(launch, switches=chosen(context.framework))
+    else:
         unlike = None if alike else launch.strategy.stage_offload
         strategy = dataclasses.replace(launch.strategy, software=Software.NONE, stage_offload=unlike)
-        switches = carried(software, spoken)
+        switches = {} if spoken is None else carried(software, spoken)
         switches = {k: v for k, v in switches.items() if item.writes is None or k in item.writes}
         launch = dataclasses.replace(launch, strategy=strategy, switches=switches)
-    elif item.writes:
-        launch = dataclasses.replace(launch, switches=chosen(context.framework))
-    files = item.express(launch)
+    files = _lawful(item, context).express(launch)
     _check_words(item, software, launch, spoken)
-    if item.framework is None or item.framework == context.framework.name:
-        return files
-    broken = violations(
-        axis_values(launch.strategy), dataclasses.replace(context, framework=load_framework(item.framework))
-    )
-    if broken:
-        laws = "; ".join(message for _, message in broken)
-        raise RequestError(f"{item.title} ({item.name}) cannot run {launch.strategy}: {laws}")
     return files
+
+
+def _lawful(item: Format, context: Context) -> Format:
+    """Return a format of another framework than the searched one with the laws of its own as a limit."""
+    if item.framework is None or item.framework == context.framework.name:
+        return item
+    there = dataclasses.replace(context, framework=load_framework(item.framework))
+
+    def broken(launch: Launch) -> list[str]:
+        return [message for _, message in violations(axis_values(launch.strategy), there)]
+
+    def fix(launch: Launch) -> Launch:
+        others = [change(launch, **fields) for fields in ({"sp": True}, {"split": Split.BALANCED}, {"etp": 1})]
+        return min([launch, *others], key=lambda one: len(broken(one)))
+
+    laws = Limit(broken=lambda launch: bool(broken(launch)), reason=lambda launch: "; ".join(broken(launch)), fix=fix)
+    return dataclasses.replace(item, limits=(*item.limits, laws))
 
 
 def _spoken(item: Format, software: FrameworkProfile) -> str | None:
@@ -76,7 +86,8 @@ def _check_words(item: Format, software: FrameworkProfile, launch: Launch, spoke
     if not own and (item.framework or item.also):
         return
     if lacking := refused(software, launch, spoken, item.writes):
+        without = ",".join(f"{name}={usual(software)[name]}" for name in lacking)
         raise RequestError(
             f"{item.title} ({item.name}) has no flag for {settings_text(lacking)}, which the prediction assumed; "
-            "search without, or export to forerun"
+            f"search with --with {without}, or export to forerun"
         )

@@ -70,11 +70,16 @@ def carried(profile: FrameworkProfile, framework: str) -> dict[str, str]:
     }
 
 
+def usual(profile: FrameworkProfile) -> dict[str, str]:
+    """Return the settings that the framework of a profile has by default."""
+    named = next((name for name in profile.lineage if name in framework_names()), None)
+    return dict(load_framework(named).switches) if named else {}
+
+
 def chosen(profile: FrameworkProfile) -> dict[str, str]:
     """Return the settings of a profile that are not the defaults of its framework."""
-    named = next((name for name in profile.lineage if name in framework_names()), None)
-    usual = dict(load_framework(named).switches) if named else {}
-    return {name: setting for name, setting in profile.switches if usual.get(name) not in (None, setting)}
+    defaults = usual(profile)
+    return {name: setting for name, setting in profile.switches if defaults.get(name) not in (None, setting)}
 
 
 def refused(
