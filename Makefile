@@ -11,7 +11,7 @@ EDITABLE := --no-deps --no-build-isolation --editable .
 # As many processes as cores; a machine with many gains nothing from more than eight.
 PYTEST := -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test test-all test-oldest test-newest lint types unit slow wheel docs lock test-frameworks test-slurm \
+.PHONY: demo test test-all test-oldest test-newest lint types unit slow wheel docs readme lock test-frameworks test-slurm \
 	pictures clean another-python
 
 # Another PYTHON, another environment.
@@ -108,6 +108,10 @@ test-newest:
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "site/index.html"
+
+# The generated parts of README.md: the answer of its command and the newest measurements.
+readme: $(STAMP)
+	$(BIN)/python docs/readme.py
 
 # The frameworks' own parsers read what forerun writes, in an environment of their own: torch alone has gigabytes.
 # Megatron-Bridge without what it depends on, which needs a GPU: its configuration does not.

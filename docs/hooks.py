@@ -84,7 +84,7 @@ def commands(text: str) -> list[str]:
     return [line.strip() for line in re.split(r"(?<!\\)\n", text) if line.strip()]
 
 
-def run(command: str, folder: Path) -> str:
+def run(command: str, folder: Path, width: str = WIDTH) -> str:
     """Return what a command prints; ``forerun`` runs in this process, ``cat`` shows a file.
 
     Raises:
@@ -99,7 +99,7 @@ def run(command: str, folder: Path) -> str:
         raise RuntimeError(f"examples run forerun and cat, but not {command!r}")
     out, err, before = io.StringIO(), io.StringIO(), Path.cwd()
     kept = {name: os.environ.get(name) for name in ("COLUMNS", "NO_COLOR")}
-    os.environ.update({"COLUMNS": WIDTH, "NO_COLOR": "1"})
+    os.environ.update({"COLUMNS": width, "NO_COLOR": "1"})
     try:
         os.chdir(folder)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

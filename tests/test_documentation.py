@@ -15,8 +15,8 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 
 
-def _hooks() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("forerun_docs_hooks", DOCS / "hooks.py")
+def _module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"forerun_docs_{name}", DOCS / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -24,7 +24,7 @@ def _hooks() -> ModuleType:
     return module
 
 
-hooks = _hooks()
+hooks, readme = _module("hooks"), _module("readme")
 WITH_COMMANDS = [page for page in PAGES if any(block.name is None for block in hooks.blocks(page.read_text()))]
 WITH_PYTHON = [page for page in PAGES if "```python\n" in page.read_text()]
 
@@ -78,6 +78,19 @@ def test_flags_that_are_mentioned_exist(page: str, line: str) -> None:
     for word in own[2:]:
         if word.startswith("--"):
             assert word.split("=")[0] in flags[words[1]], line
+
+
+@pytest.mark.parametrize("name", readme.PARTS)
+def test_the_readme_shows_what_forerun_answers_and_measured(name: str) -> None:
+    text = readme.README.read_text()
+    assert readme.part(name, text) == readme.PARTS[name](), "run `make readme` and look at what changed"
+
+
+def test_other_figures_of_the_readme_are_no_measurements() -> None:
+    text = readme.README.read_text()
+    for name in readme.PARTS:
+        text = text.replace(readme.part(name, text), "")
+    assert re.findall(r"\d+\.\d+ (?:%|s|ms)", text) == []
 
 
 ROOT = DOCS.parent
