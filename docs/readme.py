@@ -75,7 +75,8 @@ def accuracy() -> str:
     ]
     overall = document["overall"]
     regret = textwrap.fill(
-        f"On average the strategy ranked first is {overall['regret1_pct']:.0f} % slower than the best run of its group, "
+        "On average the strategy ranked first is "
+        f"{overall['regret1_pct']:.0f} % slower than the best run of its group, "
         f"and {overall['regret1_median_pct']:.0f} % in the median. Measured on {document['date']}.",
         LINE,
     )
