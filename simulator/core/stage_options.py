@@ -171,24 +171,96 @@ def least_pace_s(context: Context, table: StrategyTable, *, hosted: bool = False
 
 
 def _least_pace_s(context: Context, table: StrategyTable, hosted: bool) -> Floats:
+    whole = _whole_model(context, table)
+    pp = table.column("pp").astype(np.float64)
+    forward_s = np.maximum(whole.forward_s.sum(axis=0), whole.host_s[0])
+    backward_s = np.maximum(whole.backward_s.sum(axis=0), whole.host_s[1])
+    costs = _replicas_of(context, table, whole.blocks / pp)
+    time_s, zero = (forward_s + backward_s) / pp, table.column("zero").astype(np.float64)
+    each_s, once_s = alone_s(context, time_s, costs.reduce_s, costs.gather_s, zero, pp)
+    microbatches = context.workload.global_batch / (table.column("dp") * table.column("mbs"))
+    fits = _states_fit(context, costs, hosted=hosted)
+    return np.where(fits, time_s + each_s + once_s / microbatches, np.inf)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeastParts:
+    """What all layers of a model take at least on one kind of device, for N candidates."""
+
+    passes_s: Floats
+    """One microbatch, by block (kinds of layers, embedding, head), [B, N]."""
+    host_s: Floats
+    """Launches of a microbatch, [N]."""
+    once_s: Floats
+    """Traffic of replicas that no pass hides, and the optimizer, once a step, [N]."""
+    fits: NDArray[np.bool_]
+    """Whether equal parts of parameters, gradients and optimizer states fit into memory, [N]."""
+
+
+def least_parts(context: Context, table: StrategyTable) -> LeastParts:
+    """Return what all layers of the model take on the devices of a context, if one stage had them all: any stage takes
+    at least its share of it."""
+    software, parts = table.column("software"), dict[str, Floats]()
+    for switches in np.unique(software):
+        rows = np.flatnonzero(software == switches)
+        own = _least_parts(running(context, int(switches)), table.take(rows))
+        for name, values in own.items():
+            parts.setdefault(name, np.zeros((*values.shape[:-1], len(table))))[..., rows] = values
+    return LeastParts(**{**parts, "fits": parts["fits"] > 0})  # type: ignore[arg-type]  # one mask among floats
+
+
+def _least_parts(context: Context, table: StrategyTable) -> dict[str, Floats]:
+    whole, profile = _whole_model(context, table), context.framework
+    parts = _replicas_of(context, table, whole.blocks / table.column("pp"))
+    traffic = _replicas_of(context, table, whole.blocks * np.ones(len(table)))
+    # Traffic that no pass can hide by the software's rules, of steps that reduce and gather once at least.
+    exposed_s = (1 - profile.overlap_gradients) * traffic.reduce_s + (1 - profile.overlap_parameters) * traffic.gather_s
+    return {
+        "passes_s": whole.forward_s + whole.backward_s + whole.unpaired_s,
+        "host_s": whole.host_s[0] + whole.host_s[1],
+        "once_s": exposed_s + traffic.optimizer_s,
+        "fits": _states_fit(context, parts, hosted=False).astype(np.float64),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WholeModel:
+    """One microbatch through all B blocks of a model, for N candidates."""
+
+    blocks: Floats
+    """How many there are of each, [B, 1]."""
+    forward_s: Floats
+    """[B, N], as are those below."""
+    backward_s: Floats
+    unpaired_s: Floats
+    """What passes that no other is paired with take less, 0 or below."""
+    host_s: tuple[Floats, Floats]
+    """Launches of the forward and of the backward pass, [N] each."""
+
+
+def _whole_model(context: Context, table: StrategyTable) -> _WholeModel:
     model = context.model
     counts = np.bincount(kind_of_entry(model), [layer.count for layer in model.layers], len(layer_kinds(model)))
     counts[kind_of_entry(model)[-1]] += model.mtp_layers
     keys = table.distinct(*layer_axes(context))
     times, key = known_block_times(context, shard_of(context, table, keys.rows)), keys.inverse
-    blocks = np.concatenate((counts, [1.0, 1.0]))
+    blocks = np.concatenate((counts, [1.0, 1.0]))[:, None]
     pp, tp = table.column("pp").astype(np.float64), table.column("tp").astype(np.float64)
     layers = np.repeat(counts[:, None].astype(np.float64), len(table), axis=1)
-    host = host_passes_s(context, layers, table.column("recompute"), tp, pp)
-    forward_s = np.maximum((blocks @ times.forward_s)[key], host[0])
-    backward_s = np.maximum((blocks @ times.backward_s)[key], host[1])
-    costs = _equal_parts(context, table, np.repeat(blocks[:, None], len(table), axis=1) / pp)
+    unpaired_s = np.zeros_like(times.forward_s) if times.alone_s is None else np.minimum(sum(times.alone_s), 0.0)
+    return _WholeModel(
+        blocks=blocks,
+        forward_s=(blocks * times.forward_s)[:, key],
+        backward_s=(blocks * times.backward_s)[:, key],
+        unpaired_s=(blocks * unpaired_s)[:, key],
+        host_s=host_passes_s(context, layers, table.column("recompute"), tp, pp),
+    )
+
+
+def _states_fit(context: Context, costs: ReplicaCosts, *, hosted: bool) -> NDArray[np.bool_]:
+    """Return whether parameters and gradients, with optimizer states unless ``hosted``, fit into memory, [N]."""
     held = costs.parameter_bytes + costs.gradient_bytes + (0.0 if hosted else 1.0) * costs.optimizer_bytes
-    room = context.memory_limit_bytes - context.framework.context_bytes
-    time_s, zero = (forward_s + backward_s) / pp, table.column("zero").astype(np.float64)
-    each_s, once_s = alone_s(context, time_s, costs.reduce_s, costs.gather_s, zero, pp)
-    microbatches = context.workload.global_batch / (table.column("dp") * table.column("mbs"))
-    return np.where(held[0] <= room, time_s + each_s + once_s / microbatches, np.inf)
+    return np.asarray(held[0] <= context.memory_limit_bytes - context.framework.context_bytes)
 
 
 def least_p2p_s(context: Context, table: StrategyTable) -> Floats:
@@ -202,7 +274,7 @@ def least_p2p_s(context: Context, table: StrategyTable) -> Floats:
     return count * p2p_time_s(context, table.take(keys.rows))[keys.inverse]
 
 
-def _equal_parts(context: Context, table: StrategyTable, blocks: Floats) -> ReplicaCosts:
+def _replicas_of(context: Context, table: StrategyTable, blocks: Floats) -> ReplicaCosts:
     """Return what replicas cost a stage with some ``blocks`` [B, N]."""
     degrees = {axis: table.column(axis).astype(np.float64) for axis in REPLICA_DEGREES}
     parameters = stage_parameters(context, blocks[:, None, :], degrees["tp"], degrees["ep"], degrees["etp"])

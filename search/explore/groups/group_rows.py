@@ -3,9 +3,9 @@
 import dataclasses
 
 from forerun.search.board.rows import Row, rows_from
+from forerun.search.explore.groups.group_plans import Plan
 from forerun.search.request.setting import Setting, legal_strategy
 from forerun.simulator.assignment.of_strategy import assign
-from forerun.simulator.assignment.step_costs import step_costs
 from forerun.simulator.assignment.value import Assignment
 from forerun.simulator.events import EventResult, simulate
 from forerun.simulator.events.step.rescore import event_row
@@ -33,10 +33,9 @@ def simulate_groups(setting: Setting, text: str, *, contention: bool = False) ->
     return _row(setting, strategy, assign(context, strategy), figures_of(result)), result
 
 
-def quick_row(setting: Setting, strategy: Strategy) -> Row:
-    """Return the row of a 1F1B strategy that is legal on every group, a long step extended from shorter ones."""
-    assignment = assign(setting.context, strategy)
-    return _row(setting, strategy, assignment, step_figures(step_costs(assignment)))
+def planned_row(setting: Setting, plan: Plan) -> Row:
+    """Return the row of a plan, a long step extended from shorter ones."""
+    return _row(setting, plan.strategy, plan.assignment, step_figures(plan.costs))
 
 
 def _row(setting: Setting, strategy: Strategy, assignment: Assignment, figures: StepFigures) -> Row:

@@ -1,8 +1,9 @@
 """The best strategy on groups of nodes that differ: plans stage by stage, each on its own group, played event by event.
 
 Every class of degrees has a bound below all splits of its layers. Dynamic programming splits the layers over stages,
-each with the speed and the memory of its group; the result is simulated. Classes follow one another from the lowest
-bound on, until no bound is below the best rows found.
+each with the speed and the memory of its group. Each plan has a bound of its own. Plans are simulated from the lowest
+bound on until that of the next one is above the last row kept, so that ``--top K`` keeps the first rows of
+``--top K + 1``.
 """
 
 import dataclasses
@@ -12,8 +13,8 @@ from forerun.search.board.found import Found
 from forerun.search.board.leaderboard import SpaceCounts
 from forerun.search.board.rows import Row
 from forerun.search.explore.flat.best import best_row
-from forerun.search.explore.groups.group_plans import group_plans
-from forerun.search.explore.groups.group_rows import quick_row
+from forerun.search.explore.groups.group_plans import ordered_plans
+from forerun.search.explore.groups.group_rows import planned_row
 from forerun.search.order.ideas import folded
 from forerun.search.order.worth import worth_of
 from forerun.search.request.limits import NO_LIMITS
@@ -25,11 +26,8 @@ from forerun.spaces.strategies import Placement, Schedule, Strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
 from forerun.spaces.units import format_seconds
 
-EVALUATIONS = 200
+EVALUATIONS = 100
 """Steps that are simulated at most: 10 to 500 ms each."""
-SLACK = 1.02
-"""Bounds leave out the traffic of replicas and count p2p transfers of the first group only: a class of degrees is
-skipped where its bound exceeds the last row kept by this factor."""
 Played = Callable[[int], None]
 """Called with the number of steps simulated so far."""
 
@@ -49,31 +47,27 @@ def search_plans(
     space = _space(setting, per_stage)
     rows: dict[Strategy, Row] = {}
     worth: dict[Strategy, float] = {}
-    looked, stopped = 0, "every class of degrees was tried"
-    for plan in group_plans(space):
+    stopped = "every class of degrees was tried"
+    for plan in ordered_plans(space):
         kept = [worth[row.strategy] for row in _ideas(setting, rows, worth)]
-        if len(kept) == setting.top and plan.degree_class.least_s > SLACK * kept[-1]:
-            stopped = "no other class of degrees can be faster"
+        if len(kept) == setting.top and plan.least_s > kept[-1]:
+            stopped = "no other plan can be faster"
             break
-        looked += 1
-        if len(kept) == setting.top and plan.plan.pipeline_s > SLACK * kept[-1]:
-            continue
-        if plan.plan.strategy not in rows:
-            rows[plan.plan.strategy] = row = quick_row(setting, plan.plan.strategy)
-            worth[row.strategy] = worth_of(setting.context, row.strategy, row.step_time_s, row.oom_risk)
-            if played is not None:
-                played(len(rows))
         if len(rows) >= evaluations:
             stopped = f"{evaluations} were simulated"
             break
+        rows[plan.strategy] = row = planned_row(setting, plan)
+        worth[row.strategy] = worth_of(setting.context, row.strategy, row.step_time_s, row.oom_risk)
+        if played is not None:
+            played(len(rows))
     best, fitting = _ideas(setting, rows, worth), sum(row.fits for row in rows.values())
     if not best:
         raise InfeasibleError(_nothing(setting))
-    counts = {"memory": len(rows) - fitting, "not evaluated": space.size - looked}
+    counts = {"memory": len(rows) - fitting, "not evaluated": space.size - len(rows)}
     rejected = {reason: count for reason, count in counts.items() if count}
     return Found(
         rows=best,
-        space=SpaceCounts(size=space.size, legal=looked, feasible=fitting, rejected=rejected),
+        space=SpaceCounts(size=space.size, legal=len(rows), feasible=fitting, rejected=rejected),
         remarks=(
             f"layers are divided among the stages of {_names(setting)} by speed and memory; {len(rows)} plans were "
             f"simulated event by event, stopped because {stopped}",

@@ -7,7 +7,6 @@ slowest of equal stages is a lower bound for all its plans, so that the first fe
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from forerun.spaces.strategies.staged_space import StagedSpace
 PAIRED = 4_000
 """Families of one tp that are joined to halves of two: the most promising."""
 Bound = Callable[[Context, StrategyTable], Floats]
-"""Seconds of one microbatch on a stage that no plan is faster than, shape N."""
+"""Seconds that no plan's step is shorter than, shape N."""
 KEY = ("gpus", "pp", "cp", "ep", "etp", "schedule", "zero", "shard", "recompute", "placement")
 
 
@@ -38,19 +37,22 @@ class DegreeClass:
 
 
 def degree_classes(space: StagedSpace, *, least: Bound | None = None) -> list[DegreeClass]:
-    """Return the classes of a space, lowest bound first; ``least`` bounds the slowest stage (None: where all devices
-    are equal)."""
-    least = least or partial(least_pace_s, hosted=max(space.hosted[0]) > 0)
+    """Return the classes of a space, lowest bound first.
+
+    ``least`` bounds the step. Without it the classes are those of equal devices, bound by equal stages.
+    """
     restricted = _restricted(space)
     if restricted is None:
         return []
     table, _ = restricted.table(0, restricted.size)
     if not len(table):
         return []
-    pace_s, each_p2p_s = least(space.context, table), least_p2p_s(space.context, table)
+    pace_s = np.zeros(len(table)) if least else least_pace_s(space.context, table, hosted=max(space.hosted[0]) > 0)
+    each_p2p_s = least_p2p_s(space.context, table)
     microbatches = space.context.workload.global_batch / (table.column("dp") * table.column("mbs"))
     # In a pipeline as long as its microbatches are few, filling counts as much as the pace.
-    least_s = (microbatches + table.column("pp") - 1) * pace_s + each_p2p_s
+    filled_s = (microbatches + table.column("pp") - 1) * pace_s + each_p2p_s
+    least_s = least(space.context, table) if least else filled_s
     order = np.argsort(least_s, kind="stable")
     order = order[np.isfinite(least_s[order])]
     own = np.all([np.isin(table.column(axis), space.flat.choices[axis]) for axis in ("mbs", "sp", "zero")], axis=0)
