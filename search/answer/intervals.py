@@ -12,6 +12,9 @@ from forerun.spaces.strategies import Context
 if TYPE_CHECKING:
     from forerun.simulator.opgraph import GraphContext
 
+DIGITS = 9
+"""Of the ends of intervals: sums of matrices differ in the sixteenth with the number of rows that are asked for."""
+
 
 def certain(
     context: "Context | GraphContext", rows: tuple[Row[Any], ...], objective: str | None = None
@@ -41,10 +44,10 @@ def _published(context: Context, rows: tuple[Row, ...]) -> tuple[Row, ...]:
         dataclasses.replace(
             row,
             interval_level=LEVEL,
-            step_time_low_s=row.step_time_s * float(step.low[place]),
-            step_time_high_s=row.step_time_s * float(step.high[place]),
-            peak_memory_low_gib=row.peak_memory_gib * float(peak.low[place]),
-            peak_memory_high_gib=row.peak_memory_gib * float(peak.high[place]),
+            step_time_low_s=row.step_time_s * round(float(step.low[place]), DIGITS),
+            step_time_high_s=row.step_time_s * round(float(step.high[place]), DIGITS),
+            peak_memory_low_gib=row.peak_memory_gib * round(float(peak.low[place]), DIGITS),
+            peak_memory_high_gib=row.peak_memory_gib * round(float(peak.high[place]), DIGITS),
         )
         for place, row in enumerate(rows)
     )

@@ -4,6 +4,7 @@ Placements, virtual stages and micro-batches of one set of degrees often lie clo
 ten rows of them would be one row ten times.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from forerun.spaces.strategies import Strategy
@@ -16,6 +17,17 @@ runs lie within 20 % of their prediction. Other strategies of better ideas go be
 KINDS = ("mbs", "zero", "sp")
 """Axes of which every choice may make a row where an idea has several: who changes another is after a few per cent."""
 MOST_VARIANTS = 100
+AT_ONCE = 10
+"""Rows that are chosen together, so that a leaderboard of fewer rows begins like one of more."""
+
+
+def chosen_together(top: int) -> int:
+    """Return the number of rows to search for where ``top`` are shown.
+
+    >>> chosen_together(1), chosen_together(20)
+    (10, 20)
+    """
+    return math.ceil(top / AT_ONCE) * AT_ONCE
 
 
 def shown(
@@ -27,8 +39,9 @@ def shown(
     """Return the rows that are shown of candidates in rank order, each followed by its variants, as places.
 
     ``kinds``: the idea of each, and its choices on ``KINDS``; ``keys``: its first ranking key; ``beaten``: whether one
-    place is a variant of another that leads its idea though it ranks further behind. First comes the best of every idea
-    that is near the best of all; then whatever is next, another strategy of such an idea or the best of one far off.
+    place is a variant of another that leads its idea though it ranks further behind. ``AT_ONCE`` rows are chosen at a
+    time: first the best of every idea that is near the best of all; then whatever is next, another strategy of such an
+    idea or the best of one far off. Rows that are chosen later rank behind all that were chosen before.
     """
     ideas: dict[Hashable, list[list[int]]] = {}
     seen = set[tuple[Hashable, Hashable]]()
@@ -41,7 +54,12 @@ def shown(
         seen.add((idea, kind))
     near = [rows[0] for rows in ideas.values() if keys[rows[0][0]] <= (1 + FAR) * keys[0]]
     further = sorted(row for rows in ideas.values() for row in rows if row not in near)
-    return sorted([*near, *further[: max(top - len(near), 0)]])[:top]
+    chosen: list[list[int]] = []
+    while len(chosen) < top and (near or further):
+        room = max(AT_ONCE - len(near), 0)
+        chosen += sorted([*near[:AT_ONCE], *further[:room]])
+        near, further = near[AT_ONCE:], [row for row in further[room:] if row > chosen[-1]]
+    return chosen[:top]
 
 
 def folded(

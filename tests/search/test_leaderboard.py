@@ -92,11 +92,12 @@ def test_rows_stand_in_rank_order(board: Leaderboard) -> None:
 
 
 def test_ideas_near_the_best_have_a_row_each_before_any_has_two() -> None:
-    top, rows = 6, search("llama3-8b", gpus=GPUS, top=6, **FIELDS).rows
-    assert len({degrees(row.strategy) for row in rows}) == top
+    rows, more = (search("llama3-8b", gpus=GPUS, top=top, **FIELDS).rows for top in (10, 30))
+    (best, *_), every = launch_worth(rows), [degrees(row.strategy) for row in more]
+    near = {idea for idea, worth in zip(every, launch_worth(more), strict=True) if worth <= (1 + FAR) * best}
+    shown = [degrees(row.strategy) for row in rows]
 
-    (best, *_) = launch_worth(rows)
-    assert all(worth <= (1 + FAR) * best for worth in launch_worth(rows))
+    assert len(near) > 5 and near <= set(shown)
 
 
 def test_few_ideas_have_rows_for_micro_batches_and_sharding_too() -> None:
@@ -119,10 +120,13 @@ def test_variants_are_as_good_as_their_row_and_all_there_are() -> None:
     fields = FIELDS | {"gpus": GPUS, "overrides": {"pp": [1, 2], "mbs": [1, 2], "recompute": ["none"]}}
     every = search("llama3-8b", top=100_000, all_variants=True, **fields).rows
     worth = {row.strategy: value for row, value in zip(every, launch_worth(every), strict=True)}
-    for row in search("llama3-8b", top=5, **fields).rows:
+    first = {degrees(row.strategy): row for row in reversed(search("llama3-8b", top=5, **fields).rows)}
+    for row in first.values():
         alike = [one for one in worth if degrees(one) == degrees(row.strategy) and one != row.strategy]
         near = [one for one in alike if worth[one] <= (1 + ALIKE) * worth[row.strategy]]
-        assert [variant.strategy for variant in row.variants] == near
+        beaten = [one for one in row.variants if one.strategy not in near]  # as fast, and only more of a risk
+        assert [variant.strategy for variant in row.variants if variant not in beaten] == near
+        assert all(one.step_time_s <= (1 + ALIKE) * row.step_time_s for one in beaten)
         assert all(worth[row.strategy] <= worth[one] for one in alike)
 
 

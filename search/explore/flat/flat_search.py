@@ -11,6 +11,7 @@ from forerun.search.explore.flat.exhaustive import Problem, SliceResult
 from forerun.search.explore.flat.families import best_of_families
 from forerun.search.explore.flat.marginal_gpus import paying
 from forerun.search.explore.flat.variants import flat_rows
+from forerun.search.order.ideas import chosen_together
 from forerun.search.order.objectives import objective_named
 from forerun.search.request.kinds import TRANSFORMERS, kind_of
 from forerun.search.request.scorer import Scorer
@@ -25,7 +26,7 @@ def problem_of(setting: Setting[Any]) -> Problem:
     return Problem(
         space=space,
         objective=setting.objective,
-        top=kind.kept(space, setting.top),
+        top=kind.kept(space, chosen_together(setting.top) if folded else setting.top),
         limits=setting.limits,
         ideas=folded,
         slowdown=setting.slowdown(),

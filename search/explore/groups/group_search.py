@@ -2,8 +2,8 @@
 
 Every class of degrees has a bound below all splits of its layers. Dynamic programming splits the layers over stages,
 each with the speed and the memory of its group. Each plan has a bound of its own. Plans are simulated from the lowest
-bound on until that of the next one is above the last row kept, so that ``--top K`` keeps the first rows of
-``--top K + 1``.
+bound on until that of the next one is above the last row to keep. What is simulated in which order does not depend on
+the number of rows, so that ``--top K`` keeps the first rows of ``--top K + 1``.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from forerun.search.board.rows import Row
 from forerun.search.explore.flat.best import best_row
 from forerun.search.explore.groups.group_plans import ordered_plans
 from forerun.search.explore.groups.group_rows import planned_row
-from forerun.search.order.ideas import folded
+from forerun.search.order.ideas import chosen_together, folded
 from forerun.search.order.worth import worth_of
 from forerun.search.request.limits import NO_LIMITS
 from forerun.search.request.request import Request
@@ -47,10 +47,12 @@ def search_plans(
     space = _space(setting, per_stage)
     rows: dict[Strategy, Row] = {}
     worth: dict[Strategy, float] = {}
-    stopped = "every class of degrees was tried"
+    stopped, wanted = "every class of degrees was tried", setting.top
+    if not setting.request.all_variants:
+        wanted = chosen_together(wanted)
     for plan in ordered_plans(space):
-        kept = [worth[row.strategy] for row in _ideas(setting, rows, worth)]
-        if len(kept) == setting.top and plan.least_s > kept[-1]:
+        kept = [worth[row.strategy] for row in _ideas(setting, rows, worth, wanted)]
+        if len(kept) == wanted and plan.least_s > kept[-1]:
             stopped = "no other plan can be faster"
             break
         if len(rows) >= evaluations:
@@ -60,7 +62,7 @@ def search_plans(
         worth[row.strategy] = worth_of(setting.context, row.strategy, row.step_time_s, row.oom_risk)
         if played is not None:
             played(len(rows))
-    best, fitting = _ideas(setting, rows, worth), sum(row.fits for row in rows.values())
+    best, fitting = _ideas(setting, rows, worth, setting.top), sum(row.fits for row in rows.values())
     if not best:
         raise InfeasibleError(_nothing(setting))
     counts = {"memory": len(rows) - fitting, "not evaluated": space.size - len(rows)}
@@ -77,13 +79,15 @@ def search_plans(
     )
 
 
-def _ideas(setting: Setting, rows: Mapping[Strategy, Row], worth: Mapping[Strategy, float]) -> tuple[Row, ...]:
-    """Return the rows that fit, by what their launches are worth, variants folded unless they are asked for."""
+def _ideas(
+    setting: Setting, rows: Mapping[Strategy, Row], worth: Mapping[Strategy, float], top: int
+) -> tuple[Row, ...]:
+    """Return ``top`` rows that fit, by what their launches are worth, variants folded unless they are asked for."""
     ranked = sorted((row for row in rows.values() if row.fits), key=lambda row: (worth[row.strategy], row.name))
     if setting.request.all_variants:
-        return tuple(ranked[: setting.top])
+        return tuple(ranked[:top])
     by_strategy = {row.strategy: row for row in ranked}
-    ideas = folded(((row.strategy, worth[row.strategy]) for row in ranked), setting.top)
+    ideas = folded(((row.strategy, worth[row.strategy]) for row in ranked), top)
     return tuple(
         dataclasses.replace(by_strategy[one], variants=tuple(by_strategy[other].variant for other in others))
         for one, others in ideas

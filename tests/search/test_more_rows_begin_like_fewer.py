@@ -1,0 +1,58 @@
+"""``--top K`` keeps the first rows of ``--top K + 1``, on equal nodes and on groups of nodes that differ."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from profiles import tries
+
+from forerun.search.answer.searches import search_groups, search_request
+from forerun.search.order.ideas import shown
+from forerun.search.request.request import Request
+
+
+def names(board: object) -> list[str]:
+    return [row.name for row in board.rows]  # type: ignore[attr-defined]
+
+
+@settings(max_examples=tries(200), deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3), st.floats(0, 1)), max_size=60),
+    st.sets(st.integers(0, 60)),
+)
+def test_any_candidates(drawn: list[tuple[int, int, float]], led: set[int]) -> None:
+    """Whatever ideas they are of, however close they lie, and whichever is beaten by one before it."""
+    keys = sorted(1 + key for _, _, key in drawn)
+    kinds = [(idea, kind) for idea, kind, _ in drawn]
+    most = [rows[0] for rows in shown(kinds, keys, 60, lambda place, other: other in led)]
+    for top in range(1, 40):
+        fewer = [rows[0] for rows in shown(kinds, keys, top, lambda place, other: other in led)]
+        assert fewer == most[:top]
+    assert most == sorted(most)
+
+
+@pytest.mark.parametrize("model,gpus", [("qwen3-0.6b", "2"), ("qwen3-1.7b", "4")])
+def test_on_equal_nodes(model: str, gpus: str) -> None:
+    fields = {"model": model, "cluster": "dgx-a100-80", "gpus": gpus, "global_batch": 32, "seq_len": 2048}
+    most = names(search_request(Request(**fields, top=21)))
+    for top in (1, 2, 6, 10, 11, 20):
+        assert names(search_request(Request(**fields, top=top))) == most[:top]
+
+
+@pytest.mark.slow  # several searches event by event
+@pytest.mark.parametrize("tops", [(1, 2, 6, 11)])
+def test_on_groups_of_nodes(tops: tuple[int, ...], tmp_path: Path) -> None:
+    path = tmp_path / "g.yaml"
+    path.write_text(
+        yaml.safe_dump({"groups": [{"cluster": name, "devices": 8} for name in ("dgx-a100-80", "dgx-h100")]})
+    )
+    own = {"recompute": ["none"], "cp": ["1"], "mbs": ["4", "8", "16"]}
+    fields = {"model": "qwen3-4b", "cluster": str(path), "global_batch": 16, "seq_len": 1024, "overrides": own}
+    boards = [search_groups(Request(**fields, top=top)) for top in tops]
+
+    for board, more in itertools.pairwise(boards):
+        assert names(board) == names(more)[: len(board.rows)]
+    assert boards[0].rows[0].step_time_s < 0.2072  # tp8 pp2 dp1, which --top 1 once passed over
