@@ -72,6 +72,22 @@ def test_a_strategy_as_text_is_the_row_that_simulate_gives(capsys: pytest.Captur
     )
 
 
+def test_a_row_given_back_is_no_slower_than_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the switches that the search turned on for it, as ``simulate`` has them."""
+    rows = asked(capsys)["leaderboard"]
+    assert any("with=" in row["strategy"] for row in rows)
+    for row in rows:
+        own = asked(capsys, "--baseline", row["strategy"])["baseline"]["row"]
+        alone = simulate("llama3-8b", strategy=row["strategy"], **TRAINING)  # type: ignore[arg-type]  # as above
+        assert own["strategy"] == row["strategy"]
+        assert own["step_time_s"] == row["step_time_s"] == alone.step_time_s
+
+
+def test_switches_that_do_nothing_for_a_strategy_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SEARCH, "--baseline", "tp1 pp2 dp8 mbs1 zero1 with=tp-comm-overlap"]) == 2
+    assert "tp-comm-overlap needs sp" in capsys.readouterr().err
+
+
 def test_the_search_itself_does_not_change(capsys: pytest.CaptureFixture[str]) -> None:
     assert asked(capsys, "--baseline", OWN)["leaderboard"] == asked(capsys)["leaderboard"]
 

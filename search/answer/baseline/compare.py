@@ -87,8 +87,11 @@ def context_of(setting: Setting, present: Present) -> tuple[Context, tuple[str, 
 
 
 def _strategy_of(context: Context, present: Present, free: Software) -> Strategy:
-    """Return the strategy of a run, with those of its switches on that a search turns on (``free``)."""
+    """Return the strategy of a run: files turn on those of their switches that a search turns on (``free``), a text
+    those that it names."""
     strategy = canonical(present.strategy, context.model.layer_count)
+    if not present.switches:
+        return strategy
     on = free & those_on(present.switches)
     return settled(dataclasses.replace(context, free_software=on), dataclasses.replace(strategy, software=on & CHOSEN))
 

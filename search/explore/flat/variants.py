@@ -20,11 +20,11 @@ from forerun.spaces.strategies import AXES, StrategySpace
 
 def flat_rows(setting: Setting[Any], problem: Problem, best: Best, score: Scorer) -> tuple[Row[Any], ...]:
     """Return the rows of what an exhaustive search found, each with its variants where those were folded."""
-    leaders = best.take(np.arange(min(len(best), setting.top)))
     if not problem.ideas or not isinstance(problem.space, StrategySpace):
-        return rows_of_best(setting, problem, leaders)
+        return rows_of_best(setting, problem, best.take(np.arange(min(len(best), setting.top))))
+    leaders = best.take(np.arange(min(len(best), problem.top)))
     found = _with_variants(problem, problem.space, leaders, score)
-    places = _places(problem, problem.space, found)
+    places = _places(problem, problem.space, found)[: setting.top]
     rows = rows_of_best(setting, problem, found.take(np.array([leader for leader, *_ in places])))
     others = (np.array(own[1 : MOST_VARIANTS + 1], dtype=np.intp) for own in places)
     variants = (tuple(row.variant for row in rows_of_best(setting, problem, found.take(own))) for own in others)
