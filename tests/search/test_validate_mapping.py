@@ -111,7 +111,6 @@ def test_what_is_filled_in_is_recorded(tmp_path: Path, change: dict[str, str], c
         ({"step_time_s": "0"}, "step time of zero"),
         ({"seq_len": "0"}, "missing shape: seq_len"),
         ({"notes": "act_cpu_offload=True"}, "offload to the host"),
-        ({"source": "SFT and LoRA"}, "LoRA fine-tuning"),
         ({"step_time_s": "0.001"}, "faster than the devices' peak"),
         ({"device": "v100-sxm2-32"}, "v100-sxm2-32 has no bf16"),
         (

@@ -51,6 +51,7 @@ OPTIONAL = (
     "expert_hidden",
     "shared_hidden",
     "gated_mlp",
+    "lora",
     "power_limit_w",
     "software_date",
     "software_version",

@@ -4,8 +4,10 @@ What a blank is filled with is listed in ``runs.RULES`` and recorded with every 
 machines are data (``vocabulary``); nothing here knows a source by name.
 """
 
+import re
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +27,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.models import train_flops_per_sequence
 from forerun.spaces.models.model import MixtureOfExperts, Model
+from forerun.spaces.models.tuning import tuned
 from forerun.spaces.strategies import Context, Recompute, Strategy, parse_named, table_of
 from forerun.spaces.workload import PRECISIONS, Workload
 
@@ -33,6 +36,10 @@ SLOW_HOST_LINK = 100e9
 """Bytes per second (PCIe 6): beside Grace hosts, with 225e9 and more, states and activations stay there cheaply."""
 LEAST_FIRST = ("none", "selective", "full")
 """Recompute by how much it repeats."""
+
+USUAL_RANK = "16"
+"""Of adapters whose rank is not stated; their products are thin, so that the rank hardly matters."""
+_ADAPTERS = re.compile(r"\bLoRA\b", re.IGNORECASE)
 
 T = TypeVar("T")
 
@@ -94,7 +101,7 @@ def _run(row: TableRow, table_name: str, pool: _Pool, *, graphs: bool) -> Measur
         on = graph_context_of(row, graph, cluster_of(row, facts, filled), filled)
         shared = pool.one((graph, id(on.cluster), on.profile.name, on.precision, on.global_batch), lambda: on)
         return _made(row, table_name, shared, split_of(row, shared), filled, kind or facts.memory_kind)
-    model = model_of(row, facts, filled)
+    model = _tuned(row, model_of(row, facts, filled), filled)
     cluster = cluster_of(row, facts, filled)
     context = _context(row, facts, model, cluster, pool, filled)
     strategy = strategy_of(row, facts, context.framework, model, filled, defaults_of(row))
@@ -107,6 +114,20 @@ def _run(row: TableRow, table_name: str, pool: _Pool, *, graphs: bool) -> Measur
         filled.of("memory_kind", None)
     strategy = pool.one(strategy, lambda: strategy)
     return _made(row, table_name, context, strategy, filled, kind or facts.memory_kind, facts.memory_of_first)
+
+
+def _tuned(row: TableRow, model: Model, filled: Filled) -> Model:
+    """Return a model with the low-rank adapters of a row's column, or of the usual rank where its words name them."""
+    lora = row["lora"] or None
+    if lora is None and _ADAPTERS.search(f"{row['source']}; {row['notes']}; {row['model']}"):
+        lora = filled.of("lora", USUAL_RANK)
+    return model if lora is None else _adapted(model, lora)
+
+
+@cache
+def _adapted(model: Model, lora: str) -> Model:
+    """Return a model with adapters, equal ones as the same object."""
+    return tuned(model, lora, ())
 
 
 def _made(
@@ -148,14 +169,19 @@ def _fewest_recomputed(context: Context, strategy: Strategy) -> Strategy:
 
 
 def _least_recompute(context: Context, strategy: Strategy) -> Strategy:
-    """Return a strategy with the least recompute that lets it fit: a run that ran did. As it is where nothing does,
+    """Return a strategy with the least recompute that lets it fit, of full recompute the fewest layers: a run that ran
+    did, and vendors recompute no more than they must. As it is where nothing does,
     where the host's memory may hold the rest, and with experts, whose peaks depend on an unknown balance."""
     if context.moe or context.cluster.device.host_bytes_per_s > SLOW_HOST_LINK:
         return strategy
-    names = [name for name in LEAST_FIRST if name in context.framework.legality.recompute]
+    legality = context.framework.legality
+    names = [name for name in LEAST_FIRST if name in legality.recompute]
     candidates = [replace(strategy, recompute=Recompute(parse_named("recompute", name))) for name in names]
     fits = score(context, table_of(candidates)).fits
-    return next((one for one, fit in zip(candidates, fits, strict=True) if fit), strategy)
+    least = next((one for one, fit in zip(candidates, fits, strict=True) if fit), strategy)
+    if legality.recompute_layers and least.recompute == Recompute.FULL:
+        return _fewest_recomputed(context, least)
+    return least
 
 
 def _memory_kind(row: TableRow) -> str | None:
