@@ -1,14 +1,14 @@
 """From a search on disk to launch files: one row of its leaderboard in one format or in all."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from forerun.search.board.folder import BOARD
 from forerun.search.board.sweeps import read_search
-from forerun.search.formats.contract import Files, Launch
+from forerun.search.formats.contract import Files, Format, Launch
 from forerun.search.formats.express import express, rack_devices
 from forerun.search.formats.job import NO_JOB, Job
 from forerun.search.formats.table import format_named, writable
@@ -31,10 +31,11 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """Files by format, and why the other formats were refused."""
+    """Files by format, why the other formats were refused, and what is to be said of those that were not."""
 
     files: Mapping[str, Files]
     refused: Mapping[str, str]
+    notes: Mapping[str, str]
 
 
 def load_launch(run: Path, rank: int, search: int | None = None) -> tuple[Launch, Context | None]:
@@ -121,8 +122,9 @@ def export(launch: Launch, context: Context | None, name: str, job: Job = NO_JOB
     """
     if name != ALL:
         item, launch = format_named(name), dataclasses.replace(launch, job=job)
-        return Export(files={item.name: express(item, launch, context)}, refused={})
-    files: dict[str, Files] = {}
+        files = {item.name: express(item, launch, context)}
+        return Export(files=files, refused={}, notes=_notes(context, [item]))
+    files = {}
     refused: dict[str, str] = {}
     for item in writable():
         folder = job.folder and f"{job.folder}/{item.name}"
@@ -131,7 +133,20 @@ def export(launch: Launch, context: Context | None, name: str, job: Job = NO_JOB
             files[item.name] = express(item, launch, context)
         except RequestError as error:
             refused[item.name] = str(error)
-    return Export(files=files, refused=refused)
+    return Export(files=files, refused=refused, notes=_notes(context, [format_named(one) for one in files]))
+
+
+def _notes(context: Context | None, items: Sequence[Format]) -> dict[str, str]:
+    """Return by format that it runs another framework than the one that was predicted."""
+    if context is None:
+        return {}
+    found = {item.name: (item.framework, *item.also) for item in items if item.framework or item.also}
+    return {
+        name: f"{name} runs {named[0] or named[1]}, and {context.framework.name} was predicted: its step time differs; "
+        f"search with --framework {named[0] or named[1]}"
+        for name, named in found.items()
+        if not {*named} & {*context.framework.lineage}
+    }
 
 
 def describe(launch: Launch) -> dict[str, Any]:

@@ -2,12 +2,17 @@
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from export_cases import CASES, ExportCase
 
-from forerun.search.formats import Format, Imported, import_texts, writable
+from forerun.search.answer.baseline import context_of, read_present
+from forerun.search.formats import Format, Imported, export, import_texts, writable
 from forerun.search.formats.express import express, launch_in
+from forerun.search.formats.launch_of import launch_of
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.simulator import score
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.errors import RequestError
@@ -131,3 +136,32 @@ def test_packing_saves_what_a_launch_without_it_would_lose() -> None:
     strategy = parse_strategy("tp2 pp2 dp4 mbs1 zero1 sp")
 
     assert step_s(packed, strategy) < 0.95 * step_s(whole, strategy)
+
+
+def test_a_profile_that_is_like_another_is_its_own_baseline(tmp_path: Path) -> None:
+    """Overlap inside a rack has no flag; a file that gives none is not one that turns it off."""
+    request = Request(
+        model="qwen3-30b-a3b",
+        cluster="gb200-nvl72",
+        gpus="144",
+        global_batch=1152,
+        seq_len=4096,
+        framework="nemo-blackwell",
+        precision="mxfp8",
+    )
+    setting = resolve(request)
+    strategy = parse_strategy("tp1 pp1 dp144 ep16 mbs2 zero1")
+    for name, text in launch_of(setting.context, strategy, name="x")[1].items():
+        (tmp_path / name).write_text(text)
+
+    context, _ = context_of(setting, read_present([str(tmp_path)]))
+
+    assert step_s(context, strategy) == pytest.approx(step_s(setting.context, strategy), rel=0.001)
+
+
+def test_an_export_says_that_it_runs_another_framework() -> None:
+    context = QUESTIONS["plain"]("fsdp")
+    launch = launch_in(context, parse_strategy("tp1 pp1 dp16 mbs1 zero2"), name="x")
+
+    assert "search with --framework torchtitan" in export(launch, context, "torchtitan").notes["torchtitan"]
+    assert not export(launch, context, "accelerate-fsdp").notes

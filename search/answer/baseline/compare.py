@@ -18,7 +18,7 @@ from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.simulator import score as simulator_score
 from forerun.spaces.errors import RequestError
-from forerun.spaces.frameworks import all_switches, load_framework
+from forerun.spaces.frameworks import FrameworkProfile, all_switches, load_framework
 from forerun.spaces.frameworks.switch_words import flag_words
 from forerun.spaces.frameworks.switches import with_settings
 from forerun.spaces.models.tuning import tuning_of
@@ -61,7 +61,7 @@ def context_of(setting: Setting, present: Present) -> tuple[Context, tuple[str, 
     """
     context = setting.context
     notes = []
-    if present.framework is not None and present.framework != context.framework.name:
+    if present.framework is not None and present.framework not in context.framework.lineage:
         notes.append(
             f"your run is predicted as {present.framework}, the others as {context.framework.name}; "
             f"add --framework {present.framework} to compare alike"
@@ -102,7 +102,11 @@ def _as_switched(context: Context, present: Present, free: Software) -> tuple[Co
     profile = context.framework
     searched = dict(profile.switches)
     searched |= {name: on for name, on in settings_of(free).items() if present.switches.get(name) == on}
-    own = {name: setting for name, setting in present.switches.items() if name in searched}
+    own = {
+        name: setting
+        for name, setting in present.switches.items()
+        if name in searched and not _left_open(profile, name, setting, searched[name])
+    }
     other = {name: setting for name, setting in own.items() if setting != searched[name]}
     if not other:
         return context, []
@@ -111,6 +115,12 @@ def _as_switched(context: Context, present: Present, free: Software) -> tuple[Co
         dataclasses.replace(context, framework=with_settings(profile, other)),
         [f"your run is predicted with its own switches, in brackets those of the search: {words}"],
     )
+
+
+def _left_open(profile: FrameworkProfile, name: str, stated: str, searched: str) -> bool:
+    """Whether files cannot tell a setting of the search from the one that runs where no flag is given."""
+    support = all_switches()[name].support(profile)
+    return support is not None and stated == support.unset and support.written(searched) is None
 
 
 def _switch_notes(

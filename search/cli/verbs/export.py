@@ -87,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
     for one in found:
         written = _write(args.out / one.folder, one.result, folders=args.format == EVERY)
         facts = {"rank": args.rank, "launch": describe(one.launch), "files": written, "refused": one.result.refused}
+        facts |= {"notes": dict(one.result.notes)} if one.result.notes else {}
         launches.append(facts if one.search is None else {"search": one.search, **facts})
         if not args.json:
             _say(one, written)
@@ -152,3 +153,5 @@ def _say(one: Exported, written: dict[str, list[str]]) -> None:
     print(f"{where}{one.launch.strategy}  ({one.launch.strategy.devices} GPUs on {one.launch.nodes} nodes)")
     for name, paths in written.items():
         print(f"{name}: {' '.join(paths)}")
+    for note in one.result.notes.values():
+        print(f"forerun: note: {note}", file=sys.stderr)
