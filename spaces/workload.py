@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from forerun.spaces.errors import RequestError
 
-PRECISIONS = ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "nvfp4")
+PRECISIONS = ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "fp4", "nvfp4")
 
 LARGEST_COUNT, LARGEST_IMBALANCE, LARGEST_TOKENS = 10**12, 10_000, 1e30
 """Sequences of a step and tokens of one of them; a rank has no more than all tokens; tokens of a training."""

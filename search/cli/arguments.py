@@ -37,7 +37,7 @@ def add_training(parser: Parser, *, batch_required: bool = True, learned: bool =
     )
     group.add_argument("--seq-len", type=whole, metavar="S", help="tokens per sequence (transformers need it)")
     group.add_argument(
-        "--precision", metavar="P", help="bf16 (default), fp16, fp32, tf32, fp8, mxfp8, nvfp4: what the device has"
+        "--precision", metavar="P", help="bf16 (default), fp16, fp32, tf32, fp8, mxfp8, fp4, nvfp4: what the device has"
     )
     group.add_argument(
         "--framework",

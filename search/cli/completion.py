@@ -84,7 +84,7 @@ def _names() -> dict[str, tuple[str, ...]]:
         "objective": tuple(OBJECTIVES),
         "sampler": ("auto", "exhaustive", *SAMPLERS),
         "workers": ("serial", "processes", "ray"),
-        "precision": ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "nvfp4"),
+        "precision": ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "fp4", "nvfp4"),
         "format": ("all", *(item.name for item in FORMATS)),
     }
 

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 GemmKind = Literal["forward", "data_gradient", "weight_gradient", "weight_gradient_half", "weight_gradient_added"]
 
-# Bytes per element of an operand; the scales of block formats (mxfp8: one byte per 32, nvfp4: one per 16) included.
+# Bytes per element of an operand; the scales of block formats (mxfp8 and fp4: one byte per 32, nvfp4: one per 16) included.
 INPUT_BYTES = {
     "fp32": 4.0,
     "tf32": 4.0,
@@ -26,7 +26,7 @@ INPUT_BYTES = {
     "fp16": 2.0,
     "fp8": 1.0,
     "mxfp8": 1 + 1 / 32,
-    "fp4": 0.5,
+    "fp4": 0.5 + 1 / 32,
     "nvfp4": 0.5 + 1 / 16,
 }
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from forerun.simulator.costs import INPUT_BYTES, stream_operator
 from forerun.spaces.strategies import Context
 
-EIGHT_BIT = ("fp8", "mxfp8", "nvfp4")
+EIGHT_BIT = ("fp8", "mxfp8", "fp4", "nvfp4")
+FOUR_BIT = ("fp4", "nvfp4")
 """Precisions whose matrix products read inputs of a byte or less."""
 
 
@@ -47,7 +48,7 @@ def recipe_of(context: Context) -> Recipe | None:
     precision = context.workload.precision
     if precision not in EIGHT_BIT:
         return None
-    if precision == "nvfp4":
+    if precision in FOUR_BIT:
         return _FOUR_BIT
     return RECIPES["mx" if precision == "mxfp8" else context.framework.eight_bit_recipe]
 
@@ -62,7 +63,7 @@ def weight_layouts(context: Context, recipe: Recipe) -> int:
 def keeps_eight_bit(context: Context) -> bool:
     """Whether eight-bit weights outlive a microbatch: as copies, or as all there is. Else every microbatch casts."""
     profile = context.framework
-    return profile.eight_bit_copies or (profile.eight_bit_parameters and context.workload.precision != "nvfp4")
+    return profile.eight_bit_copies or (profile.eight_bit_parameters and context.workload.precision not in FOUR_BIT)
 
 
 def renewed_bytes(context: Context) -> float:

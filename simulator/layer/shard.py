@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.layer.eight_bit import EIGHT_BIT, recipe_of, weight_layouts
+from forerun.simulator.layer.eight_bit import EIGHT_BIT, FOUR_BIT, recipe_of, weight_layouts
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Layer
 from forerun.spaces.strategies import Context, StrategyTable
@@ -34,7 +34,7 @@ def parameter_bytes(context: Context) -> tuple[float, float]:
     if recipe is None:
         return width, width
     layouts = weight_layouts(context, recipe) * recipe.weight_bytes
-    if profile.eight_bit_parameters and precision != "nvfp4":  # parameters of four bit are kept in half precision
+    if profile.eight_bit_parameters and precision not in FOUR_BIT:  # parameters of four bit are kept in half precision
         return layouts, recipe.weight_bytes if recipe.gathers_weights else width
     return width + layouts * profile.eight_bit_copies, width
 

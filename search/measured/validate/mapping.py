@@ -32,6 +32,7 @@ from forerun.spaces.strategies import Context, Recompute, Strategy, parse_named,
 from forerun.spaces.workload import PRECISIONS, Workload
 
 GIB = 2.0**30
+FOUR_BIT = ("nvfp4", "fp4")
 SLOW_HOST_LINK = 100e9
 """Bytes per second (PCIe 6): beside Grace hosts, with 225e9 and more, states and activations stay there cheaply."""
 LEAST_FIRST = ("none", "selective", "full")
@@ -229,6 +230,8 @@ def _context(row: TableRow, facts: Facts, model: Model, cluster: Cluster, pool: 
     profile = _profile(row, facts, pool, filled)
     precision = "tf32" if facts.tf32 and row["precision"].lower() == "fp32" else row["precision"].lower()
     precision = precision or filled.of("precision", _usual_precision(row, model, cluster))
+    if precision in FOUR_BIT:  # rows mean the four bits that the device has
+        precision = next((one for one in FOUR_BIT if one in cluster.device.peak_flops_per_s), precision)
     if precision not in PRECISIONS:
         raise Skip(f"unknown precision {precision}")
     batch = required(row, "global_batch", "strategy")
