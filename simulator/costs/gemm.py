@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 GemmKind = Literal["forward", "data_gradient", "weight_gradient", "weight_gradient_half", "weight_gradient_added"]
 
-# Bytes per element of an operand; the scales of block formats (mxfp8 and fp4: one byte per 32, nvfp4: one per 16) included.
+# Bytes per element of an operand, with the scales of block formats (mxfp8, fp4: one byte per 32; nvfp4: one per 16).
 INPUT_BYTES = {
     "fp32": 4.0,
     "tf32": 4.0,
