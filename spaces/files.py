@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import cell
+from forerun.spaces.plain import plain
 
 
 def exists(path: Path) -> bool:
@@ -90,7 +91,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return a table as CSV with a header, a mapping of ``columns`` per row (blank where one lacks a column).
+    """Return a table as CSV with a header, a mapping of ``columns`` per row (blank where one lacks a column
+    or has no finite number in it).
 
     No text in it is a formula to a spreadsheet.
     """
@@ -99,5 +101,5 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     writer.writerow(columns)
     for row in rows:
         values = (row.get(column, "") for column in columns)
-        writer.writerow([cell(value) if isinstance(value, str) else value for value in values])
+        writer.writerow([cell(value) if isinstance(value, str) else plain(value) for value in values])
     return text.getvalue()

@@ -11,6 +11,7 @@ from decimal import Decimal
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import quoted
+from forerun.spaces.plain import NO_NUMBER
 
 TIMES = 2.0
 """Ratio of two quantities from which on it is said as such, and no longer in per cent."""
@@ -151,6 +152,8 @@ def _parse(text: str | float, what: str, units: Mapping[str, float], example: st
 
 def _format(value: float, scale: tuple[tuple[str, float], ...], base: str, *, last: float = 1.0) -> str:
     """Return ``value`` in the largest unit in which it is at least 1, to three digits."""
+    if not math.isfinite(value):
+        return NO_NUMBER
     size = abs(value)
     unit, factor = next(((name, factor) for name, factor in scale if size >= 0.9995 * factor), (base, last))
     number = value / factor

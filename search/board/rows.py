@@ -107,7 +107,7 @@ class Row(Generic[S]):
     """Lower bound of a measured peak of the device, in GiB; None unless memory was calibrated."""
     peak_memory_high_gib: float | None = None
     """Its upper bound."""
-    goodput: Mapping[str, float] | None = None
+    goodput: Mapping[str, float | None] | None = None
     """What failures and checkpoints leave of the training (``effective_time`` and shares of the rest, seconds); None
     where it was not asked for."""
     tree: str = ""

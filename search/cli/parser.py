@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from forerun.spaces.opgraph.batch import PerDevice
 
 
-LARGEST, MOST_WORKERS = 1e18, 4096
+LEAST, LARGEST, MOST_WORKERS = 1e-12, 1e18, 4096
 """Of a number that a flag takes, and worker processes or tasks at once."""
 COMMANDS = ("  forerun ", "  torchrun ")
 ELSEWHERE = {
@@ -219,13 +219,13 @@ def batch(text: str) -> "int | PerDevice":
 
 
 def positive(text: str) -> float:
-    """Read a finite number above 0."""
+    """Read a number that leaves finite results: ``LEAST`` to ``LARGEST``."""
     try:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not 0 < number <= LARGEST:
-        raise argparse.ArgumentTypeError(f"must be a number above 0 and at most {LARGEST:g}, but got {quoted(text)}")
+    if not LEAST <= number <= LARGEST:
+        raise argparse.ArgumentTypeError(f"must be a number from {LEAST:g} to {LARGEST:g}, but got {quoted(text)}")
     return number
 
 

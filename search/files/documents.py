@@ -11,14 +11,15 @@ from typing import Any
 
 from forerun.search.files.release import VERSION
 from forerun.spaces.escaping import visible_json
+from forerun.spaces.plain import plain
 
 SCHEMA = 1
 """Version of every JSON document that forerun prints; it grows when a field changes its meaning or goes."""
 
 
 def dump_json(document: Mapping[str, Any]) -> str:
-    """Return JSON text that every reader accepts (no NaN, no infinity)."""
-    return visible_json(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
+    """Return JSON text that every reader accepts: null for numbers that are infinite or none."""
+    return visible_json(json.dumps(plain(document), indent=2, allow_nan=False, ensure_ascii=False))
 
 
 @cache

@@ -9,6 +9,7 @@ from typing import Any
 
 from forerun.spaces.documents import read_json
 from forerun.spaces.errors import RequestError
+from forerun.spaces.plain import plain
 from forerun.spaces.reading import opened
 
 Record = dict[str, Any]
@@ -19,7 +20,7 @@ _SUM, _END = b',"sum":"', b'"}\n'
 
 def line_of(record: Record) -> bytes:
     """Return a record as its line."""
-    body = json.dumps(record, allow_nan=False, separators=(",", ":")).encode()[:-1]
+    body = json.dumps(plain(record), allow_nan=False, separators=(",", ":")).encode()[:-1]
     return body + _SUM + _sum(body) + _END
 
 

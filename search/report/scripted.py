@@ -9,6 +9,7 @@ from string import Template
 from forerun.search.figures.markup import Safe, escape, tag
 from forerun.search.figures.still_page import page_style
 from forerun.spaces.documents.package_data import package_text
+from forerun.spaces.plain import plain
 
 Part = tuple[str, str, Safe]
 """A section of a page: its name, the text of the link to it, itself."""
@@ -47,7 +48,7 @@ def _policy(script: str) -> str:
 
 def _data(name: str, value: object) -> str:
     """Return a value as an element that scripts read, in JSON that can be inside of one."""
-    text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+    text = json.dumps(plain(value), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return f'<script type="application/json" id="{name}">{text}</script>'
 
 

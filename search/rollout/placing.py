@@ -27,6 +27,8 @@ from forerun.spaces.units import format_seconds
 
 MOST_SPLITS = 16
 """Numbers of training GPUs that are searched; of more, some that are evenly spread."""
+LEAST_RATE, MOST_RATE = 1e-3, 1e9
+"""Tokens per second of one GPU: from a token in a quarter of an hour to more than any memory can feed."""
 FORWARD_SHARE = 1 / 3
 """Work of a forward pass over that of a training pass."""
 
@@ -42,10 +44,12 @@ class Rollout:
     forwards: int = 1
 
     def __post_init__(self) -> None:
-        if not (0 < self.tokens_per_s <= 1e9 and np.isfinite(self.tokens_per_s)):
-            raise RequestError(f"a GPU generates more than 0 tokens per second, but got {self.tokens_per_s}")
-        if self.response < 1:
-            raise RequestError(f"a response has 1 token at least, but got {self.response:g}")
+        if not LEAST_RATE <= self.tokens_per_s <= MOST_RATE:
+            raise RequestError(
+                f"a GPU generates {LEAST_RATE:g} to {MOST_RATE:g} tokens per second, but got {self.tokens_per_s}"
+            )
+        if not 1 <= self.response <= MOST_RATE:
+            raise RequestError(f"a response has 1 to {MOST_RATE:g} tokens, but got {self.response:g}")
         if not 0 <= self.forwards <= 16:
             raise RequestError(f"forward passes besides training are 0 to 16, but got {self.forwards}")
 

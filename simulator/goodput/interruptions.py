@@ -80,14 +80,14 @@ class Goodput:
     effective: float
     """Useful time over total time, 0 to 1."""
 
-    interval_s: float
-    """Seconds of training between two checkpoints."""
+    interval_s: float | None
+    """Seconds of training between two checkpoints; None without failures, where no checkpoint is needed."""
 
     write_s: float
     """Seconds for which one checkpoint stops the training."""
 
-    between_failures_s: float
-    """Mean seconds that the whole job runs between two unplanned interruptions; infinite without failures."""
+    between_failures_s: float | None
+    """Mean seconds that the whole job runs between two unplanned interruptions; None without failures."""
 
     shares: dict[str, float]
     """Shares of the total time: ``checkpoints``, ``lost_work``, ``recovery``, ``waiting_for_nodes``."""
@@ -171,14 +171,14 @@ def best_interval_s(*, write_s: float, mean_s: float) -> float:
 
 def _without_failures(reliability: Reliability, *, write_s: float, step_s: float, planned_share: float) -> Goodput:
     # Nothing asks for a checkpoint but the user.
-    interval_s = reliability.interval_s or math.inf
-    writes = write_s / max(interval_s, step_s)
+    interval_s = reliability.interval_s
+    writes = 0.0 if interval_s is None else write_s / max(interval_s, step_s)
     total = 1 + writes + planned_share
     return Goodput(
         effective=1 / total,
         interval_s=interval_s,
         write_s=write_s,
-        between_failures_s=math.inf,
+        between_failures_s=None,
         shares={
             "checkpoints": writes / total,
             "lost_work": 0.0,

@@ -85,8 +85,10 @@ def working_spans(graph: ReplayGraph, place: int) -> Booleans:
     trace, start_s, end_s = graph.traces[place], graph.start_s[place], graph.end_s[place]
     working = np.isin(trace.kind, (SpanKind.COMPUTE, SpanKind.COPY))
     moving = np.flatnonzero(np.isin(trace.kind, MESSAGES) & (trace.cause >= 0))
-    call = trace.cause[moving] + 1  # on its lane it follows what came before it
-    noted = np.flatnonzero(trace.kind[call] == SpanKind.HOST)
+    cause = trace.cause[moving]
+    call = np.minimum(cause + 1, len(trace.kind) - 1)  # on its lane it follows what came before it
+    follows = (call > cause) & (trace.lane[call] == trace.lane[cause])
+    noted = np.flatnonzero(follows & (trace.kind[call] == SpanKind.HOST))
     if trace.has_device or not len(noted):
         return working
     order = noted[np.argsort(start_s[call[noted]], kind="stable")]

@@ -118,3 +118,37 @@ def test_a_document_gets_one_sentence(name: str, tmp_path: Path, monkeypatch: An
 def test_a_flag_gets_one_sentence(flags: list[str], words: str, capsys: Any) -> None:
     assert main([*SEARCH, *flags]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_an_exchange_whose_cause_is_the_last_span_of_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a message waited for has nothing after it on its lane, so that no call belongs to it."""
+    send = {"ph": "X", "pid": "host1.rank1", "tid": "n", "dur": 50}
+    events = [
+        {
+            **send,
+            "name": "Comm.conv1.SEND",
+            "ts": 540,
+            "args": {"step": 0, "cnt": 0, "name": "conv1~>0_0_0_0", "size": 4096},
+        },
+        {**send, "name": "UPDATE_0", "tid": "c", "ts": 640, "dur": 20, "args": {"step": 0, "cnt": 0}},
+        {
+            **send,
+            "name": "Comm.conv2.SEND",
+            "ts": 1070,
+            "args": {"step": 1, "cnt": 1, "name": "conv2~>0_0_0_0", "size": 4096},
+        },
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(events))
+    assert main(["replay", str(path)]) in (0, 2)
+    assert "internal error" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("layers", [{"05": [1]}, {"00": 3}, [1], "x", {"17": {"head_dim": "wide"}}])
+def test_settings_of_single_layers_that_are_none(
+    layers: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"text_config": {"model_type": "gemma4_unified_text", "per_layer_config": layers}}))
+    assert main(["show", str(path)]) == 2
+    assert "per_layer_config" in (err := capsys.readouterr().err) or "head_dim" in err

@@ -1,7 +1,6 @@
 """What failures, checkpoints and restarts leave of the training of a row."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,12 +20,12 @@ def with_goodput(setting: Setting[Any], rows: tuple[Row[Any], ...]) -> tuple[Row
 
 def days_of(row: Row[Any]) -> float:
     """Return the days of the whole training, with what interruptions add where they are known."""
-    return float((row.goodput or {}).get("train_days", row.train_days or 0.0))
+    return (row.goodput or {}).get("train_days") or row.train_days or 0.0
 
 
 def usd_of(row: Row[Any]) -> float:
     """Return the money of the whole training, likewise; 0 without a price."""
-    return float((row.goodput or {}).get("train_cost_usd", row.train_cost_usd or 0.0))
+    return (row.goodput or {}).get("train_cost_usd") or row.train_cost_usd or 0.0
 
 
 def goodput_note(setting: Setting[Any], rows: Sequence[Row[Any]], search: NoteSearch) -> tuple[str, ...]:
@@ -36,31 +35,31 @@ def goodput_note(setting: Setting[Any], rows: Sequence[Row[Any]], search: NoteSe
     if found is None:
         return ()
     lost = ", ".join(
-        f"{name.replace('_', ' ')} {found[name]:.1%}"
+        f"{name.replace('_', ' ')} {share:.1%}"
         for name in ("recovery", "lost_work", "checkpoints", "waiting_for_nodes")
-        if found[name] >= 0.0005
+        if (share := found[name]) and share >= 0.0005
     )
     days = f"; {found['train_days']:,.1f} days instead of {row.train_days:,.1f}" if row.train_days is not None else ""
     usd = f", {found['train_cost_usd']:,.0f} USD" if "train_cost_usd" in found else ""
     energy = f", {found['train_mwh']:,.1f} MWh of the GPUs" if "train_mwh" in found else ""
-    between = found.get("between_failures_s")
+    between, every_s = found.get("between_failures_s"), found["checkpoint_interval_s"]
     failures = "no failure" if between is None else f"one failure per {format_seconds(between)}"
-    return (
-        f"goodput on {row.gpus:,} GPUs: {found['effective_time']:.1%} of the time ({lost}); {failures}, "
-        f"one checkpoint of {found['checkpoint_write_s']:.1f} s per "
-        f"{format_seconds(found['checkpoint_interval_s'])}{days}{usd}{energy}",
-    )
+    checkpoints = "no checkpoint is needed"
+    if every_s is not None:
+        checkpoints = f"one checkpoint of {found['checkpoint_write_s']:.1f} s per {format_seconds(every_s)}"
+    useful = f"{found['effective_time']:.1%} of the time" + (f" ({lost})" if lost else "")
+    return (f"goodput on {row.gpus:,} GPUs: {useful}; {failures}, {checkpoints}{days}{usd}{energy}",)
 
 
-def _goodput(setting: Setting[Any], row: Row[Any]) -> dict[str, float]:
+def _goodput(setting: Setting[Any], row: Row[Any]) -> dict[str, float | None]:
     assert setting.interrupted is not None
     found = setting.interrupted.on(row.gpus, step_s=row.step_time_s)
-    data = {
+    data: dict[str, float | None] = {
         "effective_time": found.effective,
         "tokens_per_s": row.throughput * found.effective,
         "checkpoint_interval_s": found.interval_s,
         "checkpoint_write_s": found.write_s,
-        **({} if math.isinf(found.between_failures_s) else {"between_failures_s": found.between_failures_s}),
+        **({} if found.between_failures_s is None else {"between_failures_s": found.between_failures_s}),
         **found.shares,
     }
     if row.train_days is not None:

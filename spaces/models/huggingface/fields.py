@@ -154,6 +154,18 @@ class Fields:
             raise RequestError(f"{self.source}: {name} has a size of at least 1 for every layer, but got {what}")
         return int(sizes[index])
 
+    def of_one_layer(self, name: str, index: int) -> "Fields":
+        """Return the fields of one layer, where ``name`` has some by the numbers of layers in two digits.
+
+        Raises:
+            RequestError: it is no mapping of such mappings.
+        """
+        given = self.raw(name) or {}
+        own = given.get(f"{index:02d}", {}) if isinstance(given, Mapping) else None
+        if not isinstance(own, Mapping):
+            raise self.refusal(name, f"must have the settings of layer {index:02d} by their names")
+        return Fields(dict(own), source=self.source, defaults={})
+
     def refusal(self, name: str, why: str) -> RequestError:
         """The refusal of a field's value: what it is, and why it cannot be read."""
         return RequestError(f"{self.source}: {name}={_shown(self.raw(name))}: {why}; describe the model in a YAML file")

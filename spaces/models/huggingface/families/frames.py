@@ -174,12 +174,8 @@ class TowerWithExperts:
 
     def _own(self, fields: Fields, index: int, name: str) -> int:
         """The size of one layer: that of ``per_layer_config``, else that of all."""
-        given = fields.raw("per_layer_config")
-        own = given.get(f"{index:02d}", {}) if isinstance(given, Mapping) else {}
-        values = {name: own[name]} if isinstance(own, Mapping) and name in own else {name: fields.raw(name)}
-        return Fields(values, source=fields.source, defaults={}).size(
-            name, {"num_experts_per_tok": 2}.get(name), most=65_536
-        )
+        own = fields.of_one_layer("per_layer_config", index)
+        return (own if own.has(name) else fields).size(name, {"num_experts_per_tok": 2}.get(name), most=65_536)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,9 +70,9 @@ def _shared_keys(fields: Fields, layer: Layer, index: int) -> Layer:
 
 def _gemma4(fields: Fields, layer: Layer, index: int) -> Layer:
     """Full layers have a head width of their own, and may take values from keys; experts stand beside the dense MLP."""
-    own: Any = (fields.raw("per_layer_config") or {}).get(f"{index:02d}", {})
+    own = fields.of_one_layer("per_layer_config", index)
     attention, full = layer.attention, layer.attention.window is None
-    wide = own.get("head_dim") or (fields.optional_size("global_head_dim") if full else None)
+    wide = own.optional_size("head_dim") or (fields.optional_size("global_head_dim") if full else None)
     if wide:
         attention = replace(attention, head_dim=wide, value_head_dim=wide)
     if full and fields.flag("attention_k_eq_v", False):
@@ -232,7 +232,7 @@ def _v4_sparse(fields: Fields, layer: Layer, index: int) -> Layer:
 def _own_latent(fields: Fields, layer: Layer, index: int) -> Layer:
     """Layers whose latent attention has another number of heads or rank (``per_layer_config``); the others have an
     indexer."""
-    own: Any = (fields.raw("per_layer_config") or {}).get(f"{index:02d}", {})
+    own = fields.of_one_layer("per_layer_config", index)
     attention = layer.attention
     latent = attention.latent
     if latent is None or not isinstance(own, Mapping) or not own:
