@@ -1,10 +1,12 @@
 """How far the closed forms of the vectorised core and the event engine agree where nothing is shared.
 
-    python benchmarks/agreement.py [--candidates 200] [--seed 1] [--unseen] [--out benchmarks/results]
+    python benchmarks/agreement.py [--candidates 200] [--seed 1] [--unseen | --few] [--out benchmarks/results]
 
 Random legal candidates of ten pairs of model and cluster are scored by both levels; ``--unseen`` takes ten others,
-among them the profile that has every schedule. Where they differ by more than 3 % the traffic is taken away step by
-step, first that of replicas, then that between stages: the part of the model whose going makes them agree is the cause.
+among them the profile that has every schedule; ``--few`` takes interleaved candidates of all pairs with one to four
+groups of pp microbatches, from batches of the whole size down to an eighth. Where they differ by more than 3 % the
+traffic is taken away step by step, first that of replicas, then that between stages: the part of the model whose going
+makes them agree is the cause.
 """
 
 import argparse
@@ -71,6 +73,9 @@ UNSEEN = (
 FAR = 0.03
 """Relative difference of step times beyond which the levels count as apart (issue: 3 % everywhere, median 1 %)."""
 
+MOST_GROUPS = 4
+"""Groups of pp microbatches of a candidate with few of them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
@@ -87,11 +92,19 @@ class Compared:
         return self.closed_s / self.events_s - 1
 
 
-def compared(setting: Setting, candidates: int, seed: int) -> list[Compared]:
-    """Return some random legal candidates of a request, scored by both levels."""
+def compared(setting: Setting, candidates: int, seed: int, *, few: bool = False) -> list[Compared]:
+    """Score some random legal candidates of a request at both levels; ``few``: interleaved ones of few microbatches."""
     space = setting.space()
     table, _ = space.table(0, space.size)
-    rows = np.random.default_rng(seed).choice(len(table), min(candidates, len(table)), replace=False)
+    chosen = np.arange(len(table))
+    if few:
+        pp = table.column("pp")
+        groups = setting.context.workload.global_batch / (table.column("dp") * table.column("mbs") * pp)
+        interleaved = table.column("schedule") == Schedule.INTERLEAVED
+        chosen = np.flatnonzero(interleaved & (groups >= 1) & (groups <= MOST_GROUPS))
+    rows = np.random.default_rng(seed).choice(chosen, min(candidates, len(chosen)), replace=False)
+    if not len(rows):
+        return []
     strategies = [table.strategy(int(row)) for row in np.sort(rows)]
     scores = score(setting.context, table_of(strategies))
     found = []
@@ -149,18 +162,28 @@ def causes(found: Sequence[Compared]) -> list[str]:
     ]
 
 
+def requests(*, unseen: bool, few: bool) -> list[Request]:
+    """List the requests whose candidates are compared."""
+    if not few:
+        return [*(UNSEEN if unseen else PAIRS)]
+    return [replace(one, global_batch=one.global_batch // part) for one in (*PAIRS, *UNSEEN) for part in (1, 2, 4, 8)]
+
+
 def main() -> None:
     """Compare, print, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--candidates", type=int, default=200, help="per pair of model and cluster")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--unseen", action="store_true", help="ten other pairs")
+    parser.add_argument("--few", action="store_true", help="interleaved candidates of few microbatches, of all pairs")
     parser.add_argument("--worst", type=int, default=0, help="print this many of the worst candidates of every pair")
     parser.add_argument("--out", type=Path, help="directory of the dated page")
     args = parser.parse_args()
     lines, everything, start = [], [], time.perf_counter()
-    for request in UNSEEN if args.unseen else PAIRS:
-        found = compared(resolve(request), args.candidates, args.seed)
+    for request in requests(unseen=args.unseen, few=args.few):
+        found = compared(resolve(request), args.candidates, args.seed, few=args.few)
+        if not found:
+            continue
         everything += found
         lines.append(
             f"| {summary(f'{request.model}, {request.gpus} of {request.cluster}, {request.framework}', found)} |"
@@ -168,10 +191,11 @@ def main() -> None:
         print(lines[-1], flush=True)
         for one in sorted(found, key=lambda one: -abs(one.error))[: args.worst]:
             print(f"    {100 * one.error:+.1f} %  {one.strategy}  ({one.cause})", flush=True)
+    kind = " --few" if args.few else " --unseen" * args.unseen
     page = [
         f"# Agreement of the two levels of fidelity, {datetime.date.today()}",
         "",
-        f"`python benchmarks/agreement.py --candidates {args.candidates} --seed {args.seed}{' --unseen' * args.unseen}`"
+        f"`python benchmarks/agreement.py --candidates {args.candidates} --seed {args.seed}{kind}`"
         f" on {platform.machine()}, "
         f"CPython {platform.python_version()}, {time.perf_counter() - start:.0f} s. Random legal candidates; the event "
         "level without contention is right by definition.",
@@ -190,7 +214,9 @@ def main() -> None:
     print("\n".join(page))
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / f"{datetime.date.today()}-agreement{'-unseen' * args.unseen}.md").write_text("\n".join(page) + "\n")
+        (args.out / f"{datetime.date.today()}-agreement{kind.replace(' --', '-')}.md").write_text(
+            "\n".join(page) + "\n"
+        )
 
 
 if __name__ == "__main__":

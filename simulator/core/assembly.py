@@ -16,6 +16,7 @@ from forerun.simulator.replicas.sharded import (
     sharded_parameters_s,
 )
 from forerun.simulator.score_table import Floats, ScoreTable
+from forerun.spaces.clusters.cluster import Overlap
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context
 
@@ -132,6 +133,10 @@ def _time(
     hidden = np.minimum(hidden, window)
     gather_beside = np.minimum(hidden, gather_beside)
     alone_s = reduce_s - reduce_hides_s
+    # Behind the last pass, traffic of earlier virtual stages takes its time whether passes were late or not.
+    queue_s = np.maximum(alone_s - reduce_s * rounds[0], 0.0)
+    crossing_s = _crossing_lost_s(overlap, rounds[0], pipelines.pp[key], reduce_may_hide_s, backward_s)
+    alone_s += np.where(zero < 2, np.maximum(crossing_s - queue_s - overlap.lost_s(beside), 0.0), 0.0)
     each = reduces_each(profile, zero, pipelines.pp[key])
     two, two_looped = _by_rounds(rounds[0], each & (zero == 2))
     three, three_looped = _by_rounds(rounds[0], zero == 3)
@@ -182,6 +187,18 @@ def _time(
     time_s["optimizer"] = replicas.optimizer_s[replica]
     time_s["host"] = time_s["host"] + profile.host_step_s + profile.host_microbatch_s * microbatches
     return time_s
+
+
+def _crossing_lost_s(overlap: Overlap, share: Floats, pp: Floats, traffic_s: Floats, backward_s: Floats) -> Floats:
+    """Compute the seconds [N] by which gradient reductions delay the last microbatch of interleaved stages.
+
+    ``share`` of one virtual stage, ``traffic_s`` that may overlap passes, ``backward_s`` of one microbatch.
+    """
+    # The last group of microbatches leaves no slack: a virtual stage's last backward pass waits for that of the next
+    # rank, which runs beside its own reduction. Each of v rounds crosses pp ranks, and each crossing loses what one
+    # pass of 1 / v of the stage loses to the traffic of 1 / v of the gradients.
+    lost_s = np.minimum(overlap.lost_s(traffic_s), (overlap.computation - 1) * backward_s)
+    return np.asarray(np.where(share < 1, pp * lost_s, 0.0))
 
 
 def _by_rounds(share: Floats, some: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

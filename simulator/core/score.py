@@ -151,7 +151,7 @@ def _pipelines(
     if plans.paths is not None:
         uneven = np.flatnonzero(plans.paths.held.sum(axis=(0, 1))[plan])
         paths, own = plans.paths.columns(plan[uneven]), key[uneven]
-        chunks = np.moveaxis(paths.held, 0, 1)
+        chunks, once_s = np.moveaxis(paths.held, 0, 1), context.framework.host_microbatch_s
         left = _left_of_chunks(chunks[:-2], first_layers(table.column("recompute_layers")[rows[uneven]]))
         launches = host_passes_s(context, chunks[:-2], shard.recompute[own], shard.tp[own], pp[uneven], left)
         there, back = _dot(chunks, times.forward_s[:, own]), _dot(chunks, times.backward_s[:, own])
@@ -161,7 +161,9 @@ def _pipelines(
         there = np.maximum(there, launches[0])
         back = back if left is None else back - _dot(left, times.recompute_s[:-2, own])
         back = np.maximum(back, launches[1])
-        least_s[uneven] = path_seconds(paths, there, back, (microbatches / pp)[uneven])
+        # What the host takes once per microbatch is added to every step.
+        path_s = path_seconds(paths, there, back, once_s, (microbatches / pp)[uneven])
+        least_s[uneven] = path_s - once_s * microbatches[uneven]
     if plans.down is not None:
         vee = np.flatnonzero(schedule == Schedule.ZB_V)
         alone = [values[:, vee] for values in alone_s]

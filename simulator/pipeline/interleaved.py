@@ -18,9 +18,13 @@ from forerun.simulator.schedules.contract import PipelineShape
 from forerun.simulator.schedules.interleaved import numbered
 from forerun.simulator.score_table import Floats
 
-RATES = ("work", "work again", "launches")
-"""Nominal times for which paths are looked for: matrix work, with the backward pass twice as long as the forward one or
-(full recomputation) three times, and the launches of the host, alike for all layers."""
+RATES = (("work", 2.0, 0.0), ("work", 2.0, 1.0), ("work", 3.0, 0.125), ("traffic", 1.75, 0.125), ("launches", 2.0, 1.0))
+"""Nominal times for which paths are looked for: what layers take (matrix work; the same with the traffic of experts and
+a head in higher precision; or launches of the host, alike for all of them), how much longer the backward pass is than
+the forward one (three times with full recomputation), and what the host takes once per microbatch and device, in
+forward passes of the longest layer."""
+SLOWED = 2.0
+"""Nominal factor on a mixture layer that its traffic slows down, and on a head beside layers in eight bits."""
 STEPS = 64
 """Nominal steps that the longest layer takes forward."""
 PLAYED = (1, 2, 3)
@@ -40,29 +44,41 @@ class InterleavedPaths:
     one repetition, 2, contents, P]."""
     held: Floats
     """What the contents are: [contents, kinds of block, P]."""
+    prepared: Floats
+    """How many microbatches the host prepares on them: [rates, groups played and one repetition, P]."""
 
     def columns(self, plans: NDArray[np.intp]) -> "InterleavedPaths":
         """Return the paths of some plans, with repetition."""
-        return InterleavedPaths(self.passes[..., plans], self.held[..., plans])
+        return InterleavedPaths(self.passes[..., plans], self.held[..., plans], self.prepared[..., plans])
 
 
 Plan = tuple[tuple[tuple[float, ...], ...], int]
 """The blocks of every kind on every virtual stage, in model order, layers before embedding and head; and pp."""
 
 
-def interleaved_paths(plans: Sequence[Plan], work: Sequence[float]) -> list[InterleavedPaths]:
-    """Return the longest paths of some plans; ``work``: of one of each kind of block, in any unit."""
-    launches = [*(1.0,) * (len(work) - 2), 0.0, 0.0]
+def interleaved_paths(
+    plans: Sequence[Plan], work: Sequence[float], slowed: Sequence[bool], ahead: int = 0
+) -> list[InterleavedPaths]:
+    """Find the longest paths of some plans.
+
+    ``work``: of one of each kind of block, in any unit; ``slowed``: which of them take longer than their work
+    says; ``ahead`` as in ``PipelineShape``.
+    """
     # Whole numbers, so that paths that are equally long are so whatever the order of their sums.
-    work = np.round(STEPS * np.asarray(work) / max(work[:-2])).tolist()
-    rates = [(np.asarray(each), back) for each, back in ((work, 2.0), (work, 3.0), (launches, 2.0))]
+    units = {
+        "work": np.round(STEPS * np.asarray(work) / max(work[:-2])),
+        "traffic": np.round(STEPS * np.asarray(work) / max(work[:-2]) * np.where(slowed, SLOWED, 1.0)),
+        "launches": np.array([*(float(STEPS),) * (len(work) - 2), 0.0, 0.0]),
+    }
+    backward = np.array([[back] for _, back, _ in RATES])
+    prepares = np.array([once * STEPS for _, _, once in RATES])
     found = []
     for batch in _batches(plans):
         steps = []
         for blocks, pp in batch:
-            forward = np.stack([np.asarray(blocks) @ each for each, _ in rates])
-            takes = np.concatenate([forward, forward * np.array([[back] for _, back in rates])], axis=1)
-            steps += [_Step(pp, groups * pp, takes) for groups in PLAYED]
+            forward = np.stack([np.asarray(blocks) @ units[kind] for kind, _, _ in RATES])
+            takes = np.concatenate([forward, forward * backward], axis=1)
+            steps += [_Step(pp, groups * pp, takes, prepares, ahead) for groups in PLAYED]
         paths = _longest(steps)
         for place, (blocks, _) in enumerate(batch):
             own = slice(place * len(PLAYED), (place + 1) * len(PLAYED))
@@ -92,14 +108,16 @@ def _counted(
     contents = list(dict.fromkeys(blocks))
     of_chunk = np.array([contents.index(held) for held in blocks])
     passes = np.zeros((len(RATES), len(PLAYED) + 1, 2, len(contents), 1))
+    prepared = np.zeros((len(RATES), len(PLAYED) + 1, 1))
     for rate in range(len(RATES)):
-        own = [path[rate] // step.microbatches for step, path in zip(steps, paths, strict=True)]
-        own.append(steps[-1].turn(paths[-1][rate], rate))
-        for place, path in enumerate(own):
-            back, chunk = np.divmod(path, len(blocks))
+        own = [(step, path[rate]) for step, path in zip(steps, paths, strict=True)]
+        own.append((steps[-1], steps[-1].turn(paths[-1][rate], rate)))
+        for place, (step, path) in enumerate(own):
+            back, chunk = np.divmod(path // step.microbatches, len(blocks))
             counts = np.bincount(back * len(contents) + of_chunk[chunk], minlength=2 * len(contents))
             passes[rate, place, :, :, 0] = counts.reshape(2, -1)
-    return InterleavedPaths(passes, np.asarray(contents)[:, :, None])
+            prepared[rate, place] = step.prepared(path).sum()
+    return InterleavedPaths(passes, np.asarray(contents)[:, :, None], prepared)
 
 
 def packed(paths: Mapping[int, InterleavedPaths], plans: int, kinds: int) -> InterleavedPaths:
@@ -107,24 +125,28 @@ def packed(paths: Mapping[int, InterleavedPaths], plans: int, kinds: int) -> Int
     most = max((len(one.held) for one in paths.values()), default=0)
     passes = np.zeros((len(RATES), len(PLAYED) + 1, 2, most, plans))
     held = np.zeros((most, kinds, plans))
+    prepared = np.zeros((len(RATES), len(PLAYED) + 1, plans))
     for column, one in paths.items():
+        prepared[..., column] = one.prepared[..., 0]
         passes[..., : len(one.held), column] = one.passes[..., 0]
         held[: len(one.held), :, column] = one.held[..., 0]
-    return InterleavedPaths(passes, held)
+    return InterleavedPaths(passes, held, prepared)
 
 
-def path_seconds(paths: InterleavedPaths, forward_s: Floats, backward_s: Floats, groups: Floats) -> Floats:
-    """Return the seconds of S steps: of the longest path of all rates, extended in a line.
+def path_seconds(
+    paths: InterleavedPaths, forward_s: Floats, backward_s: Floats, prepares_s: float, groups: Floats
+) -> Floats:
+    """Compute the seconds of S steps: of the longest path of all rates, extended in a line.
 
-    ``forward_s`` and ``backward_s`` of one virtual stage of each content [contents, S], ``groups`` of pp
-    microbatches [S].
+    ``forward_s`` and ``backward_s`` of one virtual stage of each content [contents, S]; ``prepares_s``: of the host,
+    once per microbatch and device; ``groups`` of pp microbatches [S].
     """
     # A path is a number of passes n_c of each content c, so that its length is sum_c (n_c,forward f_c + n_c,backward
     # b_c), linear in the seconds of passes: the counts are known per plan, the seconds per candidate. L(1), L(2), L(3)
     # are the lengths of the paths of one, two and three groups of pp microbatches; from three on each group adds a turn
     # T, a part of the path that comes back to its own pass one group later: L(g) = L(3) + (g - 3) T. Between whole
     # groups it is a line. The largest over the nominal rates counts, since each of them is a path.
-    played = np.zeros(paths.passes.shape[:2] + groups.shape)
+    played = prepares_s * paths.prepared
     for content in range(len(forward_s)):
         passes = paths.passes[:, :, :, content]
         played = played + passes[:, :, 0] * forward_s[content] + passes[:, :, 1] * backward_s[content]
@@ -136,11 +158,15 @@ def path_seconds(paths: InterleavedPaths, forward_s: Floats, backward_s: Floats,
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A step of few microbatches. ``takes`` [rates, twice the virtual stages]: forward passes, then backward ones."""
+    """A step of few microbatches. ``takes`` [rates, twice the virtual stages]: forward passes, then backward ones;
+    ``prepares`` [rates]: what the host takes before the first forward pass of a microbatch on a device; ``ahead`` as in
+    ``PipelineShape``."""
 
     pp: int
     microbatches: int
     takes: Floats
+    prepares: Floats
+    ahead: int
 
     @property
     def chunks(self) -> int:
@@ -154,7 +180,8 @@ class _Step:
 
     def programs(self) -> list[NDArray[np.int64]]:
         """Return the passes of every device in Megatron-LM's interleaved order."""
-        shape = PipelineShape(pp=self.pp, vpp=self.chunks // self.pp, microbatches=self.microbatches)
+        vpp = self.chunks // self.pp
+        shape = PipelineShape(pp=self.pp, vpp=vpp, microbatches=self.microbatches, ahead=self.ahead)
         return [numbered(shape, stage) for stage in range(self.pp)]
 
     def needs(self) -> NDArray[np.int64]:
@@ -167,22 +194,31 @@ class _Step:
         needed[2 * turned - one :] -= turned
         return np.maximum(needed, -1)
 
+    def prepared(self, path: Path) -> NDArray[np.bool_]:
+        """Tell which passes of a path wait until the host has prepared their microbatch, rather than for their input:
+        first forward passes on a device that follow another pass of it."""
+        chunk = path // self.microbatches
+        device = chunk % self.chunks % self.pp
+        prepared: NDArray[np.bool_] = (chunk < self.pp) & (np.append(device[1:], 0) == device)
+        return prepared
+
     def turn(self, path: Path, rate: int) -> Path:
-        """Return the contents of the longest part of a path that ends where it began, one group of microbatches later;
-        of equally long ones the latest. Where a path never does, a device's own passes of a group."""
-        content = path // self.microbatches
+        """Find the longest part of a path that ends where it began, one group of microbatches later; of equally long
+        ones the latest. Where a path never does, a device's own passes of a group."""
         place = np.full(self.passes, -1)
         place[path] = np.arange(len(path))
         again = np.flatnonzero(path % self.microbatches >= self.pp)
         ends = place[path[again] - self.pp]
-        length = np.concatenate([[0.0], np.cumsum(self.takes[rate, content])])
+        takes = self.takes[rate, path // self.microbatches] + self.prepares[rate] * self.prepared(path)
+        length = np.concatenate([[0.0], np.cumsum(takes)])
         # Shares of embedding and head are no whole numbers: what differs by rounding is equally long.
         lengths = np.where(ends >= 0, np.round(length[ends] - length[again], 6), 0.0)
         if len(again) and lengths.max() > 0:
             longest = int(np.argmax(lengths))
-            return content[again[longest] : ends[longest]]
+            return path[again[longest] : ends[longest]]
         device = int(np.argmax([self.takes[rate, one :: self.pp].sum() for one in range(self.pp)]))
-        return np.repeat(np.arange(device, 2 * self.chunks, self.pp), self.pp)
+        own = np.arange(device, 2 * self.chunks, self.pp) * self.microbatches
+        return np.add.outer(own, np.arange(self.pp)).ravel()[::-1]
 
 
 def _longest(steps: Sequence[_Step]) -> list[list[Path]]:
@@ -201,6 +237,9 @@ def _longest(steps: Sequence[_Step]) -> list[list[Path]]:
     program, need = np.concatenate(programs), np.concatenate([*needs, [never, never]])
     wanted = need[program]
     takes = np.concatenate([np.repeat(step.takes.T, step.microbatches, axis=0) for step in steps])
+    prepares = np.zeros((never + 1, len(RATES)))
+    for step, low in zip(steps, first, strict=False):
+        prepares[low : low + step.pp * step.microbatches] = step.prepares
     ends, stays = np.zeros((never + 1, len(RATES))), np.zeros((never + 1, len(RATES)), dtype=bool)
     ran, when = np.zeros(never + 1, dtype=bool), np.zeros(never + 1, dtype=np.int64)
     before = np.zeros_like(when)
@@ -213,7 +252,8 @@ def _longest(steps: Sequence[_Step]) -> list[list[Path]]:
         if not len(ready):
             break
         place, last, needed = at.take(ready), latest.take(ready), waits.take(ready)
-        this, own, other = program.take(place), ends.take(last, axis=0), ends.take(needed, axis=0)
+        this, other = program.take(place), ends.take(needed, axis=0)
+        own = ends.take(last, axis=0) + prepares.take(this, axis=0)
         stays[this] = own >= other
         ends[this] = np.maximum(own, other) + takes.take(this, axis=0)
         ran[this], when[this], before[this] = True, turn, last

@@ -41,7 +41,7 @@ def numbered(shape: PipelineShape, stage: int) -> NDArray[np.int64]:
     """Return a device's program [2 vpp microbatches] as numbers: of a pass, its virtual stage (beyond their number if
     backward) times all microbatches, plus its own."""
     pp, vpp, total = shape.pp, shape.vpp, shape.microbatches * shape.vpp
-    ahead = min(2 * (pp - 1 - stage) + (vpp - 1) * pp, total)
+    ahead = min(2 * (pp - 1 - stage) + (vpp - 1) * pp + shape.ahead, total)
     turn = np.arange(total)
     microbatch, chunk = _turn(shape, turn, stage)
     program = np.empty(2 * total, dtype=np.int64)

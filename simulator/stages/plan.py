@@ -18,7 +18,7 @@ from forerun.simulator.layer.kinds import kind_of_entry, layer_kinds
 from forerun.simulator.pipeline.interleaved import InterleavedPaths, interleaved_paths, packed
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.flops import layer_forward_flops
-from forerun.spaces.models.model import Model
+from forerun.spaces.models.model import MixtureOfExperts, Model
 from forerun.spaces.strategies import Context, Schedule, StrategyTable, chunks_of_stage, first_layers, stage_layers
 
 Count = TypeVar("Count", int, Floats)
@@ -90,11 +90,11 @@ def stage_plans(context: Context, table: StrategyTable, rows: NDArray[np.intp]) 
         pp, vpp, schedule, split, some = (int(table.choices[a][table.codes[a][row]]) for a in PLAN_AXES)
         counts = stage_layers(model.layer_count, pp, vpp, split, table.custom_splits, context.head_layers)
         plans.append(_runs(model, counts, pp, schedule, context.framework.passes_ahead))
-        if schedule == Schedule.INTERLEAVED and len(set(counts)) > 1:
+        if schedule == Schedule.INTERLEAVED:
             uneven[column] = counts, pp
         if first := first_layers(some):
             spared[column] = _spared(model, counts, pp, schedule, first)
-    found = _paths(model, list(uneven.values()), context.workload.seq_len, context.framework.vocabulary)
+    found = _paths(context, list(uneven.values()))
     packed_plans = _pack(plans, kinds, dict(zip(uneven, found, strict=True)))
     if context.framework.vocabulary != "ends":
         packed_plans = _spread_vocabulary(packed_plans)
@@ -140,28 +140,31 @@ MOST_PATHS = 1 << 12
 
 
 @lru_cache(maxsize=32)
-def _known_paths(model: Model, seq_len: int, vocabulary: str) -> dict[tuple[tuple[int, ...], int], InterleavedPaths]:
+def _known_paths(
+    model: Model, seq_len: int, vocabulary: str, ahead: int
+) -> dict[tuple[tuple[int, ...], int], InterleavedPaths]:
     return {}
 
 
-def _paths(
-    model: Model, plans: Sequence[tuple[tuple[int, ...], int]], seq_len: int, vocabulary: str
-) -> list[InterleavedPaths]:
-    """Return the longest paths of interleaved plans: layers of every virtual stage, and pp."""
-    known = _known_paths(model, seq_len, vocabulary)
+def _paths(context: Context, plans: Sequence[tuple[tuple[int, ...], int]]) -> list[InterleavedPaths]:
+    """Find the longest paths of interleaved plans: layers of every virtual stage, and pp."""
+    model, seq_len = context.model, context.workload.seq_len
+    vocabulary, ahead = context.framework.vocabulary, context.framework.passes_ahead
+    known = _known_paths(model, seq_len, vocabulary, ahead)
     found = {plan: known[plan] for plan in plans if plan in known}
     new = [plan for plan in dict.fromkeys(plans) if plan not in found]
     if new:
         work = [layer_forward_flops(kind, model.hidden, seq_len) for kind in layer_kinds(model)]
-        work += [0.0, 2.0 * seq_len * model.vocab * model.hidden]
+        work += [0.0, 2.0 * seq_len * model.vocab * model.hidden * (1 + model.mtp_layers)]
+        slowed = [kind.feeds_forward and isinstance(kind.mlp, MixtureOfExperts) for kind in layer_kinds(model)]
         blocks = [(_blocks_of_chunks(model, counts, vocabulary), pp) for counts, pp in new]
-        found |= zip(new, interleaved_paths(blocks, work), strict=True)
+        found |= zip(new, interleaved_paths(blocks, work, [*slowed, False, any(slowed)], ahead), strict=True)
         known.update({plan: found[plan] for plan in new} if len(known) < MOST_PATHS else {})
     return [found[plan] for plan in plans]
 
 
 def _blocks_of_chunks(model: Model, counts: tuple[int, ...], vocabulary: str) -> tuple[tuple[float, ...], ...]:
-    """Return the blocks of every kind on every virtual stage."""
+    """Count the blocks of every kind on every virtual stage."""
     ends = [(float(chunk == 0), float(chunk == len(counts) - 1)) for chunk in range(len(counts))]
     if vocabulary != "ends":
         ends = [(1.0 / len(counts), 1.0 / len(counts))] * len(counts)

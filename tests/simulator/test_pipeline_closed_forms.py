@@ -116,7 +116,8 @@ def test_a_device_sends_one_transfer_after_the_other() -> None:
 
 
 def test_the_whole_score_divides_the_bubble_too() -> None:
-    context = request(dense_model(layers=24))
+    made = request(dense_model(layers=24))
+    context = replace(made, framework=replace(made.framework, host_microbatch_s=0.0))
     plain = Strategy(pp=4, tp=2, dp=2)
     scores = score(
         context,

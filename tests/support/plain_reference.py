@@ -61,7 +61,7 @@ def plain_scores(context: Context, strategy: Strategy) -> list[PlainScore]:
     scores = []
     bubbles_s = [bubble_s_of(strategy, stages, stage, microbatches) for stage in stages]
     least_s = 0.0
-    if strategy.schedule == Schedule.INTERLEAVED and len({held for stage in stages for held in stage.chunks}) > 1:
+    if strategy.schedule == Schedule.INTERLEAVED:
         least_s = lap_path_s(context, strategy, microbatches, _chunks(context, strategy, layers, blocks, ends))
     if strategy.schedule == Schedule.ZB_V:
         least_s = zb_v_s(strategy, _halves(context, strategy, layers, blocks, ends), microbatches)

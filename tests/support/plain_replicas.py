@@ -107,6 +107,11 @@ def replica_parts(
     data_s, once = 0.0, reduced_once(profile, strategy)
     if once:
         data_s = reduce_s - covered + lost * beside
+        if rounds > 1 and strategy.zero < 2:
+            # Once per virtual stage, the last microbatch crosses all ranks, each in a pass beside its own reduction.
+            crossing_s = strategy.pp * min(lost * late_s, (slow - 1) * first.backward_s)
+            queue_s = max(reduce_s - covered - reduce_s / rounds, 0.0)
+            data_s += max(crossing_s - queue_s - lost * beside, 0.0)
         if profile.gradient_sync == "round" and strategy.zero >= 2 and rounds > 1:
             pipelined = min(strategy.pp, microbatches)
             turns = math.ceil(microbatches / pipelined) - 1
