@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.costs import Collective, collective_time_s
-from forerun.simulator.layer.eight_bit import EIGHT_BIT
+from forerun.simulator.layer.eight_bit import EIGHT_BIT, gathered_share
 from forerun.simulator.layer.shard import Shard, activation_bytes, shard_of_layer
 from forerun.simulator.layer.widths import local, loss_vocab
 from forerun.simulator.layer.work import Work
@@ -97,15 +97,15 @@ def tensor_sync(context: Context, shard: Shard, width: float) -> TensorSync:
     size = shard.tokens * width * activation_bytes(context.workload.precision)
     away = np.where(shard.tp > cluster.scale_up_size, profile.tensor_step_s * (shard.tp - 1), 0.0)
 
-    def seconds(collective: Collective, used: Mask, passes: int) -> Floats:
+    def seconds(collective: Collective, used: Mask, passes: int, share: float = 1.0) -> Floats:
         if not used.any():
             return np.zeros(used.shape)
-        one = collective_time_s(cluster, collective, size, shard.tp, 1.0)
+        one = collective_time_s(cluster, collective, size * share, shard.tp, 1.0)
         return np.where(used, one + profile.collective_launch_s + passes * away, 0.0)
 
     sharded = (shard.tp > 1) & shard.sp
     return TensorSync(
-        gather_s=seconds("all_gather", sharded, 1),
+        gather_s=seconds("all_gather", sharded, 1, gathered_share(context)),
         scatter_s=seconds("reduce_scatter", sharded, 1),
         reduce_s=seconds("all_reduce", (shard.tp > 1) & ~shard.sp, 2),
     )

@@ -53,6 +53,15 @@ def recipe_of(context: Context) -> Recipe | None:
     return RECIPES["mx" if precision == "mxfp8" else context.framework.eight_bit_recipe]
 
 
+def gathered_share(context: Context) -> float:
+    """Return the bytes of an activation that is gathered over tensor ranks over those of half precision: inputs of
+    products may travel in eight bit where one scale serves the whole tensor, sums never do."""
+    recipe = recipe_of(context)
+    if recipe is None or not (context.framework.eight_bit_gathers and recipe.one_scale):
+        return 1.0
+    return recipe.weight_bytes / 2.0
+
+
 def weight_layouts(context: Context, recipe: Recipe) -> int:
     """Return in how many layouts a weight is kept for the products of both passes: tensor cores of Blackwell read
     either (Transformer Engine, ``is_non_tn_fp8_gemm_supported``)."""

@@ -54,8 +54,10 @@ class Operators(OperatorCollector):
             return
         if self.context.framework.merged_products:
             widths = [sum(widths[1:], widths[0])]
+        # What compiled programs make of one tensor they make once: an input in eight bit for all that read it.
+        once = "rmsnorm" not in self.context.eager
         for number, width in enumerate(widths):
-            self.linear(names[number], tokens, width, inputs)
+            self.linear(names[number], tokens, width, inputs, already_cast=(once and number > 0, False))
             if number:
                 self._streamed("sum of input gradients", "residual_add", tokens * inputs * self.wide, backward=True)
 

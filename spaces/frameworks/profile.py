@@ -200,6 +200,8 @@ class FrameworkProfile:
     half precision (Transformer Engine caches them: module/base.py, get_weight_workspace)."""
     eight_bit_parameters: bool = False
     """Eight-bit training has those of layers in eight bit alone, and gathers them so."""
+    eight_bit_gathers: bool = False
+    """Eight-bit training with one scale for a tensor gathers the inputs of products over tensor ranks in eight bit."""
     eight_bit_activations: bool = False
     """Eight-bit training keeps inputs of activations and outputs of experts in eight bit, and the output of attention
     in twelve."""

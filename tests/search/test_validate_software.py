@@ -235,3 +235,36 @@ def test_rank_0_of_the_nanotron_sweep_logs_its_own_stage(tmp_path: Path) -> None
     run = mapped(tmp_path, **SWEEP, notes=notes)
     assert (run.memory_kind, run.memory_of_first) == ("reserved", True)
     assert not mapped(tmp_path, notes=notes).memory_of_first
+
+
+@pytest.mark.parametrize(
+    ("change", "overlaps"),
+    [
+        ({"framework": "torchtitan+compile AsyncTP"}, True),
+        ({"framework": "torchtitan + async TP, compile"}, True),
+        ({"framework": "torchtitan+compile", "switches": "AsyncTP"}, True),
+        ({"framework": "torchtitan+compile", "source": "benchmarks/asyncTP_llama3.md"}, False),
+        ({"framework": "MindSpeed-LLM", "notes": "NPU column; mc2"}, True),
+        ({"framework": "MindSpeed-LLM", "switches": "use-ascend-mc2"}, True),
+        ({"framework": "MindSpeed-LLM"}, False),
+    ],
+)
+def test_overlap_of_tensor_ranks_is_read_wherever_a_row_states_it(
+    tmp_path: Path, change: dict[str, str], overlaps: bool
+) -> None:
+    profile = mapped(tmp_path, sequence_parallel="1", **change).context.framework
+    assert (profile.overlap_tensor > 0) is overlaps
+
+
+def test_experts_were_split_with_the_tensor_ranks_of_all_else(tmp_path: Path) -> None:
+    experts = {"moe_experts": "8", "moe_topk": "2", "ep": "1", "tp": "4", "dp": "2", "pp": "1"}
+    old, new = (mapped(tmp_path, framework=f"NeMo {release}", **experts).strategy.etp for release in ("24.09", "25.02"))
+    assert (old, new) == (4, 1)
+
+
+def test_adapters_are_read_from_a_column_or_from_words(tmp_path: Path) -> None:
+    whole, stated, named = (mapped(tmp_path, **change) for change in ({}, {"lora": "8"}, {"source": "LoRA table"}))
+    assert [layer.adapter_rank for layer in stated.context.model.layers] == [8] * len(stated.context.model.layers)
+    assert "lora" in named.filled and "lora" not in stated.filled
+    step_s = predict([whole, stated, named]).step_time_s
+    assert step_s[1] < step_s[0] and step_s[2] < step_s[0]
