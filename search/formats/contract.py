@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from forerun.search.formats.interpolation import resolved
 from forerun.search.formats.job import NO_JOB, Job
 from forerun.search.formats.shell_words import NOTHING, Given
 from forerun.spaces.documents import Document, parse_document
@@ -170,7 +171,7 @@ class LaunchFile:
         data = self.document().data
         if not isinstance(data, dict):
             raise RequestError(f"{self.name}: a configuration is a mapping of keys to values")
-        return data
+        return resolved(data, self.given.variables) if "${" in self.text else data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

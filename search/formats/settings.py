@@ -9,6 +9,8 @@ from typing import Any
 from forerun.spaces.errors import RequestError
 
 _OUTSIDE = re.compile(r"\$\{?([A-Za-z_]\w*|[0-9]+|[@*#])")
+_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*|[0-9]+|[@*#])(?![\w.:])|([A-Za-z_]\w*|[0-9]+|[@*#]))")
+"""One that can be given: no reference to a key, and none to a function."""
 _VARIABLES = re.compile(r"(\$\w+|\$\{\w+\})(\s+(\$\w+|\$\{\w+\}))*")
 _DECIDING = re.compile(r"parallel|batch_?size|seq_?len|max_length|num_layers|accumulation|stage|nodes|nproc|recompute")
 """LaunchSettings that are named together where variables are missing."""
@@ -90,14 +92,17 @@ class LaunchSettings:
             for name, text in self._values.items()
             if isinstance(text, str) and (name in names or _DECIDING.search(name))
         }
-        missing = {name: found for name, text in texts.items() if (found := _OUTSIDE.findall(text))}
-        shown = ", ".join(f"{name}={texts[name]}" for name in list(missing)[:12])
-        variables = list(dict.fromkeys(name for found in missing.values() for name in found))
+        missing = {name: text for name, text in texts.items() if _OUTSIDE.search(text)}
+        shown = ", ".join(f"{name}={text}" for name, text in list(missing.items())[:12])
+        named_in = (match[1] or match[2] for text in missing.values() for match in _VARIABLE.finditer(text))
+        variables = list(dict.fromkeys(named_in))
         named = " ".join(f"--set-var {name}=..." for name in variables if not name.isdecimal() and name not in "@*#")
         ways = [f"give {named}"] if named else []
         if any(name.isdecimal() or name in "@*#" for name in variables):
             ways.append("give the arguments that the script is started with after --")
-        raise RequestError(f"{self._source}: not stated in the file: {shown}; {' and '.join(ways)}")
+        raise RequestError(
+            f"{self._source}: not stated in the file: {shown}; {' and '.join(ways) or 'write the numbers'}"
+        )
 
     def whole(self, *names: str, least: int = 1) -> int | None:
         """Return a whole number of at least ``least``; None where the file has none.

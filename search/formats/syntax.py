@@ -28,7 +28,7 @@ def documents(source: LaunchFile) -> Mapping[str, Any]:
     """
     found: dict[str, Any] = {}
     for name, text in {source.name: source.text, **source.others}.items():
-        part = flatten(LaunchFile(name=name, text=text).top_level())
+        part = flatten(LaunchFile(name=name, text=text, given=source.given).top_level())
         for key, value in part.items():
             key = key.replace("-", "_")
             if found.setdefault(key, value) != value:

@@ -23,6 +23,7 @@ from forerun.search.formats import (
 from forerun.search.formats.contract import SCRIPTS, Format, LaunchFile
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import Launcher
+from forerun.search.formats.shell_script import read_script
 from forerun.search.formats.tables import (
     axolotl,
     bridge_performance,
@@ -123,7 +124,20 @@ FORMATS: tuple[Format, ...] = (
 
 _STARTED = re.compile(r"(?:^|[;&\s(\"'])(?:source|\.|bash|sh|sbatch)\s+[\"']?(\S+?\.(?:sh|bash|slurm|sbatch))\b")
 """A script that another one starts or reads."""
+_LAUNCHERS = ("srun", "mpirun", "torchrun", "python", "python3", "deepspeed", "accelerate", "exec", "time", "nohup")
+_SAID = re.compile(r"^.*\b(?:echo|printf)\b.*$|^\s*#.*$", re.MULTILINE)
+"""Lines that print, and comments."""
 _CONFIGURATION = re.compile(r"[\w./-]{1,200}\.(?:yaml|yml|toml|json)")
+
+
+def _unset_program(source: LaunchFile) -> str:
+    """Return the variable that a script starts its program from, or its launcher, without setting it; "" for none."""
+    for command in read_script(source.text, source.name, source.given).commands:
+        for before, word in zip(("", *command), command, strict=False):
+            match = re.fullmatch(r"\$\{?([A-Za-z_]\w*)\}?", word)
+            if match and not before.startswith("-") and (not before or command[0] in _LAUNCHERS):
+                return match[1]
+    return ""
 
 
 def _handed(text: str) -> list[str]:
@@ -165,7 +179,13 @@ def recognised(source: LaunchFile) -> Format:
     if source.suffix in SCRIPTS and "--deepspeed_config" in source.text:
         told = "import the JSON that --deepspeed_config names, with this script beside it"
         raise RequestError(f"{source.name} starts a program that has arguments of its own: {told}")
-    if source.suffix in SCRIPTS and (other := _STARTED.findall(source.text) or _handed(source.text)):
+    text = _SAID.sub("", source.text)
+    if source.suffix in SCRIPTS and (unset := _unset_program(source)):
+        raise RequestError(
+            f"{source.name} starts ${unset}, which it does not set: give --set-var {unset}=..., or import the file "
+            "that it names"
+        )
+    if source.suffix in SCRIPTS and (other := _STARTED.findall(text) or _handed(text)):
         inside = ", ".join(dict.fromkeys(word.rpartition("/")[2] for word in other))[:120]
         told = "import that (with --set-var NAME=VALUE for what this one sets, -- ARGUMENTS for its arguments)"
         raise RequestError(f"{source.name} has no arguments of a training program; it starts or reads {inside}: {told}")

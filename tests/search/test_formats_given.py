@@ -203,3 +203,59 @@ def test_a_recipe_whose_degrees_are_arguments_says_so() -> None:
 
     with pytest.raises(RequestError, match="from arguments or code, which is not run"):
         import_texts({"recipe.py": text})
+
+
+BRIDGE = "train: {micro_batch_size: 1, global_batch_size: 64}\nmodel:\n  seq_length: 2048\n"
+DEGREES = "  pipeline_model_parallel_size: 2\n  tensor_model_parallel_size: "
+
+
+@pytest.mark.parametrize(
+    ("lines", "variables", "strategy"),
+    [
+        (DEGREES + '"${TP}"\n', {"TP": "2"}, "tp2 pp2 dp4 mbs1 zero1"),
+        (DEGREES + '"${MY_TP:4}"\n', {}, "tp4 pp2 dp2 mbs1 zero1"),
+        (DEGREES + '"${MY_TP:4}"\n', {"MY_TP": "2"}, "tp2 pp2 dp4 mbs1 zero1"),
+        (DEGREES + '"${oc.env:TP,2}"\n', {}, "tp2 pp2 dp4 mbs1 zero1"),
+        (DEGREES + '"${.pipeline_model_parallel_size}"\n', {}, "tp2 pp2 dp4 mbs1 zero1"),
+        (DEGREES + '"${model.pipeline_model_parallel_size}"\n', {}, "tp2 pp2 dp4 mbs1 zero1"),
+        (DEGREES + '"${multiply:${.pipeline_model_parallel_size},2}"\n', {}, "tp4 pp2 dp2 mbs1 zero1"),
+        (
+            DEGREES + '2\n  num_layers: 32\n  cpu_offloading_num_layers: "${sum:${.num_layers},-1}"\n',
+            {},
+            "tp2 pp2 dp4 mbs1 zero1",
+        ),
+    ],
+)
+def test_references_of_a_document_are_followed(lines: str, variables: dict[str, str], strategy: str) -> None:
+    found = import_texts({"a.yaml": BRIDGE + lines}, gpus=16, given=Given(variables=variables))
+
+    assert str(found.strategy) == strategy
+
+
+@pytest.mark.parametrize(
+    ("value", "remedy"),
+    [
+        ("${TP}", "give --set-var TP=..."),
+        ("${oc.env:TP}", "give --set-var TP=..."),
+        ("${model.nothing}", "write the numbers"),
+        ("${.tensor_model_parallel_size}", None),
+        ("${other:3,4}x", None),
+    ],
+)
+def test_what_references_lack_is_named_with_what_would_do(value: str, remedy: str | None) -> None:
+    with pytest.raises(RequestError) as caught:
+        import_texts({"a.yaml": f'{BRIDGE}{DEGREES}"{value}"\n'}, gpus=16)
+
+    assert remedy is None or str(caught.value).endswith(remedy)
+
+
+def test_references_that_grow_are_not_followed_forever() -> None:
+    lines = "".join(f'  k{n}: "{f"${{.k{n + 1}}}" * 300}"\n' for n in range(9))
+    with pytest.raises(RequestError):
+        import_texts({"a.yaml": f'{BRIDGE}{lines}  k9: "1"\n{DEGREES}"${{.k0}}"\n'}, gpus=16)
+
+
+def test_a_script_that_starts_a_variable_names_it() -> None:
+    script = 'echo "usage: sbatch job.slurm --config X"\nsrun torchrun --nproc_per_node 8 $TRAINER --config_file $1\n'
+    with pytest.raises(RequestError, match=r"starts \$TRAINER, which it does not set: give --set-var TRAINER="):
+        import_texts({"a.sh": script})

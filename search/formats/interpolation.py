@@ -1,0 +1,105 @@
+"""References of a YAML configuration to itself, to the environment and to numbers that they make (OmegaConf, Primus).
+
+Nothing is evaluated: a reference is replaced by what it names, and stays as written where it names nothing.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+_REFERENCE = re.compile(r"\$\{([^${}]*)\}")
+_ENVIRONMENT = re.compile(r"(?:oc\.env|env):\s*([A-Za-z_]\w*)\s*(?:,(.*))?", re.DOTALL)
+_DEFAULT = re.compile(r"([A-Za-z_]\w*):-?(.*)", re.DOTALL)
+_PATH = re.compile(r"(\.*)([A-Za-z_]\w*(?:\.\w+)*)")
+FUNCTIONS: Mapping[str, Callable[[Sequence[int]], int]] = {"sum": sum, "multiply": math.prod}
+"""Resolvers that training tools register, of whole numbers."""
+LONGEST, DEEPEST = 2000, 8
+"""Characters of a text with references, and references that lead to each other."""
+
+
+def resolved(data: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return a document with its references replaced; ``variables``: of the environment.
+
+    >>> resolved({"a": {"b": 2, "c": "${.b}", "d": "${TP:4}"}, "e": "${a.b}/${oc.env:X}"}, {"X": "y"})
+    {'a': {'b': 2, 'c': 2, 'd': 4}, 'e': '2/y'}
+    """
+    references = _References(data, variables)
+    return {key: references.value((key,), value, DEEPEST) for key, value in data.items()}
+
+
+class _References:
+    """The values that references of a document name; each key is followed once."""
+
+    def __init__(self, data: Mapping[str, Any], variables: Mapping[str, str]) -> None:
+        self._data = data
+        self._variables = variables
+        self._followed: dict[tuple[str, ...], Any] = {}
+
+    def value(self, path: tuple[str, ...], value: Any, deep: int) -> Any:
+        """Return the value of a key with its references replaced, at most ``deep`` that lead to each other."""
+        if isinstance(value, Mapping):
+            return {key: self.value((*path, str(key)), inner, deep) for key, inner in value.items()}
+        if not isinstance(value, str) or "${" not in value or len(value) > LONGEST or not deep:
+            return value
+        kept: list[str] = []
+        text = value
+        while len(text) <= LONGEST and (match := _REFERENCE.search(text)):
+            found = self._named(path, match[1].strip(), deep - 1)
+            if match[0] == text and not kept:
+                return text if found is None else found
+            if found is None:  # it stays as written, behind a mark that no reference has
+                kept.append(f"${{{_plain_name(match[1])}}}")
+            found = f"\0{len(kept) - 1}\0" if found is None else str(found)
+            text = text[: match.start()] + found + text[match.end() :]
+        return re.sub("\0(\\d+)\0", lambda mark: kept[int(mark[1])], text)
+
+    def _named(self, path: tuple[str, ...], name: str, deep: int) -> Any:
+        """Return what a reference names, None where that is nothing; of an unset variable a plain reference to it."""
+        if match := _ENVIRONMENT.fullmatch(name):
+            text = self._variables.get(match[1], match[2])
+            return f"${{{match[1]}}}" if text is None else _scalar(text)
+        function, _, arguments = name.partition(":")
+        if function in FUNCTIONS:
+            numbers = [_scalar(part) for part in arguments.split(",")]
+            whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
+            return FUNCTIONS[function](numbers) if whole else None
+        if match := _DEFAULT.fullmatch(name):
+            return _scalar(self._variables.get(match[1], match[2]))
+        if name in self._variables:
+            return _scalar(self._variables[name])
+        return self._at(path, name, deep)
+
+    def _at(self, path: tuple[str, ...], name: str, deep: int) -> Any:
+        """Return the value of another key: ``a.b`` from the top, ``.b`` beside this one, ``..b`` a section outwards."""
+        match = _PATH.fullmatch(name)
+        if match is None:
+            return None
+        dots, keys = len(match[1]), tuple(match[2].split("."))
+        target = (*path[: len(path) - dots], *keys) if dots else keys
+        if target not in self._followed:
+            self._followed[target] = None  # a reference that leads back here names nothing
+            self._followed[target] = self._followed_value(target, deep)
+        return self._followed[target]
+
+    def _followed_value(self, target: tuple[str, ...], deep: int) -> Any:
+        found: Any = self._data
+        for key in target:
+            if not isinstance(found, Mapping) or key not in found:
+                return None
+            found = found[key]
+        found = None if isinstance(found, Mapping | list) else self.value(target, found, deep)
+        return None if isinstance(found, str) and "${" in found else found
+
+
+def _plain_name(name: str) -> str:
+    match = _ENVIRONMENT.fullmatch(name.strip())
+    return name if match is None else match[1]
+
+
+def _scalar(text: str) -> Any:
+    """Return a word as the number or the yes or no that it is."""
+    word = text.strip().strip("'\"")
+    if re.fullmatch(r"-?\d{1,13}", word, re.ASCII):
+        return int(word)
+    return {"true": True, "false": False, "null": None, "": None}.get(word.lower(), word)
