@@ -2,9 +2,9 @@
 
     python benchmarks/accuracy/by_device.py DIR
 
-DIR holds CSV files of the schema in docs/measured-runs.md. Writes search/answer/notes/data/checked.json: one entry for
-every device, framework and kind of model (with experts or dense) with measured runs, and for each of these with any
-other. Tables whose devices are not stated, or whose models are tiny, are left out. Takes half a minute.
+DIR holds CSV files of the schema in docs/measured-runs.md. Writes search/answer/data/checked.json: one
+entry for every device, framework and kind of model (with experts or dense) with measured runs, and for each of these
+with any other. Tables whose devices are not stated, or whose models are tiny, are left out. Takes half a minute.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from forerun.search.measured.certainty.parts import special_parts
 from forerun.search.measured.validate import Metrics, Predictions, load_runs, metrics_of, predict
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGET = ROOT / "search" / "notes" / "data" / "checked.json"
+TARGET = ROOT / "search" / "answer" / "data" / "checked.json"
 Key = tuple[str | None, str | None, bool | None]
 """Device, framework and whether the model has experts; None: any."""
 FEWEST = 1
@@ -77,9 +77,11 @@ def _entry(
     measured = [run for run in map(predictions.runs.__getitem__, rows) if run.step_time_s]
     largest = max(run.strategy.devices for run in measured)
     special = sorted({part for run in measured for part in special_parts(run.context.model)})
+    precisions = sorted({run.context.workload.precision for run in measured})
     counts = {"rows": metrics.rows, "gpus": largest, "memory_rows": metrics.memory_rows, "oom_rows": metrics.oom_rows}
     rounded = {name: None if value is None else round(value, 1) for name, value in figures.items()}
-    return {"device": key[0], "framework": key[1], "experts": key[2], **counts, "special": special, **rounded}
+    return {"device": key[0], "framework": key[1], "experts": key[2], **counts, "special": special,
+            "precisions": precisions, **rounded}  # fmt: skip
 
 
 def _commit() -> str:

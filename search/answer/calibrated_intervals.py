@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from forerun.search.board.evidence import OWN_RUNS
 from forerun.search.board.rows import Row
 from forerun.simulator.calibration import Posterior
 from forerun.simulator.calibration.belief import LEVEL
@@ -61,6 +62,7 @@ def _told(
             dataclasses.replace(
                 row if peaks is None else _holding(row, float(peaks[place])),
                 interval_level=LEVEL,
+                evidence=OWN_RUNS,
                 step_time_low_s=float(row.step_time_s / faster[place]),
                 step_time_high_s=float(row.step_time_s * slower[place]),
                 same_as_rank=rows[better[0]].rank if len(better) else None,

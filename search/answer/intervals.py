@@ -5,15 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forerun.search.board.rows import GIB, Row
+from forerun.search.answer.evidence import evidence_of
+from forerun.search.board.rows import GIB, PLAUSIBLE_MFU, Row
 from forerun.search.measured.certainty import LEVEL, Peaks, busy_share, certainty_of, unchecked_gain
 from forerun.spaces.strategies import Context
 
 if TYPE_CHECKING:
     from forerun.simulator.opgraph import GraphContext
-
-DIGITS = 9
-"""Of the ends of intervals: sums of matrices differ in the sixteenth with the number of rows that are asked for."""
 
 
 def certain(
@@ -40,14 +38,17 @@ def _published(context: Context, rows: tuple[Row, ...]) -> tuple[Row, ...]:
     peaks = Peaks(peak_bytes=np.array([row.peak_memory_gib * GIB for row in rows]))
     step, peak = certainty_of(context, strategies, busy), certainty_of(context, strategies, busy, peaks)
     step = step.with_unchecked(unchecked_gain(context, strategies))
+    step = step.with_implausible(np.array([row.mfu / PLAUSIBLE_MFU[context.moe] for row in rows]))
+    evidence = evidence_of(context)
     return tuple(
         dataclasses.replace(
             row,
             interval_level=LEVEL,
-            step_time_low_s=row.step_time_s * round(float(step.low[place]), DIGITS),
-            step_time_high_s=row.step_time_s * round(float(step.high[place]), DIGITS),
-            peak_memory_low_gib=row.peak_memory_gib * round(float(peak.low[place]), DIGITS),
-            peak_memory_high_gib=row.peak_memory_gib * round(float(peak.high[place]), DIGITS),
+            evidence=evidence,
+            step_time_low_s=row.step_time_s * float(step.low[place]),
+            step_time_high_s=row.step_time_s * float(step.high[place]),
+            peak_memory_low_gib=row.peak_memory_gib * float(peak.low[place]),
+            peak_memory_high_gib=row.peak_memory_gib * float(peak.high[place]),
         )
         for place, row in enumerate(rows)
     )

@@ -76,6 +76,15 @@ class Leaderboard:
         """Everything that is to be noted."""
         return (*self.remarks, *self.advice)
 
+    @property
+    def unmeasured(self) -> str:
+        """Which measured runs are missing behind the rows, as one sentence; empty where runs of this framework on this
+        device were measured."""
+        evidence = self.rows[0].evidence if self.rows else None
+        if evidence is None or evidence.near:
+            return ""
+        return f"{evidence.source[0].upper()}{evidence.source[1:]}: {self.rows[0].range_text}"
+
     def beside(self, baseline: Baseline, named: Sequence[str], measured: str | None) -> Self:
         """Return the board with the user's run beside its first row; the request says how the user named it."""
         asked = {"baseline": list(named), "measured": measured}
@@ -170,6 +179,8 @@ def flat_line(data: Mapping[str, Any]) -> dict[str, Any]:
             line.update({f"memory_{part}_gib": gib for part, gib in value.items()})
         elif name == "variants":
             line[name] = len(value)
+        elif name == "evidence":
+            line[name] = "; ".join(filter(None, (value["text"], value["basis"])))
         else:
             line[name] = "; ".join(value) if name == "marks" else value
     return line

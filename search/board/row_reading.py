@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from forerun.search.board.evidence import Evidence
 from forerun.search.board.rows import Row
 from forerun.search.board.variants import Variant
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
@@ -74,6 +75,7 @@ def row_from_json(data: Mapping[str, Any]) -> Row[Any]:
         interval_level=_level(data),
         step_time_low_s=optional(finite, data.get("step_time_low_s")),
         step_time_high_s=optional(finite, data.get("step_time_high_s")),
+        evidence=optional(_evidence, data.get("evidence")),
         same_as_rank=optional(int, data.get("same_as_rank")),
         peak_memory_low_gib=optional(finite, data.get("peak_memory_low_gib")),
         peak_memory_high_gib=optional(finite, data.get("peak_memory_high_gib")),
@@ -111,6 +113,10 @@ def _variant(data: Mapping[str, Any]) -> Variant:
         peak_memory_gib=above_zero(data, "peak_memory_gib"),
         oom_risk=finite(data["oom_risk"]),
     )
+
+
+def _evidence(data: Mapping[str, Any]) -> Evidence:
+    return Evidence(level=str(data["shares"]), runs=int(data["runs"]), text=str(data["text"]))
 
 
 def _level(data: Mapping[str, Any]) -> float | None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
+from forerun.search.board.evidence import Evidence
 from forerun.search.board.notebook import row_html
 from forerun.search.board.variants import Variant
 from forerun.search.request.kinds import kind_of
@@ -13,7 +14,7 @@ from forerun.search.request.scorer import Scorer
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.simulator import score as simulator_score
 from forerun.simulator.costs.power import SITE, mean_power_w, power_limit_w
-from forerun.simulator.memory.risk import RISKY, oom_risk
+from forerun.simulator.memory.risk import RISKY, chance_above, oom_risk
 from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.strategies import Strategy
 
@@ -96,15 +97,16 @@ class Row(Generic[S]):
     interval_level: float | None = None
     """Probability with which the intervals below hold; None where there are none."""
     step_time_low_s: float | None = None
-    """Lower bound of a measured step, from published runs that are alike or from those that a calibration was fitted
-    to, in seconds."""
+    """Lower bound of a measured step in seconds, from the runs that ``evidence`` names."""
     step_time_high_s: float | None = None
     """Its upper bound."""
+    evidence: Evidence | None = None
+    """The measured runs that the intervals are from; None where there are no intervals."""
     same_as_rank: int | None = None
     """Best rank whose step cannot be told apart from this one's; None without a calibration, or where all better ranks
     can."""
     peak_memory_low_gib: float | None = None
-    """Lower bound of a measured peak of the device, in GiB; None unless memory was calibrated."""
+    """Lower bound of a measured peak of the device, in GiB; None where there is none."""
     peak_memory_high_gib: float | None = None
     """Its upper bound."""
     goodput: Mapping[str, float | None] | None = None
@@ -184,9 +186,12 @@ class Row(Generic[S]):
         """The risk of running out of memory, and where it is from; empty where it is small or the row does not fit."""
         if MAY_NOT_FIT_MARK in self.marks:
             return f"OOM risk {self.oom_risk:.0%}, by the calibration"
-        if TIGHT_MARK not in self.marks:
+        if TIGHT_MARK in self.marks:
+            return f"OOM risk {self.oom_risk:.0%}, from measured runs at this predicted peak"
+        low, high, limit = self.peak_memory_low_gib, self.peak_memory_high_gib, self.memory_limit_gib
+        if low is None or high is None or high <= limit or not self.fits:
             return ""
-        return f"OOM risk {self.oom_risk:.0%}, from measured runs at this predicted peak"
+        return f"OOM risk {chance_above(limit, low, high):.0%}: the 80% range of the peak passes {limit:.1f} GiB"
 
     @property
     def excess_gib(self) -> float:
@@ -204,8 +209,10 @@ class Row(Generic[S]):
         data = {PER_UNIT.get(name, name).format(unit): getattr(self, name) for name in names}
         data |= {"strategy": self.name, "breakdown_s": dict(self.breakdown_s), "memory_gib": dict(self.memory_gib)}
         if self.step_time_low_s is None:
-            for name in ("interval_level", "step_time_low_s", "step_time_high_s", "same_as_rank"):
+            for name in ("interval_level", "step_time_low_s", "step_time_high_s", "evidence", "same_as_rank"):
                 del data[name]
+        elif self.evidence is not None:
+            data["evidence"] = self.evidence.to_json()
         if self.peak_memory_low_gib is None:
             for name in ("peak_memory_low_gib", "peak_memory_high_gib"):
                 del data[name]

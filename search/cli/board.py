@@ -54,7 +54,10 @@ def print_board(board: Leaderboard) -> None:
     several = len({*board.request["gpu_counts"], *([] if own is None else [own.gpus])}) > 1
     bounded = board.request.get("oom_risk") is not None
     rows = board.rows[:MOST_ROWS]
-    say(console, title(board), board_table(rows, console, brush, several=several, bounded=bounded, own=own))
+    say(console, title(board))
+    if board.unmeasured:
+        say(console, Text(board.unmeasured, style="yellow"))
+    say(console, board_table(rows, console, brush, several=several, bounded=bounded, own=own))
     if len(rows) < len(board.rows):
         say(console, Text(f"and {len(board.rows) - len(rows):,} more rows: --json and --out have all of them"))
     breakdowns = (row.breakdown_s for row in (*rows, *([] if own is None else [own])))

@@ -13,7 +13,6 @@ from forerun.search.board.changes import ScoredChange
 from forerun.search.board.rows import GIB, Row
 from forerun.search.cli.bars import Brush
 from forerun.search.cli.console import brush_of
-from forerun.search.measured.certainty import LEVEL
 from forerun.simulator.assignment.operators import OperatorPass
 from forerun.spaces.units import format_seconds
 
@@ -30,9 +29,9 @@ def headline(row: Row[Any]) -> list[Text]:
         memory += f": does not fit, {row.excess_gib:.1f} GiB too much"
     level, lines = f"{row.interval_level or 0:.0%}", []
     if row.step_time_low_s is not None and row.step_time_high_s is not None:
-        kind = "published runs of this kind" if row.interval_level == LEVEL else "the calibration"
+        source = f" ({row.evidence.source})" if row.evidence is not None else ""
         bounds = f"{format_seconds(row.step_time_low_s)} and {format_seconds(row.step_time_high_s)}"
-        lines.append(f"{level} of measured steps are expected between {bounds} (from {kind})")
+        lines.append(f"{level} of measured steps are expected between {bounds}{source}")
     if row.peak_memory_low_gib is not None and row.peak_memory_high_gib is not None:
         memory += f" ({level} between {row.peak_memory_low_gib:.1f} and {row.peak_memory_high_gib:.1f} GiB)"
     lines = [

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from forerun.search.answer.notes.validated_runs import entry_of, figures
+from forerun.search.answer.evidence import entry_of, figures
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.spaces.clusters import resolve_cluster

@@ -27,6 +27,8 @@ STEEPNESS = 16.0
 PEAKS_SHARE = 0.25
 """Share of the curve's variance that measured peaks can take away. Runs left out are told equally well with shares of 0
 to a quarter, and worse with more, in each of two sources (``benchmarks/calibration_memory.py``)."""
+_DEVIATIONS = 1.2816
+"""Standard deviations of a normal distribution on either side of its mean that hold 80 %."""
 RISKY = 0.1
 """Risk from which a row is marked."""
 
@@ -58,6 +60,19 @@ def share_at(risk: float) -> float:
     if not 0 < risk < 1:
         raise RequestError(f"a risk of running out of memory is above 0 and below 1 (5% or 0.05), but got {risk:g}")
     return min(1.0, EVEN_SHARE * math.exp(math.log(risk / (1 - risk)) / STEEPNESS))
+
+
+def chance_above(limit: float, low: float, high: float) -> float:
+    """Return the probability that a peak whose 80 % interval is ``low`` to ``high`` exceeds ``limit``, by a lognormal
+    distribution.
+
+    >>> round(chance_above(80.0, 60.0, 80.0), 2), chance_above(90.0, 80.0, 80.0)
+    (0.1, 0.0)
+    """
+    middle, half = math.log(low * high) / 2, math.log(high / low) / 2
+    if half <= 0:
+        return float(math.exp(middle) > limit)
+    return math.erfc((math.log(limit) - middle) / half * _DEVIATIONS / math.sqrt(2)) / 2
 
 
 def risking(context: Context, risk: float | None) -> Context:

@@ -21,7 +21,6 @@ from forerun.search.measured.certainty.intervals import (
     Certainty,
     asked_points,
     belief_of,
-    chance_above,
     intervals,
 )
 from forerun.search.measured.certainty.unchecked import REALISED
@@ -70,8 +69,8 @@ def test_a_prediction_unlike_every_run_keeps_its_whole_variance_and_is_centred_o
     low, middle, high = at(cells, other)
     asked = asked_points([other], np.array([8.0]), np.array([0.8]))
     assert middle == pytest.approx(1.0)
-    assert np.log(high) == pytest.approx(DEVIATIONS * np.sqrt(variance(asked, SIZES)[0]))
-    assert low == pytest.approx(1 / high)
+    assert np.log(high) == pytest.approx(DEVIATIONS * np.sqrt(variance(asked, SIZES)[0]), abs=1e-4)
+    assert low == pytest.approx(1 / high, rel=1e-4)
 
 
 def test_every_level_that_no_run_shares_widens_the_interval() -> None:
@@ -146,12 +145,6 @@ def test_constants_and_cells_are_within_reason() -> None:
         assert (residuals(quantity).rows >= 1).all()
 
 
-def test_the_chance_of_passing_a_limit() -> None:
-    assert chance_above(80.0, 60.0, 80.0) == pytest.approx(0.1, abs=1e-3)
-    assert chance_above(60.0, 60.0, 80.0) == pytest.approx(0.9, abs=1e-3)
-    assert chance_above(90.0, 80.0, 80.0) == 0.0
-
-
 def peaks_known(readings: list[str], peak_bytes: list[float], ratios: list[float]) -> Residuals:
     """Cells of peaks that were read in some ways."""
     runs = known(*[(KIND, ratio, 5) for ratio in ratios])
@@ -199,7 +192,7 @@ def test_strategies_are_looked_up_one_by_one_as_together() -> None:
     assert together.high[1] != together.high[0] == together.high[3]
     for place, one in enumerate(strategies):
         alone = certainty_of(request(), [one], busy[[place]])
-        assert (alone.low[0], alone.high[0]) == pytest.approx((together.low[place], together.high[place]))
+        assert (alone.low[0], alone.high[0]) == (together.low[place], together.high[place])
 
 
 def test_the_share_that_computes() -> None:

@@ -1,17 +1,17 @@
 """What a search says of how well predictions like its own met measured runs."""
 
 import dataclasses
-import re
 from collections.abc import Callable
-from importlib import resources
 from types import SimpleNamespace
 
 import pytest
 
 from forerun.search import Leaderboard
+from forerun.search.answer.evidence import entry_of, evidence_of, figures
 from forerun.search.answer.notes.contract import NoteSearch
-from forerun.search.answer.notes.validated_runs import checked_note, entry_of, figures
+from forerun.search.answer.notes.validated_runs import checked_note, narrowing_note
 from forerun.search.answer.searches import explore_request, search_request
+from forerun.search.board.evidence import DEVICE, FRAMEWORK, FRAMEWORK_THERE, KIND, NOTHING
 from forerun.search.board.rows import Row
 from forerun.search.explore.samplers import Exploring
 from forerun.search.request.request import Request
@@ -23,12 +23,16 @@ from forerun.spaces.strategies import parse_strategy
 def row(gpus: int = 8) -> Row:
     """A row of so many devices that computes most of the time."""
     shares = {"compute": 0.8, "recompute": 0.0, "data": 0.2}
-    made: Row = SimpleNamespace(gpus=gpus, breakdown_s=shares, strategy=parse_strategy("dp8"))  # type: ignore[assignment]
+    made: Row = SimpleNamespace(  # type: ignore[assignment]
+        gpus=gpus, breakdown_s=shares, strategy=parse_strategy("dp8"), range_text="-20..+30%",
+        step_time_s=1.0, step_time_low_s=0.8, step_time_high_s=1.3,
+    )  # fmt: skip
     return made
 
 
-def setting(model: str, cluster: str, framework: str) -> Setting:
-    return resolve(Request(model=model, cluster=cluster, gpus="8", global_batch=64, seq_len=2048, framework=framework))
+def setting(model: str, cluster: str, framework: str, precision: str | None = None) -> Setting:
+    asked = Request(model=model, cluster=cluster, gpus="8", global_batch=64, seq_len=2048, framework=framework)
+    return resolve(asked if precision is None else dataclasses.replace(asked, precision=precision))
 
 
 def test_every_entry_is_of_known_names_and_has_enough_runs() -> None:
@@ -40,43 +44,79 @@ def test_every_entry_is_of_known_names_and_has_enough_runs() -> None:
     assert {device for device, _, _ in keys} <= {*device_names(), None}
     assert {framework for _, framework, _ in keys} <= {*framework_names(), None}
     assert all(entry["rows"] >= 1 and entry["gpus"] >= 1 for entry in figures()["entries"])
-    assert resources.files("forerun.search.answer.notes").joinpath("data", "checked.json").is_file()
 
 
-def test_the_nearest_runs_are_named() -> None:
-    exact = entry_of("a100-sxm4-80", "megatron-lm", experts=False)
-    assert exact is not None
-    (note,) = checked_note(setting("llama3-8b", "dgx-a100-80", "megatron-lm"), (row(),), NoteSearch())
-    assert note.startswith(
-        f"validated on {exact['rows']:,} measured runs of dense models on a100-sxm4-80 with megatron-lm"
+@pytest.mark.parametrize(
+    ("model", "cluster", "framework", "level", "text"),
+    [
+        ("llama3-8b", "dgx-a100-80", "megatron-lm", KIND, "{rows} of dense models on a100-sxm4-80 with megatron-lm"),
+        (
+            "mixtral-8x7b", "dgx-h100", "nanotron", FRAMEWORK_THERE,
+            "no measured run of models with experts on h100-sxm with nanotron; {rows} of dense models there",
+        ),
+        (
+            "llama3-8b", "dgx-a100-80", "generic", DEVICE,
+            "no measured run on a100-sxm4-80 with generic; {rows} there with other frameworks",
+        ),
+        (
+            "llama3-8b", "gaudi3-box", "megatron-lm", FRAMEWORK,
+            "no measured run on gaudi3; {rows} with megatron-lm elsewhere",
+        ),
+        ("llama3-8b", "gaudi3-box", "generic", NOTHING, "no measured run on gaudi3 or with generic"),
+    ],
+)  # fmt: skip
+def test_the_nearest_runs_are_named(model: str, cluster: str, framework: str, level: str, text: str) -> None:
+    evidence = evidence_of(setting(model, cluster, framework).context)
+    assert evidence.level == level
+    assert evidence.text == text.format(rows=f"{evidence.runs:,} measured runs")
+    assert evidence.near == (level in (KIND, FRAMEWORK_THERE))
+    assert evidence.source.startswith("from ") == (level == KIND)
+
+
+def test_precisions_that_no_run_had_are_named() -> None:
+    assert evidence_of(setting("llama3-8b", "dgx-a100-80", "megatron-lm", "tf32").context).text.endswith(
+        ", none in tf32"
     )
-    assert f"median error {exact['median_pct']:.1f}%" in note
-    assert re.search(r"; 80% of measured steps are expected within 0\.\d\d to 1\.\d\d times the prediction$", note)
 
-    (note,) = checked_note(setting("llama3-8b", "dgx-a100-80", "generic"), (row(),), NoteSearch())
-    assert note.startswith("not validated with generic on a100-sxm4-80; ")
-    (note,) = checked_note(setting("mixtral-8x7b", "dgx-a100-80", "generic"), (row(),), NoteSearch())
-    assert note.startswith("no measured run of models with experts on a100-sxm4-80 (")
-    assert "none with" not in note
+
+def test_the_note_says_how_well_predictions_met_the_nearest_runs() -> None:
+    here = setting("llama3-8b", "dgx-a100-80", "megatron-lm")
+    (note,) = checked_note(here, (row(),), NoteSearch())
+    assert note.startswith(evidence_of(here.context).text)
+    assert f"median error {evidence_of(here.context).figures['median_pct']:.1f}%" in note
+    assert note.endswith("; 80% of measured steps are expected within 0.80 to 1.30 times the prediction")
     (note,) = checked_note(setting("nemotron-h-8b", "dgx-a100-80", "megatron-lm"), (row(),), NoteSearch())
     assert "; none with Mamba-2; " in note
-    (note,) = checked_note(setting("llama3-8b", "mi300x-platform", "generic"), (row(),), NoteSearch())
-    assert note.startswith("no measured run of dense models on mi300x, known from data sheets and benchmarks; ")
+    (note,) = checked_note(setting("llama3-8b", "gaudi3-box", "generic"), (row(),), NoteSearch())
+    assert "median error" not in note
+
+
+def test_what_narrows_the_range_is_offered_where_no_such_run_was_measured() -> None:
+    assert narrowing_note(setting("llama3-8b", "dgx-a100-80", "megatron-lm"), (row(),), NoteSearch()) == ()
+    (note,) = narrowing_note(setting("llama3-8b", "gaudi3-box", "megatron-lm"), (row(),), NoteSearch())
+    assert note.startswith("the 80% range of -20..+30% is narrowed most by 3 measured runs")
+    assert "forerun profile" not in note  # it runs where PyTorch sees CUDA or ROCm
+    assert (
+        "forerun profile" in narrowing_note(setting("llama3-8b", "rtx4090-box", "generic"), (row(),), NoteSearch())[0]
+    )
 
 
 def test_more_devices_than_any_run_had_are_said() -> None:
     exact = entry_of("h100-sxm", "nanotron", experts=False)
     assert exact is not None
     here = setting("llama3-8b", "dgx-h100", "nanotron")
-    within, beyond = (row(2 * exact["gpus"] + more) for more in (0, 1))
-    assert "the largest" not in checked_note(here, (within,), NoteSearch())[0]
-    assert f"; the largest had {exact['gpus']} GPUs; " in checked_note(here, (beyond,), NoteSearch())[0]
+    assert "the largest" not in checked_note(here, (row(2 * exact["gpus"]),), NoteSearch())[0]
+    assert (
+        f"; the largest had {exact['gpus']} GPUs; "
+        in checked_note(here, (row(2 * exact["gpus"] + 1),), NoteSearch())[0]
+    )
 
 
 def test_calibrated_requests_speak_by_their_intervals() -> None:
     here = setting("llama3-8b", "dgx-h100", "nanotron")
     corrected = dataclasses.replace(here.context, correction=object())  # type: ignore[arg-type]
     assert checked_note(dataclasses.replace(here, context=corrected), (row(),), NoteSearch()) == ()
+    assert narrowing_note(dataclasses.replace(here, context=corrected), (row(),), NoteSearch()) == ()
 
 
 REQUEST = Request(model="qwen3-0.6b", cluster="dgx-h100", gpus="8", global_batch=64, seq_len=2048)

@@ -54,6 +54,7 @@ ROW_KEYS = {
     "interval_level",
     "step_time_low_s",
     "step_time_high_s",
+    "evidence",
     "same_as_rank",
     "peak_memory_low_gib",
     "peak_memory_high_gib",

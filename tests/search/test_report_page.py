@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from forerun.search import Leaderboard, Row, search
-from forerun.search.answer.notes.validated_runs import entry_of
+from forerun.search.answer.evidence import entry_of
 from forerun.search.figures.markup import VOID, Safe
 from forerun.search.figures.still_page import page_style
 from forerun.search.report import report_html

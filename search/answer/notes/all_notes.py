@@ -11,7 +11,7 @@ from forerun.search.answer.notes.in_time import in_time_note
 from forerun.search.answer.notes.low_oom_risk import safer_note
 from forerun.search.answer.notes.switched import switches_note
 from forerun.search.answer.notes.uneven_experts import uneven_note
-from forerun.search.answer.notes.validated_runs import checked_note
+from forerun.search.answer.notes.validated_runs import checked_note, narrowing_note
 from forerun.search.board.rows import Row
 from forerun.search.request.kinds import TRANSFORMERS, kind_of
 from forerun.search.request.setting import Setting
@@ -54,6 +54,7 @@ NOTES: tuple[Note, ...] = (
     in_time_note,
     switches_note,
     checked_note,
+    narrowing_note,
 )
 GRAPH_NOTES: tuple[AnyNote, ...] = (measured_note, fast_kernels_note)
 """Notes on operator graphs: what the others say was measured of transformers."""

@@ -1,95 +1,78 @@
-"""How well predictions met measured runs of the same device, framework and kind of model, in figures that travel along.
+"""What supports the prediction of the first row, and what would make it surer."""
 
-``data/checked.json`` is written by ``benchmarks/accuracy/by_device.py`` from runs that others published.
-"""
-
-import json
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
 
+from forerun.search.answer.evidence import evidence_of
 from forerun.search.answer.notes.contract import NoteSearch
+from forerun.search.board.evidence import Evidence
 from forerun.search.board.rows import Row
-from forerun.search.measured.certainty import busy_share, certainty_of, unchecked_gain
+from forerun.search.measured.certainty import busy_share, unchecked_gain
+from forerun.search.measured.certainty.cells import GATHERED, kind_of
+from forerun.search.measured.certainty.intervals import asked_points, belief
+from forerun.search.measured.certainty.narrowing import LESS, RUNS, narrowing, range_text
 from forerun.search.measured.certainty.parts import special_parts
 from forerun.search.measured.certainty.unchecked import REALISED
 from forerun.search.request.setting import Setting
-from forerun.spaces.documents.package_data import package_text
 from forerun.spaces.strategies import Context
 
 LEANING = 0.5
 """A median of signed errors of this share of the median error is said: predictions lean one way."""
 FAR = 2
 """A search over this many times the devices of the largest measured run says how many those were."""
-
-
-@cache
-def figures() -> Mapping[str, Any]:
-    """Return the figures with the date and the commit they are of."""
-    text = package_text("forerun.search.answer.notes", "data", "checked.json")
-    document: Mapping[str, Any] = json.loads(text)
-    return document
-
-
-def entry_of(device: str | None, framework: str | None, experts: bool | None = None) -> Mapping[str, Any] | None:
-    """Return the figures of a device, a framework and models with or without experts (None: any of them); None where
-    too little was measured."""
-    wanted = {"device": device, "framework": framework, "experts": experts}
-    entries: list[Mapping[str, Any]] = figures()["entries"]
-    return next((entry for entry in entries if wanted.items() <= entry.items()), None)
+PROFILED = ("NVIDIA", "AMD")
+"""Vendors on whose devices ``forerun profile`` runs."""
 
 
 def checked_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Return as one note how well predictions like the first row's met measured runs; none where runs of the user have
-    calibrated them."""
+    """Return the measured runs behind the first row as one note; none where the user's own runs calibrated it."""
     context, row = setting.context, rows[0]
     if context.correction is not None:
         return ()
-    device, framework, experts = context.cluster.device.name, context.framework.name, context.moe
-    kind = "models with experts" if experts else "dense models"
-    alike = entry_of(device, framework, experts)
-    if alike is not None:
-        known = (
-            f"validated on {_runs(alike)} of {kind} on {device} with {framework}{_error(alike)}{_far(alike, row.gpus)}"
-            f"{_without(alike, context)}"
-        )
-        return (f"{known}; {interval_text(context, row)}",)
-    same_device = entry_of(device, None, experts)
-    if same_device is not None:
-        others = f"{_runs(same_device)} of {kind} there with other frameworks{_error(same_device)}"
-        others += f"{_far(same_device, row.gpus)}{_without(same_device, context)}"
-        known = f"not validated with {framework} on {device}; {others}"
-        return (f"{known}; {interval_text(context, row)}",)
-    others_there = entry_of(device, None)
-    known = (
-        f" ({_runs(others_there)} of others{_error(others_there)})"
-        if others_there
-        else ", known from data sheets and benchmarks"
-    )
-    alike = entry_of(None, framework, experts) or entry_of(None, None, experts)
-    assert alike is not None, "there are runs of both kinds"
-    by = f" with {alike['framework']}" if alike["framework"] else ""
-    known = f"no measured run of {kind} on {device}{known}; on other devices {_runs(alike)}{by}{_error(alike)}"
-    known += _without(alike, context)
+    evidence = evidence_of(context)
+    known = f"{evidence.text}{_figures(evidence, context, row)}"
     return (f"{known}; {interval_text(context, row)}",)
+
+
+def narrowing_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
+    """Return the measurements that narrow the first row's range most, as one note; none where runs of its framework on
+    its device were measured."""
+    context, row = setting.context, rows[0]
+    if context.correction is not None or evidence_of(context).near:
+        return ()
+    kind = kind_of(context, GATHERED if getattr(row.strategy, "zero", 0) == GATHERED else 0)
+    busy = busy_share({part: np.array([seconds]) for part, seconds in row.breakdown_s.items()})
+    found = narrowing(belief("step"), asked_points([kind], np.array([float(row.gpus)]), busy))
+    offers = [(found.runs, f"{RUNS} measured runs (--measure-next {RUNS}, then `forerun calibrate`)")]
+    if context.cluster.device.vendor in PROFILED:
+        offers.append((found.profile, "micro-benchmarks of one node (`forerun profile`)"))
+    useful = [f"{name} to about {range_text(half)}" for half, name in sorted(offers) if half < LESS * found.now]
+    if not useful:
+        return ()
+    return (f"the 80% range of {row.range_text} is narrowed most by {'; by '.join(useful)}",)
 
 
 def interval_text(context: Context, row: Row) -> str:
     """Return between which shares of a row's step four of five measured steps are expected."""
-    parts = {part: np.array([seconds]) for part, seconds in row.breakdown_s.items()}
-    gain = unchecked_gain(context, [row.strategy])
-    sure = certainty_of(context, [row.strategy], busy_share(parts)).with_unchecked(gain)
-    low, high = sure.low[0], sure.high[0]
-    told = f"80% of measured steps are expected within {low:.2f} to {high:.2f} times the prediction"
-    if not gain[0]:
-        return told
-    return f"{told}; moe-overlap saves {gain[0] / (1 + gain[0]):.0%}, of which the one measured pair had {REALISED}"
+    if row.step_time_low_s is None or row.step_time_high_s is None:
+        return "no range of the step time"
+    low, high = row.step_time_low_s / row.step_time_s, row.step_time_high_s / row.step_time_s
+    text = f"80% of measured steps are expected within {low:.2f} to {high:.2f} times the prediction"
+    gain = unchecked_gain(context, [row.strategy])[0]
+    if not gain:
+        return text
+    saving = f"moe-overlap is predicted to save {gain / (1 + gain):.0%}"
+    return f"{text}; {saving}, and the only measured pair of runs got {REALISED:.0%} of its prediction"
 
 
-def _runs(entry: Mapping[str, Any]) -> str:
-    return f"{entry['rows']:,} measured run{'s' if entry['rows'] != 1 else ''}"
+def _figures(evidence: Evidence, context: Context, row: Row) -> str:
+    """Return how well predictions met the nearest runs."""
+    entry = evidence.figures
+    if not evidence.runs:
+        return ""
+    return f"{_error(entry)}{_far(entry, row.gpus)}{_without(entry, context)}"
 
 
 def _error(entry: Mapping[str, Any]) -> str:

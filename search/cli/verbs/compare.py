@@ -67,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
     console = open_console()
     say(console, Text(f"A  {first.name}"), Text(f"B  {second.name}"))
     say(console, comparison_table(first, second), Text(text))
+    if first.evidence is not None:
+        say(console, Text(f"80% ranges: {first.evidence.source}"))
     for name, row in (("A", first), ("B", second)):
         say(console, *(Text(f"! {name}: {mark}", style="yellow") for mark in row.marks))
     say(console, *(Text(line, style="dim") for line in setting.remarks()))

@@ -7,7 +7,6 @@ is centred on the prediction where no shared effect says otherwise. Where the er
 smaller than expected, the interval is wider or narrower by that.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -36,6 +35,9 @@ DEVIATIONS = 1.2816
 """Standard deviations of a normal distribution on either side of its mean that hold ``LEVEL``."""
 _STEP = 0.05
 """Computing shares and peaks are rounded to this, so that strategies share their intervals."""
+
+_DIGITS = 5
+"""Digits of logarithms: sums over many points and over one differ in the last bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +125,8 @@ def expected(believed: Belief, asked: Points) -> tuple[Floats, Floats]:
     mean, alone = shared @ believed.weights, variance(asked, sizes)
     left = np.maximum(alone - ((shared @ believed.inverse) * shared).sum(axis=1), scatter(asked, sizes))
     alike = shared**2 / np.outer(alone - scatter(asked, sizes), believed.spread)
-    return mean, np.sqrt(left) * rescaling(alike * np.sqrt(known.rows), known.missed, sizes)
+    deviation = np.sqrt(left) * rescaling(alike * np.sqrt(known.rows), known.missed, sizes)
+    return np.round(mean, _DIGITS), np.round(deviation, _DIGITS)  # the same for one strategy as for many
 
 
 def rescaling(weight: Floats, missed: Floats, sizes: Variances) -> Floats:
@@ -203,15 +206,3 @@ def taken(points: Points, rows: Sequence[int]) -> Points:
         reading=points.reading[chosen],
         size=points.size[chosen],
     )
-
-
-def chance_above(limit: float, low: float, high: float) -> float:
-    """Return the probability that a measurement with an interval from ``low`` to ``high`` exceeds ``limit``.
-
-    >>> round(chance_above(80.0, 60.0, 80.0), 2)
-    0.1
-    """
-    middle, half = (math.log(high) + math.log(low)) / 2, (math.log(high) - math.log(low)) / 2
-    if half <= 0:
-        return float(math.exp(middle) > limit)
-    return math.erfc((math.log(limit) - middle) / half * DEVIATIONS / math.sqrt(2)) / 2

@@ -1,0 +1,59 @@
+"""The published runs nearest to a prediction, and the sentence that names them.
+
+``data/checked.json`` is written by ``benchmarks/accuracy/by_device.py``.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from forerun.search.board.evidence import DEVICE, FRAMEWORK, FRAMEWORK_THERE, KIND, NOTHING, Evidence
+from forerun.spaces.documents.package_data import package_text
+from forerun.spaces.strategies import Context
+
+
+@cache
+def figures() -> Mapping[str, Any]:
+    """Return the figures with the date and the commit they are of."""
+    document: Mapping[str, Any] = json.loads(package_text("forerun.search.answer", "data", "checked.json"))
+    return document
+
+
+def entry_of(device: str | None, framework: str | None, experts: bool | None = None) -> Mapping[str, Any] | None:
+    """Return the figures of a device, a framework and models with or without experts (None: any of them); None where
+    nothing was measured."""
+    wanted = {"device": device, "framework": framework, "experts": experts}
+    entries: list[Mapping[str, Any]] = figures()["entries"]
+    return next((entry for entry in entries if wanted.items() <= entry.items()), None)
+
+
+def evidence_of(context: Context) -> Evidence:
+    """Return the nearest published runs of predictions in a context without calibration."""
+    device, experts = context.cluster.device.name, context.moe
+    framework = (context.framework.lineage or (context.framework.name,))[-1]
+    kind, other = ("models with experts", "dense models") if experts else ("dense models", "models with experts")
+    if entry := entry_of(device, framework, experts):
+        precision = context.workload.precision
+        lacking = "" if precision in entry["precisions"] else f", none in {precision}"
+        return _evidence(KIND, entry, f"{counted(entry)} of {kind} on {device} with {framework}{lacking}")
+    if entry := entry_of(device, framework):
+        missing = f"no measured run of {kind} on {device} with {framework}"
+        return _evidence(FRAMEWORK_THERE, entry, f"{missing}; {counted(entry)} of {other} there")
+    if entry := entry_of(device, None):
+        missing = f"no measured run on {device} with {framework}"
+        return _evidence(DEVICE, entry, f"{missing}; {counted(entry)} there with other frameworks")
+    if entry := entry_of(None, framework):
+        return _evidence(FRAMEWORK, entry, f"no measured run on {device}; {counted(entry)} with {framework} elsewhere")
+    entry = entry_of(None, None)
+    assert entry is not None, "there are measured runs"
+    return _evidence(NOTHING, entry, f"no measured run on {device} or with {framework}")
+
+
+def _evidence(level: str, entry: Mapping[str, Any], text: str) -> Evidence:
+    return Evidence(level=level, runs=0 if level == NOTHING else entry["rows"], text=text, figures=entry)
+
+
+def counted(entry: Mapping[str, Any]) -> str:
+    """Return the number of measured runs of an entry in words."""
+    return f"{entry['rows']:,} measured run{'s' if entry['rows'] != 1 else ''}"

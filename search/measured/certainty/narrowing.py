@@ -1,0 +1,69 @@
+"""What measurements of the user's own would narrow, by the variances of the model."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from forerun.search.measured.certainty.cells import Floats, Points, Residuals
+from forerun.search.measured.certainty.intervals import DEVIATIONS, Belief, belief_of, expected
+
+RUNS = 3
+"""Runs of the user's own that are offered."""
+LESS = 0.75
+"""Share of a range that an offer has to leave at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Narrowing:
+    """Half widths of the 80 % range of a step, as logarithms: as it is (``now``), with compute constants measured on
+    the device (``profile``), and with ``RUNS`` runs of the strategy measured (``runs``)."""
+
+    now: float
+    profile: float
+    runs: float
+
+
+def narrowing(believed: Belief, asked: Points) -> Narrowing:
+    """Return what measurements would leave of the range of one prediction."""
+    profiled = replace(asked, kinds=tuple(replace(kind, constants="own") for kind in asked.kinds))
+    new = np.array([int(believed.known.points.tables.max()) + 1])
+    measured = replace(asked, tables=new)
+    own = Residuals(
+        points=measured, log_ratio=expected(believed, asked)[0], rows=np.array([float(RUNS)]), missed=np.ones(1)
+    )
+    after = belief_of(_joined(believed.known, own), believed.sizes)
+    halves = (expected(belief, points)[1] for belief, points in
+              ((believed, asked), (believed, profiled), (after, measured)))  # fmt: skip
+    now, profile, runs = (DEVIATIONS * float(half[0]) for half in halves)
+    return Narrowing(now=now, profile=profile, runs=runs)
+
+
+def _joined(one: Residuals, other: Residuals) -> Residuals:
+    """Return the cells of both."""
+
+    def both(first: Floats, second: Floats) -> Floats:
+        return np.concatenate([first, second])
+
+    points, more = one.points, other.points
+    return Residuals(
+        points=Points(
+            kinds=(*points.kinds, *more.kinds),
+            gpus=both(points.gpus, more.gpus),
+            busy=both(points.busy, more.busy),
+            tables=np.concatenate([points.tables, more.tables]),
+            reading=np.concatenate([points.reading, more.reading]),
+            size=both(points.size, more.size),
+        ),
+        log_ratio=both(one.log_ratio, other.log_ratio),
+        rows=both(one.rows, other.rows),
+        missed=both(one.missed, other.missed),
+    )
+
+
+def range_text(half: float) -> str:
+    """Return a range of half a width (a logarithm) around a prediction, in per cent of it.
+
+    >>> range_text(0.4)
+    '-33..+49%'
+    """
+    return f"{100 * np.expm1(-half):+.0f}..{100 * np.expm1(half):+.0f}%"
