@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from forerun.search.board.evidence import DEVICE, FRAMEWORK, FRAMEWORK_THERE, KIND, NOTHING, Evidence
+from forerun.search.board.evidence import DEVICE, FRAMEWORK, FRAMEWORK_THERE, KIND, NOTHING, NearestRuns
 from forerun.spaces.documents.package_data import package_text
 from forerun.spaces.strategies import Context
 
@@ -28,7 +28,7 @@ def entry_of(device: str | None, framework: str | None, experts: bool | None = N
     return next((entry for entry in entries if wanted.items() <= entry.items()), None)
 
 
-def evidence_of(context: Context) -> Evidence:
+def evidence_of(context: Context) -> NearestRuns:
     """Return the nearest published runs of predictions in a context without calibration."""
     device, experts = context.cluster.device.name, context.moe
     framework = (context.framework.lineage or (context.framework.name,))[-1]
@@ -50,8 +50,8 @@ def evidence_of(context: Context) -> Evidence:
     return _evidence(NOTHING, entry, f"no measured run on {device} or with {framework}")
 
 
-def _evidence(level: str, entry: Mapping[str, Any], text: str) -> Evidence:
-    return Evidence(level=level, runs=0 if level == NOTHING else entry["rows"], text=text, figures=entry)
+def _evidence(level: str, entry: Mapping[str, Any], text: str) -> NearestRuns:
+    return NearestRuns(level=level, runs=0 if level == NOTHING else entry["rows"], text=text, figures=entry)
 
 
 def counted(entry: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ _LEFT_OUT = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class NearestRuns:
     """The nearest measured runs of a prediction."""
 
     level: str
@@ -53,5 +53,5 @@ class Evidence:
         return {"shares": self.level, "runs": self.runs, "text": self.text, "basis": self.basis}
 
 
-OWN_RUNS = Evidence(level=CALIBRATED, runs=0, text="the runs of the calibration")
+OWN_RUNS = NearestRuns(level=CALIBRATED, runs=0, text="the runs of the calibration")
 """The evidence of a calibrated prediction."""

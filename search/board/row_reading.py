@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from forerun.search.board.evidence import Evidence
+from forerun.search.board.evidence import NearestRuns
 from forerun.search.board.rows import Row
 from forerun.search.board.variants import Variant
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
@@ -115,8 +115,8 @@ def _variant(data: Mapping[str, Any]) -> Variant:
     )
 
 
-def _evidence(data: Mapping[str, Any]) -> Evidence:
-    return Evidence(level=str(data["shares"]), runs=int(data["runs"]), text=str(data["text"]))
+def _evidence(data: Mapping[str, Any]) -> NearestRuns:
+    return NearestRuns(level=str(data["shares"]), runs=int(data["runs"]), text=str(data["text"]))
 
 
 def _level(data: Mapping[str, Any]) -> float | None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
-from forerun.search.board.evidence import Evidence
+from forerun.search.board.evidence import NearestRuns
 from forerun.search.board.notebook import row_html
 from forerun.search.board.variants import Variant
 from forerun.search.request.kinds import kind_of
@@ -100,7 +100,7 @@ class Row(Generic[S]):
     """Lower bound of a measured step in seconds, from the runs that ``evidence`` names."""
     step_time_high_s: float | None = None
     """Its upper bound."""
-    evidence: Evidence | None = None
+    evidence: NearestRuns | None = None
     """The measured runs that the intervals are from; None where there are no intervals."""
     same_as_rank: int | None = None
     """Best rank whose step cannot be told apart from this one's; None without a calibration, or where all better ranks

@@ -15,6 +15,8 @@ from forerun.spaces.clusters.devices import load_device
 from forerun.spaces.documents.package_data import package_yaml
 
 _OTHER = "other"
+_UNCALIBRATED = "uncalibrated"
+"""How the provenance of constants begins that no micro-benchmark was fitted to."""
 
 # Tile shapes (rows, columns) of common kernels, in the order of ``tile_shares``; each runs either way round.
 TILE_CLASSES = (((256, 128), (128, 256)), ((128, 128),), ((128, 64), (64, 128)), ((64, 64),))
@@ -124,16 +126,18 @@ def compute_provenance(device: Device) -> str:
     own, lender = _lender(device)
     if own:
         return _entry(lender).provenance
-    return f"uncalibrated: borrowed from {lender}, scaled by {_ceiling_ratio(device, lender):.2f}"
+    return f"{_UNCALIBRATED}: borrowed from {lender}, scaled by {_ceiling_ratio(device, lender):.2f}"
 
 
 def constants_from(device: Device) -> str:
-    """Return whose compute constants a device has: its "own", "lent" by one of its architecture, or "foreign"."""
-    own, _ = _lender(device)
-    if own:
-        return "own"
+    """Return whose compute constants a device has: its "own", fitted to micro-benchmarks; those "lent" by a device of
+    its architecture; or "foreign", where no micro-benchmark of its architecture was fitted."""
+    own, lender = _lender(device)
     spelled = device.architecture.lower()
-    return "lent" if any(spelled.startswith(key) for key in _data()["architectures"]) else "foreign"
+    known = any(spelled.startswith(key) for key in _data()["architectures"])
+    if not known or _entry(lender).provenance.startswith(_UNCALIBRATED):
+        return "foreign"
+    return "own" if own else "lent"
 
 
 def _scaled(value: AttentionEfficiency, scale: float) -> AttentionEfficiency:

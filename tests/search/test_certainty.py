@@ -20,8 +20,8 @@ from forerun.search.measured.certainty.intervals import (
     DEVIATIONS,
     Certainty,
     asked_points,
-    belief_of,
     intervals,
+    known_errors_of,
 )
 from forerun.search.measured.certainty.unchecked import REALISED
 from forerun.search.measured.certainty.variance import Variances, covariance, relations, scatter, variance, variances
@@ -51,7 +51,7 @@ def known(*cells: tuple[RunClass, float, int], tables: list[int] | None = None, 
 
 def at(cells: Residuals, kind: RunClass = KIND, gpus: float = 8.0, busy: float = 0.8) -> tuple[float, float, float]:
     """Ends and middle of the interval of one prediction."""
-    sure = intervals(belief_of(cells, SIZES), asked_points([kind], np.array([gpus]), np.array([busy])))
+    sure = intervals(known_errors_of(cells, SIZES), asked_points([kind], np.array([gpus]), np.array([busy])))
     return float(sure.low[0]), float(sure.middle[0]), float(sure.high[0])
 
 
@@ -155,7 +155,7 @@ def peaks_known(readings: list[str], peak_bytes: list[float], ratios: list[float
 def peak_middle(cells: Residuals, peaks: Peaks) -> list[float]:
     count = len(peaks.peak_bytes)
     asked = asked_points([KIND] * count, np.full(count, 8.0), np.full(count, 0.8), peaks)
-    return [float(middle) for middle in intervals(belief_of(cells, SIZES), asked, peaks).middle]
+    return [float(middle) for middle in intervals(known_errors_of(cells, SIZES), asked, peaks).middle]
 
 
 def test_what_no_model_counts_matters_for_small_peaks_alone() -> None:

@@ -165,7 +165,7 @@ def test_worst_rows_are_those_with_the_largest_ratio(predictions: Predictions) -
 
 
 def test_predictions_as_csv(tmp_path: Path, predictions: Predictions) -> None:
-    write_predictions(tmp_path / "out.csv", predictions)
+    write_predictions(tmp_path / "out.csv", predictions, ["none"] * len(predictions.runs))
     with (tmp_path / "out.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert [row["run_id"] for row in rows] == [f"lab-{number:04}" for number in range(5)]
@@ -178,9 +178,10 @@ def test_predictions_as_csv(tmp_path: Path, predictions: Predictions) -> None:
         "predicted_step_time_s": "8",
         "predicted_peak_mem_gib": "1",
         "predicted_oom": "False",
+        "evidence": "none",
     }
     with pytest.raises(RequestError, match="cannot write"):
-        write_predictions(tmp_path, predictions)
+        write_predictions(tmp_path, predictions, [""] * len(predictions.runs))
 
 
 def test_figures_hold_every_timed_run(predictions: Predictions) -> None:

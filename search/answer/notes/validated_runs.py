@@ -7,11 +7,11 @@ import numpy as np
 
 from forerun.search.answer.evidence import evidence_of
 from forerun.search.answer.notes.contract import NoteSearch
-from forerun.search.board.evidence import Evidence
+from forerun.search.board.evidence import NearestRuns
 from forerun.search.board.rows import Row
 from forerun.search.measured.certainty import busy_share, unchecked_gain
 from forerun.search.measured.certainty.cells import GATHERED, kind_of
-from forerun.search.measured.certainty.intervals import asked_points, belief
+from forerun.search.measured.certainty.intervals import asked_points, known_errors
 from forerun.search.measured.certainty.narrowing import LESS, RUNS, narrowing, range_text
 from forerun.search.measured.certainty.parts import special_parts
 from forerun.search.measured.certainty.unchecked import REALISED
@@ -44,7 +44,7 @@ def narrowing_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) ->
         return ()
     kind = kind_of(context, GATHERED if getattr(row.strategy, "zero", 0) == GATHERED else 0)
     busy = busy_share({part: np.array([seconds]) for part, seconds in row.breakdown_s.items()})
-    found = narrowing(belief("step"), asked_points([kind], np.array([float(row.gpus)]), busy))
+    found = narrowing(known_errors("step"), asked_points([kind], np.array([float(row.gpus)]), busy))
     offers = [(found.runs, f"{RUNS} measured runs (--measure-next {RUNS}, then `forerun calibrate`)")]
     if context.cluster.device.vendor in PROFILED:
         offers.append((found.profile, "micro-benchmarks of one node (`forerun profile`)"))
@@ -67,7 +67,7 @@ def interval_text(context: Context, row: Row) -> str:
     return f"{text}; {saving}, and the only measured pair of runs got {REALISED:.0%} of its prediction"
 
 
-def _figures(evidence: Evidence, context: Context, row: Row) -> str:
+def _figures(evidence: NearestRuns, context: Context, row: Row) -> str:
     """Return how well predictions met the nearest runs."""
     entry = evidence.figures
     if not evidence.runs:

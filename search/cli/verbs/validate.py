@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.units import whole_number
 
 if TYPE_CHECKING:
+    from forerun.search.board.evidence import NearestRuns
     from forerun.search.measured.validate import Predictions, RunSet, Summary
     from forerun.simulator import ScoreTable
 
@@ -96,15 +98,18 @@ def run(args: argparse.Namespace) -> int:
     covered = None if calibration is None else coverage(predictions, calibration)
     summary = summarise(runs, predictions, by=args.by, noise=args.noise)
     worst = worst_rows(predictions, args.worst)
+    evidence = [_evidence(run.context) for run in predictions.runs]
+    shared = Counter(one.level for one in evidence if one is not None)
     try:
         if args.predictions:
-            write_predictions(args.predictions, predictions)
+            texts = ["" if one is None else one.source for one in evidence]
+            write_predictions(args.predictions, predictions, texts)
         if args.plot:
             from forerun.search.measured.validate.plot import write_plot
 
             write_plot(args.plot, predictions, by=args.by)
     finally:  # figures are printed even where a file cannot be written
-        _say(args, summary, predictions, worst, covered)
+        _say(args, summary, predictions, worst, covered, shared)
     if predictions.stop is not None:
         raise predictions.stop
     return 0
@@ -116,12 +121,14 @@ def _say(
     predictions: "Predictions",
     worst: list[int],
     covered: "dict[str, float] | None",
+    shared: Counter[str],
 ) -> None:
-    """Print the figures as tables or as one JSON document."""
+    """Print the figures as tables or as one JSON document; ``shared``: runs by what the nearest published runs share
+    with them."""
     from forerun.search.measured.validate.report import worst_json
 
     if args.json:
-        document = summary.to_json()
+        document = {**summary.to_json(), "evidence": dict(shared)}
         if covered is not None:
             document["calibration"] = covered
         if args.worst:
@@ -129,11 +136,22 @@ def _say(
         json.dump(document, sys.stdout, indent=1, allow_nan=False)
         print()
         return
-    _print(summary, predictions, worst)
+    _print(summary, predictions, worst, shared)
     if covered is not None:
         inside = covered.get("within_interval_pct")
         share = "" if inside is None else f"; {inside:.0f} % of the others are within their 90 % interval"
         print(f"calibrated: {covered['runs']:.0f} runs, {covered['fitted']:.0f} of them fitted{share}")
+
+
+def _evidence(context: Any) -> "NearestRuns | None":
+    """Return the runs that a prediction's interval is from; None of operator graphs, which have none."""
+    from forerun.search.answer.evidence import evidence_of
+    from forerun.search.board.evidence import OWN_RUNS
+    from forerun.spaces.strategies import Context
+
+    if context.correction is not None:
+        return OWN_RUNS
+    return evidence_of(context) if isinstance(context, Context) else None
 
 
 def _predicted(args: argparse.Namespace, runs: "RunSet") -> "Predictions":
@@ -160,7 +178,7 @@ def _played(contention: bool, context: Any, table: Any) -> "ScoreTable":
     return kind_of(context).event_scores(context, table, contention=contention)
 
 
-def _print(summary: "Summary", predictions: "Predictions", worst: list[int]) -> None:
+def _print(summary: "Summary", predictions: "Predictions", worst: list[int], shared: Counter[str]) -> None:
     """Print tables: figures, worst rows, and what was skipped, filled in or broken."""
     from forerun.search.cli.console import fits, open_wide_console
     from forerun.search.measured.validate.report import counts_table, figures_tables, worst_table
@@ -171,6 +189,7 @@ def _print(summary: "Summary", predictions: "Predictions", worst: list[int]) -> 
     if worst:
         console.print(worst_table(predictions, worst))
     notes = (
+        ("runs by what the nearest published runs share with them", shared),
         ("skipped rows, by reason", summary.skipped),
         ("defaults used, by rule", summary.filled),
         ("measured although forerun calls it illegal, by law", summary.laws),
@@ -183,8 +202,6 @@ def _print(summary: "Summary", predictions: "Predictions", worst: list[int]) -> 
 
 def _nothing(runs: "RunSet") -> str:
     """Return the message when no row can be predicted."""
-    from collections import Counter
-
     if not runs.skipped:
         return "no rows below the header; give at least one measured run"
     reasons = Counter(skipped.reason for skipped in runs.skipped).most_common(3)

@@ -92,7 +92,7 @@ class Peaks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Belief:
+class KnownErrors:
     """What the errors of C cells say of others: ``inverse`` (C x C) of their covariance, ``weights`` (C) of the mean,
     and ``spread`` (C), the variance that each shares with others."""
 
@@ -103,28 +103,30 @@ class Belief:
     spread: Floats
 
 
-def belief_of(known: Residuals, sizes: Variances) -> Belief:
+def known_errors_of(known: Residuals, sizes: Variances) -> KnownErrors:
     """Return what follows from the errors of cells."""
     points = known.points
     shared = covariance(points, points, relations(points, points), sizes)
     noise = scatter(points, sizes)
     inverse: Floats = np.asarray(np.linalg.inv(shared + np.diag(noise / known.rows + 1e-6)), dtype=np.float64)
-    return Belief(known=known, sizes=sizes, inverse=inverse, weights=inverse @ known.log_ratio, spread=np.diag(shared))
+    return KnownErrors(
+        known=known, sizes=sizes, inverse=inverse, weights=inverse @ known.log_ratio, spread=np.diag(shared)
+    )
 
 
 @cache
-def belief(quantity: str) -> Belief:
+def known_errors(quantity: str) -> KnownErrors:
     """Return what the published runs say of "step" or "memory"."""
-    return belief_of(residuals(quantity), variances(quantity))
+    return known_errors_of(residuals(quantity), variances(quantity))
 
 
-def expected(believed: Belief, asked: Points) -> tuple[Floats, Floats]:
+def expected(errors: KnownErrors, asked: Points) -> tuple[Floats, Floats]:
     """Return mean and standard deviation of the logarithm of measured over predicted at N points, of no table."""
-    known, sizes = believed.known, believed.sizes
+    known, sizes = errors.known, errors.sizes
     shared = covariance(asked, known.points, relations(asked, known.points), sizes)
-    mean, alone = shared @ believed.weights, variance(asked, sizes)
-    left = np.maximum(alone - ((shared @ believed.inverse) * shared).sum(axis=1), scatter(asked, sizes))
-    alike = shared**2 / np.outer(alone - scatter(asked, sizes), believed.spread)
+    mean, alone = shared @ errors.weights, variance(asked, sizes)
+    left = np.maximum(alone - ((shared @ errors.inverse) * shared).sum(axis=1), scatter(asked, sizes))
+    alike = shared**2 / np.outer(alone - scatter(asked, sizes), errors.spread)
     deviation = np.sqrt(left) * rescaling(alike * np.sqrt(known.rows), known.missed, sizes)
     return np.round(mean, _DIGITS), np.round(deviation, _DIGITS)  # the same for one strategy as for many
 
@@ -165,7 +167,7 @@ def certainty_of(
     asked = asked_points(
         [kinds[pair] for pair in pairs], np.array([float(one.devices) for one in strategies]), busy, peaks
     )
-    return intervals(belief("step" if peaks is None else "memory"), asked, peaks)
+    return intervals(known_errors("step" if peaks is None else "memory"), asked, peaks)
 
 
 def asked_points(kinds: Sequence[RunClass], gpus: Floats, busy: Floats, peaks: Peaks | None = None) -> Points:
@@ -181,14 +183,14 @@ def asked_points(kinds: Sequence[RunClass], gpus: Floats, busy: Floats, peaks: P
     )
 
 
-def intervals(believed: Belief, asked: Points, peaks: Peaks | None = None) -> Certainty:
+def intervals(errors: KnownErrors, asked: Points, peaks: Peaks | None = None) -> Certainty:
     """Return the intervals at N points; each distinct one is looked up once."""
     keys = list(zip(asked.kinds, asked.gpus, asked.busy, asked.size, strict=True))
     first: dict[Any, int] = {}
     for row, key in enumerate(keys):
         first.setdefault(key, row)
     place = {key: number for number, key in enumerate(first)}
-    mean, deviation = expected(believed, taken(asked, list(first.values())))
+    mean, deviation = expected(errors, taken(asked, list(first.values())))
     inverse = np.array([place[key] for key in keys])
     ends = (np.exp(mean + sign * DEVIATIONS * deviation)[inverse] for sign in (-1, 0, 1))
     low, middle, high = ends if peaks is None else (over_peak(end, peaks.peak_bytes) for end in ends)

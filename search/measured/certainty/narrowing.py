@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forerun.search.measured.certainty.cells import Floats, Points, Residuals
-from forerun.search.measured.certainty.intervals import DEVIATIONS, Belief, belief_of, expected
+from forerun.search.measured.certainty.intervals import DEVIATIONS, KnownErrors, expected, known_errors_of
 
 RUNS = 3
 """Runs of the user's own that are offered."""
@@ -23,17 +23,17 @@ class Narrowing:
     runs: float
 
 
-def narrowing(believed: Belief, asked: Points) -> Narrowing:
+def narrowing(errors: KnownErrors, asked: Points) -> Narrowing:
     """Return what measurements would leave of the range of one prediction."""
     profiled = replace(asked, kinds=tuple(replace(kind, constants="own") for kind in asked.kinds))
-    new = np.array([int(believed.known.points.tables.max()) + 1])
+    new = np.array([int(errors.known.points.tables.max()) + 1])
     measured = replace(asked, tables=new)
     own = Residuals(
-        points=measured, log_ratio=expected(believed, asked)[0], rows=np.array([float(RUNS)]), missed=np.ones(1)
+        points=measured, log_ratio=expected(errors, asked)[0], rows=np.array([float(RUNS)]), missed=np.ones(1)
     )
-    after = belief_of(_joined(believed.known, own), believed.sizes)
-    halves = (expected(belief, points)[1] for belief, points in
-              ((believed, asked), (believed, profiled), (after, measured)))  # fmt: skip
+    after = known_errors_of(_joined(errors.known, own), errors.sizes)
+    halves = (expected(known_errors, points)[1] for known_errors, points in
+              ((errors, asked), (errors, profiled), (after, measured)))  # fmt: skip
     now, profile, runs = (DEVIATIONS * float(half[0]) for half in halves)
     return Narrowing(now=now, profile=profile, runs=runs)
 

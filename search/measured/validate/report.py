@@ -26,6 +26,7 @@ PREDICTION_COLUMNS = (
     "predicted_low_mem_gib",
     "predicted_high_mem_gib",
     "predicted_oom",
+    "evidence",
 )
 
 
@@ -167,9 +168,9 @@ def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def write_predictions(path: Path, predictions: Predictions) -> None:
-    """Write one line per predicted run: step time and peak memory (in the kind that was measured), both with the
-    interval that holds four measurements of five, and verdict.
+def write_predictions(path: Path, predictions: Predictions, evidence: Sequence[str]) -> None:
+    """Write one line per predicted run: step time and peak memory (in the kind that was measured), both with their 80 %
+    intervals, the verdict, and the measured runs that the interval is from (``evidence``, one text for each run).
 
     Raises:
         RequestError: the file cannot be written.
@@ -184,7 +185,12 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
         intervals.memory_high_bytes / GIB,
     )
     rows = (
-        (predictions.runs[row].run_id, *(f"{value[row]:.9g}" for value in values), bool(predictions.oom[row]))
-        for row in np.flatnonzero(predictions.predicted)
+        (
+            predictions.runs[row].run_id,
+            *(f"{value[row]:.9g}" for value in values),
+            bool(predictions.oom[row]),
+            evidence[row],
+        )
+        for row in np.flatnonzero(predictions.predicted).tolist()
     )
     write_text(path, csv_text(PREDICTION_COLUMNS, (dict(zip(PREDICTION_COLUMNS, row, strict=True)) for row in rows)))
