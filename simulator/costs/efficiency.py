@@ -108,7 +108,11 @@ def device_efficiency(device: Device) -> ComputeEfficiency:
         gemm=gemm,
         attention_forward=_scaled(entry.attention_forward, scale),
         attention_backward=_scaled(entry.attention_backward, scale),
-        stream=replace(entry.stream, memory_share=min(1.0, entry.stream.memory_share * memory_scale)),
+        stream=replace(
+            entry.stream,
+            memory_share=min(1.0, entry.stream.memory_share * memory_scale),
+            elements_per_unit_s=entry.stream.elements_per_unit_s * _vector_ratio(device, lender),
+        ),
         provenance=compute_provenance(device),
     )
 
@@ -179,6 +183,14 @@ def _power_ratio(device: Device, lender: str) -> float:
     if not same or device.watts is None or usual.watts is None:
         return 1.0
     return float(min(device.watts / usual.watts, 1.0) ** _POWER_EXPONENT)
+
+
+def _vector_ratio(device: Device, lender: str) -> float:
+    """Return the arithmetic of a unit of ``device`` over that of ``lender``. What other vendors count as units are a
+    few matrix engines: vector units beside them are taken to do together what the lender's do."""
+    usual = _catalogued(lender)
+    same = device.vendor == usual.vendor
+    return 1.0 if same else max(usual.compute_units / device.compute_units, 1.0)
 
 
 @functools.cache

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from forerun.simulator import score
-from forerun.simulator.costs import attention_time_s, device_efficiency, gemm_time_s
+from forerun.simulator.costs import attention_time_s, device_efficiency, gemm_time_s, stream_operator_time_s
 from forerun.spaces.clusters.catalogue import simple_cluster
 from forerun.spaces.clusters.devices import load_device
 from forerun.spaces.frameworks import load_framework
@@ -50,6 +50,14 @@ def test_compiled_programs_have_no_eager_kernels_and_no_launches() -> None:
     assert step_s("tpu-v5p", eager=operators) == step_s("tpu-v5p", eager=())
     assert step_s("tpu-v5p", host_layer_s=1.0) == step_s("tpu-v5p", host_layer_s=0.0)
     assert step_s("h100-sxm", eager=operators) > step_s("h100-sxm", eager=())
+
+
+@pytest.mark.parametrize("name", ["gaudi2", "gaudi3", "trainium2", "ascend-910b", "tpu-v4"])
+def test_arithmetic_of_few_matrix_engines_does_not_bound_an_activation(name: str) -> None:
+    device = load_device(name)
+    elements = 8192 * 28672.0
+    seconds = float(stream_operator_time_s(device, "gelu", elements))
+    assert seconds < 2 * 4 * elements / (device.memory_bytes_per_s * device_efficiency(device).stream.memory_share)
 
 
 def test_clocks_under_load_are_known_by_architecture() -> None:
