@@ -5,10 +5,12 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from forerun.search.board.evidence import DEVICE, FRAMEWORK, FRAMEWORK_THERE, KIND, NOTHING, NearestRuns
+from forerun.search.board.evidence import DEVICE, FRAMEWORK, FRAMEWORK_THERE, GROUPS, KIND, LEVELS, NOTHING, NearestRuns
+from forerun.search.measured.certainty.intervals import group_contexts
 from forerun.spaces.documents.package_data import package_text
 from forerun.spaces.strategies import Context
 
@@ -29,7 +31,11 @@ def entry_of(device: str | None, framework: str | None, experts: bool | None = N
 
 
 def evidence_of(context: Context) -> NearestRuns:
-    """Return the nearest published runs of predictions in a context without calibration."""
+    """Return the nearest published runs of predictions in a context without calibration, on groups of nodes that differ
+    those of the group with the least."""
+    if context.cluster.groups:
+        weakest = max(map(evidence_of, group_contexts(context)), key=lambda one: LEVELS.index(one.level))
+        return replace(weakest, level=GROUPS, text=f"no measured run on groups of nodes that differ; {weakest.text}")
     device, experts = context.cluster.device.name, context.moe
     framework = (context.framework.lineage or (context.framework.name,))[-1]
     kind, other = ("models with experts", "dense models") if experts else ("dense models", "models with experts")

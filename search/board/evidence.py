@@ -8,14 +8,18 @@ KIND, FRAMEWORK_THERE, DEVICE, FRAMEWORK, NOTHING = (
     "device, framework and kind", "device and framework", "device", "framework", "none",
 )  # fmt: skip
 """What the nearest measured runs share with a prediction."""
-CALIBRATED = "calibration"
-_LEFT_OUT = {
-    FRAMEWORK_THERE: "other kinds of model",
-    DEVICE: "other frameworks",
-    FRAMEWORK: "other devices",
-    NOTHING: "other devices and frameworks",
+LEVELS = (KIND, FRAMEWORK_THERE, DEVICE, FRAMEWORK, NOTHING)
+"""The same, most first."""
+CALIBRATED, GROUPS = "calibration", "groups"
+"""The runs are the user's own; the nodes are of groups that differ."""
+_BASIS = {
+    FRAMEWORK_THERE: "80% range from the errors of other kinds of model, left out one at a time",
+    DEVICE: "80% range from the errors of other frameworks, left out one at a time",
+    FRAMEWORK: "80% range from the errors on other devices, left out one at a time",
+    NOTHING: "80% range from the errors on other devices and of other frameworks, left out one at a time",
+    GROUPS: "80% range that covers those of all groups",
 }
-"""Whose predictions, each left out in turn, a range without nearer runs is from."""
+"""What a range without nearer runs is from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +27,7 @@ class NearestRuns:
     """The nearest measured runs of a prediction."""
 
     level: str
-    """What they share with it; "calibration": they are the user's own."""
+    """What they share with it, or ``CALIBRATED`` or ``GROUPS``."""
     runs: int
     """How many there are; 0 where their number is not known."""
     text: str
@@ -39,9 +43,7 @@ class NearestRuns:
     @property
     def basis(self) -> str:
         """What a range without nearer runs is from, as a clause; empty with such runs."""
-        if self.level not in _LEFT_OUT:
-            return ""
-        return f"80% range from predictions of {_LEFT_OUT[self.level]}, each left out"
+        return _BASIS.get(self.level, "")
 
     @property
     def source(self) -> str:

@@ -67,7 +67,8 @@ def verdict(board: Leaderboard, launch: Safe | None = None) -> Safe:
     others = [note for note in board.notes if not note.startswith(SAFEST)]
     notes = tag("ul", *(tag("li", note) for note in others), class_="notes") if others else None
     winner = tag("p", tag("code", best.name), class_="winner")
-    return joined([winner, _warning(board), launch, tag("dl", *tiles), notes, tag("p", lead)])
+    unmeasured = tag("p", f"{board.unmeasured}.", class_="warn") if board.unmeasured else None
+    return joined([winner, unmeasured, _warning(board), launch, tag("dl", *tiles), notes, tag("p", lead)])
 
 
 def _measured_peaks(row: Row) -> list[tuple[str, str]]:

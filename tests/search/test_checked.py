@@ -2,8 +2,10 @@
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from forerun.search import Leaderboard
@@ -14,6 +16,8 @@ from forerun.search.answer.searches import explore_request, search_request
 from forerun.search.board.evidence import DEVICE, FRAMEWORK, FRAMEWORK_THERE, KIND, NOTHING
 from forerun.search.board.rows import Row
 from forerun.search.explore.samplers import Exploring
+from forerun.search.measured.certainty import certainty_of
+from forerun.search.measured.certainty.intervals import group_contexts
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting
@@ -71,6 +75,22 @@ def test_the_nearest_runs_are_named(model: str, cluster: str, framework: str, le
     assert evidence.text == text.format(rows=f"{evidence.runs:,} measured runs")
     assert evidence.near == (level in (KIND, FRAMEWORK_THERE))
     assert evidence.source.startswith("from ") == (level == KIND)
+
+
+def test_groups_of_nodes_have_the_evidence_of_the_group_with_the_least(tmp_path: Path) -> None:
+    (tmp_path / "g.yaml").write_text("groups: [{cluster: dgx-a100-80, devices: 8}, {cluster: gaudi3-box, devices: 8}]")
+    asked = Request(
+        model="llama3-8b", cluster=str(tmp_path / "g.yaml"), gpus="16", global_batch=64, seq_len=2048,
+        framework="megatron-lm",
+    )  # fmt: skip
+    both = resolve(asked, groups=True).context
+    evidence = evidence_of(both)
+    assert not evidence.near
+    assert evidence.text.startswith("no measured run on groups of nodes that differ; no measured run on gaudi3;")
+    strategy, busy = [parse_strategy("dp16")], np.array([0.8])
+    whole, *parts = (certainty_of(one, strategy, busy) for one in (both, *group_contexts(both)))
+    assert whole.low[0] == min(part.low[0] for part in parts)
+    assert whole.high[0] == max(part.high[0] for part in parts)
 
 
 def test_precisions_that_no_run_had_are_named() -> None:

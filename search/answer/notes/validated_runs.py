@@ -40,7 +40,7 @@ def narrowing_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) ->
     """Return the measurements that narrow the first row's range most, as one note; none where runs of its framework on
     its device were measured."""
     context, row = setting.context, rows[0]
-    if context.correction is not None or evidence_of(context).near:
+    if context.correction is not None or context.cluster.groups or evidence_of(context).near:
         return ()
     kind = kind_of(context, GATHERED if getattr(row.strategy, "zero", 0) == GATHERED else 0)
     busy = busy_share({part: np.array([seconds]) for part, seconds in row.breakdown_s.items()})

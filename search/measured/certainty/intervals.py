@@ -145,6 +145,8 @@ def certainty_of(
 ) -> Certainty:
     """Return how sure the predictions of N strategies are without a calibration, of their steps or of ``peaks``.
 
+    On groups of nodes that differ an interval holds those of all groups.
+
     Parameters
     ----------
     context
@@ -158,6 +160,13 @@ def certainty_of(
     guessed
         Whether the recompute of each was filled in; None: of none.
     """
+    if context.cluster.groups:
+        parts = [certainty_of(one, strategies, busy, peaks, guessed) for one in group_contexts(context)]
+        return Certainty(
+            low=np.min([one.low for one in parts], axis=0),
+            middle=np.max([one.middle for one in parts], axis=0),
+            high=np.max([one.high for one in parts], axis=0),
+        )
     flags = guessed or [False] * len(strategies)
     pairs = [
         (GATHERED if getattr(one, "zero", 0) == GATHERED else 0, flag)
@@ -168,6 +177,11 @@ def certainty_of(
         [kinds[pair] for pair in pairs], np.array([float(one.devices) for one in strategies]), busy, peaks
     )
     return intervals(known_errors("step" if peaks is None else "memory"), asked, peaks)
+
+
+def group_contexts(context: Context) -> list[Context]:
+    """Return the context on the nodes of each group of its cluster."""
+    return [replace(context, cluster=group.cluster) for group in context.cluster.groups]
 
 
 def asked_points(kinds: Sequence[RunClass], gpus: Floats, busy: Floats, peaks: Peaks | None = None) -> Points:
