@@ -31,7 +31,7 @@ KNOWN: set[tuple[str, str]] = set()
 """Arrows of circles that are still there. Strict: one that is gone must leave this list, and none may join it."""
 
 SIMULATOR = (
-    "score_table.py costs/ layouts/ schedules/ layer/ pipeline/ stages/ replicas/ memory/ core/ assignment/ events/ "
+    "score_table.py costs/ layouts/ layer/ pipeline/ stages/ replicas/ memory/ core/ assignment/ events/ "
     "opgraph/ scoring.py modes/ replay/ improve/ calibration/ goodput/ __init__.py"
 ).split()
 """Folders of the simulator, lowest first: the order in which a reader meets what each of them needs."""

@@ -9,6 +9,7 @@ from forerun.search.formats.keys import REST, Launcher, LaunchFacts, read_keys
 from forerun.search.formats.script_world import world_of
 from forerun.search.formats.software import read_switches, split_known
 from forerun.spaces.errors import RequestError
+from forerun.spaces.schedules.catalogue import schedule_of
 from forerun.spaces.strategies import ALL_LAYERS, ALL_REPLICAS, Placement, Recompute, Schedule, Split, Strategy
 
 
@@ -132,7 +133,8 @@ def _stages(facts: LaunchFacts, pp: int) -> dict[str, Any]:
     if pp == 1:
         return {}
     schedule = facts.get("schedule")
-    vpp = 2 if schedule == Schedule.ZB_V else facts.get("vpp", 1)
+    fixed = None if schedule is None else schedule_of(schedule)
+    vpp = fixed.fewest_virtual if fixed and fixed.fewest_virtual == fixed.most_virtual > 1 else facts.get("vpp", 1)
     plain = Schedule.INTERLEAVED if vpp > 1 else Schedule.ONE_F_ONE_B
     split = {"split": facts.get("split", Split.EVEN), "layers_per_stage": facts.get("layers_per_stage")}
     return {"vpp": vpp, "schedule": plain if schedule is None else schedule, **split}

@@ -3,7 +3,8 @@
 import itertools
 from collections.abc import Sequence
 
-from forerun.spaces.strategies import Schedule, Split, Strategy, layers_per_virtual_stage
+from forerun.spaces.schedules.catalogue import schedule_of
+from forerun.spaces.strategies import Split, Strategy, layers_per_virtual_stage
 from forerun.spaces.strategies.stages import split_is_legal
 
 NAMED_SPLITS = (Split.EVEN, Split.BALANCED, Split.LIGHT_LAST, Split.LIGHT_ENDS)
@@ -14,7 +15,7 @@ BY_NUMBER = (*NAMED_SPLITS, Split.LIGHT_MTP)
 
 def virtual_stages(strategy: Strategy) -> int:
     """Return the number of pieces that a strategy cuts the layers into."""
-    return strategy.pp if strategy.schedule == Schedule.DUALPIPE else strategy.pp * strategy.vpp
+    return schedule_of(strategy.schedule).virtual_stages(strategy.pp, strategy.vpp)
 
 
 def counts_of(strategy: Strategy, layers: int) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from forerun.search.formats.stages import NO_MODULES, ONE_OFFLOAD, ONE_RECOMPUTE
 from forerun.spaces.divisors import divisors
 from forerun.spaces.frameworks.recipes import MX, RECIPE
 from forerun.spaces.models.model import MixtureOfExperts, Model
+from forerun.spaces.schedules.catalogue import schedule_of
 from forerun.spaces.strategies import (
     ALL_LAYERS,
     ALL_REPLICAS,
@@ -41,15 +42,15 @@ def change(launch: Launch, **fields: Any) -> Launch:
 
 def canonical(strategy: Strategy, layers: int) -> Strategy:
     """Return the one name of a strategy: choices that have no effect dropped, a legal split of ``layers``."""
-    s = strategy
+    s, kind = strategy, schedule_of(strategy.schedule)
     fields: dict[str, Any] = {}
     if s.pp == 1:
         fields |= {"vpp": 1, "schedule": Schedule.ONE_F_ONE_B, "split": Split.EVEN, "layers_per_stage": None}
-    elif s.schedule == Schedule.ZB_V:
-        fields |= {"vpp": 2}
-    elif s.schedule == Schedule.INTERLEAVED and s.vpp == 1:
+    elif kind.fewest_virtual == kind.most_virtual > 1:
+        fields |= {"vpp": kind.fewest_virtual}
+    elif kind.in_rounds and s.vpp == 1:
         fields |= {"schedule": Schedule.ONE_F_ONE_B}
-    elif s.schedule != Schedule.INTERLEAVED and s.vpp > 1:
+    elif not kind.in_rounds and s.vpp > 1:
         fields |= {"schedule": Schedule.INTERLEAVED}
     if s.recompute != Recompute.FULL:
         fields |= {"recompute_layers": ALL_LAYERS}

@@ -27,11 +27,12 @@ from forerun.search.formats.syntax import document, is_yaml
 from forerun.search.formats.writing import nested, settings_of
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.strategies import Schedule, Split
+from forerun.spaces.strategies.axes import schedules_in
 
 NAME, VERSION = "nanotron", "0.5"
 MAIN = "nanotron.yaml"
 
-ENGINES = {"1f1b": Schedule.ONE_F_ONE_B, "afab": Schedule.GPIPE}
+ENGINES = {name: schedule for schedule, name in schedules_in("nanotron").items()}
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 HARMLESS = (
     "checkpoints data_stages data general lighteval logging profiler tokenizer s3_upload optimizer metrics_logging"

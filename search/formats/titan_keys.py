@@ -20,6 +20,7 @@ from forerun.search.formats.writing import settings_of
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import load_model
 from forerun.spaces.strategies import Schedule, Split
+from forerun.spaces.strategies.axes import schedules_in
 
 FLAVORS = {
     "llama3-8b": ("llama3", "8B"),
@@ -41,12 +42,7 @@ FLAVORS = {
 }
 """Model of the catalogue: name and flavor in torchtitan's registries (torchtitan/models, 0.2.2 and 0.3.0)."""
 
-SCHEDULES = {
-    Schedule.ONE_F_ONE_B: "1F1B",
-    Schedule.INTERLEAVED: "Interleaved1F1B",
-    Schedule.GPIPE: "GPipe",
-    Schedule.ZB_V: "ZBVZeroBubble",
-}
+SCHEDULES = schedules_in("torch")
 """Schedules by their names in torch.distributed.pipelining.schedules."""
 
 NEAR_SCHEDULES = {

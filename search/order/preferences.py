@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.simulator.score_table import Floats
+from forerun.spaces.schedules.catalogue import schedule_of
 from forerun.spaces.strategies import (
     Context,
     Placement,
     Recompute,
-    Schedule,
     Software,
     Split,
     Strategy,
@@ -31,10 +31,10 @@ Llama 3 70B and 405B (cp 2 at 8,192 tokens). Every halving below it counts ``UNS
 UNSEEN = 5
 UNCOMMON = (7, 11, 13)
 """Prime factors of numbers of virtual stages that none of 138 measured interleaved pipelines has."""
-RESEARCH = (Schedule.ZB_H1, Schedule.ZB_V, Schedule.DUALPIPE)
-"""Schedules that none of 1,064 measured pipelines has; of published trainings DeepSeek's alone. Nothing has checked
-what they are predicted to gain, so it must be more than what median predictions are off by (5 %); twice that for
-DualPipe, which none but its authors are known to have trained with."""
+RARE = 0.05
+"""Share of a step for a schedule that none of 1,064 measured pipelines has; of published trainings DeepSeek's alone.
+Nothing has checked what they are predicted to gain, so it must be more than what median predictions are off by (5 %);
+twice that for one that none but its authors are known to have trained with."""
 
 Amount = Callable[[Context, StrategyTable], Floats]
 
@@ -102,9 +102,8 @@ def _uncommon_vpp(context: Context, table: StrategyTable) -> Floats:
 
 
 def _research(context: Context, table: StrategyTable) -> Floats:
-    schedules = table.choices["schedule"]
-    amount = np.isin(schedules, RESEARCH).astype(np.float64) + (schedules == Schedule.DUALPIPE)
-    return np.asarray(amount[table.codes["schedule"]])
+    rarity = [schedule_of(int(number)).rarity for number in table.choices["schedule"]]
+    return np.array(rarity, dtype=np.float64)[table.codes["schedule"]]
 
 
 def _beside(context: Context, table: StrategyTable) -> Floats:
@@ -132,7 +131,7 @@ PREFERENCES = (
     Preference(words="odd number of stages", share=0.01, axes=("pp",), amount=_odd_stages),
     Preference(words="more virtual stages", share=0.01, axes=("vpp",), amount=_doublings("vpp")),
     Preference(words="an uncommon number of virtual stages", share=0.01, axes=("vpp",), amount=_uncommon_vpp),
-    Preference(words="a schedule that few have trained with", share=0.05, axes=("schedule",), amount=_research),
+    Preference(words="a schedule that few have trained with", share=RARE, axes=("schedule",), amount=_research),
     Preference(
         words="tokens under computation, which one pair of runs checked", share=0.04, axes=("switches",), amount=_beside
     ),

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.search.request.model_kind import Choices, ModelKind, StepWork
-from forerun.simulator.schedules import Programs
 from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.frameworks import FrameworkProfile, resolve_framework, switched
 from forerun.spaces.models import resolve_model, train_flops_per_sequence
 from forerun.spaces.models.model import Model
 from forerun.spaces.opgraph.resolve import names_graph_model
+from forerun.spaces.schedules import Programs
 from forerun.spaces.strategies import (
     Context,
     Strategy,

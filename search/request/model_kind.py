@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.schedules import Programs
 from forerun.simulator.score_table import ScoreTable
+from forerun.spaces.schedules import Programs
 from forerun.spaces.strategies import Strategy, StrategySpace, StrategyTable
 
 if TYPE_CHECKING:

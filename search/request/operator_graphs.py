@@ -12,7 +12,6 @@ from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.bottleneck import SplitFacts, facts_of
 from forerun.simulator.opgraph.space import SplitSpace, split_space
 from forerun.simulator.opgraph.table import AnySplit, SplitTable, table_of_splits
-from forerun.simulator.schedules import Programs
 from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.opgraph import GraphModel
@@ -21,6 +20,7 @@ from forerun.spaces.opgraph.mixture import Mixture, is_mixture, parse_mixture
 from forerun.spaces.opgraph.profile import DEFAULT_PROFILE, load_graph_profile
 from forerun.spaces.opgraph.resolve import resolve_graph_model
 from forerun.spaces.opgraph.split import Mode, Split, parse_split
+from forerun.spaces.schedules import Programs
 
 if TYPE_CHECKING:
     from forerun.simulator.events import Disturbance, EventResult

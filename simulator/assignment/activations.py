@@ -9,8 +9,9 @@ from forerun.simulator.assignment.passes import group_of, shard_with
 from forerun.simulator.assignment.value import Assignment, Blocks
 from forerun.simulator.memory.peak import StageMemory, activation_memory
 from forerun.simulator.score_table import Floats
-from forerun.simulator.stages.plan import peak_in_flight_factor
-from forerun.spaces.strategies import Schedule, Strategy
+from forerun.spaces.schedules.catalogue import schedule_of
+from forerun.spaces.schedules.interleaved import peak_in_flight_factor
+from forerun.spaces.strategies import Strategy
 
 
 def rank_activations(assignment: Assignment, blocks: Blocks) -> StageMemory:
@@ -49,7 +50,7 @@ def _with_settings(assignment: Assignment, settings: Strategy, on: Floats, in_fl
 def _in_flight_factors(assignment: Assignment) -> Floats:
     """Return what every rank keeps at its peak over that of equal virtual stages, [1, P]."""
     pp, counts = assignment.shape.pp, assignment.layer_counts
-    if assignment.schedule != Schedule.INTERLEAVED or len(set(counts)) == 1:
+    if not schedule_of(assignment.schedule).in_rounds or len(set(counts)) == 1:
         return np.ones((1, pp))
     ahead = assignment.shape.ahead
     return np.array([[peak_in_flight_factor(counts[rank::pp], pp, rank, ahead) for rank in range(pp)]])

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from forerun.simulator.schedules import PipelineShape, Programs, limited, programs_of
+from forerun.spaces.schedules import PipelineShape, Programs, limited, programs_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

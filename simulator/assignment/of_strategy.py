@@ -7,10 +7,10 @@ import numpy as np
 
 from forerun.simulator.assignment.value import Assignment, Placed
 from forerun.simulator.layer.kinds import kind_of_entry, layer_kinds
-from forerun.simulator.schedules import PipelineShape
 from forerun.simulator.stages.plan import in_flight
 from forerun.spaces.clusters import stage_groups
 from forerun.spaces.errors import RequestError
+from forerun.spaces.schedules import PipelineShape
 from forerun.spaces.strategies import (
     ALL_LAYERS,
     Context,

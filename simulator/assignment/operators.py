@@ -10,7 +10,8 @@ from forerun.simulator.assignment.value import Assignment
 from forerun.simulator.layer.blocks import embedding_operators, head_operators, layer_operators
 from forerun.simulator.layer.kinds import layer_kinds
 from forerun.simulator.layer.work import Bound, OperatorTime, joined_by_name
-from forerun.spaces.strategies import Context, Recompute, Schedule, Strategy
+from forerun.spaces.schedules.catalogue import schedule_of
+from forerun.spaces.strategies import Context, Recompute, Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ def busiest_rank_operators(assignment: Assignment) -> tuple[int, tuple[RankOpera
         RequestError: a cost rule knows no such operator or precision.
     """
     # A rank of DualPipe runs each of its two stages for half of the microbatches.
-    microbatches = assignment.shape.microbatches * (0.5 if assignment.schedule == Schedule.DUALPIPE else 1.0)
+    microbatches = assignment.shape.microbatches / schedule_of(assignment.schedule).streams
     ranks: list[list[OperatorTime]] = [[] for _ in assignment.group_of_rank]
     # Seconds of an operator on a rank and step: passes of its block there, layers [B, P] times microbatches, times what
     # one pass takes with the block's settings on the rank's devices.

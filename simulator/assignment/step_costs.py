@@ -23,7 +23,8 @@ from forerun.simulator.memory.peak import still_whole_bytes
 from forerun.simulator.replicas.reduction import ReplicaCosts, gradient_buckets, reduces_each, stays_whole
 from forerun.simulator.replicas.slices import gathers_near, line_rate_cluster
 from forerun.simulator.score_table import Floats
-from forerun.spaces.strategies import Context, Placement, Schedule, Strategy, offload_of
+from forerun.spaces.schedules.catalogue import schedule_of
+from forerun.spaces.strategies import Context, Placement, Strategy, offload_of
 
 
 def step_costs(assignment: Assignment) -> StepCosts:
@@ -96,7 +97,7 @@ def _wait_s(assignment: Assignment, chunks: Sequence[ChunkCost]) -> float:
     busy_s = [sum(chunk.forward_s + chunk.backward_s for chunk in rank) for rank in ranks]
     busiest = next(rank for rank, busy in zip(ranks, busy_s, strict=True) if busy >= max(busy_s) * (1 - 1e-12))
     # DualPipe feeds half of the microbatches from either end, so a rank computes each of its two chunks for half.
-    count = assignment.shape.microbatches * (0.5 if assignment.schedule == Schedule.DUALPIPE else 1.0)
+    count = assignment.shape.microbatches / schedule_of(assignment.schedule).streams
     computed_s = count * sum(chunk.parts["compute"] + chunk.parts["recompute"] for chunk in busiest)
     return float(wait_share(max(settings.dp * settings.cp for settings in assignment.blocks()))) * computed_s
 

@@ -12,9 +12,10 @@ from itertools import groupby
 import numpy as np
 
 from forerun.simulator.layer.kinds import layer_kinds
-from forerun.simulator.schedules import PipelineShape
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Layer
+from forerun.spaces.schedules import PipelineShape
+from forerun.spaces.schedules.catalogue import schedule_of
 from forerun.spaces.strategies import Context, Recompute, Schedule, Strategy, chunks_of_stage
 
 Blocks = Mapping[Strategy, Floats]
@@ -58,7 +59,7 @@ class Assignment:
     @property
     def rounds(self) -> int:
         """Virtual stages of a rank that an interleaved pipeline runs in rounds; 1 in other schedules."""
-        return self.shape.vpp if self.schedule == Schedule.INTERLEAVED else 1
+        return self.shape.vpp if schedule_of(self.schedule).in_rounds else 1
 
     @property
     def chunks_of_rank(self) -> list[tuple[int, ...]]:

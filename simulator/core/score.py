@@ -17,10 +17,9 @@ from forerun.simulator.layer.known_times import known_block_times
 from forerun.simulator.layer.shard import Shard, layer_axes, shard_of
 from forerun.simulator.layer.times import BlockTimes, host_passes_s, unpaired_share
 from forerun.simulator.memory.peak import activation_memory
-from forerun.simulator.pipeline.closed_forms import StageTimes, pipeline_time
+from forerun.simulator.pipeline.closed_forms import pipeline_time
 from forerun.simulator.pipeline.interleaved import path_seconds
 from forerun.simulator.pipeline.p2p import P2P_AXES, p2p_time_s
-from forerun.simulator.pipeline.zero_bubble import VeePasses, zb_v_s
 from forerun.simulator.replicas.reduction import (
     REPLICA_AXES,
     REPLICA_DEGREES,
@@ -33,7 +32,10 @@ from forerun.simulator.replicas.sharded import before_gradients_s, gradient_pass
 from forerun.simulator.score_table import Floats, ScoreTable, joined
 from forerun.simulator.stages.parameters import stage_parameters, table_share
 from forerun.simulator.stages.plan import PLAN_AXES, StagePlans, stage_plans
-from forerun.spaces.strategies import Context, Schedule, StrategyTable, first_layers, group_size
+from forerun.spaces.schedules.catalogue import rounds_of, streams_of, with_trait
+from forerun.spaces.schedules.stage_times import StageTimes
+from forerun.spaces.schedules.zb_v import VeePasses, zb_v_s
+from forerun.spaces.strategies import Context, StrategyTable, first_layers, group_size
 from forerun.spaces.strategies.software import running
 
 _STAGE_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split")
@@ -117,7 +119,7 @@ def _pipelines(
     blocks = plans.blocks[:, :, plan]
     pp, vpp, schedule, dp, mbs = _floats(table, rows, "pp", "vpp", "schedule", "dp", "mbs")
     microbatches = context.workload.global_batch / (dp * mbs)
-    halves = np.where(schedule == Schedule.DUALPIPE, 0.5, 1.0)
+    halves = 1.0 / streams_of(schedule)
     inner_s, forward_s = _passes_s(blocks, times.forward_s[:, key], halves)
     inner_back_s, backward_s = _passes_s(blocks, times.backward_s[:, key], halves)
     alone_s = list[Floats]()
@@ -136,7 +138,7 @@ def _pipelines(
     )
     device_s = forward_s + backward_s
     late = ((host_forward_s > inner_s) | (host_backward_s > inner_back_s)).any(axis=0)
-    late &= schedule == Schedule.INTERLEAVED
+    late &= with_trait(schedule, lambda kind: kind.in_rounds)
     forward_s = _launched_s(forward_s, inner_s, host_forward_s, late, vpp)
     backward_s = _launched_s(backward_s, inner_back_s, host_backward_s, late, vpp)
     gap_s = forward_s + backward_s - device_s
@@ -165,7 +167,7 @@ def _pipelines(
         path_s = path_seconds(paths, there, back, once_s, (microbatches / pp)[uneven])
         least_s[uneven] = path_s - once_s * microbatches[uneven]
     if plans.down is not None:
-        vee = np.flatnonzero(schedule == Schedule.ZB_V)
+        vee = np.flatnonzero(with_trait(schedule, lambda kind: kind.turns_back))
         alone = [values[:, vee] for values in alone_s]
         vee_passes = _vee_passes(context, plans, plan[vee], shard, times, key[vee], pp[vee], alone)
         least_s[vee] = zb_v_s(vee_passes, pp[vee], microbatches[vee])
@@ -311,5 +313,5 @@ def _replicas(
     parameters = stage_parameters(context, plans.blocks[:, :, plan], degrees["tp"], degrees["ep"], degrees["etp"])
     share = table_share(context, parameters, degrees["tp"])
     schedule, vpp = _floats(table, rows, "schedule", "vpp")
-    rounds = np.where(schedule == Schedule.INTERLEAVED, vpp, 1.0)
+    rounds = rounds_of(schedule, vpp)
     return replica_costs(context, Replicas(parameters=parameters, rounds=rounds, virtual=vpp, **degrees)), share

@@ -20,7 +20,8 @@ from forerun.simulator.layer.shard import Shard
 from forerun.simulator.layer.work import Work
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Layer, MixtureOfExperts
-from forerun.spaces.strategies import Context, Recompute, Schedule
+from forerun.spaces.schedules.catalogue import by_schedule
+from forerun.spaces.strategies import Context, Recompute
 
 BLOCK_PARTS = ("compute", "recompute", "tensor", "context", "expert")
 """Parts of ``TIME_PARTS`` that a block's forward and backward passes are made of."""
@@ -90,14 +91,8 @@ def _alone_s(context: Context, blocks: list[_Block]) -> tuple[Floats, Floats] | 
 
 
 def unpaired_share(schedule: Floats, pp: Floats, microbatches: Floats) -> Floats:
-    """Return the share of its passes that a pipeline rank runs without one of another microbatch beside them, [S].
-
-    While the pipeline fills and drains there are forward, then backward passes alone: the time of ``pp`` microbatches
-    in 1F1B, interleaved or not. DualPipe's rank r of a half runs ``3 pp/2 - r - 1`` (its published order), 5/4 pp on
-    average; GPipe all.
-    """
-    filling = np.where(schedule == Schedule.DUALPIPE, 1.25 * pp - 0.5, pp)
-    return np.where(schedule == Schedule.GPIPE, 1.0, np.minimum(filling / microbatches, 1.0))
+    """Return the share of its passes that a pipeline rank runs without one of another microbatch beside them, [S]."""
+    return by_schedule(schedule, lambda kind: kind.unpaired_share(pp, microbatches))
 
 
 def shorter_sums_s(

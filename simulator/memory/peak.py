@@ -21,7 +21,8 @@ from forerun.simulator.replicas.reduction import ReplicaCosts
 from forerun.simulator.score_table import MEMORY_PARTS, Floats
 from forerun.simulator.stages.plan import in_flight
 from forerun.spaces.frameworks import FrameworkProfile
-from forerun.spaces.strategies import Context, Schedule
+from forerun.spaces.schedules.catalogue import with_trait
+from forerun.spaces.strategies import Context
 
 HOST_COPIES = 3
 """Layers of which the device has what goes to the host: one that runs, one on its way, one coming."""
@@ -124,7 +125,9 @@ def activation_memory(
             own = own + grouped[1] * activations.whole[key]
         working = np.maximum(working, np.where(blocks[kind] > 0, own, 0.0))
     kept += blocks[-2] * embedding_activations(context, shard)[key]
-    at_once = np.where(schedule == Schedule.GPIPE, microbatches, np.minimum(1.0 + ahead, microbatches))
+    at_once = np.where(
+        with_trait(schedule, lambda kind: kind.forwards_first), microbatches, np.minimum(1.0 + ahead, microbatches)
+    )
     logits = blocks[-1] * (head_activations(context, shard)[key] * at_once)
     held = np.where(pp > 1, np.maximum(flight - 2.0, 0.0), 1.0) if profile.gathers_ahead else 1.0
     each, kept, idle = kept / vpp, kept * flight, idle * held

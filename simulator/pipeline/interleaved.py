@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.schedules.contract import PipelineShape
-from forerun.simulator.schedules.interleaved import numbered
 from forerun.simulator.score_table import Floats
+from forerun.spaces.schedules.contract import PipelineShape
+from forerun.spaces.schedules.interleaved import numbered
 
 RATES = (("work", 2.0, 0.0), ("work", 2.0, 1.0), ("work", 3.0, 0.125), ("traffic", 1.75, 0.125), ("launches", 2.0, 1.0))
 """Nominal times for which paths are looked for: what layers take (matrix work; the same with the traffic of experts and

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.pipeline.closed_forms import StageTimes, total_over_stages
 from forerun.simulator.score_table import Floats
 from forerun.spaces.frameworks import FrameworkProfile
-from forerun.spaces.strategies import Schedule
+from forerun.spaces.schedules.catalogue import rounds_of, streams_of, with_trait
+from forerun.spaces.schedules.stage_times import StageTimes, total_over_stages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ def gathers_of(whole: NDArray[np.bool_], schedule: Floats, count: Floats, fill: 
     stage gathers, and nothing else but its first pass: ``count + 1`` times, whatever the schedule. In 1F1B it is the
     backward pass that follows, in GPipe all forward passes and the first backward one.
     """
-    together = whole & (schedule == Schedule.GPIPE)
+    together = whole & with_trait(schedule, lambda kind: kind.forwards_first)
     turns = whole & ~together
     return Gathers(
         forward=np.where(turns, 1.0, count),
@@ -143,13 +143,13 @@ def slowest_passes(
     A pass of DualPipe runs one of a device's two stages, and so half of its parameters.
     """
     decides = slowest, np.arange(len(slowest))
-    share = np.where(schedule == Schedule.DUALPIPE, 0.5, 1.0)
+    share = 1.0 / streams_of(schedule)
     forward_s, backward_s, weight_s = (
         values[decides] * (hidden_per_s / share) for values in (stages.forward_s, stages.backward_s, stages.weight_s)
     )
-    split = (schedule == Schedule.ZB_H1) | (schedule == Schedule.ZB_V)
-    rounds = np.where(schedule == Schedule.INTERLEAVED, vpp, 1.0)
-    fill = np.where(schedule <= Schedule.GPIPE, (pp - 1) / rounds, 0.0)
+    split = with_trait(schedule, lambda kind: kind.splits_backward)
+    waits = with_trait(schedule, lambda kind: not kind.splits_backward and kind.streams == 1)
+    fill = np.where(waits, (pp - 1) / rounds_of(schedule, vpp), 0.0)
     count = microbatches * share
     others_forward, others_backward = (
         (total_over_stages(stages.multiplicity, values) - values[decides]) * (hidden_per_s / np.maximum(pp - 1, 1.0))
@@ -175,12 +175,16 @@ def before_gradients_s(stages: StageTimes, schedule: Floats, pace_s: Floats) -> 
     of the first stage come last, and it waits for the slowest stage meanwhile. The weight gradients of ZB-H1 come at
     the end of every stage, without a wait.
     """
-    return np.asarray(np.where(schedule == Schedule.ZB_H1, pace_s - stages.weight_s[0], stages.forward_s[0]))
+    return np.asarray(
+        np.where(with_trait(schedule, lambda kind: kind.weights_last), pace_s - stages.weight_s[0], stages.forward_s[0])
+    )
 
 
 def gradient_pass_s(stages: StageTimes, schedule: Floats) -> Floats:
     """Return the seconds of the first stage's pass that completes gradients; shape S."""
-    return np.asarray(np.where(schedule == Schedule.ZB_H1, stages.weight_s[0], stages.backward_s[0]))
+    return np.asarray(
+        np.where(with_trait(schedule, lambda kind: kind.weights_last), stages.weight_s[0], stages.backward_s[0])
+    )
 
 
 def sharded_gradients_s(

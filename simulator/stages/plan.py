@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +18,13 @@ from forerun.simulator.pipeline.interleaved import InterleavedPaths, interleaved
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.flops import layer_forward_flops
 from forerun.spaces.models.model import MixtureOfExperts, Model
-from forerun.spaces.strategies import Context, Schedule, StrategyTable, chunks_of_stage, first_layers, stage_layers
-
-Count = TypeVar("Count", int, Floats)
+from forerun.spaces.schedules.catalogue import by_schedule, schedule_of
+from forerun.spaces.schedules.contract import Keeping
+from forerun.spaces.schedules.interleaved import peak_in_flight_factor, warm_up
+from forerun.spaces.strategies import Context, StrategyTable, chunks_of_stage, first_layers, stage_layers
 
 PLAN_AXES = ("pp", "vpp", "schedule", "split", "recompute_layers")
 """Axes that decide which layers stand on which stage, and which of them keep what they need for the backward pass."""
-
-VOCABULARY_BARRIERS = {"vocab-1": (1.0, 2.0), "vocab-2": (1.0, 1.0), "interlaced": (1.5, 0.0)}
-"""Factor on the microbatches in flight of 1F1B, and how many it keeps more, by where the vocabulary is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +87,7 @@ def stage_plans(context: Context, table: StrategyTable, rows: NDArray[np.intp]) 
         pp, vpp, schedule, split, some = (int(table.choices[a][table.codes[a][row]]) for a in PLAN_AXES)
         counts = stage_layers(model.layer_count, pp, vpp, split, table.custom_splits, context.head_layers)
         plans.append(_runs(model, counts, pp, schedule, context.framework.passes_ahead))
-        if schedule == Schedule.INTERLEAVED:
+        if schedule_of(schedule).in_rounds:
             uneven[column] = counts, pp
         if first := first_layers(some):
             spared[column] = _spared(model, counts, pp, schedule, first)
@@ -179,39 +176,18 @@ def _runs(model: Model, counts: tuple[int, ...], pp: int, schedule: int, ahead: 
     vpp = len(counts) // pp
     for number, held in enumerate(_stages(model, counts, pp, schedule)):
         in_flight_factor = (
-            peak_in_flight_factor(counts[number::pp], pp, number, ahead) if schedule == Schedule.INTERLEAVED else 1.0
+            peak_in_flight_factor(counts[number::pp], pp, number, ahead) if schedule_of(schedule).in_rounds else 1.0
         )
         if not runs or runs[-1].held != held:
             runs.append(_Run(held, number, 1, number, in_flight_factor))
             continue
         run = runs.pop()
         at, most = run.stage, run.in_flight_factor
-        kept, before = (_warm_up(pp, vpp, rank) + ahead for rank in (number, at))
+        kept, before = (warm_up(pp, vpp, rank) + ahead for rank in (number, at))
         if kept * in_flight_factor > before * most * (1 + 1e-12):
             at, most = number, in_flight_factor
         runs.append(_Run(held, run.first, run.count + 1, at, most))
     return tuple(runs)
-
-
-def _warm_up(pp: Count, vpp: Count, stage: Count) -> Count:
-    """Return how many passes of virtual stages an interleaved pipeline keeps the activations of."""
-    return 2 * (pp - stage - 1) + (vpp - 1) * pp + 1
-
-
-def peak_in_flight_factor(layers: Sequence[float], pp: int, stage: int, ahead: int) -> float:
-    """Return the largest number of layers whose activations a pipeline rank keeps at once, over that of equal chunks.
-
-    ``layers`` of its virtual stages in model order, ``ahead`` as for ``in_flight``. Passes run in rounds of ``pp``
-    microbatches, backward ones in reverse order (Megatron-LM's schedule): at some time the first virtual stages are
-    kept twice and the last not at all."""
-    if len(set(layers)) == 1:
-        return 1.0
-    warm_up = _warm_up(pp, len(layers), stage) + ahead
-    rounds = np.repeat(np.asarray(layers, dtype=np.float64), pp)
-    forward = np.concatenate(([0.0], np.cumsum(np.tile(rounds, 5))))
-    backward = np.concatenate(([0.0], np.cumsum(np.tile(rounds[::-1], 2))))
-    kept = forward[warm_up : warm_up + len(backward)] - backward
-    return float(kept.max() / (warm_up * rounds.mean()))
 
 
 def _stages(model: Model, counts: tuple[int, ...], pp: int, schedule: int) -> list[_Stage]:
@@ -221,7 +197,7 @@ def _stages(model: Model, counts: tuple[int, ...], pp: int, schedule: int) -> li
     for stage in range(pp):
         chunks = chunks_of_stage(pp, len(counts) // pp, schedule, stage)
         layers = tuple(sum(kinds) for kinds in zip(*(by_kind[chunk] for chunk in chunks), strict=True))
-        down = by_kind[stage] if schedule == Schedule.ZB_V else ()
+        down = by_kind[stage] if schedule_of(schedule).turns_back else ()
         stages.append(_Stage(layers, 0 in chunks, len(counts) - 1 in chunks, down))
     return stages
 
@@ -295,21 +271,13 @@ def in_flight(
     vocabulary: str = "ends",
     ahead: float = 0.0,
 ) -> Floats:
-    """Microbatches whose activations a pipeline rank keeps at its peak, in units of the stage's whole set of layers.
+    """Return the microbatches whose activations a pipeline rank keeps at its peak, in units of its whole set of layers.
 
-    1F1B: ``pp - stage``; ZB-H1: ``pp`` on every stage, whose weight gradients run the later the deeper it stands;
-    interleaved: ``2(pp - stage - 1) + (vpp - 1)pp + 1`` chunks of ``1/vpp`` stage (arXiv 2104.04473, section 2.2 and
-    Megatron-LM's schedules), times ``in_flight_factor`` where chunks differ; GPipe: all; ZB-V: ``2 pp`` chunks of half
-    a stage; DualPipe: ``pp + 1`` chunks of half a device's layers (arXiv 2412.19437, table 2). With a part of the
-    ``vocabulary`` on every stage 1F1B keeps one more for each barrier, interlaced half as many again (arXiv
-    2411.05288). ``ahead``: passes that 1F1B runs besides to warm up. Never more than there are."""
-    kept = pp - stage + np.where(schedule == Schedule.ONE_F_ONE_B, ahead, 0.0)
-    more = VOCABULARY_BARRIERS.get(vocabulary)
-    if more is not None:
-        kept = np.where((schedule == Schedule.ONE_F_ONE_B) & (pp > 1), np.ceil(kept * more[0]) + more[1], kept)
-    looped = (_warm_up(pp, vpp, stage) + ahead) / vpp * in_flight_factor
-    kept = np.where(schedule == Schedule.INTERLEAVED, looped, kept)
-    kept = np.where((schedule == Schedule.ZB_V) | (schedule == Schedule.ZB_H1), pp, kept)
-    kept = np.where(schedule == Schedule.DUALPIPE, (pp + 1) / 2, kept)
-    kept = np.where(schedule == Schedule.GPIPE, microbatches, kept)
+    ``in_flight_factor``: of virtual stages that differ; ``vocabulary``: where the framework has it; ``ahead``: passes
+    that 1F1B runs besides to warm up. Never more than there are.
+    """
+    memory = Keeping(ahead=ahead, vocabulary=vocabulary)
+    kept = by_schedule(
+        schedule, lambda one: one.in_flight(stage, pp, vpp, microbatches, uneven=in_flight_factor, memory=memory)
+    )
     return np.minimum(kept, microbatches)

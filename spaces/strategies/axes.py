@@ -11,9 +11,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.spaces.schedules.catalogue import NAMES, SCHEDULES
+
 
 class Schedule(IntEnum):
-    """Order in which a pipeline stage runs forward and backward passes of microbatches."""
+    """Order in which a pipeline stage runs forward and backward passes of microbatches: the numbers of
+    ``spaces/schedules``."""
 
     ONE_F_ONE_B = 0
     """Megatron's non-interleaved 1F1B (PipeDream-Flush, arXiv 2104.04473, section 2.2)."""
@@ -27,6 +30,15 @@ class Schedule(IntEnum):
     """Zero-bubble V: two chunks per device laid out as a V (arXiv 2405.15362)."""
     DUALPIPE = 5
     """Bidirectional pipeline with two copies of the parameters (DeepSeek-V3, arXiv 2412.19437)."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Schedule | None":
+        """Return a member for a registered schedule that is not named here."""
+        if not isinstance(value, int) or value not in SCHEDULES:
+            return None
+        member = int.__new__(cls, value)
+        member._name_, member._value_ = SCHEDULES[value].name, value
+        return member
 
 
 class Recompute(IntFlag):
@@ -162,13 +174,19 @@ NAMED: dict[str, type[IntEnum] | type[IntFlag]] = {
 """Axes whose choices have names."""
 
 SPELLING: dict[str, dict[int, str]] = {
-    "schedule": {0: "1f1b", 1: "interleaved", 2: "gpipe", 3: "zb-h1", 4: "zb-v", 5: "dualpipe"},
+    "schedule": NAMES,
     "recompute": _recomputes(),
     "split": {0: "even", 1: "balanced", 2: "light-last", 3: "light-ends", 4: "by-cost", 5: "light-mtp"},
     "placement": {0: "tp-cp-ep-dp-pp", 1: "tp-cp-ep-pp-dp"},
     "switches": _switches(),
 }
 """How named choices are written by users and in every output."""
+
+
+def schedules_in(files: str) -> dict[Schedule, str]:
+    """Return how some files spell the schedules that they have, by ``PipelineSchedule.spelling``."""
+    return {Schedule(number): one.spelling[files] for number, one in SCHEDULES.items() if files in one.spelling}
+
 
 ALL_LAYERS = 0
 """Choice of ``recompute_layers``: full recompute is of all layers, each from its own input. Choices above zero are so

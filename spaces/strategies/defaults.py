@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from forerun.spaces.divisors import divisors
 from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.schedules.catalogue import virtual
 from forerun.spaces.strategies.axes import ALL_REPLICAS, AXES, MODULES, NAMED, SPELLING, Recompute
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.framework_laws import modules_of
@@ -50,7 +51,7 @@ def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[in
         if context.moe and legality.expert_tensor
         else (1,),
         "vpp": _virtual_stages(layers, extra)
-        if "interleaved" in legality.schedules or "zb-v" in legality.schedules
+        if any(virtual(number) for number in _named("schedule", legality.schedules))
         else (1,),
         "schedule": _named("schedule", legality.schedules),
         "split": _named("split", ("even", *splits)),

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from forerun.spaces.divisors import divisors
+from forerun.spaces.schedules.catalogue import SCHEDULES, by_schedule, present, schedule_of
 from forerun.spaces.strategies.axes import SPELLING, Schedule, Split
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.stages import split_is_legal
@@ -24,7 +25,7 @@ def kv_broken(c: Columns, x: Context) -> Mask:
 
 def split_broken(c: Columns, x: Context) -> Mask:
     """Every virtual stage gets layers. One Python call per distinct (virtual stages, split): a few hundred at most."""
-    stages = np.where(c["schedule"] == Schedule.DUALPIPE, c["pp"], c["pp"] * c["vpp"])
+    stages = by_schedule(c["schedule"], lambda kind: kind.virtual_stages(c["pp"], c["vpp"]))
     key = stages * 8 + np.minimum(c["split"], 7)
     distinct, inverse = np.unique(key, return_inverse=True)
     legal = [split == 7 or _deals(x, stages, split) for stages, split in (divmod(int(k), 8) for k in distinct)]
@@ -33,7 +34,7 @@ def split_broken(c: Columns, x: Context) -> Mask:
 
 def undealt(v: Mapping[str, int], x: Context) -> str:
     """Return the message of ``split_broken``, with the splits that do deal the layers."""
-    layers, stages = x.model.layer_count, v["pp"] * (1 if v["schedule"] == Schedule.DUALPIPE else v["vpp"])
+    layers, stages = x.model.layer_count, schedule_of(v["schedule"]).virtual_stages(v["pp"], v["vpp"])
     legal = [
         f"split={name}"
         for split, name in SPELLING["split"].items()
@@ -57,11 +58,28 @@ def _deals(x: Context, stages: int, split: int) -> bool:
 def schedule_broken(c: Columns, x: Context) -> Mask:
     """Each schedule needs its number of stages and virtual stages; a single stage has no schedule."""
     schedule, pp, vpp = c["schedule"], c["pp"], c["vpp"]
-    single = (pp == 1) & (schedule != Schedule.ONE_F_ONE_B)
-    looped = (schedule == Schedule.INTERLEAVED) != ((vpp > 1) & (schedule != Schedule.ZB_V))
-    vee = (schedule == Schedule.ZB_V) & (vpp != 2)
-    dual = (schedule == Schedule.DUALPIPE) & ((pp % 2 != 0) | (vpp != 1))
-    return np.asarray(single | looped | vee | dual | ((pp == 1) & (vpp > 1)))
+    broken = (pp == 1) & ((schedule != Schedule.ONE_F_ONE_B) | (vpp > 1))
+    for kind in present(schedule):
+        misfit = (vpp < kind.fewest_virtual) | (vpp > kind.most_virtual)
+        if kind.ranks_multiple > 1:
+            misfit |= pp % kind.ranks_multiple != 0
+        broken |= (schedule == kind.number) & misfit
+    return np.asarray(broken)
+
+
+def no_such_shape(v: Mapping[str, int], x: Context) -> str:
+    """Return the message of ``schedule_broken``."""
+    laws = _needs({kind.name: kind.shape_law for kind in SCHEDULES.values()})
+    return (
+        f"schedule {SPELLING['schedule'][v['schedule']]} does not go with pp={v['pp']} vpp={v['vpp']}; "
+        f"pp=1 needs 1f1b and vpp=1, {laws}, the others vpp=1"
+    )
+
+
+def _needs(laws: Mapping[str, str]) -> str:
+    """Return the laws of schedules in words, those without one left out."""
+    (first, law), *others = ((name, law) for name, law in laws.items() if law)
+    return ", ".join((f"{first} needs {law}", *(f"{name} {law}" for name, law in others)))
 
 
 def microbatches(c: Columns, x: Context) -> IntArray:
@@ -70,11 +88,22 @@ def microbatches(c: Columns, x: Context) -> IntArray:
 
 
 def interleave_broken(c: Columns, x: Context) -> Mask:
-    """Interleaving needs microbatches in groups of pp, DualPipe an even number of at least 2 pp."""
-    count = microbatches(c, x)
-    looped = (c["schedule"] == Schedule.INTERLEAVED) & (count % c["pp"] != 0)
-    dual = (c["schedule"] == Schedule.DUALPIPE) & ((count % 2 != 0) | (count < 2 * c["pp"]))
-    return np.asarray(looped | dual)
+    """Some schedules have laws of microbatches: groups of as many as there are ranks, an even number."""
+    count, broken = microbatches(c, x), np.zeros(c["schedule"].shape, dtype=bool)
+    for kind in present(c["schedule"]):
+        illegal = kind.illegal_microbatches(c["pp"], count)
+        if illegal is not None:
+            broken |= (c["schedule"] == kind.number) & illegal
+    return broken
+
+
+def no_such_microbatches(v: Mapping[str, int], x: Context) -> str:
+    """Return the message of ``interleave_broken``."""
+    laws = _needs({kind.name: kind.microbatch_law for kind in SCHEDULES.values()})
+    return (
+        f"{x.workload.global_batch // (v['dp'] * v['mbs'])} microbatches do not fill pp={v['pp']} with schedule "
+        f"{SPELLING['schedule'][v['schedule']]}; {laws}"
+    )
 
 
 def inactive(c: Columns, x: Context) -> Mask:

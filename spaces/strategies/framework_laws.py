@@ -9,7 +9,8 @@ import numpy as np
 
 from forerun.spaces.frameworks.profile import FrameworkProfile
 from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts
-from forerun.spaces.strategies.axes import ALL_LAYERS, MODULES, SPELLING, Recompute, Schedule, first_layers, group_size
+from forerun.spaces.schedules.catalogue import schedule_of, with_trait
+from forerun.spaces.strategies.axes import ALL_LAYERS, MODULES, SPELLING, Recompute, first_layers, group_size
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.table import CUSTOM_SPLIT, Columns, Mask
 
@@ -72,7 +73,7 @@ def no_such(axis: str, spellings: str) -> Callable[[Mapping[str, int], Context],
 def schedule_unsupported(c: Columns, x: Context) -> Mask:
     """Schedules that the framework does not have at all, for such a model, or on two ranks: interleaved ones then send
     to each other at once, which blocks where transfers are not overlapped (Megatron-LM, validate_args)."""
-    interleaved = c["schedule"] == Schedule.INTERLEAVED
+    interleaved = with_trait(c["schedule"], lambda kind: kind.in_rounds)
     hindered = np.logical_or.reduce([interleaved & np.isin(c["pp"], ranks) for ranks, _ in _interleaved_so(x)])
     return np.asarray(unsupported("schedule", "schedules")(c, x) | hindered)
 
@@ -92,7 +93,7 @@ def _interleaved_so(x: Context) -> list[tuple[Sequence[int], str]]:
 def no_such_schedule(v: Mapping[str, int], x: Context) -> str:
     """Return the message of ``schedule_unsupported``."""
     told = [told for ranks, told in _interleaved_so(x) if v["pp"] in ranks]
-    if told and v["schedule"] == Schedule.INTERLEAVED:
+    if told and schedule_of(v["schedule"]).in_rounds:
         return told[0]
     return no_such("schedule", "schedules")(v, x)
 
@@ -180,16 +181,12 @@ def recompute_redundant(c: Columns, x: Context) -> Mask:
     return np.asarray(absent | inside | (((kind & Recompute.FULL) != 0) & (modules != 0)))
 
 
-BLOCK_SCHEDULES = (Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED, Schedule.GPIPE, Schedule.ZB_H1)
-"""Schedules under which a (virtual) stage may recompute some of its layers."""
-
-
 def block_broken(c: Columns, x: Context) -> Mask:
     """Numbers of layers without full recompute, that the framework does not have, or that no stage exceeds."""
     asked = c["recompute_layers"] != ALL_LAYERS
     if not asked.any():
         return np.asarray(asked)
-    wrong = (c["recompute"] != Recompute.FULL) | ~np.isin(c["schedule"], BLOCK_SCHEDULES)
+    wrong = (c["recompute"] != Recompute.FULL) | ~with_trait(c["schedule"], lambda kind: kind.recomputes_some)
     most = -(-x.model.layer_count // (c["pp"] * c["vpp"]))
     # A group may be a whole stage.
     many = (first_layers(c["recompute_layers"]) >= most) | (group_size(c["recompute_layers"]) > most)
@@ -203,7 +200,7 @@ def no_such_block(v: Mapping[str, int], x: Context) -> str:
         return "only recompute=full can name a number of layers; write recompute=full:3, or drop recompute_layers"
     if not x.framework.legality.recompute_layers:
         return f"{x.framework.name} recomputes all layers of a stage or none; drop the number of layers"
-    if v["schedule"] not in BLOCK_SCHEDULES:
+    if not schedule_of(v["schedule"]).recomputes_some:
         name = SPELLING["schedule"][v["schedule"]]
         return f"recompute of {v['recompute_layers']} layers does not go with schedule {name}; recompute all or none"
     if (group := group_size(v["recompute_layers"])) > 1:

@@ -17,6 +17,8 @@ from forerun.spaces.strategies.degree_laws import (
     inactive,
     interleave_broken,
     kv_broken,
+    no_such_microbatches,
+    no_such_shape,
     no_such_shard_degree,
     schedule_broken,
     shard_broken,
@@ -173,10 +175,7 @@ RULES: tuple[Rule, ...] = (
         meaning="the schedule does not fit pp and vpp",
         axes=("pp", "vpp", "schedule"),
         illegal=schedule_broken,
-        message=lambda v, x: (
-            f"schedule {SPELLING['schedule'][v['schedule']]} does not go with pp={v['pp']} vpp={v['vpp']}; "
-            "pp=1 needs 1f1b and vpp=1, interleaved needs vpp>1, zb-v vpp=2, dualpipe an even pp, the others vpp=1"
-        ),
+        message=no_such_shape,
     ),
     Rule(
         code="framework schedule",
@@ -214,11 +213,7 @@ RULES: tuple[Rule, ...] = (
         meaning="too few microbatches, or not a multiple of what the schedule needs",
         axes=(*_DP, "schedule", "mbs"),
         illegal=interleave_broken,
-        message=lambda v, x: (
-            f"{x.workload.global_batch // (v['dp'] * v['mbs'])} microbatches do not fill pp={v['pp']} with schedule "
-            f"{SPELLING['schedule'][v['schedule']]}; interleaved needs a multiple of pp, "
-            "dualpipe an even number >= 2*pp"
-        ),
+        message=no_such_microbatches,
     ),
     Rule(
         code="switches",

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from forerun.spaces.strategies.axes import SPELLING, Placement, Recompute, Schedule
+from forerun.spaces.schedules.catalogue import SCHEDULES, schedule_of
+from forerun.spaces.strategies.axes import SPELLING, Placement, Recompute
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.framework_laws import no_such_recompute, recompute_redundant, recompute_unsupported
 from forerun.spaces.strategies.rules import violations
@@ -14,10 +15,6 @@ from forerun.spaces.strategies.stage_offload import OFFLOAD_WORDS, StageOffload
 from forerun.spaces.strategies.stages import explicit_layers_broken, layers_per_virtual_stage, split_is_legal
 from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import axis_values
-
-STAGED_SCHEDULES = (Schedule.ONE_F_ONE_B, Schedule.GPIPE)
-"""Schedules under which every device holds one whole stage, and whose closed form sees that stages differ (the bubble
-of ZB-H1 is stated for equal ones)."""
 
 
 def broken_laws(strategy: Strategy, context: Context) -> list[str]:
@@ -53,7 +50,7 @@ def stage_choices_broken(strategy: Strategy, context: Context) -> list[str]:
         return []
     hosted = offload_broken(strategy, context)
     if not of_whole_stages(strategy):
-        names = " or ".join(SPELLING["schedule"][int(schedule)] for schedule in STAGED_SCHEDULES)
+        names = " or ".join(schedule.name for schedule in SCHEDULES.values() if schedule.whole_stages)
         return [
             *hosted,
             "stages that differ in tp, recompute or offload need one whole stage on every device under schedule "
@@ -95,7 +92,7 @@ def offloadable(context: Context) -> StageOffload:
 
 def of_whole_stages(strategy: Strategy) -> bool:
     """Whether every device holds one stage, so that stages may differ in more than their layers."""
-    return strategy.schedule in STAGED_SCHEDULES and strategy.vpp == 1
+    return schedule_of(strategy.schedule).whole_stages and strategy.vpp == 1
 
 
 def unsound_kinds(kinds: Sequence[int], context: Context) -> frozenset[int]:

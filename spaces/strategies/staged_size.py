@@ -3,12 +3,9 @@
 import math
 from typing import Protocol
 
-from forerun.spaces.strategies.axes import AXES, Schedule
+from forerun.spaces.schedules.catalogue import schedule_of, virtual
+from forerun.spaces.strategies.axes import AXES
 from forerun.spaces.strategies.space import StrategySpace
-from forerun.spaces.strategies.stage_laws import STAGED_SCHEDULES
-
-VIRTUAL = (Schedule.INTERLEAVED, Schedule.ZB_V)
-"""Schedules with several virtual stages per device, whose layers are dealt by rule only."""
 
 
 class Countable(Protocol):
@@ -37,9 +34,9 @@ def staged_size(space: Countable) -> int:
     """Return the number of candidates, as ``StagedSpace.size`` says."""
     choices = space.flat.choices
     rest = math.prod(len(choices[axis]) for axis in AXES if axis not in ("pp", "vpp", "schedule", "split"))
-    schedules = sum(schedule not in VIRTUAL for schedule in choices["schedule"])
+    schedules = sum(not virtual(schedule) for schedule in choices["schedule"])
     size = space.flat.size + rest * schedules * sum(layouts_of(space, pp) for pp in choices["pp"])
-    staged = sum(schedule in STAGED_SCHEDULES for schedule in choices["schedule"])
+    staged = sum(schedule_of(number).whole_stages for number in choices["schedule"])
     by_rule = rest * len(choices["split"])
     each = {pp: by_rule + rest * layouts_of(space, pp) for pp in choices["pp"] if pp > 1}
     if space.recompute:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.spaces.errors import RequestError
+from forerun.spaces.schedules.catalogue import schedule_of, virtual
 from forerun.spaces.strategies.axes import ALL_REPLICAS, AXES, CHOSEN, Recompute, Schedule, Software, Split
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.questions import Choose, ask, batched, every
@@ -28,7 +29,6 @@ from forerun.spaces.strategies.software import SettledBy, settled_by, switches_o
 from forerun.spaces.strategies.space import StrategySpace
 from forerun.spaces.strategies.stage_choices import StageChoices, StageRecompute, recompute_fields
 from forerun.spaces.strategies.stage_laws import (
-    STAGED_SCHEDULES,
     flat_half,
     halves_fit,
     of_whole_stages,
@@ -38,7 +38,7 @@ from forerun.spaces.strategies.stage_laws import (
     unsound_kinds,
 )
 from forerun.spaces.strategies.stage_offload import EIGHTHS, StageOffload, offload_of
-from forerun.spaces.strategies.staged_size import VIRTUAL, staged_size
+from forerun.spaces.strategies.staged_size import staged_size
 from forerun.spaces.strategies.stages import splits_by_layers
 from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import COLUMNS, CUSTOM_SPLIT, IntArray, axis_values, strategy_of, table_of
@@ -133,7 +133,7 @@ class StagedSpace:
         value["schedule"] = ask(choose, "schedule", flat["schedule"]) if piped else int(Schedule.ONE_F_ONE_B)
         value["vpp"] = self._virtual_stages(choose, value["schedule"])
         value["zero"] = ask(choose, "zero", flat["zero"]) if dp * value["cp"] > 1 else 0
-        staged = piped and value["schedule"] in STAGED_SCHEDULES
+        staged = piped and schedule_of(value["schedule"]).whole_stages
         second_tp = ask(choose, "second_tp", flat["tp"]) if staged and self.halves else value["tp"]
         partial = value["zero"] and second_tp == value["tp"]
         value["shard"] = ask(choose, "shard", flat["shard"]) if partial else ALL_REPLICAS
@@ -144,7 +144,7 @@ class StagedSpace:
         value["recompute"] = int(Recompute.NONE) if each else ask(choose, "recompute", flat["recompute"])
         whole = each or value["recompute"] != Recompute.FULL
         value["recompute_layers"] = 0 if whole else ask(choose, "recompute_layers", flat["recompute_layers"])
-        free = piped and self.reach > 0 and value["schedule"] not in VIRTUAL
+        free = piped and self.reach > 0 and not virtual(value["schedule"])
         splits = (*flat["split"], CUSTOM_SPLIT) if self.reach else flat["split"]
         value["split"] = ask(choose, "split", splits) if piped else int(Split.EVEN)
         layers: tuple[int, ...] | None = None
@@ -194,9 +194,10 @@ class StagedSpace:
 
     def _virtual_stages(self, choose: Choose, schedule: int) -> int:
         looped = tuple(vpp for vpp in self.flat.choices["vpp"] if vpp > 1)
-        if schedule == Schedule.INTERLEAVED and looped:
-            return ask(choose, "vpp", looped)
-        return 2 if schedule == Schedule.ZB_V else 1
+        kind = schedule_of(schedule)
+        if kind.in_rounds:
+            return ask(choose, "vpp", looped) if looped else 1
+        return kind.fewest_virtual
 
     def _layers(self, choose: Choose, pp: int) -> tuple[int, ...] | None:
         shifts = range(-self.reach, self.reach + 1)
@@ -326,8 +327,8 @@ class StagedSpace:
         layers = strategy.layers_per_stage
         if layers is None:
             return True
-        virtual = strategy.schedule in VIRTUAL or strategy.vpp > 1
-        if virtual or self.reach == 0 or sum(layers) != self.layers or min(layers) < 1:
+        by_rule = virtual(strategy.schedule) or strategy.vpp > 1
+        if by_rule or self.reach == 0 or sum(layers) != self.layers or min(layers) < 1:
             return False
         edges = itertools.accumulate(layers[:-1])
         return all(abs(edge - self._even(b, strategy.pp)) <= self.reach for b, edge in enumerate(edges, start=1))

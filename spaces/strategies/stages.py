@@ -1,14 +1,14 @@
 """Which layers stand on which pipeline stage.
 
-Layers are dealt to ``pp * vpp`` virtual stages in order. Virtual stage v lives on pipeline rank ``v % pp`` when stages
-loop (1F1B, interleaved, GPipe, ZB-H1) and on ``min(v, 2*pp - 1 - v)`` when they turn back (ZB-V).
+Layers are dealt to the virtual stages of a schedule in order (``PipelineSchedule.chunks_of_rank``).
 """
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies.axes import Placement, Schedule, Split
+from forerun.spaces.schedules.catalogue import schedule_of
+from forerun.spaces.strategies.axes import Placement, Split
 from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import CUSTOM_SPLIT
 
@@ -120,24 +120,20 @@ def explicit_layers_broken(strategy: Strategy, layers: int) -> str | None:
         return None
     if sum(named) != layers:
         return f"layers={','.join(map(str, named))} names {sum(named)} layers, but the model has {layers}"
-    if strategy.vpp > 1 or strategy.schedule == Schedule.ZB_V:
+    if strategy.vpp > 1 or schedule_of(strategy.schedule).fewest_virtual > 1:
         return f"layers= names whole stages and does not go with vpp={strategy.vpp}; use vpp=1 or a split"
     return None
 
 
 def chunks_of_stage(pp: int, vpp: int, schedule: int, stage: int) -> tuple[int, ...]:
-    """Return the virtual stages that live on one pipeline rank, in model order.
+    """Return the virtual stages of one pipeline rank, in model order.
 
-    >>> chunks_of_stage(4, 2, Schedule.INTERLEAVED, 1), chunks_of_stage(4, 2, Schedule.ZB_V, 1)
+    >>> chunks_of_stage(4, 2, 1, 1), chunks_of_stage(4, 2, 4, 1)  # interleaved, zb-v
     ((1, 5), (1, 6))
-    >>> chunks_of_stage(4, 1, Schedule.DUALPIPE, 1)
+    >>> chunks_of_stage(4, 1, 5, 1)  # dualpipe
     (1, 2)
     """
-    if schedule == Schedule.DUALPIPE:
-        return tuple(sorted((stage, pp - 1 - stage)))
-    if schedule == Schedule.ZB_V:
-        return (stage, 2 * pp - 1 - stage)
-    return tuple(range(stage, pp * vpp, pp))
+    return schedule_of(schedule).chunks_of_rank(pp, vpp, stage)
 
 
 def stage_layers(

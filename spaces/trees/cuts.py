@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.operators import AxisKind, Cut, CutOperator, Operand, OperatorGraph, check_cuts
-from forerun.spaces.strategies import Recompute, Schedule
+from forerun.spaces.schedules.catalogue import schedule_of
+from forerun.spaces.strategies import Recompute
 from forerun.spaces.trees.resolve import Leaf, ResolvedTree, Stage
 from forerun.spaces.trees.values import TreeError
 
@@ -30,7 +31,8 @@ def legal_cuts(graph: OperatorGraph, tree: ResolvedTree) -> Mapping[str, tuple[C
     by_layer: dict[str, list[CutOperator]] = {}
     for operator in graph.ordered:
         by_layer.setdefault(graph.layer(operator), []).append(operator)
-    if tree.order not in (Schedule.ONE_F_ONE_B, Schedule.GPIPE, Schedule.INTERLEAVED):
+    kind = schedule_of(tree.order)
+    if kind.splits_backward or kind.streams > 1:
         raise TreeError(("schedule", "order"), "operator graphs run under 1f1b, gpipe or interleaved")
     cuts: dict[str, tuple[Cut, ...]] = {}
     for stage in tree.stages:

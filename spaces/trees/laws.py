@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from forerun.spaces.divisors import use_one_of
 from forerun.spaces.models import MixtureOfExperts
+from forerun.spaces.schedules.catalogue import schedule_of
 from forerun.spaces.strategies import (
     ALL_REPLICAS,
     CUSTOM_SPLIT,
@@ -16,7 +17,6 @@ from forerun.spaces.strategies import (
     Context,
     Placement,
     Recompute,
-    Schedule,
     Strategy,
     violations,
 )
@@ -218,16 +218,15 @@ def _whole(attention: Strategy, mlp: Strategy) -> Strategy | None:
 
 def _check_order(context: Context, tree: ResolvedTree) -> None:
     """Refuse stages that stand elsewhere than the schedule has them."""
-    pp, count = len(tree.groups), len(tree.stages)
-    if tree.in_flight and (count > pp or tree.order not in (Schedule.ONE_F_ONE_B, Schedule.GPIPE)):
+    pp, count, kind = len(tree.groups), len(tree.stages), schedule_of(tree.order)
+    if tree.in_flight and (count > pp or not kind.whole_stages):
         raise TreeError(
             ("schedule", "in_flight"),
             f"in_flight needs 1f1b or gpipe with one virtual stage per pipeline rank, but the order is "
             f"{SPELLING['schedule'][tree.order]} with {count} on {pp}",
         )
-    vee = tree.order == Schedule.ZB_V
     for number, stage in enumerate(tree.stages):
-        rank = min(number, count - 1 - number) if vee else number % pp
+        rank = min(number, count - 1 - number) if kind.turns_back else number % pp
         if tree.rank_of_stage[number] != rank:
             raise TreeError(
                 (*stage.place, "devices"),

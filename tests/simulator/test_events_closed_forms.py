@@ -18,9 +18,10 @@ from forerun.simulator.events import (
     execute,
     simulate_costs,
 )
-from forerun.simulator.pipeline.closed_forms import StageTimes, exposed_p2p_count, exposed_p2p_s, pipeline_time
-from forerun.simulator.schedules import Pass, PipelineShape, programs_of
+from forerun.simulator.pipeline.closed_forms import exposed_p2p_count, exposed_p2p_s, pipeline_time
 from forerun.simulator.stages.plan import in_flight
+from forerun.spaces.schedules import Pass, PipelineShape, programs_of
+from forerun.spaces.schedules.stage_times import StageTimes
 from forerun.spaces.strategies import Schedule
 
 EXACT = 1e-9

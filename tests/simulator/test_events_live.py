@@ -30,9 +30,9 @@ from forerun.simulator.events.step.contention import Contention
 from forerun.simulator.events.step.result import result_of_run
 from forerun.simulator.events.step.simulate import step_contention, step_use
 from forerun.simulator.events.step.tally import Tally
-from forerun.simulator.schedules import PipelineShape
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.errors import RequestError
+from forerun.spaces.schedules import PipelineShape
 from forerun.spaces.strategies import Schedule, chunks_of_stage, parse_strategy
 
 SHAPES = {

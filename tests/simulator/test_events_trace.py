@@ -21,7 +21,7 @@ from forerun.simulator.events import (
 )
 from forerun.simulator.events.export.gantt import timeline_text
 from forerun.simulator.events.export.trace import trace_events, write_trace
-from forerun.simulator.schedules import PipelineShape
+from forerun.spaces.schedules import PipelineShape
 from forerun.spaces.strategies import Schedule, parse_strategy
 
 NUMBER = (int, float)

@@ -7,8 +7,9 @@ import pytest
 from forerun_examples import dense_model, request
 
 from forerun.simulator import score
-from forerun.simulator.pipeline.closed_forms import PipelineTime, StageTimes, exposed_p2p_s, pipeline_time
-from forerun.simulator.pipeline.zero_bubble import VeePasses, zb_v_s
+from forerun.simulator.pipeline.closed_forms import PipelineTime, exposed_p2p_s, pipeline_time
+from forerun.spaces.schedules.stage_times import StageTimes
+from forerun.spaces.schedules.zb_v import VeePasses, zb_v_s
 from forerun.spaces.strategies import Schedule, Strategy, table_of
 
 F, B, W = 1.0, 2.5, 1.0

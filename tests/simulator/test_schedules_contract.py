@@ -1,4 +1,4 @@
-"""Every schedule keeps the contract of ``forerun.simulator.schedules.contract``."""
+"""Every schedule keeps the contract of ``forerun.spaces.schedules.contract``."""
 
 from collections import Counter
 
@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.simulator.schedules import SCHEDULES, Action, Pass, PipelineShape, limited
-from forerun.simulator.schedules import programs_of as written_programs_of
-from forerun.simulator.schedules.interleaved import numbered
-from forerun.simulator.stages.plan import in_flight, peak_in_flight_factor
+from forerun.simulator.stages.plan import in_flight
 from forerun.spaces.errors import RequestError
+from forerun.spaces.schedules import SCHEDULES, Action, Pass, PipelineShape, limited
+from forerun.spaces.schedules import programs_of as written_programs_of
+from forerun.spaces.schedules.interleaved import numbered, peak_in_flight_factor
 from forerun.spaces.strategies import Schedule
 
 SHAPES = {

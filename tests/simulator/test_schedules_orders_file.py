@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from forerun.search.cli import main
-from forerun.simulator.schedules import PipelineShape, orders_text, programs_of, read_orders
 from forerun.spaces.errors import RequestError
+from forerun.spaces.schedules import PipelineShape, orders_text, programs_of, read_orders
 from forerun.spaces.strategies import Schedule, chunks_of_stage
 
 SHAPES = [

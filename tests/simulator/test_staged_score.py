@@ -23,7 +23,6 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, StageRecompute, Strategy, StrategyTable, parse_strategy, table_of
 from forerun.spaces.strategies.software import running
 from forerun.spaces.strategies.stage_offload import OFFLOAD_WORDS
-from forerun.spaces.strategies.staged_size import VIRTUAL
 
 EXACT = 1e-9
 MODELS = ["llama3-8b", "gpt-oss-120b", "deepseek-v3"]
@@ -42,7 +41,7 @@ def test_alike_stages_cost_what_the_flat_core_says(model: str, framework: str) -
     )
     space = setting.space({"vpp": [1], "cp": [1, 2], "mbs": [1, 2]})
     table, _ = space.table(0, space.size)
-    rows = np.flatnonzero(~np.isin(table.column("schedule"), [*VIRTUAL, 5]))
+    rows = np.flatnonzero(~np.isin(table.column("schedule"), [1, 4, 5]))
     table = table.take(rows[:: max(1, len(rows) // 400)])
     assert len(table) > 300
     software = table.column("software")

@@ -12,8 +12,8 @@ from forerun.simulator.assignment.step_costs import step_costs
 from forerun.simulator.events import StepCosts, simulate_costs
 from forerun.simulator.events.trees import TreeResult, simulate_tree
 from forerun.simulator.pipeline.p2p import p2p_time_s
-from forerun.simulator.schedules import SCHEDULES, Pass, PipelineShape, limited
 from forerun.spaces.errors import RequestError
+from forerun.spaces.schedules import SCHEDULES, Pass, PipelineShape, limited
 from forerun.spaces.strategies import Context, Schedule, parse_strategy, table_of
 from forerun.spaces.trees import TreeError, TreeStrategies, legal_tree, model_layers, resolve_tree
 from forerun.spaces.trees.document import parse_tree

@@ -11,10 +11,10 @@ from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.events import step_costs
 from forerun.simulator.events.step.steady import step_figures
 from forerun.simulator.replicas.sharded import gathers_of
-from forerun.simulator.schedules import Pass, PipelineShape, programs_of
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.frameworks import load_framework, switched
 from forerun.spaces.models import load_model
+from forerun.spaces.schedules import Pass, PipelineShape, programs_of
 from forerun.spaces.strategies import Context, Schedule, parse_strategy, table_of
 from forerun.spaces.workload import Workload
 

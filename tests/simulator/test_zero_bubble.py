@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from forerun.simulator.events import ChunkCost, StageCost, StepCosts, simulate_costs
-from forerun.simulator.pipeline.closed_forms import StageTimes, pipeline_time
-from forerun.simulator.pipeline.zero_bubble import VeePasses, zb_v_s
-from forerun.simulator.schedules import PipelineShape
+from forerun.simulator.pipeline.closed_forms import pipeline_time
+from forerun.spaces.schedules import PipelineShape
+from forerun.spaces.schedules.stage_times import StageTimes
+from forerun.spaces.schedules.zb_v import VeePasses, zb_v_s
 from forerun.spaces.strategies import Schedule, chunks_of_stage
 
 Times = tuple[float, float, float]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from forerun.search.board.rows import Row
     from forerun.search.request.setting import Setting
     from forerun.simulator.events import EventResult
-    from forerun.simulator.schedules import Programs
+    from forerun.spaces.schedules import Programs
 
 EPILOG = """\
 examples:
@@ -219,7 +219,7 @@ def _events(setting: "Setting[Any]", args: argparse.Namespace) -> "EventResult |
     from forerun.search.request.kinds import kind_of
     from forerun.search.request.setting import legal_strategy
     from forerun.simulator.assignment.of_strategy import assign
-    from forerun.simulator.schedules import read_orders
+    from forerun.spaces.schedules import read_orders
 
     strategy = legal_strategy(setting, args.strategy)
     orders: Programs = ()
@@ -238,8 +238,8 @@ def _write_orders(setting: "Setting", args: argparse.Namespace) -> None:
     """
     from forerun.search.request.setting import legal_strategy
     from forerun.simulator.assignment.of_strategy import assign
-    from forerun.simulator.schedules import orders_text, programs_of
     from forerun.spaces.files import write_text
+    from forerun.spaces.schedules import orders_text, programs_of
 
     strategy = legal_strategy(setting, args.strategy)
     shape = assign(setting.context, strategy).shape

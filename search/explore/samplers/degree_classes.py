@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from forerun.simulator.core.stage_options import least_p2p_s, least_pace_s
 from forerun.simulator.score_table import Floats
 from forerun.spaces.errors import RequestError
+from forerun.spaces.schedules.catalogue import schedule_of, virtual
 from forerun.spaces.strategies import CUSTOM_SPLIT, Context, Split, Strategy, StrategySpace, StrategyTable
-from forerun.spaces.strategies.stage_laws import STAGED_SCHEDULES
-from forerun.spaces.strategies.staged_size import VIRTUAL
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 PAIRED = 4_000
@@ -68,8 +67,9 @@ def degree_classes(space: StagedSpace, *, least: Bound | None = None) -> list[De
 def _restricted(space: StagedSpace) -> StrategySpace | None:
     """Return the flat space of all classes of degrees; None where pipelines are not open."""
     choices = dict(space.flat.choices)
-    usual = STAGED_SCHEDULES if space.recompute or space.halves or space.offload else tuple(choices["schedule"])
-    schedules = tuple(schedule for schedule in choices["schedule"] if schedule in usual and schedule not in VIRTUAL)
+    differ = space.recompute or space.halves or space.offload
+    kinds = (schedule_of(number) for number in choices["schedule"] if not virtual(number))
+    schedules = tuple(kind.number for kind in kinds if kind.whole_stages or not differ)
     depths = tuple(pp for pp in choices["pp"] if pp > 1 or space.offload)
     if not schedules or not depths or 1 not in choices["vpp"]:
         return None

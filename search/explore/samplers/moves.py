@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from forerun.spaces.errors import RequestError
+from forerun.spaces.schedules.catalogue import schedule_of, virtual
 from forerun.spaces.strategies import Placement, Recompute, Schedule, Software, Split, StageRecompute, Strategy
 from forerun.spaces.strategies.axes import CHOSEN
-from forerun.spaces.strategies.stage_laws import STAGED_SCHEDULES, stage_counts
+from forerun.spaces.strategies.stage_laws import stage_counts
 from forerun.spaces.strategies.stage_offload import EIGHTHS, StageOffload
-from forerun.spaces.strategies.staged_size import VIRTUAL
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 KINDS: Mapping[str, Callable[[int], int]] = {
@@ -72,7 +72,7 @@ class Moves:
     def _recomputes(self, strategy: Strategy, fullest: int) -> Iterator[tuple[StageRecompute, ...]]:
         """Yield what all stages recompute then."""
         layers = stage_counts(strategy, self.space.context)
-        staged = strategy.pp > 1 and strategy.schedule in STAGED_SCHEDULES
+        staged = strategy.pp > 1 and schedule_of(strategy.schedule).whole_stages
         if not self.space.recompute or not staged or layers is None:
             return
         entries = strategy.recompute_entries or (StageRecompute(strategy.recompute),) * strategy.pp
@@ -85,7 +85,7 @@ class Moves:
     def offloads(self, strategy: Strategy, fullest: int) -> Iterator[Strategy]:
         """Yield strategies one stage of which keeps an eighth less or more on the host, of optimizer states or of
         activations: the fullest first, then the others from the first one, which keeps most."""
-        if not self.space.offload or strategy.vpp > 1 or strategy.schedule not in STAGED_SCHEDULES:
+        if not self.space.offload or strategy.vpp > 1 or not schedule_of(strategy.schedule).whole_stages:
             return
         entries = strategy.stage_offload or (StageOffload(),) * strategy.pp
         for stage in sorted(range(strategy.pp), key=lambda stage: (stage != fullest, stage)):
@@ -114,7 +114,7 @@ class Moves:
         choices = self.space.flat.choices
         for axis in ("recompute", "mbs", "zero", "shard", "sp", "placement", "schedule"):
             for value in beside(choices[axis], int(getattr(strategy, axis))):
-                if axis == "schedule" and value in VIRTUAL:
+                if axis == "schedule" and virtual(value):
                     continue  # virtual stages: another space, which the starts cover
                 changed: Fields = {axis: KINDS.get(axis, int)(value)}
                 alone: Fields = {"stage_recompute": None, "recompute_layers": 0} if axis == "recompute" else {}
@@ -127,7 +127,7 @@ class Moves:
         yield from self._halves(strategy)
 
     def _halves(self, strategy: Strategy) -> Iterator[Fields]:
-        if not self.space.halves or strategy.pp == 1 or strategy.schedule not in STAGED_SCHEDULES:
+        if not self.space.halves or strategy.pp == 1 or not schedule_of(strategy.schedule).whole_stages:
             return
         for value in beside(self.space.flat.choices["tp"], strategy.second_tp or strategy.tp):
             yield from _valid(strategy, {"second_tp": None if value == strategy.tp else value})

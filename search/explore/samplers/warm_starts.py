@@ -10,9 +10,9 @@ from forerun.search.request.scorer import OnProgress, Scorer, enumeration_progre
 from forerun.search.workers import Choice
 from forerun.simulator import score as simulator_score
 from forerun.simulator.score_table import ScoreTable
+from forerun.spaces.schedules.catalogue import virtual
 from forerun.spaces.strategies import Context, Strategy, StrategySpace, StrategyTable
 from forerun.spaces.strategies.candidates import strategies_at
-from forerun.spaces.strategies.staged_size import VIRTUAL
 
 KEPT = 24
 """Strategies to start from that fit, and as many that almost do."""
@@ -70,7 +70,7 @@ def flat_starts(
 
 def _without_virtual_stages(space: StrategySpace) -> StrategySpace | None:
     """Return the part of a space in which layers can be moved one by one; None where it is empty."""
-    schedules = tuple(schedule for schedule in space.choices["schedule"] if schedule not in VIRTUAL)
+    schedules = tuple(schedule for schedule in space.choices["schedule"] if not virtual(schedule))
     if not schedules or 1 not in space.choices["vpp"]:
         return None
     return dataclasses.replace(space, choices={**space.choices, "schedule": schedules, "vpp": (1,)})

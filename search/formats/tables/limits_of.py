@@ -16,6 +16,7 @@ from forerun.search.formats.limits import (
 )
 from forerun.search.formats.limits_of_models import decoders_only
 from forerun.spaces.strategies import ALL_REPLICAS, Schedule, Split
+from forerun.spaces.strategies.axes import schedules_in
 
 ONE_STAGE_SPLIT = fixed(
     lambda launch: launch.strategy.split != Split.EVEN or launch.strategy.layers_per_stage is not None,
@@ -102,7 +103,7 @@ OLMO_CORE = (
     decoders_only("OLMo-core"),
     only(
         "schedule",
-        (Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED, Schedule.GPIPE),
+        tuple(schedules_in("olmo-core")),
         "its schedules are those of torch.distributed.pipelining",
         schedule=Schedule.ONE_F_ONE_B,
         vpp=1,

@@ -9,14 +9,15 @@ from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey, switch
 from forerun.search.formats.settings import LaunchSettings
 from forerun.search.formats.syntax import document, json_with
 from forerun.search.formats.tables.calculon import TYPES
-from forerun.spaces.strategies import Recompute, Schedule, Split
+from forerun.spaces.strategies import Recompute, Split
+from forerun.spaces.strategies.axes import schedules_in
 
 HARMLESS = re.compile(
     r"moe_|order_of|cp_comm|cp_a2a|no_sync|attention_sparse|enable_dropout|use_|skip_ckpt|mem_factor|grad_reduce|cache_|"
     r"offload_|dispatch_|mla_|mlp_|attn_recompute|enable_straggler|recompute_|megatron_|overlap|dualpp|tp_net|pp_net|dp_net|"
     r"ep_net|etp_net|cp_net|edp_net|optimizer_style|zero_|pp_comm"
 )
-SCHEDULES = {"gpipe": Schedule.GPIPE, "zb_h1": Schedule.ZB_H1, "zb_v": Schedule.ZB_V, "dualpipe": Schedule.DUALPIPE}
+SCHEDULES = {name: schedule for schedule, name in schedules_in("simumax").items()}
 
 
 def adjust(facts: LaunchFacts) -> None:

@@ -6,14 +6,11 @@ from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.launchers import TORCHRUN, comment, scripts
 from forerun.search.formats.limits_of_models import builds
 from forerun.spaces.models.model import FeedForward
-from forerun.spaces.strategies import Recompute, Schedule
+from forerun.spaces.strategies import Recompute
+from forerun.spaces.strategies.axes import schedules_in
 
 MAIN = "olmo_core_train.py"
-SCHEDULES = {
-    Schedule.ONE_F_ONE_B: "single_1F1B",
-    Schedule.INTERLEAVED: "interleaved_1F1B",
-    Schedule.GPIPE: "gpipe",
-}
+SCHEDULES = schedules_in("olmo-core")
 MODES = {Recompute.FULL: "full", Recompute.SELECTIVE: "budget"}
 
 

@@ -10,20 +10,24 @@ from forerun.search.measured.validate.machines import devices_of
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.models.model import MixtureOfExperts, Model
-from forerun.spaces.strategies import ALL_REPLICAS, Recompute, Schedule, Split, Strategy, parse_named, parse_strategy
+from forerun.spaces.strategies import (
+    ALL_REPLICAS,
+    SPELLING,
+    Recompute,
+    Schedule,
+    Split,
+    Strategy,
+    parse_named,
+    parse_strategy,
+)
 from forerun.spaces.strategies.stages import split_is_legal
 
 SCHEDULES = {
     "": None,
-    "1f1b": Schedule.ONE_F_ONE_B,
+    **{name: Schedule(number) for number, name in SPELLING["schedule"].items()},
     "grad-accum": Schedule.ONE_F_ONE_B,
     "baseline": Schedule.ONE_F_ONE_B,
     "redis": Schedule.ONE_F_ONE_B,
-    "interleaved": Schedule.INTERLEAVED,
-    "gpipe": Schedule.GPIPE,
-    "zb-h1": Schedule.ZB_H1,
-    "zb-v": Schedule.ZB_V,
-    "dualpipe": Schedule.DUALPIPE,
     "vocab-1": Schedule.ONE_F_ONE_B,
     "vocab-2": Schedule.ONE_F_ONE_B,
     "interlaced": Schedule.ONE_F_ONE_B,

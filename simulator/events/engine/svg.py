@@ -17,7 +17,7 @@ from forerun.simulator.events.engine.kinds import (
     TIED,
 )
 from forerun.simulator.events.engine.timeline import Timeline
-from forerun.simulator.schedules import Pass
+from forerun.spaces.schedules import Pass
 
 _COLOURS = {
     Pass.FORWARD: "#4477aa",

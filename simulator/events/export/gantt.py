@@ -18,7 +18,7 @@ from forerun.simulator.events.engine.kinds import (
     TIED,
 )
 from forerun.simulator.events.step.result import EventResult
-from forerun.simulator.schedules import Pass
+from forerun.spaces.schedules import Pass
 
 Kind = TypeVar("Kind", bound=Hashable)
 

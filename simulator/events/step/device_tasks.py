@@ -24,7 +24,7 @@ from forerun.simulator.events.step.hand_over import Collectives, HandOver
 from forerun.simulator.events.step.host_copies import HostCopies, host_traffic
 from forerun.simulator.events.step.pass_traffic import PassTraffic, stage_tag
 from forerun.simulator.events.step.stage_order import LAST_PASSES, StageOrder
-from forerun.simulator.schedules import Action, Pass
+from forerun.spaces.schedules import Action, Pass
 
 MOST_SEGMENTS = 32
 """Most segments that one pass is cut into: frameworks have one per layer or bucket; fewer leave the last one bare."""

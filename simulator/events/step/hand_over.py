@@ -4,7 +4,7 @@ from array import array
 
 from forerun.simulator.events.engine.graph import EventGraph
 from forerun.simulator.events.engine.live_graph import place_of
-from forerun.simulator.schedules import Pass
+from forerun.spaces.schedules import Pass
 
 Made = tuple[bool, int, int]
 """Whether it is a gradient, microbatch, virtual stage that makes it."""

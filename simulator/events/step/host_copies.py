@@ -12,7 +12,7 @@ from forerun.simulator.assignment.host import COPY_AHEAD
 from forerun.simulator.events.engine.graph import EventGraph, Tag
 from forerun.simulator.events.engine.kinds import COPY
 from forerun.simulator.events.step.pass_traffic import PassTraffic
-from forerun.simulator.schedules import Action, Pass
+from forerun.spaces.schedules import Action, Pass
 
 
 def host_traffic(costs: StepCosts, action: Action) -> list[PassTraffic]:

@@ -15,8 +15,8 @@ from forerun.simulator.events.step.disturb import Disturbance, replicas_needed
 from forerun.simulator.events.step.result import EventResult, result_of
 from forerun.simulator.events.step.tally import StepUse, Tally
 from forerun.simulator.events.step.traffic import step_traffic
-from forerun.simulator.schedules import Programs
 from forerun.spaces.errors import RequestError
+from forerun.spaces.schedules import Programs
 from forerun.spaces.strategies import Context, Strategy
 
 _SHARING = ("dp", "tp", "cp", "ep", "etp", "sp", "mbs", "zero", "shard")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from forerun.simulator.schedules import Action, Pass, Programs
+from forerun.spaces.schedules import Action, Pass, Programs
 
 LAST_PASSES = (Pass.BACKWARD, Pass.WEIGHT_GRADIENT)
 

@@ -22,8 +22,8 @@ from forerun.simulator.opgraph.events.buckets import Bucket, Buckets
 from forerun.simulator.opgraph.events.plan import GraphPlan, Move
 from forerun.simulator.opgraph.messages import Filling
 from forerun.simulator.opgraph.transfers import blocked_s
-from forerun.simulator.schedules import Action, Pass
 from forerun.spaces.operators import CutOperator
+from forerun.spaces.schedules import Action, Pass
 
 Key = tuple[object, ...]
 

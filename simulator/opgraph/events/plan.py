@@ -22,9 +22,9 @@ from forerun.simulator.opgraph.events.parts import (
 from forerun.simulator.opgraph.input import own_input_s, stored_input_s
 from forerun.simulator.opgraph.messages import rendezvous_s, straggler_wait_s
 from forerun.simulator.opgraph.transfers import sent_gradient, weight_transfer_s
-from forerun.simulator.schedules import Pass, PipelineShape, Programs, limited, programs_of
 from forerun.spaces.operators import CutOperator, OperatorGraph
 from forerun.spaces.opgraph import Kind
+from forerun.spaces.schedules import Pass, PipelineShape, Programs, limited, programs_of
 from forerun.spaces.trees.resolve import ResolvedTree
 from forerun.spaces.trees.values import KeyPath
 

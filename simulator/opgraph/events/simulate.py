@@ -11,7 +11,7 @@ from forerun.simulator.events.step.result import EventResult, result_of_run
 from forerun.simulator.opgraph.events.compile import compile_graph
 from forerun.simulator.opgraph.events.plan import GraphPlan
 from forerun.simulator.opgraph.events.sharing import share_links
-from forerun.simulator.schedules import PipelineShape
+from forerun.spaces.schedules import PipelineShape
 
 
 def simulate_plan(plan: GraphPlan, *, contention: bool = False) -> EventResult:

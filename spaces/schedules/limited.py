@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Program, Programs
+from forerun.spaces.schedules.contract import Action, Pass, PipelineShape, Program, Programs
 
 
 def limited(shape: PipelineShape, in_flight: Sequence[int]) -> Programs:

@@ -11,10 +11,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Programs
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import quoted
 from forerun.spaces.reading import read_text
+from forerun.spaces.schedules.contract import Action, Pass, PipelineShape, Programs
 
 LETTERS = {Pass.FORWARD: "F", Pass.BACKWARD: "B", Pass.INPUT_GRADIENT: "I", Pass.WEIGHT_GRADIENT: "W"}
 _KINDS = {letter: kind for kind, letter in LETTERS.items()}

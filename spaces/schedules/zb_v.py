@@ -1,17 +1,111 @@
-"""Seconds of zero-bubble pipelines of unequal stages: the longest path through their orders, in closed form.
+"""ZB-V: two virtual stages per device laid out as a V (Qi et al., arXiv 2405.15362, section 4).
 
-Their orders leave few ways in which one stage waits for another, so that the longest path can be written down. Both
-forms look at the two ends of every run of equal stages, between which everything grows in a line. Every one of their
-paths stands in the schedule, so that neither is longer than the step; on 480 and 960 random plans of twelve requests,
-ZB-H1 is within 1 % of the step played pass by pass, and ZB-V within 3 % in 98 % of them (at most 8 % short, with few
-microbatches of a deep pipeline whose virtual stages have one layer or two).
+The static order for equal passes, as PyTorch's ``ScheduleZBVZeroBubble`` writes it down.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
-from forerun.simulator.score_table import Floats
+from forerun.spaces.schedules.contract import (
+    Action,
+    Keeping,
+    Pass,
+    PipelineSchedule,
+    PipelineShape,
+    Program,
+    Programs,
+)
+from forerun.spaces.schedules.stage_times import Floats, StageTimes, sum_before
+
+
+class ZBV(PipelineSchedule):
+    """Rank d holds virtual stages d and ``2 pp - 1 - d``.
+
+    With fewer than ``2 pp - 1`` microbatches the order is that of ``2 pp - 1`` without the missing ones.
+    """
+
+    number = 4
+    name = "zb-v"
+    spelling = MappingProxyType({"torch": "ZBVZeroBubble", "simumax": "zb_v"})
+    fewest_virtual = 2
+    most_virtual = 2
+    shape_law = "vpp=2"
+    recomputes_some = False
+    splits_backward = True
+    turns_back = True
+    rarity = 1
+
+    def programs(self, shape: PipelineShape) -> Programs:
+        """Return the programs."""
+        shape.require(self.name, shape.vpp == 2, "vpp=2")
+        return [Program(_program, (shape, device)) for device in range(shape.pp)]
+
+    def bubble_s(self, stages: StageTimes, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
+        """Return nothing: what a rank waits for is seen by its two virtual stages (``zb_v_s``)."""
+        return np.zeros_like(stages.forward_s)
+
+    def in_flight(
+        self, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, uneven: Floats | float, memory: Keeping
+    ) -> Floats:
+        """``2 pp`` parts of half a stage."""
+        return pp
+
+    def exposed_p2p(self, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
+        """Microbatches cross every border four times."""
+        crossings = 4 * (pp - 1)
+        if overlap:
+            return np.where(microbatches > pp, 5 * pp - 7, crossings)
+        return np.maximum(crossings, np.where(pp == 2, 2 * microbatches + 2, 4 * microbatches + pp - 3))
+
+    def chunks_of_rank(self, pp: int, vpp: int, rank: int) -> tuple[int, ...]:
+        """Return the virtual stages on the way down and on the way up."""
+        return rank, 2 * pp - 1 - rank
+
+
+def _program(shape: PipelineShape, device: int) -> Iterator[Action]:
+    full = _full_program(shape.pp, device, max(shape.microbatches, 2 * shape.pp - 1))
+    return (action for action in full if action.microbatch < shape.microbatches)
+
+
+def _full_program(pp: int, device: int, count: int) -> Iterator[Action]:
+    down, up = device, 2 * pp - 1 - device
+    done = {(kind, chunk): 0 for kind in Pass for chunk in (down, up)}
+
+    def next_of(kind: Pass, chunk: int) -> Action:
+        """Return the next microbatch of this pass."""
+        done[kind, chunk] += 1
+        return Action(kind, done[kind, chunk] - 1, chunk)
+
+    def both_gradients(chunk: int) -> Iterator[Action]:
+        """Write a whole backward pass in two parts."""
+        yield next_of(Pass.INPUT_GRADIENT, chunk)
+        yield next_of(Pass.WEIGHT_GRADIENT, chunk)
+
+    for _ in range(2 * (pp - device) - 1):
+        yield next_of(Pass.FORWARD, down)
+    for _ in range(device):
+        yield next_of(Pass.FORWARD, up)
+        yield next_of(Pass.FORWARD, down)
+    for _ in range(pp - device):
+        yield next_of(Pass.FORWARD, up)
+        yield from both_gradients(up)
+    while done[Pass.FORWARD, up] < count:
+        if done[Pass.FORWARD, down] < count:
+            yield next_of(Pass.FORWARD, down)
+        yield from both_gradients(down)
+        yield next_of(Pass.FORWARD, up)
+        yield from both_gradients(up)
+    for _ in range(device):
+        yield next_of(Pass.INPUT_GRADIENT, down)
+        yield next_of(Pass.INPUT_GRADIENT, up)
+    for _ in range(pp - device):
+        yield from both_gradients(down)
+    for chunk in (up, down):
+        while done[Pass.WEIGHT_GRADIENT, chunk] < count:
+            yield next_of(Pass.WEIGHT_GRADIENT, chunk)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,53 +123,6 @@ class VeePasses:
     """Devices of the run (0 in padding)."""
     first: Floats
     """Number of its first device."""
-
-
-def zb_h1_s(
-    forward_s: Floats,
-    input_s: Floats,
-    weight_s: Floats,
-    multiplicity: Floats,
-    first: Floats,
-    pp: Floats,
-    microbatches: Floats,
-) -> Floats:
-    """Return when the step of each run of stages ends if it decides, [R, S].
-
-    Stage s runs ``n`` forwards while its first microbatch is with the stages behind it, and as many gradients of both
-    kinds while its last one is. Weight gradients run s microbatches late: those it owes at its end stand beside the
-    way of the last input gradient up to the first stage, which owes one.
-    """
-    # Stage s with passes f_s, i_s (gradient of inputs), w_s (of weights) and d = pp - 1 - s stages behind it:
-    #   start   sum_(i<s) f_i until its first forward pass
-    #   fill    its first microbatch is behind it for A = sum_(i>s) (f_i + i_i), in which it runs n = min(d, m - 1)
-    #           forward passes: it waits max(0, A - n f_s)
-    #   own     m (f_s + i_s + w_s)
-    #   drain   its last microbatch is behind it for A, too, in which it runs n gradients of both kinds: it waits
-    #           max(0, A - n (i_s + w_s)); both waits are one where no forward pass is left after the first gradient
-    #   end     min(s, m - 1) weight gradients are still owed when its last input gradient goes up, which takes
-    #           sum_(i<s) i_i and the one weight gradient w_0 that the first stage owes; of s itself one w_s is counted
-    #           in "own". The step ends with the later of the two: max(0, way - owed) beyond "own".
-    # Equal stages: fill d i, drain d max(0, f - w), end s max(0, i - w), so that the first stage (s = 0) waits for
-    # (pp - 1) max(i, f + i - w) and the last one for (pp - 1) max(f, f + i - w): the published bubble where w is the
-    # shortest pass. Each term is linear along a run of equal stages, so that its two ends are enough.
-    both = forward_s + input_s
-    before, after = _before(multiplicity, forward_s), _after(multiplicity, both)
-    back = _before(multiplicity, input_s)
-    ends = []
-    for skipped in (np.zeros_like(multiplicity), np.maximum(multiplicity - 1, 0.0)):
-        stage = first + skipped
-        behind = after + (multiplicity - 1 - skipped) * both
-        flight = np.minimum(pp - 1 - stage, microbatches - 1)
-        fill = np.maximum(behind - flight * forward_s, 0.0)
-        drain = np.maximum(behind - flight * (input_s + weight_s), 0.0)
-        wait = np.where(microbatches > pp - stage, fill + drain, np.maximum(fill, drain))
-        owed = np.minimum(stage, microbatches - 1) * weight_s
-        way = back + skipped * input_s + weight_s[0] - weight_s
-        ends.append(
-            before + skipped * forward_s + microbatches * (both + weight_s) + wait + np.maximum(way - owed, 0.0)
-        )
-    return np.asarray(np.maximum(*ends))
 
 
 def zb_v_s(passes: VeePasses, pp: Floats, microbatches: Floats) -> Floats:
@@ -103,14 +150,14 @@ def zb_v_s(passes: VeePasses, pp: Floats, microbatches: Floats) -> Floats:
     device = _ends(passes.first, passes.first + skipped)
     padding = np.repeat(passes.multiplicity == 0, 2, axis=0)
     ahead = {
-        name: _ends(before := _before(passes.multiplicity, values), before + skipped * values)
+        name: _ends(before := sum_before(passes.multiplicity, values), before + skipped * values)
         for name, values in (("down", passes.forward_s[0]), ("up", passes.forward_s[1]), ("back", passes.input_s[1]))
     }
     (down, up), (last, back), (late, early) = (
         tuple(np.repeat(values, 2, axis=0) for values in pair)
         for pair in (passes.forward_s, passes.input_s, passes.weight_s)
     )
-    before = _before(passes.multiplicity, passes.input_s[0])
+    before = sum_before(passes.multiplicity, passes.input_s[0])
     returning = _ends(before, before + skipped * passes.input_s[0]) + last
     count, most = microbatches, np.maximum(microbatches, 2 * pp - 1)
     filled, passed = np.minimum(2 * (pp - device) - 1, count), np.minimum(2 * pp - device - 1, count)
@@ -135,19 +182,6 @@ def zb_v_s(passes: VeePasses, pp: Floats, microbatches: Floats) -> Floats:
 def _ends(one: Floats, other: Floats) -> Floats:
     """Return [2R, S]: the first and the last stage of every run in turn."""
     return np.stack((one, other), axis=1).reshape(2 * len(one), -1)
-
-
-def _before(count: Floats, values: Floats) -> Floats:
-    """Return the sum over all stages before each run."""
-    total = np.zeros_like(values)
-    for row in range(1, len(values)):
-        total[row] = total[row - 1] + count[row - 1] * values[row - 1]
-    return total
-
-
-def _after(count: Floats, values: Floats) -> Floats:
-    """Return the sum over all stages behind each run."""
-    return _before(count[::-1], values[::-1])[::-1]
 
 
 def _from_above(values: Floats, padding: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Floats:

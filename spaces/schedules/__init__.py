@@ -1,0 +1,35 @@
+"""Pipeline schedules: an object each, in a file each, with the order of passes and all that follows from it."""
+
+from forerun.spaces.schedules.catalogue import (
+    SCHEDULES,
+    by_schedule,
+    present,
+    programs_of,
+    register,
+    schedule_of,
+    with_trait,
+)
+from forerun.spaces.schedules.contract import Action, Keeping, Pass, PipelineSchedule, PipelineShape, Programs
+from forerun.spaces.schedules.limited import limited
+from forerun.spaces.schedules.orders_file import orders_text, read_orders
+from forerun.spaces.schedules.stage_times import StageTimes
+
+__all__ = [
+    "SCHEDULES",
+    "Action",
+    "Keeping",
+    "Pass",
+    "PipelineSchedule",
+    "PipelineShape",
+    "Programs",
+    "StageTimes",
+    "by_schedule",
+    "limited",
+    "orders_text",
+    "present",
+    "programs_of",
+    "read_orders",
+    "register",
+    "schedule_of",
+    "with_trait",
+]

@@ -1,0 +1,218 @@
+"""The contract of a pipeline schedule: what every pipeline rank runs, in which order, and what follows from that.
+
+The compiler calls ``programs`` once per graph, before any time is known, and
+gets one program per pipeline rank: its ``Action`` in the order in which its compute stream runs them. A program is
+written each time that it is gone through, so that a step of many microbatches is never kept as a whole. A
+device never starts an action before those in front of it, however long it waits. The following must hold:
+
+- every microbatch passes every virtual stage once forward and once backward, the latter either as one ``BACKWARD`` or
+  as ``INPUT_GRADIENT`` followed by ``WEIGHT_GRADIENT``; all passes of one microbatch through one virtual stage stand in
+  the program of the same device;
+- in every program the forward pass of a (microbatch, virtual stage) stands before its backward pass;
+- an interwoven action is a forward pass with a backward pass behind it;
+- programs and data dependencies together (virtual stage v needs v - 1 forward and v + 1 backward) have no cycle.
+
+``tests/simulator/test_schedules_contract.py`` holds every schedule to it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.schedules.stage_times import Floats, StageTimes
+
+IntArray = NDArray[np.int64]
+Count = TypeVar("Count", int, IntArray)
+
+
+class Pass(IntEnum):
+    """What an action computes."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    """Gradients of inputs and weights together."""
+    INPUT_GRADIENT = 2
+    WEIGHT_GRADIENT = 3
+
+
+class Action(NamedTuple):
+    """One pass of one microbatch through one virtual stage (numbered in model order).
+
+    ``interwoven``: it runs kernel by kernel with the next action of its program, so that both need their inputs at the
+    start of the first and both have their results at the end of the second.
+    """
+
+    kind: Pass
+    microbatch: int
+    chunk: int
+    interwoven: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineShape:
+    """``pp`` pipeline ranks with ``vpp`` virtual stages each, and the microbatches of one step. ``ahead``: forward
+    passes that every rank of 1F1B, interleaved or not, runs besides to warm up.
+
+    Raises:
+        RequestError: one of them is below one.
+    """
+
+    pp: int
+    vpp: int
+    microbatches: int
+    ahead: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("pp", "vpp", "microbatches"):
+            if getattr(self, name) < 1:
+                raise RequestError(f"{name} must be at least 1, but got {name}={getattr(self, name)}")
+
+    @property
+    def chunks(self) -> int:
+        """Virtual stages of the whole model."""
+        return self.pp * self.vpp
+
+    def require(self, schedule: str, holds: bool, law: str) -> None:
+        """Refuse a shape that ``schedule`` has no order for.
+
+        Raises:
+            RequestError: ``holds`` is false.
+        """
+        if not holds:
+            got = f"pp={self.pp}, vpp={self.vpp}, microbatches={self.microbatches}"
+            raise RequestError(f"schedule {schedule} needs {law}, but got {got}")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What one pipeline rank runs: ``write`` is called with the ``words`` for every time that it is gone through."""
+
+    write: Callable[..., Iterator[Action]]
+    words: tuple[object, ...]
+
+    def __iter__(self) -> Iterator[Action]:
+        return self.write(*self.words)
+
+
+Programs = Sequence[Iterable[Action]]
+"""One program per pipeline rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeping:
+    """What else decides how many microbatches 1F1B keeps: forward passes that it runs ``ahead`` (``PipelineShape``),
+    and where the framework has the ``vocabulary``."""
+
+    ahead: float = 0.0
+    vocabulary: str = "ends"
+
+
+class PipelineSchedule(ABC):
+    """A pipeline schedule: its order, the shapes that it has one for, and what follows from the order alone.
+
+    One subclass a file, with one instance in ``catalogue.SCHEDULES``. What a subclass does not say is that of a
+    schedule of whole stages (1F1B, GPipe). Arrays hold one entry per candidate or pipeline, unless a shape is given.
+    """
+
+    number: int
+    """Place on the axis ``schedule``; a smaller number ranks first where all else is equal."""
+    name: str
+    """How users write it."""
+    spelling: Mapping[str, str] = MappingProxyType({})
+    """How the files of frameworks write it, by framework."""
+
+    fewest_virtual: int = 1
+    """Fewest virtual stages of a pipeline rank."""
+    most_virtual: float = 1
+    """Most of them."""
+    ranks_multiple: int = 1
+    """Number that must divide the pipeline ranks."""
+    shape_law: str = ""
+    """Its law of ranks and virtual stages, after "needs"; empty: one virtual stage on every rank."""
+    microbatch_law: str = ""
+    """Its law of microbatches, after "needs"; empty: any number goes."""
+
+    whole_stages: bool = False
+    """Whether ranks have one whole stage each, so that stages may differ, and the closed form sees that they do."""
+    recomputes_some: bool = True
+    """Whether (virtual) stages may recompute some of their layers."""
+    splits_backward: bool = False
+    """Whether gradients of inputs and of weights are passes of their own."""
+    in_rounds: bool = False
+    """Whether virtual stages of a rank take turns, each for a group of as many microbatches as there are ranks."""
+    weights_last: bool = False
+    """Whether every rank ends with weight gradients, without waiting for other ranks between them."""
+    forwards_first: bool = False
+    """Whether all forward passes come before all backward passes."""
+    turns_back: bool = False
+    """Whether the second virtual stages of the ranks follow each other from the last rank to the first, as a V."""
+    streams: int = 1
+    """Directions in which microbatches enter; each rank has one stage of every stream."""
+    rarity: int = 0
+    """How far it is from what trainings use: 0 common, 1 published runs only, 2 its authors alone."""
+
+    @abstractmethod
+    def programs(self, shape: PipelineShape) -> Programs:
+        """Return what every rank runs.
+
+        Raises:
+            RequestError: it has no order for this shape.
+        """
+
+    @abstractmethod
+    def bubble_s(self, stages: StageTimes, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
+        """Return the seconds [R, S] that the slowest stage of each run waits in a step, if the step ends with it;
+        transfers between ranks take none."""
+
+    @abstractmethod
+    def in_flight(
+        self, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, uneven: Floats | float, memory: Keeping
+    ) -> Floats:
+        """Return the microbatches whose activations a rank keeps at its peak, in units of its whole set of layers, if
+        there are as many. ``uneven``: factor of virtual stages that differ."""
+
+    def exposed_p2p(self, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
+        """Return the transfers that a step of several ranks waits for, with equal stages and transfers that are short
+        against a pass; ``overlap``: they run beside passes.
+
+        Filling and draining cross every border once each way. Blocking transfers separate passes: two exchanges per
+        microbatch and virtual stage (with two stages both directions transfer at once). Derived with the event engine;
+        a test compares the two.
+        """
+        crossings = 2 * (pp - 1)
+        if overlap:
+            return crossings
+        return np.maximum(crossings, np.where(pp == 2, microbatches + 1, 2 * microbatches + 2 * pp - 5))
+
+    def spare_s(self, stages: StageTimes, pp: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        """Return the seconds, forward and backward, by which passes of an end of the pipeline exceed those of all other
+        stages, so that nobody waits for a blocking transfer there, and where that counts."""
+        none = np.zeros_like(pp)
+        return none, none, np.zeros(pp.shape, dtype=bool)
+
+    def unpaired_share(self, pp: Floats, microbatches: Floats) -> Floats:
+        """Return the share of its passes that a rank runs without one of another microbatch in the other direction.
+
+        While the pipeline fills and drains there are forward, then backward passes alone: the time of ``pp``
+        microbatches, interleaved or not.
+        """
+        return np.minimum(pp / microbatches, 1.0)
+
+    def illegal_microbatches(self, pp: IntArray, microbatches: IntArray) -> NDArray[np.bool_] | None:
+        """Return where its law of microbatches is broken; None where any number goes."""
+        return None
+
+    def virtual_stages(self, pp: Count, vpp: Count) -> Count:
+        """Return the parts that the layers are cut into."""
+        return pp * vpp
+
+    def chunks_of_rank(self, pp: int, vpp: int, rank: int) -> tuple[int, ...]:
+        """Return the virtual stages of one rank, in model order."""
+        return tuple(range(rank, pp * vpp, pp))

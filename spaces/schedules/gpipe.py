@@ -1,0 +1,69 @@
+"""GPipe: all forward passes, then all backward passes (Huang et al., arXiv 1811.06965, figure 2)."""
+
+from collections.abc import Iterator
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.spaces.schedules.contract import (
+    Action,
+    Keeping,
+    Pass,
+    PipelineSchedule,
+    PipelineShape,
+    Program,
+    Programs,
+)
+from forerun.spaces.schedules.stage_times import Floats, StageTimes, excess, total_over_stages
+
+
+class GPipe(PipelineSchedule):
+    """All forwards, then all backwards."""
+
+    number = 2
+    name = "gpipe"
+    spelling = MappingProxyType({"torch": "GPipe", "olmo-core": "gpipe", "nanotron": "afab", "simumax": "gpipe"})
+    whole_stages = True
+    forwards_first = True
+
+    def programs(self, shape: PipelineShape) -> Programs:
+        """Return the programs; microbatches come back in reverse, as implementations run them."""
+        shape.require(self.name, shape.vpp == 1, "vpp=1")
+        return [Program(_program, (shape.microbatches, stage)) for stage in range(shape.pp)]
+
+    def bubble_s(self, stages: StageTimes, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
+        """In either direction microbatches follow each other as fast as the slowest stage lets them; exact."""
+        # The first microbatch takes sum_i f_i to the end; each of m - 1 more leaves it max f later (a flow line).
+        # Backward passes alike: sum_i (f_i + b_i) + (m - 1)(max f + max b). The last term charges it to the busiest
+        # stage: less for stages that have less to do, so that the busiest counts.
+        slowest = stages.forward_s.max(axis=0) + stages.backward_s.max(axis=0)
+        both = stages.forward_s + stages.backward_s
+        step_s = total_over_stages(stages.multiplicity, both) + (microbatches - 1) * slowest - (both.max(axis=0) - both)
+        return np.asarray(step_s - microbatches * both)
+
+    def in_flight(
+        self, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, uneven: Floats | float, memory: Keeping
+    ) -> Floats:
+        """All microbatches."""
+        return microbatches
+
+    def exposed_p2p(self, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
+        """Blocking transfers follow each other in either direction."""
+        crossings = 2 * (pp - 1)
+        return crossings if overlap else np.maximum(crossings, 2 * (microbatches + pp - 2))
+
+    def spare_s(self, stages: StageTimes, pp: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        """The last stage forward and the first one backward."""
+        return excess(stages.forward_s, stages, -1), excess(stages.backward_s, stages, 0), pp > 1
+
+    def unpaired_share(self, pp: Floats, microbatches: Floats) -> Floats:
+        """All passes."""
+        return np.ones_like(pp)
+
+
+def _program(count: int, stage: int) -> Iterator[Action]:
+    for microbatch in range(count):
+        yield Action(Pass.FORWARD, microbatch, stage)
+    for microbatch in reversed(range(count)):
+        yield Action(Pass.BACKWARD, microbatch, stage)

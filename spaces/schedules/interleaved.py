@@ -1,0 +1,120 @@
+"""Interleaved 1F1B over several virtual stages per device, in the order of Megatron-LM (arXiv 2104.04473, 2.2.2)."""
+
+from collections.abc import Iterator, Sequence
+from types import MappingProxyType
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.spaces.schedules.contract import (
+    Action,
+    IntArray,
+    Keeping,
+    Pass,
+    PipelineSchedule,
+    PipelineShape,
+    Program,
+    Programs,
+)
+from forerun.spaces.schedules.stage_times import Floats, StageTimes, total_over_stages
+
+Turn = TypeVar("Turn", int, NDArray[np.int64])
+Count = TypeVar("Count", int, Floats)
+
+
+class Interleaved(PipelineSchedule):
+    """Microbatches go in groups of ``pp`` through one virtual stage of a rank after the other."""
+
+    number = 1
+    name = "interleaved"
+    spelling = MappingProxyType({"torch": "Interleaved1F1B", "olmo-core": "interleaved_1F1B"})
+    fewest_virtual = 2
+    most_virtual = np.inf
+    shape_law = "vpp>1"
+    microbatch_law = "a multiple of pp"
+    in_rounds = True
+
+    def programs(self, shape: PipelineShape) -> Programs:
+        """Return the programs: a rank runs ``2 (pp - 1 - stage) + (vpp - 1) pp`` forwards to warm up (Megatron-LM's
+        ``forward_backward_pipelining_with_interleaving``)."""
+        shape.require(self.name, shape.vpp > 1, "vpp > 1 (use 1f1b)")
+        shape.require(self.name, shape.microbatches % shape.pp == 0, f"a multiple of {shape.pp} microbatches")
+        return [Program(_program, (shape, stage)) for stage in range(shape.pp)]
+
+    def bubble_s(self, stages: StageTimes, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
+        """Filling and draining take ``1 / vpp`` of a stage each. What virtual stages of unequal layers wait for is a
+        path through their order (``simulator/pipeline/interleaved.py``)."""
+        both = stages.forward_s + stages.backward_s
+        longest = np.where(stages.multiplicity > 0, both, 0.0).max(axis=0)
+        waits_s = (total_over_stages(stages.multiplicity, both) - longest) / vpp
+        return np.broadcast_to(waits_s, both.shape)
+
+    def in_flight(
+        self, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, uneven: Floats | float, memory: Keeping
+    ) -> Floats:
+        """``2 (pp - stage - 1) + (vpp - 1) pp + 1`` parts of ``1 / vpp`` stage."""
+        return np.asarray((warm_up(pp, vpp, stage) + memory.ahead) / vpp * uneven)
+
+    def exposed_p2p(self, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
+        """Filling and draining cross every border in ``vpp`` rounds."""
+        crossings = 2 * (pp * vpp - 1)
+        return crossings if overlap else np.maximum(crossings, (2 * vpp - 1) * microbatches + 2 * pp - 3)
+
+    def illegal_microbatches(self, pp: IntArray, microbatches: IntArray) -> NDArray[np.bool_]:
+        """Groups of pp."""
+        return np.asarray(microbatches % pp != 0)
+
+
+def _program(shape: PipelineShape, stage: int) -> Iterator[Action]:
+    pp, vpp, total = shape.pp, shape.vpp, shape.microbatches * shape.vpp
+    ahead = min(2 * (pp - 1 - stage) + (vpp - 1) * pp + shape.ahead, total)
+    for turn in range(ahead):
+        yield Action(Pass.FORWARD, *_turn(shape, turn, stage))
+    for turn in range(total):
+        if turn + ahead < total:
+            yield Action(Pass.FORWARD, *_turn(shape, turn + ahead, stage))
+        microbatch, chunk = _turn(shape, turn, stage)
+        yield Action(Pass.BACKWARD, microbatch, (vpp - 1) * pp + 2 * stage - chunk)
+
+
+def numbered(shape: PipelineShape, stage: int) -> NDArray[np.int64]:
+    """Return a device's program [2 vpp microbatches] as numbers: of a pass, its virtual stage (beyond their number if
+    backward) times all microbatches, plus its own."""
+    pp, vpp, total = shape.pp, shape.vpp, shape.microbatches * shape.vpp
+    ahead = min(2 * (pp - 1 - stage) + (vpp - 1) * pp + shape.ahead, total)
+    turn = np.arange(total)
+    microbatch, chunk = _turn(shape, turn, stage)
+    program = np.empty(2 * total, dtype=np.int64)
+    program[np.where(turn < ahead, turn, 2 * turn - ahead)] = chunk * shape.microbatches + microbatch
+    back = (2 * vpp - 1) * pp + 2 * stage - chunk
+    program[np.minimum(ahead + 2 * turn + 1, total + turn)] = back * shape.microbatches + microbatch
+    return program
+
+
+def _turn(shape: PipelineShape, turn: Turn, stage: int) -> tuple[Turn, Turn]:
+    """Return microbatch and virtual stage of a device's forward pass number ``turn``, or of many."""
+    group, inside = divmod(turn, shape.pp * shape.vpp)
+    lap, member = divmod(inside, shape.pp)
+    return group * shape.pp + member, lap * shape.pp + stage
+
+
+def warm_up(pp: Count, vpp: Count, stage: Count) -> Count:
+    """Return how many passes of virtual stages an interleaved pipeline keeps the activations of."""
+    return 2 * (pp - stage - 1) + (vpp - 1) * pp + 1
+
+
+def peak_in_flight_factor(layers: Sequence[float], pp: int, stage: int, ahead: int) -> float:
+    """Return the largest number of layers whose activations a pipeline rank keeps at once, over that of equal chunks.
+
+    ``layers`` of its virtual stages in model order, ``ahead`` as for ``in_flight``. Passes run in rounds of ``pp``
+    microbatches, backward ones in reverse order (Megatron-LM's schedule): at some time the first virtual stages are
+    kept twice and the last not at all."""
+    if len(set(layers)) == 1:
+        return 1.0
+    passes = warm_up(pp, len(layers), stage) + ahead
+    rounds = np.repeat(np.asarray(layers, dtype=np.float64), pp)
+    forward = np.concatenate(([0.0], np.cumsum(np.tile(rounds, 5))))
+    backward = np.concatenate(([0.0], np.cumsum(np.tile(rounds[::-1], 2))))
+    kept = forward[passes : passes + len(backward)] - backward
+    return float(kept.max() / (passes * rounds.mean()))

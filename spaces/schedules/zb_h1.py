@@ -1,0 +1,106 @@
+"""ZB-H1: 1F1B whose weight gradients wait until they can fill the drain (Qi et al., arXiv 2401.10241, section 2.2)."""
+
+from collections.abc import Iterator
+from types import MappingProxyType
+
+import numpy as np
+
+from forerun.spaces.schedules.contract import (
+    Action,
+    Keeping,
+    Pass,
+    PipelineSchedule,
+    PipelineShape,
+    Program,
+    Programs,
+)
+from forerun.spaces.schedules.stage_times import Floats, StageTimes, sum_after, sum_before
+
+
+class ZBH1(PipelineSchedule):
+    """The weight gradients of stage s run ``s`` microbatches late.
+
+    So the last stage passes its first input gradients up at once, and every stage fills its drain with the weight
+    gradients it owes. A stage keeps at most ``pp`` microbatches until their weight gradient, as the first stage of
+    1F1B does.
+    """
+
+    number = 3
+    name = "zb-h1"
+    spelling = MappingProxyType({"simumax": "zb_h1"})
+    splits_backward = True
+    weights_last = True
+    rarity = 1
+
+    def programs(self, shape: PipelineShape) -> Programs:
+        """Return the programs."""
+        shape.require(self.name, shape.vpp == 1, "vpp=1")
+        return [Program(_program, (shape.pp, shape.microbatches, stage)) for stage in range(shape.pp)]
+
+    def bubble_s(self, stages: StageTimes, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
+        """Return what the longest path through the order leaves a stage idle, with equal stages ``(pp - 1)(f + b - w)``
+        (b the input gradient), and no less than ``(pp - 1) max(f, b)``.
+
+        Stage s runs ``n`` forwards while its first microbatch is with the stages behind it, and as many gradients of
+        both kinds while its last one is. Weight gradients run s microbatches late: those it owes at its end stand
+        beside the way of the last input gradient up to the first stage, which owes one. On 480 random plans of twelve
+        requests within 1 % of the step played pass by pass.
+        """
+        forward_s, weight_s, multiplicity, first = stages.forward_s, stages.weight_s, stages.multiplicity, stages.first
+        input_s = stages.backward_s - weight_s
+        # Stage s with passes f_s, i_s (gradient of inputs), w_s (of weights) and d = pp - 1 - s stages behind it:
+        #   start   sum_(i<s) f_i until its first forward pass
+        #   fill    its first microbatch is behind it for A = sum_(i>s) (f_i + i_i), in which it runs n = min(d, m - 1)
+        #           forward passes: it waits max(0, A - n f_s)
+        #   own     m (f_s + i_s + w_s)
+        #   drain   its last microbatch is behind it for A, too, in which it runs n gradients of both kinds: it waits
+        #           max(0, A - n (i_s + w_s)); both waits are one where no forward pass is left after the first gradient
+        #   end     min(s, m - 1) weight gradients are still owed when its last input gradient goes up, which takes
+        #           sum_(i<s) i_i and the one weight gradient w_0 that the first stage owes; of s itself one w_s is
+        #           counted in "own". The step ends with the later of the two: max(0, way - owed) beyond "own".
+        # Equal stages: fill d i, drain d max(0, f - w), end s max(0, i - w), so that the first stage (s = 0) waits for
+        # (pp - 1) max(i, f + i - w) and the last one for (pp - 1) max(f, f + i - w): the published bubble where w is
+        # the shortest pass. Each term is linear along a run of equal stages, so that its two ends are enough.
+        both = forward_s + input_s
+        before, after = sum_before(multiplicity, forward_s), sum_after(multiplicity, both)
+        back = sum_before(multiplicity, input_s)
+        ends = []
+        for skipped in (np.zeros_like(multiplicity), np.maximum(multiplicity - 1, 0.0)):
+            stage = first + skipped
+            behind = after + (multiplicity - 1 - skipped) * both
+            flight = np.minimum(pp - 1 - stage, microbatches - 1)
+            fill = np.maximum(behind - flight * forward_s, 0.0)
+            drain = np.maximum(behind - flight * (input_s + weight_s), 0.0)
+            wait = np.where(microbatches > pp - stage, fill + drain, np.maximum(fill, drain))
+            owed = np.minimum(stage, microbatches - 1) * weight_s
+            way = back + skipped * input_s + weight_s[0] - weight_s
+            ends.append(
+                before + skipped * forward_s + microbatches * (both + weight_s) + wait + np.maximum(way - owed, 0.0)
+            )
+        return np.asarray(np.maximum(*ends) - microbatches * (forward_s + stages.backward_s))
+
+    def in_flight(
+        self, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, uneven: Floats | float, memory: Keeping
+    ) -> Floats:
+        """``pp`` on every stage, whose weight gradients run the later the deeper it stands."""
+        return pp
+
+    def exposed_p2p(self, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
+        """Weight gradients hide transfers of the steady state."""
+        if not overlap:
+            return super().exposed_p2p(pp, vpp, microbatches, overlap=False)
+        return np.maximum(2 * (pp - 1), np.minimum(2 * (pp + microbatches - 3), 4 * (pp - 1)))
+
+
+def _program(pp: int, count: int, stage: int) -> Iterator[Action]:
+    ahead = min(pp - 1 - stage, count)
+    for microbatch in range(ahead):
+        yield Action(Pass.FORWARD, microbatch, stage)
+    for microbatch in range(count):
+        if microbatch + ahead < count:
+            yield Action(Pass.FORWARD, microbatch + ahead, stage)
+        yield Action(Pass.INPUT_GRADIENT, microbatch, stage)
+        if microbatch >= stage:
+            yield Action(Pass.WEIGHT_GRADIENT, microbatch - stage, stage)
+    for microbatch in range(max(count - stage, 0), count):
+        yield Action(Pass.WEIGHT_GRADIENT, microbatch, stage)
