@@ -65,8 +65,7 @@ def write_proposals(args: argparse.Namespace, setting: "Setting", board: "Leader
     if found is None:
         return
     folder = args.out / "measure"
-    for number, (name, files) in enumerate(launches(setting, found, args.launch_format), start=1):
-        place = folder / f"{number:02}-{name}"
+    for place, files in launches(setting, found, args.launch_format, folder=folder):
         place.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
             write_text(place / file, text)

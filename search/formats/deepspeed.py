@@ -53,9 +53,8 @@ RUN = {"gradient_clipping": 1.0, "steps_per_print": 10, "zero_optimization.conti
 
 HOSTFILE = [
     "# The launcher knows several nodes from a file alone. Without ssh their names are not looked at.",
-    'HOSTFILE="$(mktemp)"',
-    "trap 'rm -f \"$HOSTFILE\"' EXIT",
-    'seq -f "node%g slots=$GPUS_PER_NODE" "$NNODES" > "$HOSTFILE"',
+    'seq -f "node%g slots=$GPUS_PER_NODE" "$NNODES" > "hostfile.$NODE_RANK"',
+    'mv -f "hostfile.$NODE_RANK" hostfile',
 ]
 
 
@@ -138,7 +137,7 @@ def write(launch: Launch) -> Files:
     before = _asked_of_program(launch)
     if launch.nodes > 1:
         before += HOSTFILE
-        command += ['--hostfile "$HOSTFILE" --no_ssh --node_rank "$NODE_RANK" --master_addr "$MASTER_ADDR"']
+        command += ['--hostfile hostfile --no_ssh --node_rank "$NODE_RANK" --master_addr "$MASTER_ADDR"']
     command += [PROGRAM, f"--deepspeed_config {MAIN}", f"--max_seq_length {launch.workload.seq_len}"]
     command += program_facts(launch) + ([f"{CHECKPOINTING} true"] if s.recompute == Recompute.FULL else [])
     text = json.dumps(data, indent=2) + "\n"

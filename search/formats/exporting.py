@@ -62,13 +62,15 @@ def launch_in(data: Mapping[str, Any], rank: int, *, name: str, source: Path) ->
             raise RequestError(f"{source.parent} has ranks 1 to {len(rows)}, but got --rank {rank}")
         if "modes" in request:
             return graph_launch(request, rows[rank - 1], name=f"rank {rank} of {name}"), None
-        strategy, documents = parse_strategy(str(rows[rank - 1]["strategy"])), request.get("documents")
+        strategy, documents = parse_strategy(str(rows[rank - 1]["strategy"])), request.get("document_tokens")
+        if documents is None and request.get("documents") is not None:  # a board of an earlier version
+            documents = document_tokens(str(request["documents"]), int(request["seq_len"]))
         workload = Workload(
             global_batch=int(request["global_batch"]),
             seq_len=int(request["seq_len"]),
             precision=str(request["precision"]),
             moe_imbalance=float(request.get("moe_imbalance") or 1.0),
-            document_tokens=None if documents is None else document_tokens(str(documents), int(request["seq_len"])),
+            document_tokens=documents,
         )
         lora, frozen = request.get("lora"), frozen_parts(request.get("freeze"))
         named = {part: str(request[part]) for part in ("model", "cluster", "framework")}

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from forerun.search.formats.contract import Files, Launch
 from forerun.spaces.divisors import divisors
 from forerun.spaces.errors import RequestError
+from forerun.spaces.models.model import Model
 
 LAUNCH = "launch.sh"
 SLURM = "slurm.sbatch"
@@ -74,6 +75,12 @@ def stated_facts(*texts: str) -> dict[str, float]:
     return {match[1].replace("-", "_"): float(match[2]) for match in found}
 
 
+def _own_tokens(launch: Launch) -> list[tuple[str, int]]:
+    """Return the parts of a model that have tokens of their own, such as images, and how many a sequence has."""
+    layers = launch.model.layers if isinstance(launch.model, Model) else ()
+    return list(dict.fromkeys((layer.name, layer.tokens) for layer in layers if layer.tokens is not None))
+
+
 def scripts(
     launch: Launch, title: str, command: Sequence[str], *, before: Sequence[str] = (), once: bool = False
 ) -> Files:
@@ -100,6 +107,7 @@ def scripts(
         f"# {comment(launch.name)}: {title}",
         f"# {s} ({s.devices} GPUs), written by forerun",
         *([f"# predicted with {data}"] if data else []),
+        *(f"# predicted for {tokens:,} tokens of {comment(name)} a sequence" for name, tokens in _own_tokens(launch)),
         "set -euo pipefail",
         'cd "$(dirname "${BASH_SOURCE[0]}")"',
         "",

@@ -72,10 +72,12 @@ class Transformers:
         return broken_laws(strategy, context)
 
     def request(self, context: Context, choices: Choices) -> dict[str, Any]:
+        documents = context.workload.document_tokens
         return {
             "precision": context.workload.precision,
             "framework": context.framework.name,
             "switches": dict(context.framework.switches),
+            **({} if documents is None else {"document_tokens": documents}),
         }
 
     def work(self, context: Context, gpus: int) -> StepWork:

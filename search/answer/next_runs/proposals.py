@@ -71,18 +71,22 @@ def _measured_rows(posterior: Posterior, context: Context, table: StrategyTable)
     return [int(row) for row in np.flatnonzero(known)]
 
 
-def launches(setting: Setting, found: NextRuns, format_name: str | None = None) -> list[tuple[str, Files]]:
-    """Return the launch files of every run with the name of their format: that of the request's framework where it
-    has one that can express the run, else forerun's own.
+def launches(
+    setting: Setting, found: NextRuns, format_name: str | None = None, *, folder: Path | None = None
+) -> list[tuple[Path, Files]]:
+    """Return the launch files of every run with their folder, ``NUMBER-FORMAT`` below ``folder``: in the format of the
+    request's framework where it has one that can express the run, else forerun's own.
 
     Raises:
         RequestError: the format asked for is unknown or cannot express a run.
     """
-    context = setting.context
-    return [
-        launch_of(context, run.row.strategy, name=f"{context.model.name} run {number}", format_name=format_name)
-        for number, run in enumerate(found.runs, start=1)
-    ]
+    context, written = setting.context, []
+    for number, run in enumerate(found.runs, start=1):
+        place = (folder or Path()) / f"{number:02}"
+        name = f"{context.model.name} run {number}"
+        item, files = launch_of(context, run.row.strategy, name=name, format_name=format_name, folder=place)
+        written.append((Path(f"{place}-{item}"), files))
+    return written
 
 
 def results_table(setting: Setting, found: NextRuns) -> str:
