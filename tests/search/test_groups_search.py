@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,58 @@ def test_the_best_of_everything_is_found(mixed: str) -> None:
 
     assert len(times) > 20
     assert board.rows[0].step_time_s <= min(times.values()) * (1 + 1e-9)
+
+
+@pytest.fixture
+def seven_layers(tmp_path: Path) -> str:
+    document = yaml.safe_load((files("forerun.spaces.models") / "data" / "qwen3-0.6b.yaml").read_text())
+    for layers in document["layers"]:
+        layers["count"] = 7
+    path = tmp_path / "seven.yaml"
+    del document["published_parameters"]
+    path.write_text(yaml.safe_dump(document))
+    return str(path)
+
+
+@pytest.mark.slow  # simulates every plan
+@pytest.mark.parametrize("devices", [(8, 16), (16, 8), (8, 32), (8, 8, 8)])
+def test_stages_that_divide_neither_layers_nor_each_other_are_as_good_as_the_best_of_all(
+    tmp_path: Path, seven_layers: str, devices: tuple[int, ...]
+) -> None:
+    """Seven layers on three or five stages: every split of every degree is simulated, and none is faster."""
+    path = tmp_path / "groups.yaml"
+    names = ("dgx-h100", "dgx-a100-80", "dgx-a100-40")
+    path.write_text(yaml.safe_dump({"groups": [{"cluster": n, "devices": d} for n, d in zip(names, devices)]}))
+    own = {"tp": ["2", "4", "8"], "cp": ["1"], "mbs": ["1"], "recompute": ["none"], "sp": ["1"], "zero": ["1", "0"]}
+    request = Request(model=seven_layers, cluster=str(path), global_batch=48, seq_len=2048, overrides=own)
+    board, setting, pp = search_groups(request), resolve(request, groups=True), sum(devices) // 8
+    steps = []
+    for tp, cuts in itertools.product((2, 4, 8), itertools.combinations(range(1, 7), pp - 1)):
+        counts = [high - low for low, high in itertools.pairwise((0, *cuts, 7))]
+        sharding = "" if tp == 8 else " zero1"
+        text = f"tp{tp} pp{pp} dp{8 // tp} mbs1{sharding} sp layers={','.join(map(str, counts))}"
+        try:
+            steps.append(simulate_groups(setting, text)[0].step_time_s)
+        except RequestError:  # the batch does not divide
+            continue
+
+    assert len(steps) >= 15
+    assert board.rows[0].step_time_s <= min(steps) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("shares", [(1, 2), (2, 1), (1, 3), (3, 2)])
+def test_mixes_whose_stages_do_not_divide_the_layers_are_planned(tmp_path: Path, shares: tuple[int, int]) -> None:
+    """Whole nodes of either kind, 28 layers on three, four or five stages; one plan by hand fits."""
+    path = tmp_path / "groups.yaml"
+    names = ("dgx-h100", "dgx-a100-80")
+    path.write_text(yaml.safe_dump({"groups": [{"cluster": n, "devices": 8 * s} for n, s in zip(names, shares)]}))
+    own = {"tp": ["8"], "cp": ["1"], "mbs": ["1"], "recompute": ["none"]}
+    request = Request(model="qwen3-0.6b", cluster=str(path), global_batch=16, seq_len=2048, overrides=own)
+    pp = sum(shares)
+    layers = ",".join(map(str, (28 - (pp - 1) * (28 // pp), *[28 // pp] * (pp - 1))))
+
+    assert simulate_groups(resolve(request, groups=True), f"tp8 pp{pp} dp1 mbs1 sp layers={layers}")[0].fits
+    assert search_groups(request).rows[0].fits
 
 
 @pytest.mark.slow  # a search event by event

@@ -1,5 +1,7 @@
 """How the layers of a model are dealt to stages on groups of nodes that differ."""
 
+import dataclasses
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -49,13 +51,23 @@ def ordered_plans(space: StagedSpace) -> Iterator[Plan]:
     for following in chain(classes, [None]):
         while plans and (following is None or plans[0][0] <= following.least_s):
             yield heappop(plans)[-1]
-        if following is None or any(broken_laws(following.strategy, own) for own in space.context.on_groups):
+        if following is None:
+            continue
+        # The planner deals the layers: no law of equal stages may stand in its way.
+        dealt = dataclasses.replace(following.strategy, layers_per_stage=_some_layers(space, following.strategy.pp))
+        if any(broken_laws(dealt, own) for own in space.context.on_groups):
             continue
         for planned in planner.plans(following.strategy, PLANS):
             if planned.strategy not in known:
                 known.add(planned.strategy)
                 plan = _plan(space.context, planned.strategy)
                 heappush(plans, (plan.least_s, str(plan.strategy), plan))
+
+
+def _some_layers(space: StagedSpace, pp: int) -> tuple[int, ...]:
+    """Deal the layers to ``pp`` stages as evenly as they divide."""
+    edges = [boundary * space.layers // pp for boundary in range(pp + 1)]
+    return tuple(high - low for low, high in itertools.pairwise(edges))
 
 
 def _plan(context: Context, strategy: Strategy) -> Plan:

@@ -55,7 +55,7 @@ def search_plans(
         if len(kept) == wanted and plan.least_s > kept[-1]:
             stopped = "no other plan can be faster"
             break
-        if len(rows) >= evaluations:
+        if len(rows) >= evaluations and kept:
             stopped = f"{evaluations} were simulated"
             break
         rows[plan.strategy] = row = planned_row(setting, plan)
