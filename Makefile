@@ -57,6 +57,7 @@ test-all: lint types unit wheel
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell docs search simulator spaces *.md Makefile pyproject.toml
 
 types: $(STAMP)
 	$(BIN)/mypy

@@ -1,50 +1,70 @@
-"""Words that the project has retired stay out of its code, messages and pages; each has the field's word instead."""
+"""The glossary is complete and has every term once; its retired words stay out of code, messages and pages."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-RETIRED = {
-    r"layered|layer-by-layer|written operator by operator": "operator graph",
-    r"device-stages?": "pipeline rank",
-    r"hops_in_the_way": "exposed p2p",
-    r"\bunmade|\bmaking_s\b": "time before the first gradient is ready",
-    r"\bhops\b|\bhops_|_hops?\b|[\"`]hop[\"`]": "step of a ring or tree, or p2p transfer (NCCL's own *hop* stays)",
-    r"\bmeeting": "rendezvous",
-    r"\bstraggle(_s)?\b": "straggler wait",
-    r"apart_to_|_apart\b|\bsets_apart|\bapart(: \w+[,)=]| =|=)|\.apart\b": "main_grad, per module, every replica",
-    r"\.home\b|\bhome_L\b|\bhome( =|=)": "rank or stage of an operator",
-    r"\bcoarse_prediction\b|\bcoarse model\b": "analytic",
-    r"\brules?[ _]of[ _]thumb\b": "heuristics",
-    r"\bagain_s\b|\.again\b": "recompute",
-    r"\broom_s\b|overlap\.room\b": "overlap window",
-    r"\b_?homes\b": "ranks or groups of stages",
-    r"\bwalked\b": "enumerated",
-    r"\bportions\b": "chunks",
-    r"\bGoing\b|\bfinal_document\b": "progress, summary",
-    r"\bVaried\w*\b": "rows of trees",
-    r"\bgangs?\b": "members of a collective",
-    r"\bremed(y|ies)\b": "fix",
-    r"another one in disguise": "redundant",
-    r"closer than a prediction can tell": "below the prediction error",
-    r"Who looks for it": "Samplers",
-    r"My present run": "Compare with your current run",
-    r"How far each way goes": "Scaling limits",
-}
-"""Pattern of a retired word -> what to write."""
+GLOSSARY = ROOT / "docs" / "glossary.md"
 PLACES = ("search", "simulator", "spaces", "docs")
+RETIRED = "Words that are not used"
+
+
+def tables() -> dict[str, list[list[str]]]:
+    """Cells of every row of the glossary, by heading."""
+    sections: dict[str, list[list[str]]] = {}
+    for section in GLOSSARY.read_text(encoding="utf-8").split("\n## ")[1:]:
+        title, _, text = section.partition("\n")
+        rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in re.findall(r"^\|.*\|$", text, re.M)]
+        sections[title] = rows[2:]
+    return sections
+
+
+def retired() -> dict[str, str]:
+    """Pattern of every retired word -> what to write."""
+    patterns = {}
+    for words, instead in tables()[RETIRED]:
+        for word in words.split(", "):
+            code = word.strip("`")
+            text = re.escape(code)
+            start, end = (r"\b" * code[i].isalnum() for i in (0, -1)) if code != word else ("(?<![a-z])", "(?![a-z])")
+            patterns[f"{start}{text}{end}"] = instead
+    return patterns
+
+
+@cache
+def code() -> str:
+    """The text of all modules."""
+    return "\n".join(path.read_text(encoding="utf-8") for place in PLACES for path in (ROOT / place).rglob("*.py"))
+
+
+def test_every_term_stands_once() -> None:
+    terms = [cells[0] for title, rows in tables().items() if title != RETIRED for cells in rows]
+    assert len(terms) > 60
+    single = [term for cell in terms for term in cell.split(", ")]
+    assert sorted(single) == sorted(set(single))
+
+
+def test_names_of_the_glossary_are_those_of_the_code() -> None:
+    rows = [cells for title, rows in tables().items() if title != RETIRED for cells in rows]
+    names = {name for cells in rows for cell in cells[1:] for name in re.findall(r"`(\w+)`", cell)}
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", code())] == []
 
 
 def test_retired_words_stay_out() -> None:
     paths = [path for place in PLACES for path in (ROOT / place).rglob("*") if path.suffix in (".py", ".md", ".yaml")]
     paths += [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
     assert len(paths) > 500
-    found = []
+    patterns = {re.compile(pattern, re.IGNORECASE): instead for pattern, instead in retired().items()}
+    assert len(patterns) > 30
+    one = re.compile("|".join(pattern.pattern for pattern in patterns), re.IGNORECASE)
+    places = []
     for path in paths:
         text = path.read_text(encoding="utf-8")
-        here = {pattern: word for pattern, word in RETIRED.items() if re.search(pattern, text)}
-        for number, line in enumerate(text.splitlines() if here else (), start=1):
-            for pattern, word in here.items():
-                if re.search(pattern, line):
-                    found.append(f"{path.relative_to(ROOT)}:{number}: write {word!r}: {line.strip()}")
-    assert not found, "\n".join(found)
+        if path == GLOSSARY or not one.search(text):
+            continue
+        for number, line in enumerate(text.splitlines(), start=1):
+            for pattern, instead in patterns.items():
+                if pattern.search(line):
+                    places.append(f"{path.relative_to(ROOT)}:{number}: write {instead!r}: {line.strip()}")
+    assert not places, "\n".join(places)

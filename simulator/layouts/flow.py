@@ -21,7 +21,7 @@ class TransferPhase(StrEnum):
 
     FORWARD = "forward"
     BACKWARD = "backward"
-    AGAIN = "again"
+    REGATHER = "again"
     """In the backward pass, of an input that was gathered in the forward pass and kept in parts only."""
     GRADIENT = "gradient"
     """Of gradients of weights."""
@@ -214,7 +214,7 @@ def _backward(flow: _Flow, operator: CutOperator, input_gradients: bool) -> None
             if key not in flow.read and needed.parts < kept.parts:
                 flow.read.add(key)
                 again = flow.moved(kept, needed, operator, operand)
-                flow.add(TransferPhase.AGAIN, operator, operand, again)
+                flow.add(TransferPhase.REGATHER, operator, operand, again)
         if operand.name not in flow.graph.producers and not input_gradients:
             continue
         widths = [dimension.halo for dimension in operand.dimensions]

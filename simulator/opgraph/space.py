@@ -26,7 +26,7 @@ LONGEST_PIPELINE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WalkedSplits:
+class EnumeratedSplits:
     """Part of a slice: its legal candidates, the number of illegal ones by reason, and of legal ones passed over."""
 
     table: SplitTable
@@ -61,10 +61,10 @@ class SplitSpace:
         """One: candidates are listed, where those of a space of strategies are below prefixes."""
         return 1
 
-    def walk(self, low: int, high: int, hopeless: object = None) -> Iterator[WalkedSplits]:
+    def walk(self, low: int, high: int, hopeless: object = None) -> Iterator[EnumeratedSplits]:
         """Yield the legal candidates with index in ``[low, high)``; none is known to be ``hopeless``."""
         table, rejected = self.table(low, high)
-        yield WalkedSplits(table=table, rejected=rejected)
+        yield EnumeratedSplits(table=table, rejected=rejected)
 
     def strategies(self, indices: NDArray[np.int64]) -> tuple[Split, ...]:
         """Return some candidates, in the order given."""

@@ -9,7 +9,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies.axes import AXES
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.table import IntArray, StrategyTable
-from forerun.spaces.strategies.walk import LATER, Hopeless, Walked, below, enumerated, prefixes
+from forerun.spaces.strategies.walk import LATER, EnumeratedPart, Hopeless, below, enumerated, prefixes
 
 DEGREES = AXES[: AXES.index("etp") + 1]
 """Axes that make a strategy an idea of its own; the others make variants of one."""
@@ -59,7 +59,7 @@ class StrategySpace:
         (whole,) = enumerated(self.choices, self.context, low, high, at_once=self.size)
         return whole.table, whole.rejected
 
-    def walk(self, low: int, high: int, hopeless: Hopeless | None = None) -> Iterator[Walked]:
+    def walk(self, low: int, high: int, hopeless: Hopeless | None = None) -> Iterator[EnumeratedPart]:
         """Yield the legal candidates with index in ``[low, high)``, in parts of bounded size (``walk.enumerated``)."""
         return enumerated(self.choices, self.context, low, high, hopeless=hopeless)
 

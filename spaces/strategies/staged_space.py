@@ -43,7 +43,7 @@ from forerun.spaces.strategies.stages import splits_by_layers
 from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import COLUMNS, CUSTOM_SPLIT, IntArray, axis_values, strategy_of, table_of
 
-WALKED = 4096
+AT_ONCE = 4096
 """Candidates whose legality is looked at together in a walk."""
 _DROPPED = ("sp", "zero", "shard", "placement")
 """Axes that may have no effect in one half of the stages."""
@@ -335,7 +335,7 @@ class StagedSpace:
 
     def walk(self) -> Iterator[Strategy]:
         """Yield every legal candidate once; for spaces that are small after all."""
-        for chunk in batched(self._grow(), WALKED):
+        for chunk in batched(self._grow(), AT_ONCE):
             kept = self.legal(chunk)
             yield from itertools.compress(chunk, kept)
 

@@ -54,7 +54,7 @@ class Strategy:
     cp: int = 1
     """Context-parallel degree: ranks that share each sequence."""
     ep: int = 1
-    """Expert-parallel degree. Experts re-use the same devices: ``dp * cp * tp = edp * ep * etp`` on every stage."""
+    """Expert-parallel degree. Experts reuse the same devices: ``dp * cp * tp = edp * ep * etp`` on every stage."""
     etp: int = 1
     """Tensor-parallel degree of the experts."""
     mbs: int = 1

@@ -53,7 +53,7 @@ def _may_break(rule: Rule, choices: Mapping[str, IntArray]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Walked:
+class EnumeratedPart:
     """Part of a slice."""
 
     table: StrategyTable
@@ -72,7 +72,7 @@ def enumerated(
     *,
     hopeless: Hopeless | None = None,
     at_once: int = AT_ONCE,
-) -> Iterator[Walked]:
+) -> Iterator[EnumeratedPart]:
     """Yield the candidates with index in ``[low, high)`` in order, in one part or more.
 
     Prefixes that ``hopeless`` names and that lie in the slice as a whole are passed over; ``at_once``: candidates below
@@ -91,7 +91,7 @@ def enumerated(
         part = growth.part(slice(start, start + step))
         part.grow(LATER)
         part.derive_software()
-        yield Walked(table=part.table(), rejected=part.rejected + growth.rejected, passed=passed)
+        yield EnumeratedPart(table=part.table(), rejected=part.rejected + growth.rejected, passed=passed)
         growth.rejected, passed = Counter(), 0
 
 

@@ -177,7 +177,7 @@ def test_our_own_fault_has_its_own_code(monkeypatch: pytest.MonkeyPatch, capsys:
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("seven")
 
-    monkeypatch.setattr("forerun.search.api.search_request", broken)
+    monkeypatch.setattr("forerun.search.answer.searches.search_request", broken)
     assert main(SEARCH.split()) == 1
     err = capsys.readouterr().err
     assert "ZeroDivisionError: seven" in err and "--debug" in err and "Traceback" not in err
@@ -190,7 +190,7 @@ def test_an_interrupt_has_its_own_code(monkeypatch: pytest.MonkeyPatch, capsys: 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("forerun.search.api.search_request", interrupted)
+    monkeypatch.setattr("forerun.search.answer.searches.search_request", interrupted)
     assert main(SEARCH.split()) == 130
     assert capsys.readouterr().err == "forerun: interrupted\n"
 

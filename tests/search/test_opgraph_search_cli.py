@@ -177,7 +177,7 @@ def test_files_of_paradl_are_searched(tmp_path: Path, capsys: pytest.CaptureFixt
         (f"search {RESNET} --gpus 4 --precision bf16", (), "has no bf16"),
         (f"search {RESNET} --gpus 4 --framework megatron-lm", (), "unknown framework for operator graphs"),
         (f"search {RESNET} --gpus 4 --objective speed", (), "unknown objective"),
-        ("search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64", (), "required: --seq-len"),
+        ("search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64", (), "--seq-len is missing"),
         (
             "search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8/gpu --seq-len 64",
             (),

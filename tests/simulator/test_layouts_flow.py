@@ -36,7 +36,7 @@ def kinds(needs: tuple[Need, ...], *phases: TransferPhase) -> Counter[str]:
 
 
 ACTIVATIONS = 8 * 1024 * 4096
-BOTH = (TransferPhase.BACKWARD, TransferPhase.AGAIN)
+BOTH = (TransferPhase.BACKWARD, TransferPhase.REGATHER)
 
 
 def test_tensor_parallel_adds_up_after_every_block() -> None:
@@ -56,7 +56,7 @@ def test_sequence_parallel_gathers_and_scatters() -> None:
 
     assert kinds(needs, TransferPhase.FORWARD) == {"all_gather": 2, "reduce_scatter": 2}
     assert kinds(needs, TransferPhase.BACKWARD) == {"all_gather": 2, "reduce_scatter": 2}
-    assert kinds(needs, TransferPhase.AGAIN) == {"all_gather": 2}
+    assert kinds(needs, TransferPhase.REGATHER) == {"all_gather": 2}
 
 
 def test_context_parallel_gathers_keys_and_values() -> None:
@@ -129,7 +129,7 @@ def test_data_parallel_convolutions_with_a_sharded_classifier() -> None:
 
     assert [(n.phase, n.operator, n.transfers[0].kind) for n in needs] == [
         (TransferPhase.FORWARD, "fc", "all_gather"),
-        (TransferPhase.AGAIN, "fc", "all_gather"),
+        (TransferPhase.REGATHER, "fc", "all_gather"),
         (TransferPhase.BACKWARD, "fc", "reduce_scatter"),
         (TransferPhase.GRADIENT, "conv", "all_reduce"),
     ]

@@ -67,7 +67,11 @@ def test_dense_layers(degrees: LayerDegrees) -> None:
 
     for phases, tensor_s, context_s in (
         ((TransferPhase.FORWARD,), exchange.tensor_forward_s[0], exchange.context_forward_s[0]),
-        ((TransferPhase.BACKWARD, TransferPhase.AGAIN), exchange.tensor_backward_s[0], exchange.context_backward_s[0]),
+        (
+            (TransferPhase.BACKWARD, TransferPhase.REGATHER),
+            exchange.tensor_backward_s[0],
+            exchange.context_backward_s[0],
+        ),
     ):
         found = [need for need in needs if need.phase in phases]
         tensor = [need for need in found if need.tensor not in keys]

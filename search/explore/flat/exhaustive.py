@@ -24,10 +24,10 @@ from forerun.simulator import score as simulator_score
 from forerun.simulator.memory.risk import RISKY
 from forerun.simulator.score_table import Floats, ScoreTable, joined
 from forerun.spaces.strategies import StrategySpace, StrategyTable
-from forerun.spaces.strategies.walk import Hopeless, Walked
+from forerun.spaces.strategies.walk import EnumeratedPart, Hopeless
 
 if TYPE_CHECKING:
-    from forerun.simulator.opgraph.space import WalkedSplits
+    from forerun.simulator.opgraph.space import EnumeratedSplits
 
 CHUNK = TRANSFORMERS.chunk
 """Legal candidates scored at once: large enough to amortise numpy's calls, small enough for the cache."""
@@ -270,7 +270,7 @@ def slices(space: Space, low: int, high: int, chunk: int = CHUNK, hopeless: Hope
     while low < high:
         width = min(width, high - low)
         found = 0
-        parts: Iterator[Walked | WalkedSplits] = space.walk(low, low + width, hopeless)
+        parts: Iterator[EnumeratedPart | EnumeratedSplits] = space.walk(low, low + width, hopeless)
         part = next(parts)
         for after in parts:
             found += len(part.table)

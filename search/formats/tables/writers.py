@@ -97,7 +97,6 @@ def write_llama_factory(launch: Launch) -> Files:
         "do_train": True,
         "finetuning_type": "full",
         "dataset": "alpaca_en_demo" if tuned else "c4_demo",
-        "dataset_dir": "REMOTE:llamafactory/demo_data",
         "template": "default",
         "cutoff_len": workload.seq_len,
         "packing": True,
@@ -124,11 +123,7 @@ def write_llama_factory(launch: Launch) -> Files:
         'MASTER_ADDR="$MASTER_ADDR" MASTER_PORT="$MASTER_PORT"',
         f"llamafactory-cli train {FACTORY_MAIN}",
     ]
-    remarks = (
-        "model_name_or_path: a folder or a name on the hub",
-        "dataset_dir: on the hub; where nodes do not reach it, the folder data of LLaMA-Factory",
-    )
-    text = dump_yaml(data, f"{launch.name}: {title}, {s}", *remarks)
+    text = dump_yaml(data, f"{launch.name}: {title}, {s}", "model_name_or_path: a folder or a name on the hub")
     return {FACTORY_MAIN: text, **files, **scripts(launch, title, starter)}
 
 

@@ -249,7 +249,7 @@ class GraphDeviceWriter:
             if need.tensor == f"d {operator.output.name}"
         ]
         after += [
-            self._exchange(need, (), tag, self.computed[-1:]) for need in plan.local(TransferPhase.AGAIN, operator)
+            self._exchange(need, (), tag, self.computed[-1:]) for need in plan.local(TransferPhase.REGATHER, operator)
         ]
         after += self._fetch(operator, tag) + self._bring_back(operator, tag)
         first = task = self._computation(Pass.INPUT_GRADIENT, operator, cost.input_s, after, tag)
