@@ -70,7 +70,8 @@ def test_stages_that_divide_neither_layers_nor_each_other_are_as_good_as_the_bes
     """Seven layers on three or five stages: every split of every degree is simulated, and none is faster."""
     path = tmp_path / "groups.yaml"
     names = ("dgx-h100", "dgx-a100-80", "dgx-a100-40")
-    path.write_text(yaml.safe_dump({"groups": [{"cluster": n, "devices": d} for n, d in zip(names, devices)]}))
+    groups = [{"cluster": name, "devices": count} for name, count in zip(names, devices, strict=False)]
+    path.write_text(yaml.safe_dump({"groups": groups}))
     own = {"tp": ["2", "4", "8"], "cp": ["1"], "mbs": ["1"], "recompute": ["none"], "sp": ["1"], "zero": ["1", "0"]}
     request = Request(model=seven_layers, cluster=str(path), global_batch=48, seq_len=2048, overrides=own)
     board, setting, pp = search_groups(request), resolve(request, groups=True), sum(devices) // 8
@@ -93,7 +94,8 @@ def test_mixes_whose_stages_do_not_divide_the_layers_are_planned(tmp_path: Path,
     """Whole nodes of either kind, 28 layers on three, four or five stages; one plan by hand fits."""
     path = tmp_path / "groups.yaml"
     names = ("dgx-h100", "dgx-a100-80")
-    path.write_text(yaml.safe_dump({"groups": [{"cluster": n, "devices": 8 * s} for n, s in zip(names, shares)]}))
+    groups = [{"cluster": name, "devices": 8 * share} for name, share in zip(names, shares, strict=True)]
+    path.write_text(yaml.safe_dump({"groups": groups}))
     own = {"tp": ["8"], "cp": ["1"], "mbs": ["1"], "recompute": ["none"]}
     request = Request(model="qwen3-0.6b", cluster=str(path), global_batch=16, seq_len=2048, overrides=own)
     pp = sum(shares)

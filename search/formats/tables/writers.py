@@ -97,6 +97,7 @@ def write_llama_factory(launch: Launch) -> Files:
         "do_train": True,
         "finetuning_type": "full",
         "dataset": "alpaca_en_demo" if tuned else "c4_demo",
+        "dataset_dir": "REMOTE:llamafactory/demo_data",
         "template": "default",
         "cutoff_len": workload.seq_len,
         "packing": True,
@@ -123,7 +124,11 @@ def write_llama_factory(launch: Launch) -> Files:
         'MASTER_ADDR="$MASTER_ADDR" MASTER_PORT="$MASTER_PORT"',
         f"llamafactory-cli train {FACTORY_MAIN}",
     ]
-    text = dump_yaml(data, f"{launch.name}: {title}, {s}", "model_name_or_path: a folder or a name on the hub")
+    remarks = (
+        "model_name_or_path: a folder or a name on the hub",
+        "dataset_dir: on the hub; where nodes do not reach it, the folder data of LLaMA-Factory",
+    )
+    text = dump_yaml(data, f"{launch.name}: {title}, {s}", *remarks)
     return {FACTORY_MAIN: text, **files, **scripts(launch, title, starter)}
 
 
