@@ -268,3 +268,20 @@ def test_adapters_are_read_from_a_column_or_from_words(tmp_path: Path) -> None:
     assert "lora" in named.filled and "lora" not in stated.filled
     step_s = predict([whole, stated, named]).step_time_s
     assert step_s[1] < step_s[0] and step_s[2] < step_s[0]
+
+
+def test_jax_is_read_by_its_date_and_kernels(tmp_path: Path) -> None:
+    """Attention that nobody names is XLA's own in Paxml, and its tables of early 2024 recompute whole layers."""
+    row = {"framework": "Paxml (JAX, XLA, FSDP)", "attention": "", "recompute": "", "tp": "1", "pp": "1", "dp": "8"}
+    early, late = (mapped(tmp_path, source=f"a table of {date}", **row) for date in ("2024-04", "2024-12"))
+    assert (early.strategy.recompute, late.strategy.recompute) == (Recompute.FULL, Recompute.NONE)
+    assert early.context.framework.attention == "fused_softmax"
+    assert mapped(tmp_path, **{**row, "attention": "flash"}).context.framework.attention == "flash"
+
+
+def test_slices_of_a_pod_are_joined_by_the_networks_of_their_hosts(tmp_path: Path) -> None:
+    row = {"device": "tpu-v4", "gpus": "128", "gpus_per_node": "", "nic_gbit_per_node": "100", "framework": "MaxText"}
+    row |= {"dp": "128", "tp": "1", "pp": "1", "zero_stage": "3", "global_batch": "1280", "intra_link": ""}
+    one, several = (mapped(tmp_path, notes=notes, **row).context.cluster for notes in ("", "2 slices of v4-128"))
+    assert (one.scale_up_size, several.scale_up_size) == (128, 64)
+    assert several.levels[-1].kind == "infiniband"

@@ -27,6 +27,8 @@ _STAGES = re.compile(r"layers_per_stage=\[([\d, ]+)\]")
 _PARTITION = re.compile(r"partition=\[([\d, ]+)\]")
 _BUCKET = re.compile(r"ddp_bucket=([\d.]+) ?MB")
 _SHARD_RANKS = re.compile(r"optimizer sharded over (\d+) ranks|zero1 group=(\d+)")
+_SLICES = re.compile(r"\b(\d{1,4}) slice(?:s\b|\(s\))")
+"""Slices of TPU pods that a run has: each is a torus, and hosts' networks join them."""
 _EXPERT_TENSOR = re.compile(r"\bETP=(\d+)|_etp(\d+)")
 _TF32 = re.compile(r"precision=tf32|theoryflops=495T")
 """FlagPerf names the peak that a run is held against: 495 TFLOP/s is an H100's TF32, so fp32 there means TF32."""
@@ -66,6 +68,7 @@ class Facts:
     checkpoints_some: bool = False
     recomputed: str | None = None
     expert_tensor: int | None = None
+    slices: int = 1
     software: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -92,6 +95,7 @@ def facts_of(row: TableRow, layers: int | None, pp: int | None) -> Facts:
         tf32=_TF32.search(notes) is not None,
         checkpoints_some=_SOME_LAYERS.search(notes) is not None,
         recomputed=modules[1].replace("_plus_", "+") if (modules := _RECOMPUTED.search(notes)) else None,
+        slices=int(slices[1]) if (slices := _SLICES.search(notes)) else 1,
         expert_tensor=int(expert[1] or expert[2]) if expert else None,
         software=_software(told_of_software(row)),
     )

@@ -43,15 +43,16 @@ def cluster_of(row: TableRow, facts: Facts, filled: Filled) -> Cluster:
     per_node = integer(row, "gpus_per_node") or filled.of(
         "gpus_per_node", min(gpus, TRAY if pod or "nvl72" in name else USUAL_NODE)
     )
-    # A slice of a pod is one torus: its hosts' NICs carry nothing of a step.
-    network = _network(row, facts, filled, gpus > per_node and not pod)
+    # A slice of a pod is one torus: its hosts' NICs carry nothing of a step unless it has several.
+    slice_size = gpus // facts.slices if gpus % facts.slices == 0 else gpus
+    network = _network(row, facts, filled, gpus > (slice_size if pod else per_node))
     try:
         return _cluster(
             name,
             per_node,
             row["intra_link"],
             *network,
-            slice_size=gpus if pod else None,
+            slice_size=slice_size if pod else None,
             watts=number(row, "power_limit_w"),
         )
     except RequestError as error:

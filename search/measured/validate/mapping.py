@@ -108,7 +108,12 @@ def _run(row: TableRow, table_name: str, pool: _Pool, *, graphs: bool) -> Measur
     strategy = strategy_of(row, facts, context.framework, model, filled, defaults_of(row))
     if facts.checkpoints_some and strategy.recompute == Recompute.FULL and not strategy.recompute_layers:
         strategy = filled.of("recompute_layers", _fewest_recomputed(context, strategy))
-    elif "recompute" in filled.codes and row["outcome"] == "ok" and peak_gib is None:
+    elif (
+        "recompute" in filled.codes
+        and strategy.recompute == Recompute.NONE
+        and row["outcome"] == "ok"
+        and peak_gib is None
+    ):
         strategy = _least_recompute(context, strategy)
     _possible(context, strategy, step_time_s, pool)
     if peak_gib is not None and kind is None and facts.memory_kind is None:

@@ -32,7 +32,7 @@ RULES: Mapping[str, str] = {
     "zero_stage": "blank zero_stage: the framework's default",
     "sequence_parallel": "blank sequence_parallel: the framework's default",
     "micro_batch": "blank micro_batch: 1",
-    "recompute": "blank recompute: none; dense models that ran but would not fit so: the least that fits",
+    "recompute": "blank recompute: the framework's, else none; of dense models that ran the least that fits",
     "recompute_layers": "layers that are recomputed not stated: as few as fit the device",
     "software_date": "date of the software not stated, training in fp16: the middle of 2022",
     "framework": "framework unknown or not stated: Megatron-LM's overlaps, PyTorch's kernels one by one",

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from forerun.search.measured.validate.cells import Filled, Skip, integer, required
 from forerun.search.measured.validate.columns import TableRow
@@ -41,7 +42,7 @@ LIGHTENED = 4
 
 
 def strategy_of(
-    row: TableRow, facts: Facts, framework: FrameworkProfile, model: Model, filled: Filled, defaults: Mapping[str, int]
+    row: TableRow, facts: Facts, framework: FrameworkProfile, model: Model, filled: Filled, defaults: Mapping[str, Any]
 ) -> Strategy:
     """Return the strategy of a row; ``defaults`` are those of its framework (zero, sp, etp_is_tp).
 
@@ -79,7 +80,7 @@ def strategy_of(
             zero=zero,
             shard=_shard(facts, dp * cp) if zero else ALL_REPLICAS,
             sp=_sequence_parallel(row, tp, framework, defaults, filled),
-            recompute=_recompute(row, facts, filled),
+            recompute=_recompute(row, facts, filled, defaults),
         )
     except RequestError as error:
         raise Skip(f"no strategy: {error}") from None
@@ -109,7 +110,7 @@ def _degrees(row: TableRow, framework: FrameworkProfile, filled: Filled) -> tupl
     return dp, tp, pp, cp
 
 
-def _expert_tensor(facts: Facts, model: Model, ranks: int, tp: int, defaults: Mapping[str, int], filled: Filled) -> int:
+def _expert_tensor(facts: Facts, model: Model, ranks: int, tp: int, defaults: Mapping[str, Any], filled: Filled) -> int:
     """Return the tensor degree of the experts; ``ranks`` devices of a stage hold a part of the same expert."""
     if not any(isinstance(layer.mlp, MixtureOfExperts) for layer in model.layers):
         return 1
@@ -190,7 +191,7 @@ def lightened(layers: int, pp: int) -> tuple[int, ...] | None:
     return light_last(layers, pp, each + 1 - min(pp - 1, each))
 
 
-def _zero(row: TableRow, defaults: Mapping[str, int], filled: Filled) -> int:
+def _zero(row: TableRow, defaults: Mapping[str, Any], filled: Filled) -> int:
     """Return the stage of optimizer sharding."""
     stated = integer(row, "zero_stage")
     return filled.of("zero_stage", defaults.get("zero", 0)) if stated is None else stated
@@ -206,7 +207,7 @@ def _shard(facts: Facts, replicas: int) -> int:
 
 
 def _sequence_parallel(
-    row: TableRow, tp: int, framework: FrameworkProfile, defaults: Mapping[str, int], filled: Filled
+    row: TableRow, tp: int, framework: FrameworkProfile, defaults: Mapping[str, Any], filled: Filled
 ) -> bool:
     """Return whether norms and dropout are split over the tensor-parallel ranks."""
     text = row["sequence_parallel"].lower()
@@ -220,12 +221,12 @@ def _sequence_parallel(
     return text in ("1", "true")
 
 
-def _recompute(row: TableRow, facts: Facts, filled: Filled) -> Recompute:
+def _recompute(row: TableRow, facts: Facts, filled: Filled, defaults: Mapping[str, Any]) -> Recompute:
     text = row["recompute"].lower()
     if text == "selective" and facts.recomputed:
         text = facts.recomputed
     if not text:
-        return filled.of("recompute", Recompute.NONE)
+        return filled.of("recompute", Recompute(parse_named("recompute", defaults.get("recompute", "none"))))
     try:
         return Recompute(parse_named("recompute", text))
     except RequestError:
