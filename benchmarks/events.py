@@ -35,7 +35,7 @@ from forerun.simulator.events import (
     step_costs,
 )
 from forerun.simulator.events.step.contention import Contention
-from forerun.simulator.events.step.simulate import step_contention, step_use
+from forerun.simulator.events.step.strategy_step import step_contention, step_use
 from forerun.spaces.strategies import Context, parse_strategy, table_of
 
 FLAT = "tp8 pp16 dp4 mbs1 zero1 sp"

@@ -22,7 +22,7 @@ from forerun.search.request.resolve import resolve
 from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.events import StepCosts, compile_step, execute, simulate_costs, step_costs, write_trace
 from forerun.simulator.events.engine.live_graph import LiveGraph
-from forerun.simulator.events.step.simulate import step_use
+from forerun.simulator.events.step.strategy_step import step_use
 from forerun.spaces.strategies import parse_strategy
 
 MODES = ("figures", "timeline", "trace", "whole")

@@ -24,8 +24,8 @@ from forerun.search.request.setting import Setting
 from forerun.search.scale.request import ScaleRequest, scale
 from forerun.simulator import score
 from forerun.simulator.core.bound import LeastStep
+from forerun.simulator.opgraph.events.graph_step import simulate_plan
 from forerun.simulator.opgraph.events.planning import graph_plan
-from forerun.simulator.opgraph.events.simulate import simulate_plan
 from forerun.simulator.opgraph.split_tree import tree_of_split
 from forerun.spaces.clusters import Cluster
 from forerun.spaces.errors import RequestError

@@ -16,7 +16,7 @@ from forerun.simulator.events.step.compile import compile_step
 from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.events.step.rescore import event_scores, result_scores
 from forerun.simulator.events.step.result import EventResult, StageUse, TimelineTask
-from forerun.simulator.events.step.simulate import simulate, simulate_costs
+from forerun.simulator.events.step.strategy_step import simulate, simulate_costs
 
 __all__ = [
     "KINDS",

@@ -28,7 +28,7 @@ from forerun.simulator.events.engine.live_graph import LiveGraph
 from forerun.simulator.events.engine.live_run import run_live
 from forerun.simulator.events.step.contention import Contention
 from forerun.simulator.events.step.result import result_of_run
-from forerun.simulator.events.step.simulate import step_contention, step_use
+from forerun.simulator.events.step.strategy_step import step_contention, step_use
 from forerun.simulator.events.step.tally import Tally
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.errors import RequestError

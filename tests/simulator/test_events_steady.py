@@ -12,8 +12,8 @@ from forerun.simulator.events import EventResult, StepCosts, simulate_costs, ste
 from forerun.simulator.events.engine.live_run import LiveRun
 from forerun.simulator.events.step import steady
 from forerun.simulator.events.step.lengths import step_uses
-from forerun.simulator.events.step.simulate import step_use
 from forerun.simulator.events.step.steady import step_figures
+from forerun.simulator.events.step.strategy_step import step_use
 from forerun.spaces.strategies import parse_strategy
 
 STRATEGIES = (

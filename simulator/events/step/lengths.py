@@ -12,8 +12,8 @@ from dataclasses import replace
 from forerun.simulator.assignment.costs import StepCosts
 from forerun.simulator.events.engine.live_run import LiveRun
 from forerun.simulator.events.step.compile import StepSource
-from forerun.simulator.events.step.simulate import step_use
 from forerun.simulator.events.step.stage_order import StageOrder, stage_orders
+from forerun.simulator.events.step.strategy_step import step_use
 from forerun.simulator.events.step.tally import StepUse, Tally
 
 _AHEAD = 2

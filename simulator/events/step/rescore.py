@@ -10,8 +10,8 @@ from forerun.simulator.assignment.step_costs import step_costs
 from forerun.simulator.assignment.value import Assignment
 from forerun.simulator.core.score import corrected, score
 from forerun.simulator.events.step.result import EventResult
-from forerun.simulator.events.step.simulate import step_contention
 from forerun.simulator.events.step.steady import StepFigures, figures_of, step_figures
+from forerun.simulator.events.step.strategy_step import step_contention
 from forerun.simulator.score_table import TIME_PARTS, ScoreTable, joined
 from forerun.spaces.strategies import Context, StrategyTable
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from forerun.simulator.assignment.costs import StepCosts
 from forerun.simulator.events.step.contention import Contention
 from forerun.simulator.events.step.lengths import step_uses
-from forerun.simulator.events.step.simulate import step_use
+from forerun.simulator.events.step.strategy_step import step_use
 from forerun.simulator.events.step.tally import StepUse
 from forerun.simulator.score_table import TIME_PARTS
 

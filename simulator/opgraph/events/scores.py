@@ -6,9 +6,9 @@ import numpy as np
 
 from forerun.simulator.events.step.result import EventResult
 from forerun.simulator.opgraph.context import GraphContext
+from forerun.simulator.opgraph.events.graph_step import simulate_plan
 from forerun.simulator.opgraph.events.plan import GraphPlan
 from forerun.simulator.opgraph.events.planning import graph_plan
-from forerun.simulator.opgraph.events.simulate import simulate_plan
 from forerun.simulator.opgraph.memory import RESERVE_BYTES
 from forerun.simulator.opgraph.split_tree import tree_of_split
 from forerun.simulator.opgraph.table import AnySplit, SplitTable, corrected, score_table

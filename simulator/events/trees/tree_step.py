@@ -7,8 +7,8 @@ from forerun.simulator.assignment.of_tree import assign_tree
 from forerun.simulator.assignment.step_costs import step_costs
 from forerun.simulator.events.step.rescore import event_row
 from forerun.simulator.events.step.result import EventResult
-from forerun.simulator.events.step.simulate import simulate_costs, step_contention
 from forerun.simulator.events.step.steady import step_figures
+from forerun.simulator.events.step.strategy_step import simulate_costs, step_contention
 from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.strategies import Context
 from forerun.spaces.trees import TreeStrategies
