@@ -5,10 +5,11 @@ import io
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from forerun.spaces import system
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import cell
 from forerun.spaces.plain import plain
@@ -55,15 +56,41 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with io.BufferedWriter(_Written(handle)) as stream:
             yield stream
+            stream.flush()
+            system.sync(handle)
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(name, 0o666 & ~umask)
-        os.replace(name, path)
+        system.rename(name, path)
     except BaseException:
-        os.unlink(name)
+        with suppress(FileNotFoundError):  # its folder is gone
+            os.unlink(name)
         raise
+
+
+class _Written(io.RawIOBase):
+    """An open file that is written through ``system``."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return system.write(self._descriptor, data)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def close(self) -> None:
+        if not self.closed:
+            try:
+                super().close()
+            finally:
+                os.close(self._descriptor)
 
 
 @contextmanager

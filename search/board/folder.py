@@ -1,7 +1,8 @@
 """The folder that a search leaves behind."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,29 +12,44 @@ from forerun.search.files.documents import SCHEMA, dump_json
 from forerun.spaces.documents import read_document
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text
+from forerun.spaces.locks import held
 
 BOARD = "leaderboard.json"
 LARGEST_BOARD = 1 << 28
 """Bytes; the 100,000 rows that a search keeps at most have about half of it."""
 
 
-def check_folder(folder: Path, *, force: bool) -> None:
-    """Refuse a folder that cannot take the files, before anything is computed.
+LOCK = ".lock"
+
+
+@contextmanager
+def claimed(folder: Path | None, *, force: bool) -> Iterator[None]:
+    """Keep a folder for the files of this process, before anything is computed and until all are written.
+
+    ``folder``: it is made where it is missing; None: nothing is written. ``force``: write over files that it has.
 
     Raises:
-        RequestError: it is a file, cannot be made, or is not empty and ``force`` is not set.
+        RequestError: it is a file, cannot be made, is not empty and ``force`` is not set, or another process keeps it.
     """
+    if folder is None:
+        yield
+        return
     if folder.exists() and not folder.is_dir():
         raise RequestError(f"{folder} is a file; --out needs a folder")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        full = any(folder.iterdir())
-    except OSError as error:
-        raise RequestError(f"{folder} cannot be used as a folder: {error.strerror}") from None
-    if full and not force:
-        raise RequestError(f"{folder} is not empty; name another folder or add --force")
-    if not os.access(folder, os.W_OK):
-        raise RequestError(f"{folder} is not writable")
+    if force and folder.is_symlink():
+        raise RequestError(f"{folder} is a symbolic link; name the folder itself, whose files --force writes over")
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(folder, os.W_OK):
+                raise RequestError(f"{folder} is not writable")
+            stack.enter_context(held(folder / LOCK, str(folder)))
+            full = any(entry.name != LOCK for entry in folder.iterdir())
+        except OSError as error:
+            raise RequestError(f"{folder} cannot be used as a folder: {error.strerror}") from None
+        if full and not force:
+            raise RequestError(f"{folder} is not empty; name another folder or add --force")
+        yield
 
 
 def read_leaderboard(folder: Path) -> Mapping[str, Any]:

@@ -52,14 +52,14 @@ def write_step_files(args: argparse.Namespace, setting: "Setting", result: "Even
     if args.chakra is not None:
         if args.strategy is None:
             raise RequestError("--chakra needs a flat --strategy; a tree has no execution traces yet")
-        from forerun.search.board.folder import check_folder
+        from forerun.search.board.folder import claimed
         from forerun.search.request.kinds import kind_of
         from forerun.search.request.setting import legal_strategy
 
         strategy = legal_strategy(setting, args.strategy)
-        check_folder(args.chakra, force=args.force)
         kind = kind_of(setting.context)
-        kind.write_chakra(setting.context, strategy, result, args.chakra, contention=args.contention)
+        with claimed(args.chakra, force=args.force):
+            kind.write_chakra(setting.context, strategy, result, args.chakra, contention=args.contention)
 
 
 def write_timelines(args: argparse.Namespace, result: "EventResult") -> None:

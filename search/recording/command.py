@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.recording import recorder
+from forerun.spaces import system
 from forerun.spaces.errors import RequestError
 from forerun.spaces.reading import read_text
 
@@ -94,7 +95,7 @@ def record(command: Sequence[str], folder: Path, *, first: int, last: int, outpu
         path = os.pathsep.join(filter(None, (hook, os.environ.get("PYTHONPATH"))))
         settings = {recorder.FOLDER: str(folder.absolute()), recorder.STEPS: f"{first}:{last}", "PYTHONPATH": path}
         try:
-            process = subprocess.Popen([*command], env=os.environ | settings, stdout=output)
+            process = system.start(command, env=os.environ | settings, stdout=output)
         except OSError as error:
             raise RequestError(f"cannot run {command[0]}: {error.strerror}") from None
         exit_code = _wait(process)

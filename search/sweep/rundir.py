@@ -6,8 +6,8 @@ takes long. A line that a crash cut short is dropped when the directory is opene
 again. The results at the end are written anew and whole.
 """
 
-import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,7 +23,7 @@ from forerun.search.sweep.piece_json import piece_from_json
 from forerun.search.sweep.plan import SweepPlan
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import replacing
-from forerun.spaces.reading import descriptor_of
+from forerun.spaces.locks import held
 
 SCHEMA = 1
 PARTS, LOCK = "parts.jsonl", ".lock"
@@ -47,14 +47,13 @@ class RunDirectory:
         self.records: dict[str, Record] = {}
         self.parts: list[Record] = []
         self._journals: dict[str, Journal] = {}
-        with storage(folder):
+        self._lock = ExitStack()
+        with ExitStack() as opened, storage(folder):
+            opened.callback(self.close)
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _lock(folder)
-            try:
-                self._prepare(plan, resume=resume)
-            except BaseException:
-                self.close()
-                raise
+            self._lock.enter_context(held(folder / LOCK, f"the sweep {folder}"))
+            self._prepare(plan, resume=resume)
+            opened.pop_all()
 
     def _prepare(self, plan: SweepPlan, *, resume: bool) -> None:
         manifest = self.folder / MANIFEST
@@ -95,11 +94,16 @@ class RunDirectory:
         self._append(PARTS, part)
 
     def _append(self, name: str, record: Record) -> None:
-        with storage(self.folder / name, self._kept()):
+        with self._storage(name):
             self._journals[name].append(record)
 
-    def _kept(self) -> str:
-        return f"; finished searches ({len(self.records)}) are kept, make room and continue with --resume"
+    def _storage(self, name: str) -> AbstractContextManager[None]:
+        count = len(self.records)
+        return storage(
+            self.folder / name,
+            kept=f"; finished searches ({count}) are kept, make room and continue with --resume",
+            lost=f"; finished searches ({count}) are lost, start the sweep again",
+        )
 
     def write(self, name: str, text: str) -> None:
         """Write a result file, whole or not at all.
@@ -107,16 +111,16 @@ class RunDirectory:
         Raises:
             StorageError: the disk is full or refuses.
         """
-        with storage(self.folder / name, self._kept()):
+        with self._storage(name):
+            for journal in self._journals.values():
+                journal.check()
             _replace(self.folder / name, text)
 
     def close(self) -> None:
         """Let another driver have the directory."""
         for journal in self._journals.values():
             journal.close()
-        if self._lock is not None:
-            os.close(self._lock)
-        self._lock = None
+        self._lock.close()
 
     def __enter__(self) -> Self:
         return self
@@ -176,21 +180,6 @@ def _only_of(journal: Journal, plan: SweepPlan) -> None:
 def _replace(path: Path, text: str) -> None:
     with replacing(path) as stream:
         stream.write(text.encode("utf-8"))
-
-
-def _lock(folder: Path) -> int | None:
-    """Take the directory for this driver; the system lets go of it when the driver ends, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # Windows, where a directory is not guarded
-        return None
-    descriptor = descriptor_of(folder / LOCK, os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise RequestError(f"another sweep is running in {folder}; wait for it or name another folder") from None
-    return descriptor
 
 
 def _manifest(plan: SweepPlan) -> dict[str, Any]:

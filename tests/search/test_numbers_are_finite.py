@@ -32,7 +32,7 @@ def refuse(number: str) -> None:
 @given(st.dictionaries(KEYS, VALUES))
 def test_every_document_and_record_is_json(document: Mapping[str, Any]) -> None:
     json.loads(dump_json(document), parse_constant=refuse)
-    json.loads(line_of(dict(document)), parse_constant=refuse)
+    json.loads(line_of({**document, "key": "k"}), parse_constant=refuse)
 
 
 @given(st.floats())

@@ -11,7 +11,7 @@ from forerun_cli import cli
 
 from forerun.search.cli.parser import OutputFile, Parser
 from forerun.search.cli.registry import VERBS
-from forerun.spaces import files
+from forerun.spaces import system
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import check_output, csv_text, write_text
 
@@ -61,7 +61,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatc
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(files.os, "replace", full)
+    monkeypatch.setattr(system, "rename", full)
     with pytest.raises(RequestError, match=r"cannot write .*page.html: No space left"):
         write_text(path, "new")
     assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("page.html", "old")]
@@ -74,7 +74,7 @@ def test_a_search_is_printed_where_its_folder_fails(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(files.os, "replace", full)
+    monkeypatch.setattr(system, "rename", full)
     code, out, err = cli(capsys, f"{SEARCH} --out {tmp_path / 'run'} {flags}")
     assert code == 2 and "tp" in out
     assert "leaderboard.json: No space left" in err

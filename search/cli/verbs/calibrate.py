@@ -1,6 +1,7 @@
 """``forerun calibrate``: the constants of a machine, fitted to measured runs."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,12 +58,27 @@ def run(args: argparse.Namespace) -> int:
     """
     from functools import partial
 
+    from forerun.spaces.errors import RequestError
+    from forerun.spaces.locks import held
+
+    if not args.files and not args.append:
+        raise RequestError("name at least one table of measured runs, like runs.csv")
+    with held(args.out.with_name(f".{args.out.name}.lock"), str(args.out), on_wait=partial(_say_waiting, args.out)):
+        return _calibrate(args)
+
+
+def _say_waiting(out: Path, holder: str) -> None:
+    print(f"forerun: waiting for {holder}, which writes {out}", file=sys.stderr)
+
+
+def _calibrate(args: argparse.Namespace) -> int:
+    """Fit what the file holds now and the tables, and write it; nobody else writes it meanwhile."""
+    from functools import partial
+
     from forerun.search.cli.progress import show_progress
     from forerun.search.measured.calibrate import calibrate_files, write_calibration
     from forerun.spaces.errors import RequestError
 
-    if not args.files and not args.append:
-        raise RequestError("name at least one table of measured runs, like runs.csv")
     if args.append and not args.out.exists():
         raise RequestError(f"{args.out} is not there yet; leave --append out to begin it")
     if args.out.exists() and not args.append and not args.force:

@@ -67,7 +67,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the files and name them."""
-    from forerun.search.board.folder import check_folder
+    from forerun.search.board.folder import claimed
     from forerun.search.files.documents import SCHEMA, dump_json, versions
     from forerun.search.formats.exporting import describe, export, load_launch
     from forerun.search.formats.launchers import SLURM
@@ -82,10 +82,10 @@ def run(args: argparse.Namespace) -> int:
         raise RequestError("\n".join(refused) or f"no search of {args.run} found anything")
     if _job(args).queued and not any(SLURM in files for one in found for files in one.result.files.values()):
         raise RequestError(f"--format {args.format} writes no script of Slurm: leave out its options")
-    check_folder(args.out, force=args.force)
+    with claimed(args.out, force=args.force):
+        files = [_write(args.out / one.folder, one.result, folders=args.format == EVERY) for one in found]
     launches = []
-    for one in found:
-        written = _write(args.out / one.folder, one.result, folders=args.format == EVERY)
+    for one, written in zip(found, files, strict=True):
         facts = {"rank": args.rank, "launch": describe(one.launch), "files": written, "refused": one.result.refused}
         facts |= {"notes": dict(one.result.notes)} if one.result.notes else {}
         launches.append(facts if one.search is None else {"search": one.search, **facts})

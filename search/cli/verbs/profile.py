@@ -260,6 +260,7 @@ def _measure(
     from forerun.search.cli.measuring_bar import MeasuringBar
     from forerun.search.measured.profiling.journal import ProfilingJournal, measured_lines
     from forerun.search.measured.profiling.run import measure_messages, measure_operators
+    from forerun.spaces.locks import held
 
     if rank:
         done = _shared(between, None)
@@ -273,7 +274,8 @@ def _measure(
         "precision": settings.precision,
         "repeat": settings.repeat,
     }
-    with ProfilingJournal(args.out.with_name(args.out.name + ".partial"), header) as journal:
+    partial = args.out.with_name(args.out.name + ".partial")
+    with held(partial.with_name(f".{partial.name}.lock"), str(partial)), ProfilingJournal(partial, header) as journal:
         if journal.records:
             print(f"forerun: going on after {len(journal.records)} measurements", file=sys.stderr)
         with MeasuringBar(len(operators) + len(messages)) as bar:

@@ -20,6 +20,7 @@ from forerun.spaces.units import parse_seconds, parse_share, with_unit
 if TYPE_CHECKING:
     from forerun.search.answer.baseline import Present
     from forerun.search.board.leaderboard import Leaderboard
+    from forerun.search.request.request import Request
     from forerun.search.request.setting import Setting
 
 EPILOG = """\
@@ -131,11 +132,9 @@ def _add_baseline(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search and print; 3 where nothing is feasible."""
-    from forerun.search.board.folder import check_folder, write_folder
-    from forerun.search.files.documents import dump_json
+    from forerun.search.board.folder import claimed
     from forerun.search.request.choices import choices_of
     from forerun.search.request.kinds import TRANSFORMERS, kind_named
-    from forerun.search.request.resolve import resolve
 
     if args.global_batch is None and not (args.baseline or args.measured):
         raise RequestError("--global-batch is required, unless --baseline names files that state it")
@@ -159,15 +158,24 @@ def run(args: argparse.Namespace) -> int:
         all_variants=args.all_variants or args.measure_next is not None,
         overrides=choices_of(args.space, args.set, kind.check),
     )
-    if args.out is not None:
-        check_folder(args.out, force=args.force)
+    with claimed(args.out, force=args.force):
+        return _answer(args, request, present, taken)
+
+
+def _answer(args: argparse.Namespace, request: "Request", present: "Present | None", taken: tuple[str, ...]) -> int:
+    """Search, write what is asked for, and print the leaderboard."""
+    from forerun.search.board.folder import write_folder
+    from forerun.search.files.documents import dump_json
+    from forerun.search.request.kinds import TRANSFORMERS, kind_named
+    from forerun.search.request.resolve import resolve
+
     adopted: tuple[str, ...] = ()
     if present is not None:
         from forerun.search.answer.baseline import adopt
 
         request, adopted = adopt(request, present)
     setting = resolve(request, groups=True)
-    if graph and (args.baseline or args.measured is not None):
+    if kind_named(args.model) is not TRANSFORMERS and (args.baseline or args.measured is not None):
         from forerun.search.answer.baseline import read_split
 
         present = read_split(setting, args.baseline, args.measured)

@@ -5,17 +5,18 @@ that a crash cut short is dropped.
 """
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from forerun.search.files.growing import GrowingFile
 from forerun.search.measured.profiling.document import Line
 from forerun.search.measured.profiling.operators import ProfiledOperator
 from forerun.spaces.documents import read_json
 from forerun.spaces.errors import RequestError
-from forerun.spaces.reading import descriptor_of, read_bytes
+from forerun.spaces.plain import plain
+from forerun.spaces.reading import read_bytes
 
 Record = dict[str, Any]
 LARGEST = 1 << 28
@@ -38,9 +39,8 @@ class ProfilingJournal:
             if path.exists():
                 whole = self._read(read_bytes(path, most=LARGEST, kind="a journal"), header)
             fresh = not whole
-            self._stream = os.fdopen(descriptor_of(path, os.O_RDWR | os.O_CREAT), "r+b")
-            self._stream.truncate(len(whole))
-            self._stream.seek(len(whole))
+            self._file = GrowingFile(path)
+            self._file.cut(len(whole))
             if fresh:
                 self._append({"profile": header})
         except OSError as error:
@@ -71,14 +71,19 @@ class ProfilingJournal:
         return b"".join(line + b"\n" for line in kept)
 
     def add(self, record: Record) -> None:
-        """Put a measurement on disk."""
+        """Put a measurement on disk.
+
+        Raises:
+            RequestError: the disk is full or refuses, or the file was removed.
+        """
+        try:
+            self._append(record)
+        except OSError as error:
+            raise RequestError(f"cannot write {self.path}: {error.strerror or error}") from None
         self.records[str(record["key"])] = record
-        self._append(record)
 
     def _append(self, record: Record) -> None:
-        self._stream.write(json.dumps(record, allow_nan=False).encode() + b"\n")
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
+        self._file.append(json.dumps(plain(record), allow_nan=False).encode() + b"\n")
 
     def __enter__(self) -> Self:
         return self
@@ -86,11 +91,11 @@ class ProfilingJournal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stream.close()
+        self._file.close()
 
     def remove(self) -> None:
         """Delete the file, once all of it stands elsewhere."""
-        self._stream.close()
+        self._file.close()
         self.path.unlink(missing_ok=True)
 
 
