@@ -225,7 +225,9 @@ def positive(text: str) -> float:
     except ValueError:
         number = math.nan
     if not LEAST <= number <= LARGEST:
-        raise argparse.ArgumentTypeError(f"must be a number from {LEAST:g} to {LARGEST:g}, but got {quoted(text)}")
+        raise argparse.ArgumentTypeError(
+            f"must be a number above 0 ({LEAST:g} or more) and at most {LARGEST:g}, but got {quoted(text)}"
+        )
     return number
 
 

@@ -29,7 +29,7 @@ PLANS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class GroupPlan:
     """A strategy on the groups, whose step takes ``least_s`` or longer."""
 
     strategy: Strategy
@@ -38,7 +38,7 @@ class Plan:
     costs: StepCosts
 
 
-def ordered_plans(space: StagedSpace) -> Iterator[Plan]:
+def ordered_plans(space: StagedSpace) -> Iterator[GroupPlan]:
     """Yield plans of all classes of degrees that the groups hold, in the order of their lower bounds.
 
     The order depends on nothing but the space. Where ``least_s`` of a plan is above some time, so are the steps of
@@ -46,7 +46,7 @@ def ordered_plans(space: StagedSpace) -> Iterator[Plan]:
     """
     planner = Planner(space, costs=_option_costs)
     classes = iter(degree_classes(space, least=least_plan_s))
-    plans: list[tuple[float, str, Plan]] = []
+    plans: list[tuple[float, str, GroupPlan]] = []
     known: set[Strategy] = set()
     for following in chain(classes, [None]):
         while plans and (following is None or plans[0][0] <= following.least_s):
@@ -70,10 +70,10 @@ def _some_layers(space: StagedSpace, pp: int) -> tuple[int, ...]:
     return tuple(high - low for low, high in itertools.pairwise(edges))
 
 
-def _plan(context: Context, strategy: Strategy) -> Plan:
+def _plan(context: Context, strategy: Strategy) -> GroupPlan:
     assignment = assign(context, strategy)
     costs = step_costs(assignment)
-    return Plan(strategy=strategy, least_s=least_step_s(costs), assignment=assignment, costs=costs)
+    return GroupPlan(strategy=strategy, least_s=least_step_s(costs), assignment=assignment, costs=costs)
 
 
 def _option_costs(context: Context, degree_class: Strategy, options: StageOptions) -> tuple[Floats, NDArray[np.bool_]]:

@@ -3,7 +3,7 @@
 import dataclasses
 
 from forerun.search.board.rows import Row, rows_from
-from forerun.search.explore.groups.group_plans import Plan
+from forerun.search.explore.groups.group_plans import GroupPlan
 from forerun.search.request.setting import Setting, legal_strategy
 from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.assignment.value import Assignment
@@ -33,7 +33,7 @@ def simulate_groups(setting: Setting, text: str, *, contention: bool = False) ->
     return _row(setting, strategy, assign(context, strategy), figures_of(result)), result
 
 
-def planned_row(setting: Setting, plan: Plan) -> Row:
+def planned_row(setting: Setting, plan: GroupPlan) -> Row:
     """Return the row of a plan, a long step extended from shorter ones."""
     return _row(setting, plan.strategy, plan.assignment, step_figures(plan.costs))
 
