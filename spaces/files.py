@@ -58,8 +58,6 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     try:
         with io.BufferedWriter(_Written(handle)) as stream:
             yield stream
-            stream.flush()
-            system.sync(handle)
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(name, 0o666 & ~umask)
@@ -71,7 +69,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 class _Written(io.RawIOBase):
-    """An open file that is written through ``system``."""
+    """An open file that is written through ``system``, and on the disk once it is closed."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -89,6 +87,7 @@ class _Written(io.RawIOBase):
         if not self.closed:
             try:
                 super().close()
+                system.sync(self._descriptor)
             finally:
                 os.close(self._descriptor)
 
