@@ -182,8 +182,8 @@ class Format:
     ``adapters`` of low-rank adapters, ``parts`` of models with frozen parts.
     ``framework`` is the profile whose laws a launch must keep (None: forerun has no profile that fits); ``also``:
     profiles whose launches it writes without being theirs alone. ``writes``: switches that it has words for (None: all
-    that its framework has, none without a framework). ``packs``: words in its files that keep attention inside the
-    documents of a packed sequence (empty: it attends to all of a sequence).
+    that its framework has, none without a framework). ``packs``: a pattern of what keeps attention inside the
+    documents of a packed sequence in its files (empty: it attends to all of a sequence).
     ``write`` returns the files of a launch that breaks none of ``limits`` (None: forerun only reads this format);
     ``parse`` reads a file; ``recognise`` says whether a file looks like this format and never raises RequestError for a
     file of another kind.

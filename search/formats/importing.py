@@ -76,7 +76,7 @@ def import_texts(
         found = chosen.read(source)
     except RecursionError:
         raise RequestError(f"{main} is nested deeper than any configuration") from None
-    found = dataclasses.replace(found, workload={**_of_data(chosen, files), **found.workload})
+    found = _with_data(found, chosen, files)
     missed = [name for name in found.unknown if _DEGREE.search(name)]
     if missed:
         raise RequestError(
@@ -86,12 +86,16 @@ def import_texts(
     return found
 
 
-def _of_data(item: Format, files: Files) -> dict[str, float]:
-    """Return what a launch that was written here says of its data: documents where its files keep attention inside."""
-    found = stated_facts(*files.values())
-    if not (item.packs and any(item.packs in text for text in files.values())):
-        found.pop("documents", None)
-    return found
+def _with_data(found: Imported, item: Format, files: Files) -> Imported:
+    """Return what a configuration says, with what a launch that was written here says of its data: documents where its
+    files keep attention inside; a note where they do and nobody says how long documents are."""
+    facts, notes = stated_facts(*files.values()), found.notes
+    packed = item.packs and next(filter(None, (re.search(item.packs, text, re.M) for text in files.values())), None)
+    if not packed:
+        facts.pop("documents", None)
+    elif "documents" not in {**facts, **found.workload}:
+        notes = (*notes, f"{packed[0]} keeps attention inside documents, whose length is not stated: give --documents")
+    return dataclasses.replace(found, workload={**facts, **found.workload}, notes=notes)
 
 
 def _main(files: Files) -> str:

@@ -235,4 +235,4 @@ def _marked(source: LaunchFile) -> bool:
 
 
 LAUNCHER = megatron(NAME, VERSION, "Megatron-LM", marks=_marked)
-FORMAT = format_of(LAUNCHER, main=LAUNCH, limits=LIMITS, write=write, packs="--" + PACKED.replace("_", "-"))
+FORMAT = format_of(LAUNCHER, main=LAUNCH, limits=LIMITS, write=write, packs="--" + PACKED.replace("_", "[-_]"))

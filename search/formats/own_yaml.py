@@ -114,5 +114,5 @@ FORMAT = Format(
     adapters=True,
     parts=True,
     writes=frozenset(all_switches()),
-    packs="documents:",
+    packs=r"^  documents:",
 )

@@ -83,14 +83,14 @@ WRITTEN: Mapping[str, Mapping[str, Any]] = {
         "limits": limits_of.LLAMA_FACTORY,
         "write": writers.write_llama_factory,
         "adapters": True,
-        "packs": "neat_packing: true",
+        "packs": r"\bneat_packing:\s*true\b",
     },
     "axolotl": {
         "main": writers.AXOLOTL_MAIN,
         "limits": limits_of.AXOLOTL,
         "write": writers.write_axolotl,
         "adapters": True,
-        "packs": "sample_packing: true",
+        "packs": r"\bsample_packing:\s*true\b",
     },
     "maxtext": {"main": writers.MAXTEXT_MAIN, "limits": limits_of.MAXTEXT, "write": writers.write_maxtext},
     "olmo-core": {

@@ -161,5 +161,5 @@ FORMAT = Format(
     parse=parse,
     recognise=recognise,
     graphs=True,
-    packs="\nDOCUMENTS = True",
+    packs="^DOCUMENTS = True$",
 )

@@ -1,6 +1,7 @@
 """An exported launch is the one that was predicted: read back it takes the promised time, or it is refused by name."""
 
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,11 +125,18 @@ def test_documents_are_those_that_files_keep_apart(item: Format) -> None:
     case = CASES.get(item.name, OWN)
     context = QUESTIONS["packed"](case.framework)
     files = express(item, launch_in(context, parse_strategy(case.strategy), name="x"), context)
-    whole = {name: text.replace(item.packs.strip(), "") for name, text in files.items()}
+    whole = {name: re.sub(item.packs, "", text, flags=re.M) for name, text in files.items()}
 
     assert import_texts(files).workload["documents"] == 1234.5
     if item.name != "forerun":
         assert "documents" not in import_texts(whole).workload
+
+
+def test_documents_that_nobody_measured_are_asked_for() -> None:
+    text = "base_model: x\nsample_packing:  true\nsequence_len: 4096\nmicro_batch_size: 2\nbf16: true\n"
+
+    assert any("give --documents" in note for note in import_texts({"a.yaml": text}).notes)
+    assert not any("documents" in note for note in import_texts({"a.yaml": text.replace("true", "false", 1)}).notes)
 
 
 def test_packing_saves_what_a_launch_without_it_would_lose() -> None:
