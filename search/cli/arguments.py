@@ -1,16 +1,22 @@
 """Flags that several verbs share, and the request they make."""
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.answers import only
 from forerun.search.cli.parser import Parser, batch, count, positive, some_workers, whole
-from forerun.spaces.errors import RequestError
+from forerun.spaces.errors import RequestError, nearest
+from forerun.spaces.escaping import quoted
 
 if TYPE_CHECKING:
     from forerun.search.request.request import Request
     from forerun.search.workers import Choice
+
+
+TRANSFORMER_OPTIMIZERS = ("adam", "muon")
+"""Optimizers of transformers, the default first."""
 
 
 def add_training(parser: Parser, *, batch_required: bool = True, learned: bool = True) -> None:
@@ -46,6 +52,11 @@ def add_training(parser: Parser, *, batch_required: bool = True, learned: bool =
         "`forerun list frameworks`)",
     )
     add_switches(group)
+    group.add_argument(
+        "--optimizer",
+        choices=("sgd", "momentum", "adam", "muon"),
+        help="default: that of the framework (adam; momentum for operator graphs)",
+    )
     group.add_argument("--tokens", type=count, metavar="N", help="length of the whole training, like 15T")
     group.add_argument(
         "--moe-imbalance",
@@ -89,9 +100,6 @@ def add_training(parser: Parser, *, batch_required: bool = True, learned: bool =
         type=positive,
         metavar="S",
         help="forward and backward pass of one sample on one GPU as measured (batch 64)",
-    )
-    graphs.add_argument(
-        "--optimizer", choices=("sgd", "momentum", "adam"), help="default: that of the framework profile (momentum)"
     )
     graphs.add_argument(
         "--allow-generic",
@@ -189,6 +197,9 @@ def request_of(args: argparse.Namespace, *, graphs: tuple[str, ...] = (), **fiel
     from forerun.search.request.request import Request
 
     check_kind(args, graphs)
+    switches = switches_of(args)
+    if args.seq_len is not None:
+        switches |= _optimizer_switch(args.optimizer, switches)
     return Request(
         model=args.model,
         cluster=args.cluster,
@@ -197,7 +208,7 @@ def request_of(args: argparse.Namespace, *, graphs: tuple[str, ...] = (), **fiel
         gpus=args.gpus,
         precision=args.precision,
         framework=args.framework,
-        switches=switches_of(args),
+        switches=switches,
         tokens=args.tokens,
         inference=args.inference,
         moe_imbalance=args.moe_imbalance,
@@ -209,10 +220,26 @@ def request_of(args: argparse.Namespace, *, graphs: tuple[str, ...] = (), **fiel
         calibration=getattr(args, "calibration", None),
         ignored_config_fields=tuple(args.ignore_config_field),
         seconds_per_sample=args.seconds_per_sample,
-        optimizer=args.optimizer,
+        optimizer=None if args.seq_len is not None else args.optimizer,
         allow_generic=args.allow_generic,
         **fields,
     )
+
+
+def _optimizer_switch(optimizer: str | None, switches: Mapping[str, str]) -> dict[str, str]:
+    """Name the switch of a transformer's framework that ``--optimizer`` sets; none for the default.
+
+    Raises:
+        RequestError: transformers have no such optimizer, or ``--with`` names another one.
+    """
+    if optimizer is None:
+        return {}
+    if optimizer not in TRANSFORMER_OPTIMIZERS:
+        known = " or ".join(TRANSFORMER_OPTIMIZERS)
+        raise RequestError(f"--optimizer {optimizer} is for operator graphs; transformers train with {known}")
+    if switches.get("optimizer", optimizer) != optimizer:
+        raise RequestError(f"--optimizer {optimizer} and --with optimizer={switches['optimizer']}: drop one of them")
+    return {} if optimizer == TRANSFORMER_OPTIMIZERS[0] else {"optimizer": optimizer}
 
 
 def check_kind(args: argparse.Namespace, graphs: tuple[str, ...]) -> None:
@@ -234,12 +261,18 @@ def check_kind(args: argparse.Namespace, graphs: tuple[str, ...]) -> None:
         only(args, graphs, f"is for transformers, and {args.model} is an operator graph; drop it")
         return
     if args.seq_len is None:
+        from forerun.spaces.models import resolve_model
+        from forerun.spaces.opgraph.catalogue import graph_model_names
+
+        # A name that no model has is the larger mistake; that of a network needs no --seq-len.
+        if near := nearest(args.model, graph_model_names()):
+            raise RequestError(f"unknown model {quoted(args.model)}; operator graphs like it: {', '.join(near)}")
+        resolve_model(args.model, ignore=frozenset(args.ignore_config_field))
         raise RequestError("--seq-len is missing; see `forerun search --help`")
     for flag, value in (
         ("--seconds-per-sample", args.seconds_per_sample),
         ("--allow-generic", args.allow_generic),
         ("--paradl", args.paradl),
-        ("--optimizer", args.optimizer),
     ):
         if value:
             raise RequestError(f"{flag} is for operator graphs, and {args.model} is not")

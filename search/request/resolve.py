@@ -236,6 +236,9 @@ def _defaults(request: Request, context: Context) -> list[str]:
         filled.append(f"top {DEFAULT_TOP}")
     if request.moe_imbalance is None and context.moe:
         filled.append("moe imbalance 1.0 (tokens spread evenly over experts)")
+    if images := {layer.tokens for layer in context.model.layers if layer.tokens}:
+        tokens = " and ".join(f"{count:,}" for count in sorted(images))
+        filled.append(f"{tokens} encoder tokens (image patches or audio frames) beside every sequence")
     if request.tokens is not None and (limit_w := power_limit_w(context.cluster)) is not None:
         filled.append(f"GPUs of {limit_w:,.0f} W: {COMPUTING:.0%} of it while computing, {WAITING:.0%} while waiting")
     return [*filled, *_common_defaults(request, context.cluster)]

@@ -266,3 +266,37 @@ def test_counts_are_bounded_before_anything_is_built(
 ) -> None:
     assert main([*words.split(), "--cluster", "dgx-h100"]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words,message",
+    [
+        ("search nosuchmodel --cluster dgx1-v100 --global-batch 64", "unknown model"),
+        ("search resnet --cluster dgx1-v100 --global-batch 64", "resnet50"),
+        ("search llama3-8b --cluster dgx-h100 --global-batch 64", "--seq-len is missing"),
+        ("search llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 64 --optimizer sgd", "adam or muon"),
+        (
+            "search llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 64 --optimizer muon --with optimizer=adam",
+            "drop one",
+        ),
+    ],
+)
+def test_what_is_wrong_first_is_named_first(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_optimizer_has_one_door_with_two_handles(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "simulate llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --json --strategy"
+    found = []
+    for flags in (["--optimizer", "muon"], ["--with", "optimizer=muon"]):
+        assert main([*command.split(), "dp8 mbs1 zero1", *flags]) == 0
+        found.append(json.loads(capsys.readouterr().out)["step_time_s"])
+
+    assert found[0] == found[1]
+
+
+def test_encoder_tokens_are_among_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "simulate qwen3-vl-8b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --strategy"
+    assert main([*command.split(), "tp8 dp1 mbs1 sp"]) == 0
+    assert "encoder tokens" in " ".join(capsys.readouterr().out.split())

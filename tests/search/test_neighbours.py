@@ -13,7 +13,7 @@ from forerun.search.answer.notes.faster import lower_because, order_note
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting, legal_strategy
-from forerun.spaces.strategies import parse_strategy
+from forerun.spaces.strategies import Software, parse_strategy
 from forerun.spaces.strategies.candidates import strategies_at, values_at
 from forerun.spaces.strategies.stage_laws import broken_laws
 from forerun.spaces.strategies.table import axis_values
@@ -163,3 +163,14 @@ def test_what_weighs_little_is_no_reason_beside_what_weighs_more() -> None:
     assert (
         lower_because(setting.context, first, replace(faster, oom_risk=0.2)) == "; ranked lower because of 20% OOM risk"
     )
+
+
+def test_a_switch_that_a_search_turns_on_is_a_step() -> None:
+    context = resolve(Request(model="llama3-70b", cluster="dgx-h100", global_batch=1024, seq_len=8192)).context
+    plain = parse_strategy("tp4 pp4 dp32 mbs1 zero1 sp")
+    on = replace(plain, software=Software.TP_COMM_OVERLAP)
+
+    assert on in {step.strategy for step in neighbours(context, plain)}
+    assert plain in {step.strategy for step in neighbours(context, on)}
+    best = explain_strategy(context, plain).helping(1)[0]
+    assert best.words == "+with=tp-comm-overlap" and best.added_s < 0

@@ -6,7 +6,7 @@ Where its stages differ, what they hold and recompute stays as far as it can, an
 import itertools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,8 +26,8 @@ from forerun.spaces.strategies import (
     default_choices,
     strategy_of,
 )
-from forerun.spaces.strategies.axes import CHOSEN
-from forerun.spaces.strategies.software import does_something
+from forerun.spaces.strategies.axes import CHOSEN, SOFTWARE
+from forerun.spaces.strategies.software import can_turn_on, does_something, settled
 from forerun.spaces.strategies.stage_laws import broken_laws
 from forerun.spaces.strategies.staged_space import StagedSpace
 from forerun.spaces.strategies.table import axis_values
@@ -68,9 +68,22 @@ def neighbours(context: Context, strategy: Strategy) -> tuple[AxisStep, ...]:
                     words = difference(strategy, changed)
                     found.setdefault(str(changed), AxisStep(axis=axis, strategy=changed, words=words))
                     break
+    for changed in _switched(context, strategy):
+        found.setdefault(str(changed), AxisStep(axis="software", strategy=changed, words=difference(strategy, changed)))
     for axis, changed in _stage_steps(context, strategy, choices):
         found.setdefault(str(changed), AxisStep(axis=axis, strategy=changed, words=difference(strategy, changed)))
     return tuple(found.values())
+
+
+def _switched(context: Context, strategy: Strategy) -> Iterator[Strategy]:
+    """Yield legal strategies with one more or one less of the switches that a search turns on for these degrees."""
+    free = can_turn_on(context.framework, architecture=context.cluster.device.architecture)
+    pays = settled(replace(context, free_software=free), strategy).software
+    for flag in SOFTWARE.values():
+        if flag & (pays | strategy.software) & ~CHOSEN:
+            changed = replace(strategy, software=strategy.software ^ flag)
+            if not broken_laws(changed, context):
+                yield changed
 
 
 def _stage_steps(

@@ -19,6 +19,7 @@ from forerun.simulator.events.engine.kinds import (
 )
 from forerun.simulator.events.step.result import EventResult
 from forerun.spaces.schedules import Pass
+from forerun.spaces.units import format_seconds
 
 Kind = TypeVar("Kind", bound=Hashable)
 
@@ -71,7 +72,7 @@ def timeline_text(result: EventResult, width: int = 100, *, streams: bool = Fals
                 continue
             label = f"stage {stage}" if not place else f" {stream[:7]}"
             lines.append(f"{label:<8} {_marks(row, slice_s)}")
-    scale = f"0{f'{result.step_time_s * 1e3:.4g} ms':>{columns - 1}}"
+    scale = f"0{format_seconds(result.step_time_s):>{columns - 1}}"
     found = result.records.found()
     more = [f"{MARKS[kind]} {KINDS[kind]}" for kind in _RARE if kind in found]
     return "\n".join([*lines, f"{'':<8} {scale}", "  ".join([LEGEND, *more])])
