@@ -56,8 +56,9 @@ def write_neox(launch: Launch) -> Files:
         "# Its launcher starts all nodes from the first one, by srun. Without Slurm drop launcher and deepspeed_slurm",
         f"# from {NEOX_MAIN}, and name a hostfile in DLTS_HOSTFILE.",
         'if [ -z "${DLTS_HOSTFILE:-}" ]; then',
+        '    NODES="${SLURM_JOB_NODELIST:?several nodes need Slurm, or a hostfile named in DLTS_HOSTFILE}"',
         '    export DLTS_HOSTFILE="$PWD/hostfile-${SLURM_JOB_ID:-0}"',
-        '    scontrol show hostnames "$SLURM_JOB_NODELIST" | sed "s/$/ slots=$GPUS_PER_NODE/" > "$DLTS_HOSTFILE"',
+        '    scontrol show hostnames "$NODES" | sed "s/$/ slots=$GPUS_PER_NODE/" > "$DLTS_HOSTFILE"',
         "fi",
         "",
     ]
