@@ -1,4 +1,4 @@
-"""From pipelines and replicas to the step: what every candidate's parts are, what of them hides, and what fits."""
+"""Combine pipeline and replica costs into step time, exposed communication and peak memory."""
 
 from dataclasses import dataclass
 
@@ -91,6 +91,54 @@ def step_scores(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replicated:
+    """N candidates whose replicas exchange gradients and parameters beside passes; every array has shape N."""
+
+    context: Context
+    pipelines: Pipelines
+    key: NDArray[np.intp]
+    """Column of the pipelines."""
+    zero: Floats | NDArray[np.int64]
+    each: NDArray[np.bool_]
+    """Whether gradients are reduced after every microbatch, not once a step."""
+    table_share: Floats
+    """The token embedding's share of the largest stage's parameters."""
+    microbatches: Floats
+    forward_s: Floats
+    """Forward pass of one microbatch on the first stage."""
+    backward_s: Floats
+    reduce_s: Floats
+    """One reduction of all gradients."""
+    gather_s: Floats
+    """One gather of all parameters."""
+    wait_s: Floats
+    """Idle time per microbatch in which transfers between stages take longer than passes."""
+    share: Floats
+    """Of one virtual stage in its rank."""
+    others: Floats
+    """Microbatches of all rounds of virtual stages but one."""
+
+    def interleaved(self, some: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return the rows among some whose ranks have one virtual stage, and those that have several."""
+        rows = np.flatnonzero(some)
+        several = self.share[rows] < 1.0
+        return rows[~several], rows[several]
+
+
+@dataclass(slots=True)
+class _Traffic:
+    """Seconds of traffic of replicas, [N]: ``exposed_s`` that passes do not hide, and ``beside_s`` that run beside
+    passes and so slow them down."""
+
+    exposed_s: Floats
+    beside_s: Floats
+
+    def put(self, rows: NDArray[np.intp], seconds: tuple[Floats, Floats]) -> None:
+        """Replace the traffic of some rows."""
+        self.exposed_s[rows], self.beside_s[rows] = seconds
+
+
 def _time(
     context: Context,
     pipelines: Pipelines,
@@ -101,92 +149,150 @@ def _time(
     p2p_s: Floats,
     table: Floats,
 ) -> dict[str, Floats]:
-    """Return the parts of the step time of N candidates."""
-    profile, overlap = context.framework, context.overlap
-    hidden_per_s = overlap.hidden_per_s
-    microbatches = pipelines.microbatches[key]
-    # Gradient traffic overlaps the first stage's last backward, its idle time before the slowest stage, and the rounds
-    # of its other virtual stages. Traffic and passes slow each other down; idle time slows nothing.
+    """Compute the parts of the step time of N candidates."""
+    # step = parts of the slowest stage + bubble + exposed transfers + exposed traffic of replicas + what passes lose
+    # beside traffic + optimizer + host.
+    profile = context.framework
     crossed_s, idle_s = exposed_p2p_s(pipelines.time, key, p2p_s)
-    wait_s = idle_s / microbatches
-    pace_s = pipelines.time.busy_s[key] / microbatches + wait_s
-    forward_s, backward_s = pipelines.forward_s[key], pipelines.backward_s[key]
-    reduce_s, gather_s = replicas.reduce_s[replica], replicas.gather_s[replica]
-    gather_may_hide_s, reduce_may_hide_s = profile.overlap_parameters * gather_s, profile.overlap_gradients * reduce_s
-    share = 1 / pipelines.time.rounds
-    rounds = share[key], ((1 - share) * pipelines.time.group)[key]
-    reduce_hides_s, beside = _hidden(
-        rounds,
-        reduce_may_hide_s,
-        pace_s - pipelines.before_gradients_s[key],
-        pipelines.gradient_pass_s[key],
-        backward_s,
-        wait_s,
-        hidden_per_s,
+    microbatches, rounds_share = pipelines.microbatches[key], 1 / pipelines.time.rounds
+    these = _Replicated(
+        context=context,
+        pipelines=pipelines,
+        key=key,
+        zero=zero,
+        each=reduces_each(profile, zero, pipelines.pp[key]),
+        table_share=table[replica],
+        microbatches=microbatches,
+        forward_s=pipelines.forward_s[key],
+        backward_s=pipelines.backward_s[key],
+        reduce_s=replicas.reduce_s[replica],
+        gather_s=replicas.gather_s[replica],
+        wait_s=idle_s / microbatches,
+        share=rounds_share[key],
+        others=((1 - rounds_share) * pipelines.time.group)[key],
     )
-    # What hides the reduction cannot hide the gather of sharded parameters.
-    passes_s = microbatches * (forward_s + backward_s)
-    window = pipelines.time.total_s[key] + idle_s + passes_s * (hidden_per_s - 1) - reduce_hides_s
-    hidden, gather_beside = _hidden(
-        rounds, gather_may_hide_s, pace_s - backward_s, forward_s, forward_s, wait_s, hidden_per_s
-    )
-    hidden = np.minimum(hidden, window)
-    gather_beside = np.minimum(hidden, gather_beside)
-    alone_s = reduce_s - reduce_hides_s
-    # Behind the last pass, traffic of earlier virtual stages takes its time whether passes were late or not.
-    queue_s = np.maximum(alone_s - reduce_s * rounds[0], 0.0)
-    crossing_s = _crossing_lost_s(overlap, rounds[0], pipelines.pp[key], reduce_may_hide_s, backward_s)
-    alone_s += np.where(zero < 2, np.maximum(crossing_s - queue_s - overlap.lost_s(beside), 0.0), 0.0)
-    each = reduces_each(profile, zero, pipelines.pp[key])
-    two, two_looped = _by_rounds(rounds[0], each & (zero == 2))
-    three, three_looped = _by_rounds(rounds[0], zero == 3)
-    # What is reduced once per step comes beside what its microbatches gather.
-    once = (zero == 3) & ~each
-    once_s, once_beside = np.where(once, alone_s, 0.0), np.where(once, beside, 0.0)
-    each_s = np.where(once, 0.0, reduce_s)
-    if profile.gradient_sync == "round":
-        # Every round but the last is followed by passes of a whole round that hide its reductions.
-        turns = np.where((zero >= 2) & (rounds[0] < 1), np.ceil(microbatches / pipelines.time.group[key]), 1.0)
-        round_s = pipelines.time.group[key] * (forward_s + backward_s) * hidden_per_s
-        turn_hides_s = np.minimum(reduce_may_hide_s, round_s)
-        alone_s += (turns - 1) * (reduce_s - turn_hides_s)
-        beside += (turns - 1) * turn_hides_s
-        once_s, once_beside = np.where(once, alone_s, 0.0), np.where(once, beside, 0.0)
-
-    def looped_s(rows: NDArray[np.intp], gathered_s: Floats | None) -> tuple[Floats, Floats]:
-        """Return the seconds of traffic of some rows of interleaved stages that stand alone, and that hide."""
-        assert pipelines.loops is not None
-        return looped_traffic_s(
-            profile,
-            pipelines.loops,
-            key[rows],
-            table[replica[rows]],
-            each_s[rows],
-            gathered_s,
-            overlap=profile.overlap_pipeline,
-            whole=bool(stays_whole(profile, np.asarray(2))),  # they are of pipelines
-        )
-
-    if len(two):
-        alone_s[two], beside[two] = sharded_gradients_s(profile, pipelines.passes, key[two], reduce_s[two])
-    if len(two_looped):
-        alone_s[two_looped], beside[two_looped] = looped_s(two_looped, None)
-    alone_s += gather_s - hidden
-    beside += gather_beside
-    if len(three):
-        alone_s[three], beside[three] = sharded_parameters_s(
-            profile, pipelines.passes, key[three], each_s[three], gather_s[three]
-        )
-    if len(three_looped):
-        alone_s[three_looped], beside[three_looped] = looped_s(three_looped, gather_s[three_looped])
-    alone_s, beside = alone_s + once_s, beside + once_beside
+    traffic = _replica_traffic(these, idle_s)
     time_s = {name: values[key] for name, values in pipelines.parts_s.items()}
     time_s["pipeline"] = crossed_s
     time_s["bubble"] = (pipelines.time.total_s - pipelines.time.busy_s)[key]
-    time_s["data"] = alone_s + replicas.tied_s[replica] + overlap.lost_s(beside)
+    time_s["data"] = traffic.exposed_s + replicas.tied_s[replica] + context.overlap.lost_s(traffic.beside_s)
     time_s["optimizer"] = replicas.optimizer_s[replica]
     time_s["host"] = time_s["host"] + profile.host_step_s + profile.host_microbatch_s * microbatches
     return time_s
+
+
+def _replica_traffic(these: _Replicated, idle_s: Floats) -> _Traffic:
+    """Compute the traffic of replicas in a step: gradients that are reduced, parameters that are gathered."""
+    pace_s = these.pipelines.time.busy_s[these.key] / these.microbatches + these.wait_s
+    reduce_hides_s, beside_s = _hidden_reduction(these, pace_s)
+    gather_hides_s, gather_beside_s = _hidden_gather(these, pace_s, idle_s, reduce_hides_s)
+    traffic = _Traffic(_exposed_reduction_s(these, reduce_hides_s, beside_s), beside_s)
+    _reduce_every_round(these, traffic)
+    # ZeRO-3 that reduces once per step has that beside what its microbatches gather.
+    once = (these.zero == 3) & ~these.each
+    once_s, once_beside_s = np.where(once, traffic.exposed_s, 0.0), np.where(once, traffic.beside_s, 0.0)
+    each_s = np.where(once, 0.0, these.reduce_s)
+    _reduce_every_microbatch(these, traffic, each_s)
+    traffic.exposed_s += these.gather_s - gather_hides_s
+    traffic.beside_s += gather_beside_s
+    _gather_every_microbatch(these, traffic, each_s)
+    return _Traffic(traffic.exposed_s + once_s, traffic.beside_s + once_beside_s)
+
+
+def _hidden_reduction(these: _Replicated, pace_s: Floats) -> tuple[Floats, Floats]:
+    """Compute the seconds of one reduction per step that overlap, and those of them beside passes."""
+    # It overlaps the first stage's last backward pass, its idle time before the slowest stage, and the rounds of its
+    # other virtual stages. Traffic and passes slow each other down; idle time slows nothing.
+    return _hidden(
+        these,
+        these.context.framework.overlap_gradients * these.reduce_s,
+        pace_s - these.pipelines.before_gradients_s[these.key],
+        these.pipelines.gradient_pass_s[these.key],
+        these.backward_s,
+    )
+
+
+def _hidden_gather(these: _Replicated, pace_s: Floats, idle_s: Floats, reduce_hides_s: Floats) -> tuple[Floats, Floats]:
+    """Compute the seconds of one gather per step that overlap, and those of them beside passes."""
+    # What hides the reduction cannot hide the gather: window = pipeline + idle + (r - 1) passes - hidden reduction, r
+    # the seconds of traffic that fit under one second of passes.
+    time, hidden_per_s = these.pipelines.time, these.context.overlap.hidden_per_s
+    passes_s = these.microbatches * (these.forward_s + these.backward_s)
+    window_s = time.total_s[these.key] + idle_s + passes_s * (hidden_per_s - 1) - reduce_hides_s
+    hidden_s, beside_s = _hidden(
+        these,
+        these.context.framework.overlap_parameters * these.gather_s,
+        pace_s - these.backward_s,
+        these.forward_s,
+        these.forward_s,
+    )
+    hidden_s = np.minimum(hidden_s, window_s)
+    return hidden_s, np.minimum(hidden_s, beside_s)
+
+
+def _exposed_reduction_s(these: _Replicated, hidden_s: Floats, beside_s: Floats) -> Floats:
+    """Compute the seconds of one reduction per step that stand alone."""
+    # exposed = reduction - hidden, and at least what the last microbatch loses while it crosses ranks that reduce,
+    # less what traffic of earlier virtual stages takes behind the last pass, whether passes were late or not.
+    overlap = these.context.overlap
+    exposed_s = these.reduce_s - hidden_s
+    queue_s = np.maximum(exposed_s - these.reduce_s * these.share, 0.0)
+    may_hide_s = these.context.framework.overlap_gradients * these.reduce_s
+    crossing_s = _crossing_lost_s(overlap, these.share, these.pipelines.pp[these.key], may_hide_s, these.backward_s)
+    late_s = np.maximum(crossing_s - queue_s - overlap.lost_s(beside_s), 0.0)
+    return np.asarray(exposed_s + np.where(these.zero < 2, late_s, 0.0))
+
+
+def _reduce_every_round(these: _Replicated, traffic: _Traffic) -> None:
+    """Add the reductions of frameworks that reduce after every round of virtual stages."""
+    # Every round but the last is followed by passes of a whole round that hide its reductions.
+    if these.context.framework.gradient_sync != "round":
+        return
+    group = these.pipelines.time.group[these.key]
+    turns = np.where((these.zero >= 2) & (these.share < 1), np.ceil(these.microbatches / group), 1.0)
+    round_s = group * (these.forward_s + these.backward_s) * these.context.overlap.hidden_per_s
+    hides_s = np.minimum(these.context.framework.overlap_gradients * these.reduce_s, round_s)
+    traffic.exposed_s += (turns - 1) * (these.reduce_s - hides_s)
+    traffic.beside_s += (turns - 1) * hides_s
+
+
+def _reduce_every_microbatch(these: _Replicated, traffic: _Traffic, each_s: Floats) -> None:
+    """Put the traffic of ZeRO-2 that reduces after every microbatch."""
+    whole, looped = these.interleaved(these.each & (these.zero == 2))
+    if len(whole):
+        passes, key = these.pipelines.passes, these.key[whole]
+        traffic.put(whole, sharded_gradients_s(these.context.framework, passes, key, these.reduce_s[whole]))
+    if len(looped):
+        traffic.put(looped, _looped_s(these, looped, each_s, None))
+
+
+def _gather_every_microbatch(these: _Replicated, traffic: _Traffic, each_s: Floats) -> None:
+    """Put the traffic of ZeRO-3, whose parameters are gathered for every pass."""
+    whole, looped = these.interleaved(these.zero == 3)
+    if len(whole):
+        profile, passes = these.context.framework, these.pipelines.passes
+        gather_s = these.gather_s[whole]
+        traffic.put(whole, sharded_parameters_s(profile, passes, these.key[whole], each_s[whole], gather_s))
+    if len(looped):
+        traffic.put(looped, _looped_s(these, looped, each_s, these.gather_s[looped]))
+
+
+def _looped_s(
+    these: _Replicated, rows: NDArray[np.intp], each_s: Floats, gathered_s: Floats | None
+) -> tuple[Floats, Floats]:
+    """Return the seconds of traffic of some rows of interleaved stages that stand alone, and that hide."""
+    profile, loops = these.context.framework, these.pipelines.loops
+    assert loops is not None
+    return looped_traffic_s(
+        profile,
+        loops,
+        these.key[rows],
+        these.table_share[rows],
+        each_s[rows],
+        gathered_s,
+        overlap=profile.overlap_pipeline,
+        whole=bool(stays_whole(profile, np.asarray(2))),  # they are of pipelines
+    )
 
 
 def _crossing_lost_s(overlap: Overlap, share: Floats, pp: Floats, traffic_s: Floats, backward_s: Floats) -> Floats:
@@ -201,36 +307,21 @@ def _crossing_lost_s(overlap: Overlap, share: Floats, pp: Floats, traffic_s: Flo
     return np.asarray(np.where(share < 1, pp * lost_s, 0.0))
 
 
-def _by_rounds(share: Floats, some: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the rows among ``some`` whose devices have one virtual stage, and those that have several; ``share`` of
-    one virtual stage."""
-    rows = np.flatnonzero(some)
-    several = share[rows] < 1.0
-    return rows[~several], rows[several]
-
-
 def _hidden(
-    rounds: tuple[Floats, Floats],
-    traffic_s: Floats,
-    window_s: Floats,
-    own_s: Floats,
-    pass_s: Floats,
-    wait_s: Floats,
-    hidden_per_s: float,
+    these: _Replicated, traffic_s: Floats, window_s: Floats, own_s: Floats, pass_s: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the seconds of traffic of all parameters that overlap, and those of them that run beside passes, [N] each.
+    """Compute the seconds of traffic of all parameters that overlap, and those of them that run beside passes, [N].
 
-    ``rounds``: share of one virtual stage, and microbatches of all rounds but one. ``traffic_s``: of all parameters.
-    ``window_s``: overlap window of the last (or first) virtual stage, ``own_s`` of which are passes. ``pass_s`` and
-    ``wait_s``: passes and idle time of one microbatch. ``hidden_per_s``: seconds of traffic under one second of passes;
-    idle time hides its own length, and traffic that fits there slows nothing.
+    ``traffic_s``: of all parameters. ``window_s``: overlap window of the last (or first) virtual stage, ``own_s`` of
+    which are passes. ``pass_s``: passes of one microbatch. Idle time hides its own length, and traffic that fits there
+    slows nothing.
     """
     # Each of v virtual stages has the share a = 1 / v of the traffic T. The one with the shortest window W (own passes
     # o, at rate r = hidden_per_s: W' = W + o (r - 1)) exposes a (T - W'). The farthest one also has the other rounds,
     # q microbatches of passes p and waits w, and exposes T - a W' - q (w + r p). The larger decides; those between have
     # longer windows than the first. What runs beside passes is what overlaps less the idle part of the windows.
-    share, others = rounds
-    more = hidden_per_s - 1
+    share, others, wait_s = these.share, these.others, these.wait_s
+    more = these.context.overlap.hidden_per_s - 1
     # A stage that ends first may have longer passes than the one whose pace is the window's: it has them all the same.
     window_s = np.maximum(window_s, own_s)
     whole_s = window_s + own_s * more
