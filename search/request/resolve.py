@@ -25,10 +25,19 @@ from forerun.simulator.memory.risk import risking
 from forerun.spaces.budget import Budget, parse_budget
 from forerun.spaces.clusters import Cluster, grown, resolve_cluster
 from forerun.spaces.errors import RequestError
-from forerun.spaces.frameworks import all_switches, resolve_framework, settings_text, switched
+from forerun.spaces.frameworks import (
+    FrameworkProfile,
+    all_switches,
+    resolve_framework,
+    settings_text,
+    switched,
+)
+from forerun.spaces.frameworks.hardware import machines
 from forerun.spaces.frameworks.recipes import agreed, implied
-from forerun.spaces.frameworks.switches import on_devices
+from forerun.spaces.frameworks.switches import missing_hardware, on_machines
+from forerun.spaces.frameworks.usual import GENERIC, usual_framework
 from forerun.spaces.models import resolve_model
+from forerun.spaces.models.model import Model
 from forerun.spaces.models.tuning import frozen_parts, tuned
 from forerun.spaces.opgraph.batch import PerDevice
 from forerun.spaces.strategies import Context
@@ -134,11 +143,12 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
         raise RequestError(f"{request.model} reads sequences: say how long they are with --seq-len")
     _bounded("global batch", batch, LARGEST_COUNT)
     _bounded("seq len", seq_len, LARGEST_COUNT)
-    framework = switched(resolve_framework(request.framework or TRANSFORMERS.framework), request.switches)
-    framework, precision = agreed(framework, request.precision or DEFAULT_PRECISION, request.switches)
     cluster = _priced(grown(resolve_cluster(request.cluster, groups=groups), _most_asked(request)), request)
-    framework = on_devices(framework, cluster.device.architecture, request.switches)
     resolved = resolve_model(request.model, ignore=frozenset(request.ignored_config_fields))
+    framework = _framework(request, cluster, resolved.model)
+    framework, precision = agreed(framework, request.precision or DEFAULT_PRECISION, request.switches)
+    cluster.device.peak(precision)  # refuses precisions that the device does not have
+    framework = _on_cluster(framework, cluster, request)
     workload = Workload(
         global_batch=int(batch),  # numpy's integers are no numbers in YAML
         seq_len=int(seq_len),
@@ -147,7 +157,6 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
         moe_imbalance=1.0 if request.moe_imbalance is None else request.moe_imbalance,
         document_tokens=None if request.documents is None else document_tokens(request.documents, seq_len),
     )
-    cluster.device.peak(workload.precision)  # refuses precisions that the device does not have
     model = tuned(resolved.model, request.lora, frozen_parts(request.freeze))
     context = Context(model=model, cluster=cluster, workload=workload, framework=framework)
     if lacking := unsuited(request.switches, model):
@@ -176,6 +185,31 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
         interrupted=interrupted,
         **common,
     )
+
+
+def _framework(request: Request, cluster: Cluster, model: Model) -> FrameworkProfile:
+    """Return the framework that a request names, or the usual one of its model and cluster, with its switches set.
+
+    Raises:
+        RequestError: there is none of this name, or it has no such switch.
+    """
+    named = request.framework or usual_framework(machines(cluster), decodes=model.decodes)
+    return switched(resolve_framework(named), request.switches)
+
+
+def _on_cluster(framework: FrameworkProfile, cluster: Cluster, request: Request) -> FrameworkProfile:
+    """Return a framework as the machines of a cluster run it.
+
+    Raises:
+        RequestError: they do not run it, or not a setting that the user chose.
+    """
+    here = machines(cluster)
+    if unmet := [text for machine in here if (text := framework.hardware.unmet(machine))]:
+        fixes = dict.fromkeys((usual_framework(here), GENERIC))
+        raise RequestError(f"{framework.name} {unmet[0]}; use --framework {' or '.join(fixes)}")
+    if texts := missing_hardware(framework, request.switches, here):
+        raise RequestError(f"{'; '.join(texts)}; drop it")
+    return on_machines(framework, here)
 
 
 def _learned(context: C, request: Request) -> tuple[C, tuple[str, ...]]:
@@ -227,7 +261,7 @@ def _defaults(request: Request, context: Context) -> list[str]:
     if request.precision is None:
         filled.append(f"precision {DEFAULT_PRECISION}")
     if request.framework is None:
-        filled.append(f"framework {TRANSFORMERS.framework}")
+        filled.append(f"framework {context.framework.name}{_why_usual(context)}")
     if assumed := _switches(request, context):
         filled.append(f"switches {settings_text(assumed)} ({context.framework.name}'s defaults)")
     if request.objective is None:
@@ -242,6 +276,15 @@ def _defaults(request: Request, context: Context) -> list[str]:
     if request.tokens is not None and (limit_w := power_limit_w(context.cluster)) is not None:
         filled.append(f"GPUs of {limit_w:,.0f} W: {COMPUTING:.0%} of it while computing, {WAITING:.0%} while waiting")
     return [*filled, *_common_defaults(request, context.cluster)]
+
+
+def _why_usual(context: Context) -> str:
+    """Return in brackets why the framework is not that of most requests; "" where it is."""
+    if context.framework.name == TRANSFORMERS.framework:
+        return ""
+    vendors = dict.fromkeys(machine.vendor for machine in machines(context.cluster))
+    kind = "" if context.model.decodes else " for models that are no decoders"
+    return f" (usual on devices of {' and '.join(vendors)}{kind})"
 
 
 def _common_defaults(request: Request, cluster: Cluster) -> list[str]:

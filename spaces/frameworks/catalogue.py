@@ -61,16 +61,21 @@ def _profile(name: str, data: Mapping[str, Any]) -> FrameworkProfile:
     like, legality = stated.pop("like", None), stated.pop("legality", {})
     if like is None:
         base = FrameworkProfile(name=name, legality=Legality(**_tupled(legality)), lineage=(name,), **stated)
-        unset = {
-            switch: held.frameworks[name].unset for switch, held in all_switches().items() if name in held.frameworks
-        }
-        return with_settings(base, unset | settings)
+        return with_settings(base, _unset(name) | settings)
     base = load_framework(like)
     version = str(stated.pop("version", base.version))
     if version != base.version:
         base = of_release(base, version)
     base = replace(base, name=name, lineage=(name, *base.lineage), legality=replace(base.legality, **_tupled(legality)))
-    return replace(with_settings(base, settings), version=version, **stated)
+    base = with_settings(base, _unset(name) | settings)
+    kept = tuple(item for item in base.switches if all_switches()[item[0]].support(base) is not None)
+    return replace(base, version=version, switches=kept, **stated)
+
+
+def _unset(name: str) -> dict[str, str]:
+    """Return the settings of switches that are a framework's own, as they run where no flag is given."""
+    supports = {switch: held.frameworks.get(name) for switch, held in all_switches().items()}
+    return {switch: support.unset for switch, support in supports.items() if support is not None}
 
 
 def _tupled(data: Mapping[str, Any]) -> dict[str, Any]:

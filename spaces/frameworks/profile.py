@@ -6,6 +6,8 @@ off is set by ``switches``, whose effects are changes of these facts.
 
 from dataclasses import dataclass
 
+from forerun.spaces.frameworks.hardware import Hardware
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Legality:
@@ -68,6 +70,10 @@ class FrameworkProfile:
     """Where its facts come from."""
     legality: Legality
     """Strategies that it accepts."""
+    vendors: tuple[str, ...] = ()
+    """Makers of the devices that it runs on; empty for all."""
+    architectures: tuple[str, ...] = ()
+    """How the architectures that it runs on begin; empty for all of its vendors."""
     version: str = ""
     """Release that the facts describe; switches of later releases are not available."""
     lineage: tuple[str, ...] = ()
@@ -278,6 +284,11 @@ class FrameworkProfile:
     """Tensors that may be kept in host memory ("optimizer", "parameters")."""
     host_setting: str = ""
     """Setting of the framework that does so."""
+
+    @property
+    def hardware(self) -> Hardware:
+        """Machines that it runs on."""
+        return Hardware(vendors=self.vendors, architectures=self.architectures)
 
     def has_main_grad(self, precision: str) -> bool:
         """Whether some sharding stage adds gradients of ``precision`` up in an fp32 buffer beside them."""

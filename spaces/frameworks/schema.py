@@ -11,6 +11,8 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks.profile import FrameworkProfile, Legality
 from forerun.spaces.frameworks.switches import Switch, all_switches, as_word
 
+FREE_WORDS = ("vendors", "architectures")
+"""Fields whose words are those of devices, a user's own among them."""
 UNSTATED = ("name", "lineage", "switches", "legality")
 """Fields of a profile that a file does not state as such."""
 OPERATORS = (
@@ -103,6 +105,8 @@ def _kind(name: str, kind: Any, legality_words: Callable[[str], tuple[str, ...]]
     """Return what a field is in a document: its type, in its range or of its words."""
     if kind is str:
         return Literal[_WORDS[name]] if name in _WORDS else str
+    if name in FREE_WORDS:
+        return list[str]
     if kind == tuple[str, ...]:
         return list[Literal[_WORDS.get(name) or legality_words(name)]]  # type: ignore[misc]  # words are data
     if kind is bool:

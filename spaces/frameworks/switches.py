@@ -13,13 +13,15 @@ from typing import Any
 
 from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.frameworks.hardware import ANY, Hardware, Machine, read_hardware
 from forerun.spaces.frameworks.profile import FrameworkProfile
 
 _FILES = ("communication", "experts", "memory", "kernels")
 _SWITCH = frozenset(
-    {"title", "values", "share", "free", "needs", "beside", "models", "requires", "devices", "evidence", "frameworks"}
+    {"title", "values", "share", "free", "needs", "beside", "models", "requires", "hardware", "evidence", "frameworks"}
 )
-_SUPPORT = frozenset({"since", "later", "before", "unset", "flags", "also", "values"})
+_SUPPORT = frozenset({"since", "later", "before", "unset", "flags", "also", "values", "hardware"})
+_EVERYWHERE, _ABSENT = "any", "absent"
 SHARE = "share"
 """Stands among flags for settings that are numbers between 0 and 1, and in them for the number."""
 
@@ -34,7 +36,8 @@ class Support:
     ``since``: first release that has it, before which ``before`` runs; ``later``: first releases of settings that came
     after it; ``unset``: what runs where no flag is given.
     ``flags`` by setting in its present words; a setting that has none and is not ``unset`` cannot be written. ``also``:
-    other words that are read, from earlier releases or for a part of it. ``values`` replace the switch's own changes.
+    other words that are read, from earlier releases or for a part of it. ``values`` replace the switch's own changes,
+    ``hardware`` that of settings which this framework runs elsewhere.
     """
 
     since: str
@@ -44,6 +47,7 @@ class Support:
     flags: Mapping[str, Flags]
     also: Mapping[str, Sequence[Flags]]
     values: Mapping[str, Mapping[str, Any]]
+    hardware: Mapping[str, Hardware]
 
     def written(self, setting: str) -> Flags | None:
         """Return the flags of a setting; None where there are no words for it, and it does not run without."""
@@ -63,8 +67,8 @@ class Switch:
     ``beside``: the switch without which it has none, which is off or not.
     ``models``: by setting, those that can have it: "dense" (no experts), "some dense" (layers), or "experts".
     ``free``: its settings train the same model as well.
-    ``requires``: by setting, those of other switches of which it needs one; ``devices``: the only architectures that
-    can run it. ``evidence``: runs, measurements, or what it is inferred from.
+    ``requires``: by setting, those of other switches of which it needs one; ``hardware``: by setting, the machines that
+    have it, all where it is not named. ``evidence``: runs, measurements, or what it is inferred from.
     """
 
     name: str
@@ -75,13 +79,14 @@ class Switch:
     beside: str
     models: Mapping[str, str]
     requires: Mapping[str, Mapping[str, Sequence[str]]]
-    devices: Mapping[str, Sequence[str]]
+    hardware: Mapping[str, Hardware]
     evidence: str
     free: bool
-    frameworks: Mapping[str, Support]
+    frameworks: Mapping[str, Support | None]
 
     def support(self, profile: FrameworkProfile) -> Support | None:
-        """Return how a framework, or the one that its profile is like, has this switch; None where it has not."""
+        """Return how a framework, or the one that its profile is like, has this switch; None where it has not
+        (a framework may lack one that it is like)."""
         return next((self.frameworks[name] for name in profile.lineage if name in self.frameworks), None)
 
     def effect(self, profile: FrameworkProfile, setting: str) -> Mapping[str, Any]:
@@ -100,9 +105,11 @@ class Switch:
         """Return the settings of other switches of which a setting requires one."""
         return self.requires.get(setting if setting in self.values else "on", {})
 
-    def runs_on(self, setting: str, architecture: str) -> bool:
-        """Whether devices of an architecture can run a setting."""
-        return setting not in self.devices or architecture.startswith(tuple(self.devices[setting]))
+    def hardware_of(self, profile: FrameworkProfile, setting: str) -> Hardware:
+        """Return the machines that have a setting in a framework."""
+        support, plain = self.support(profile), setting if setting in self.values else "on"
+        own = {} if support is None else support.hardware
+        return own.get(plain, self.hardware.get(plain, ANY))
 
     def read(self, setting: str) -> str:
         """Return a setting as it is written: of numbers their shortest form, 0 off and 1 on.
@@ -163,10 +170,13 @@ def _switch(name: str, entry: Mapping[str, Any]) -> Switch:
             setting: {other: [as_word(v) for v in needed] for other, needed in held.items()}
             for setting, held in _by_word(entry.get("requires", {})).items()
         },
-        devices=_by_word(entry.get("devices", {})),
+        hardware=_hardware(entry["hardware"]),
         evidence=entry["evidence"],
         free=entry.get("free", False),
-        frameworks={framework: _support(name, held) for framework, held in entry["frameworks"].items()},
+        frameworks={
+            framework: None if held == _ABSENT else _support(name, held)
+            for framework, held in entry["frameworks"].items()
+        },
     )
 
 
@@ -181,7 +191,13 @@ def _support(name: str, entry: Mapping[str, Any]) -> Support:
         flags=_by_word(entry.get("flags", {})),
         also=_by_word(entry.get("also", {})),
         values=_by_word(entry.get("values", {})),
+        hardware=_hardware(entry.get("hardware", {})),
     )
+
+
+def _hardware(entry: Any) -> dict[str, Hardware]:
+    """Return the hardware of each setting that not every machine has."""
+    return {} if entry == _EVERYWHERE else {word: read_hardware(held) for word, held in _by_word(entry).items()}
 
 
 def _by_word(mapping: Mapping[Any, Any]) -> dict[str, Any]:
@@ -207,7 +223,7 @@ def switched(profile: FrameworkProfile, settings: Mapping[str, str]) -> Framewor
         if name not in all_switches():
             raise unknown("switch", name, all_switches())
         if name not in had:
-            others = ", ".join(sorted(all_switches()[name].frameworks))
+            others = ", ".join(sorted(other for other, held in all_switches()[name].frameworks.items() if held))
             raise RequestError(
                 f"{profile.name} {profile.version} has no switch {name}, which is one of {others}; "
                 f"its switches: {', '.join(sorted(had)) or 'none'}".replace("  ", " ")
@@ -282,21 +298,53 @@ def _check_required(profile: FrameworkProfile, settings: Mapping[str, str]) -> N
                 )
 
 
-def on_devices(profile: FrameworkProfile, architecture: str, named: Collection[str]) -> FrameworkProfile:
-    """Return a profile whose settings that devices of an architecture cannot run are what ran before they came, but
-    those of the switches ``named``: a port may have them.
+def on_machines(profile: FrameworkProfile, machines: Collection[Machine]) -> FrameworkProfile:
+    """Return a profile whose settings that some of the machines do not have are what runs there instead; settings that
+    require one of these follow.
 
     >>> from forerun.spaces.frameworks import load_framework
-    >>> dict(on_devices(load_framework("megatron-lm"), "CDNA3 gfx942", ()).switches)["dispatcher"]
+    >>> mi300x = Machine(device="mi300x", vendor="AMD", architecture="CDNA3 gfx942", link="xgmi-mesh")
+    >>> dict(on_machines(load_framework("megatron-lm"), [mi300x]).switches)["dispatcher"]
     'alltoall'
     """
-    lacking = {}
+    replaced: dict[str, str] = {}
+    held = available(profile)
+    for name, setting in held.items():
+        if any(not all_switches()[name].hardware_of(profile, setting).runs_on(machine) for machine in machines):
+            replaced[name] = _instead(profile, all_switches()[name], setting, machines)
+    while broken := _unmet(held | replaced, replaced):
+        replaced |= {name: _instead(profile, all_switches()[name], setting, machines) for name, setting in broken}
+    return with_settings(profile, replaced) if replaced else profile
+
+
+def _instead(profile: FrameworkProfile, switch: Switch, setting: str, machines: Collection[Machine]) -> str:
+    """Return what runs in place of a setting: what did before it came, what runs without a flag, or the first that the
+    machines have."""
+    support = switch.support(profile)
+    usual = [] if support is None else [support.before, support.unset]
+    for other in [*usual, *switch.values]:
+        if other not in (None, setting) and all(switch.hardware_of(profile, other).runs_on(one) for one in machines):
+            return str(other)
+    return next(iter(switch.values))
+
+
+def _unmet(held: Mapping[str, str], replaced: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return settings which require another of a switch that was replaced."""
+    return [
+        (name, setting)
+        for name, setting in held.items()
+        for other, needed in all_switches()[name].required(setting).items()
+        if other in replaced and held[other] not in needed and name not in replaced
+    ]
+
+
+def missing_hardware(profile: FrameworkProfile, settings: Collection[str], machines: Collection[Machine]) -> list[str]:
+    """Return in words which of the ``settings`` of a profile, named by their switches, some machines do not have."""
+    texts = []
     for name, setting in profile.switches:
-        switch = all_switches()[name]
-        support = switch.support(profile)
-        if support is not None and name not in named and not switch.runs_on(setting, architecture):
-            lacking[name] = support.before or support.unset
-    return with_settings(profile, lacking)
+        unmet = [all_switches()[name].hardware_of(profile, setting).unmet(one) for one in machines]
+        texts += [f"{name}={setting} {text}" for text in unmet if text and name in settings]
+    return texts
 
 
 def of_release(profile: FrameworkProfile, version: str) -> FrameworkProfile:

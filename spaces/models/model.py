@@ -140,6 +140,12 @@ class Model:
         return own or seq_len
 
     @property
+    def decodes(self) -> bool:
+        """Whether it is a decoder over tokens, encoders of images or sound that it takes tokens from included."""
+        attention = [layer.attention for layer in self.layers if isinstance(layer.mixer, Attention)]
+        return not self.encoder_layers and not self.patch_inputs and (not attention or attention[-1].causal)
+
+    @property
     def hybrid(self) -> bool:
         """Whether any layer has one part alone, or something else than attention or the delta rule: Megatron-core has a
         model of its own for these."""

@@ -12,6 +12,7 @@ from itertools import product
 
 import numpy as np
 
+from forerun.spaces.frameworks.hardware import Machine, machines
 from forerun.spaces.frameworks.profile import FrameworkProfile
 from forerun.spaces.frameworks.switches import all_switches, available, with_settings
 from forerun.spaces.models.model import MixtureOfExperts, Model
@@ -20,10 +21,6 @@ from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.degree_laws import microbatches
 from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import Columns, IntArray, Mask
-
-_BEFORE_AMPERE = ("Pascal", "Volta", "Turing")
-_NVLINK = ("nvswitch", "nvlink-mesh")
-
 
 READ_BY_SOFTWARE = ("tp", "ep", "etp", "pp", "vpp", "sp", "recompute", "dp", "mbs")
 """Columns that say which switches do anything."""
@@ -70,9 +67,9 @@ def unsuited(settings: Mapping[str, str], model: Model) -> list[str]:
     return found
 
 
-def can_turn_on(profile: FrameworkProfile, but: Collection[str] = (), *, architecture: str = "") -> Software:
-    """Return the switches that a framework has off and has words for, without those named, and those that devices of
-    an ``architecture`` cannot run.
+def can_turn_on(profile: FrameworkProfile, but: Collection[str] = (), *, on: Collection[Machine] = ()) -> Software:
+    """Return the switches that a framework has off and has words for, without those named, and those that one of the
+    machines it runs ``on`` does not have.
 
     >>> from forerun.spaces.frameworks import load_framework
     >>> names_of(can_turn_on(load_framework("megatron-lm"), but=["moe-overlap"]))
@@ -85,7 +82,7 @@ def can_turn_on(profile: FrameworkProfile, but: Collection[str] = (), *, archite
         support = switch.support(profile)
         if support is None or name in but or had.get(name) not in _WORSE.get(words, ("off",)):
             continue
-        if architecture and not switch.runs_on(setting, architecture):
+        if not all(switch.hardware_of(profile, setting).runs_on(machine) for machine in on):
             continue
         needed = switch.required(setting)
         met = all(had.get(other, settings[0]) in settings for other, settings in needed.items())
@@ -135,10 +132,17 @@ def does_something(columns: Columns, context: Context, among: int = ~0) -> IntAr
     with it, [N]."""
     found: IntArray = np.zeros(len(columns["tp"]), dtype=np.int64)
     for flag, conditions in _CONDITIONS.items():
-        if flag & among:
+        if flag & among and not _unmet(flag, context):
             met = np.logical_and.reduce([one.met(columns, context) for one in conditions])
             found |= np.where(met, int(flag), 0)
     return found
+
+
+def _unmet(flag: Software, context: Context) -> list[str]:
+    """Return in words what machines of the cluster lack that a switch needs."""
+    name, setting = _setting(names_of(flag)[0])
+    hardware = all_switches()[name].hardware_of(context.framework, setting)
+    return [text for machine in machines(context.cluster) if (text := hardware.unmet(machine))]
 
 
 def turned_on(columns: Columns, context: Context) -> IntArray:
@@ -212,7 +216,7 @@ def without_degrees(columns: Columns, context: Context) -> Mask:
     """Return the candidates with a chosen switch on that does nothing with their degrees, or that the framework has not
     or has on."""
     chosen = columns["switches"]
-    lacks = (chosen & ~int(can_turn_on(context.framework))) != 0
+    lacks = (chosen & ~int(can_turn_on(context.framework, on=machines(context.cluster)))) != 0
     for flag in _flags(CHOSEN):
         lacks |= ((chosen & flag) != 0) & ~_CONDITIONS[flag][0].met(columns, context)
     return np.asarray(lacks)
@@ -250,6 +254,8 @@ def why_not(axis: str, which: slice = slice(None)) -> Callable[[Mapping[str, int
         for words, flag in SOFTWARE.items():
             if on & flag and not can & flag:
                 told.append(f"{context.framework.name} cannot turn {words} on, or has it on")
+            elif on & flag and (unmet := _unmet(flag, context)):
+                told += [f"{words} {text}" for text in unmet]
             elif on & flag:
                 lacks = [one.words for one in _CONDITIONS[flag][which] if not one.met(columns, context)[0]]
                 told += [f"{words} needs {', '.join(lacks)}"] if lacks else []
@@ -264,11 +270,8 @@ def _flags(software: Software) -> list[Software]:
 
 
 def _tensor(c: Columns, x: Context) -> Mask:
-    """User buffers and symmetric memory reach devices of one scale-up domain of NVLink (Transformer Engine, which needs
-    Ampere, and torch)."""
-    levels = x.cluster.levels
-    linked = bool(levels) and levels[0].kind in _NVLINK and not x.cluster.device.architecture.startswith(_BEFORE_AMPERE)
-    return np.asarray((c["tp"] > 1) & (c["sp"] == 1) & (c["tp"] <= x.cluster.scale_up_size) & linked)
+    """User buffers and symmetric memory reach the devices of one scale-up domain."""
+    return np.asarray((c["tp"] > 1) & (c["sp"] == 1) & (c["tp"] <= x.cluster.scale_up_size))
 
 
 def _combined(c: Columns, x: Context) -> Mask:
@@ -291,15 +294,12 @@ def _once(c: Columns, x: Context) -> Mask:
 
 
 def _once_per_node(c: Columns, x: Context) -> Mask:
-    """DeepEP is written for NVIDIA's devices from Hopper on."""
-    device = all_switches()["dispatcher"].runs_on("deepep", x.cluster.device.architecture)
-    return np.asarray((c["ep"] * c["etp"] > x.cluster.scale_up_size) & (c["ep"] > 1) & x.moe & device)
+    """DeepEP sends a token once to every scale-up domain; within one nothing is gained."""
+    return np.asarray((c["ep"] * c["etp"] > x.cluster.scale_up_size) & (c["ep"] > 1) & x.moe)
 
 
 _CONDITIONS: Mapping[Software, Sequence[Condition]] = {
-    Software.TP_COMM_OVERLAP: (
-        Condition(met=_tensor, words="sp, and a tp within one scale-up domain of NVLink, Ampere or later"),
-    ),
+    Software.TP_COMM_OVERLAP: (Condition(met=_tensor, words="sp, and a tp within one scale-up domain"),),
     Software.MOE_OVERLAP: (
         Condition(
             met=_combined,
@@ -308,8 +308,6 @@ _CONDITIONS: Mapping[Software, Sequence[Condition]] = {
         ),
         Condition(met=_once, words="neither full recompute nor that of whole mixtures"),
     ),
-    Software.DEEPEP: (
-        Condition(met=_once_per_node, words="experts on several scale-up domains of NVIDIA devices from Hopper on"),
-    ),
+    Software.DEEPEP: (Condition(met=_once_per_node, words="experts on several scale-up domains"),),
 }
 """What every switch needs: of degrees first, then of what is recomputed."""

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from forerun.simulator.costs import STREAM_OPERATORS
-from forerun.spaces.clusters.devices import load_device
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import (
     FrameworkProfile,
@@ -19,7 +18,7 @@ from forerun.spaces.frameworks import (
     switched,
 )
 from forerun.spaces.frameworks.schema import OPERATORS
-from forerun.spaces.frameworks.switches import SHARE, available, of_release, on_devices, with_settings
+from forerun.spaces.frameworks.switches import SHARE, of_release, with_settings
 
 AXES = {"tp", "pp", "cp", "ep", "sp", "zero", "moe", "replicas", "eight_bit", "fp8"}
 
@@ -34,8 +33,11 @@ def test_every_switch_names_fields_settings_and_frameworks_that_exist() -> None:
         for held in switch.requires.values():
             for other, needed in held.items():
                 assert needed and set(needed) <= set(all_switches()[other].values), switch.name
+        assert set(switch.hardware) <= set(switch.values), switch.name
         for name, support in switch.frameworks.items():
             assert name in framework_names(), (switch.name, name)
+            if support is None:
+                continue
             assert support.unset in switch.values, (switch.name, name)
             assert support.before is None or support.before in switch.values, (switch.name, name)
             assert set(support.flags) <= {*switch.values, *([SHARE] if switch.share else ())}, (switch.name, name)
@@ -160,15 +162,6 @@ def test_a_setting_brings_what_it_needs_where_there_is_one_choice() -> None:
         switched(load_framework("megatron-lm"), {"chunked-loss": "on", "cross-entropy-fusion": "off"})
     with pytest.raises(RequestError, match="moments=bf16 requires master-weights=remainders or"):
         switched(load_framework("megatron-lm"), {"moments": "bf16"})
-
-
-def test_a_default_that_devices_cannot_run_is_what_ran_before() -> None:
-    profile = load_framework("megatron-lm")
-    for device, expected in (("h100-sxm", "deepep"), ("a100-sxm4-80", "alltoall"), ("mi300x", "alltoall")):
-        found = on_devices(profile, load_device(device).architecture, ())
-        assert available(found)["dispatcher"] == expected
-        assert found.dispatches_once is (expected == "deepep")
-    assert on_devices(profile, load_device("mi300x").architecture, {"dispatcher"}) == profile
 
 
 def test_shares_are_settings_of_switches_that_have_them() -> None:

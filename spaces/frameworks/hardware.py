@@ -1,0 +1,89 @@
+"""The machines that software runs on: vendors, architectures and links, as data of profiles and switches."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from forerun.spaces.clusters.cluster import Cluster
+
+UNSTATED = "unknown"
+"""Vendor of a device whose document names none: any software is taken to run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What of a cluster, or of a group of its nodes, decides which software exists for it."""
+
+    device: str
+    """Catalogue name of its devices."""
+    vendor: str
+    """Who makes them."""
+    architecture: str
+    """Their generation."""
+    link: str
+    """Kind of the links of its first level; "no" where there is one device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """What a piece of software needs of a machine; an empty field admits everything."""
+
+    vendors: tuple[str, ...] = ()
+    """Makers of devices."""
+    architectures: tuple[str, ...] = ()
+    """How the name of an architecture begins."""
+    links: tuple[str, ...] = ()
+    """Kinds of links of the first level."""
+
+    def runs_on(self, machine: Machine) -> bool:
+        """Whether a machine is of this hardware."""
+        return not self.unmet(machine)
+
+    def unmet(self, machine: Machine) -> str:
+        """Return in words what a machine lacks; "" where it lacks nothing.
+
+        >>> tpu = Machine(device="tpu-v5p", vendor="Google", architecture="TPU v5p", link="torus")
+        >>> Hardware(vendors=("NVIDIA", "AMD")).unmet(tpu)
+        'needs devices of NVIDIA or AMD, but tpu-v5p is of Google'
+        """
+        if self.vendors and machine.vendor not in (*self.vendors, UNSTATED):
+            return f"needs devices of {_either(self.vendors)}, but {machine.device} is of {machine.vendor}"
+        if self.architectures and not machine.architecture.startswith(self.architectures):
+            return f"needs {_either(self.architectures)}, but {machine.device} is {machine.architecture}"
+        if self.links and machine.link not in self.links:
+            return f"needs {_either(self.links)} links, but {machine.device} has {machine.link} links here"
+        return ""
+
+
+ANY = Hardware()
+"""Hardware of software that runs everywhere."""
+
+
+def read_hardware(entry: Mapping[str, Sequence[Any]]) -> Hardware:
+    """Return the hardware that an entry of the catalogue states.
+
+    Raises:
+        TypeError: the entry has another key.
+    """
+    return Hardware(**{key: tuple(values) for key, values in entry.items()})
+
+
+def machines(cluster: Cluster) -> tuple[Machine, ...]:
+    """Return the machines of a cluster: one, or that of each group of nodes."""
+    clusters = [group.cluster for group in cluster.groups] or [cluster]
+    return tuple(
+        dict.fromkeys(
+            Machine(
+                device=one.device.name,
+                vendor=one.device.vendor,
+                architecture=one.device.architecture,
+                link=one.levels[0].kind if one.levels else "no",
+            )
+            for one in clusters
+        )
+    )
+
+
+def _either(names: Sequence[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last

@@ -1,0 +1,43 @@
+"""Which framework trains a model on the machines of a cluster where nobody named one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from forerun.spaces.frameworks.hardware import UNSTATED, Machine
+
+GENERIC = "generic"
+"""The profile that runs everywhere, and that nothing launches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usual:
+    """The usual frameworks on devices of a vendor."""
+
+    decoders: str
+    """For decoders over tokens."""
+    encoders: str = GENERIC
+    """For all other transformers: encoders, and decoders that attend to an encoder (text, images, sound)."""
+
+
+USUAL: Mapping[str, Usual] = {
+    "NVIDIA": Usual(decoders="megatron-lm", encoders="fsdp"),
+    "AMD": Usual(decoders="megatron-lm", encoders="fsdp"),
+    "Google": Usual(decoders="maxtext"),
+    "Huawei": Usual(decoders="mindspeed", encoders="deepspeed"),
+    "AWS": Usual(decoders="nxd"),
+    "Intel": Usual(decoders="deepspeed", encoders="deepspeed"),
+    UNSTATED: Usual(decoders="megatron-lm", encoders="fsdp"),
+}
+"""By vendor: what its guides train with, or else what has words for a launch there."""
+
+
+def usual_framework(machines: Sequence[Machine], *, decodes: bool = True) -> str:
+    """Return the usual framework of a model that ``decodes`` tokens or does not; the generic one where machines of the
+    cluster have no common one.
+
+    >>> usual_framework([Machine(device="tpu-v5p", vendor="Google", architecture="TPU v5p", link="torus")])
+    'maxtext'
+    """
+    known = [USUAL.get(machine.vendor, Usual(decoders=GENERIC)) for machine in machines]
+    names = {one.decoders if decodes else one.encoders for one in known}
+    return names.pop() if len(names) == 1 else GENERIC
