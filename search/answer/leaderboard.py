@@ -14,7 +14,7 @@ from forerun.search.board.found import Alternatives, Found
 from forerun.search.board.leaderboard import Leaderboard, ranked
 from forerun.search.board.rows import Row
 from forerun.search.files.documents import versions
-from forerun.search.formats.launchable import lacks_launch_file, marked
+from forerun.search.formats.launchable import lacks_launch_file, marked, unlaunched
 from forerun.search.order.launchable import launchable_first
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.scorer import Scorer
@@ -40,6 +40,7 @@ def build_board(
         why="",
         defaults=(*setting.defaults, setting.axes_left_open(), *found.open_axes),
         remarks=(*setting.notes, *found.remarks),
+        warnings=(*setting.warnings, *unlaunched(setting.context, chosen=setting.request.framework is not None)),
         elapsed_s=0.0,
         versions=versions(),
         workers=found.workers,

@@ -53,6 +53,8 @@ class Leaderboard:
     """Wall time of the search in seconds, start-up of the process not included."""
     versions: Mapping[str, str]
     """Versions of the software that the result depends on."""
+    warnings: tuple[str, ...] = ()
+    """What a reader must know before the rows: it stands above them."""
     workers: str = "in this process"
     """Who did the work, in words."""
     advice: tuple[str, ...] = ()
@@ -74,7 +76,7 @@ class Leaderboard:
     @property
     def notes(self) -> tuple[str, ...]:
         """Everything that is to be noted."""
-        return (*self.remarks, *self.advice)
+        return (*self.warnings, *self.remarks, *self.advice)
 
     @property
     def unmeasured(self) -> str:

@@ -54,7 +54,8 @@ def print_board(board: Leaderboard) -> None:
     several = len({*board.request["gpu_counts"], *([] if own is None else [own.gpus])}) > 1
     bounded = board.request.get("oom_risk") is not None
     rows = board.rows[:MOST_ROWS]
-    say(console, title(board))
+    warnings = (Text(f"warning: {text}", style="yellow") for text in board.warnings)
+    say(console, title(board), *warnings)
     if board.unmeasured:
         say(console, Text(board.unmeasured, style="yellow"))
     say(console, board_table(rows, console, brush, several=several, bounded=bounded, own=own))

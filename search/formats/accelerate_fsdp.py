@@ -200,6 +200,7 @@ FORMAT = format_of(
     limits=LIMITS,
     write=write,
     framework=None,
+    vendors=("NVIDIA", "AMD", "Intel", "Huawei"),
     also=("fsdp",),
     writes={"fsdp-parameters"},
     packs=PACKED,

@@ -36,8 +36,9 @@ class Launch:
     ``model``: a ``Model``, or a ``GraphModel``, whose split of samples is written as replicas (``exporting``).
     ``switches``: settings of the software that were predicted (those not named: the framework's defaults). ``name`` is
     free text that the user gave; it reaches files only quoted, or reduced to harmless characters. ``rack_devices``:
-    devices of a rack whose nodes share the fast fabric (0: a node has a fabric of its own). ``job``: where the files go
-    and what the queue is asked for.
+    devices of a rack whose nodes share the fast fabric (0: a node has a fabric of its own), ``pod_devices``: of a pod
+    of TPUs (0: there is none), ``vendor``: who makes the devices ("": not known). ``job``: where the files go and what
+    the queue is asked for.
     """
 
     strategy: Strategy
@@ -47,6 +48,8 @@ class Launch:
     name: str = "forerun"
     switches: Mapping[str, str] = field(default_factory=dict)
     rack_devices: int = 0
+    pod_devices: int = 0
+    vendor: str = ""
     job: Job = NO_JOB
 
     @property
@@ -180,10 +183,11 @@ class Format:
 
     ``joins``: a run may be given several such files together. ``graphs``: it also writes launches of operator graphs,
     ``adapters`` of low-rank adapters, ``parts`` of models with frozen parts.
-    ``framework`` is the profile whose laws a launch must keep (None: forerun has no profile that fits); ``also``:
-    profiles whose launches it writes without being theirs alone. ``writes``: switches that it has words for (None: all
-    that its framework has, none without a framework). ``packs``: a pattern of what keeps attention inside the
-    documents of a packed sequence in its files (empty: it attends to all of a sequence).
+    ``framework`` is the profile whose laws a launch must keep (None: forerun has no profile that fits), ``vendors``
+    without one: makers of the devices that run what it starts (empty: all). ``also``: profiles whose launches it writes
+    without being theirs alone. ``writes``: switches that it has words for (None: all that its framework has, none
+    without a framework). ``packs``: a pattern of what keeps attention inside the documents of a packed sequence in
+    its files (empty: it attends to all of a sequence).
     ``write`` returns the files of a launch that breaks none of ``limits`` (None: forerun only reads this format);
     ``parse`` reads a file; ``recognise`` says whether a file looks like this format and never raises RequestError for a
     file of another kind.
@@ -198,6 +202,7 @@ class Format:
     parse: Callable[[LaunchFile], Imported]
     recognise: Callable[[LaunchFile], bool]
     framework: str | None = None
+    vendors: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     writes: Collection[str] | None = None
     packs: str = ""

@@ -9,7 +9,7 @@ from typing import Any
 from forerun.search.board.folder import BOARD
 from forerun.search.board.sweeps import read_search
 from forerun.search.formats.contract import Files, Format, Launch
-from forerun.search.formats.express import express, rack_devices
+from forerun.search.formats.express import express, machine_facts
 from forerun.search.formats.job import NO_JOB, Job
 from forerun.search.formats.table import format_named, writable
 from forerun.search.request.documents import document_tokens
@@ -86,8 +86,7 @@ def launch_in(data: Mapping[str, Any], rank: int, *, name: str, source: Path) ->
         strategy=strategy,
         model=model,
         workload=workload,
-        devices_per_node=cluster.devices_per_node,
-        rack_devices=rack_devices(cluster),
+        **machine_facts(cluster),
         name=f"{model.name} rank {rank} of {name}",
     )
     return launch, context
@@ -110,7 +109,7 @@ def graph_launch(request: Mapping[str, Any], row: Mapping[str, Any], *, name: st
         strategy=Strategy(dp=split.replicas, mbs=batch // split.replicas // split.segments),
         model=model,
         workload=Workload(global_batch=batch, seq_len=1, precision=str(request["precision"])),
-        devices_per_node=graph_cluster(str(request["cluster"])).devices_per_node,
+        **machine_facts(graph_cluster(str(request["cluster"]))),
         name=f"{model.name} {name}",
     )
 

@@ -1,6 +1,7 @@
 """A launch in one format, after the laws of the framework that the format belongs to."""
 
 import dataclasses
+from typing import Any
 
 from forerun.search.formats.contract import Files, Format, Launch, Limit
 from forerun.search.formats.limits import change
@@ -9,6 +10,7 @@ from forerun.search.formats.stages import switches_of_all
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile, load_framework, settings_text, switched
+from forerun.spaces.frameworks.hardware import UNSTATED
 from forerun.spaces.strategies import Context, Software, Split, Strategy, violations
 from forerun.spaces.strategies.software import running
 from forerun.spaces.strategies.table import axis_values
@@ -20,10 +22,20 @@ def launch_in(context: Context, strategy: Strategy, *, name: str) -> Launch:
         strategy=strategy,
         model=context.model,
         workload=context.workload,
-        devices_per_node=context.cluster.devices_per_node,
-        rack_devices=rack_devices(context.cluster),
         name=name,
+        **machine_facts(context.cluster),
     )
+
+
+def machine_facts(cluster: Cluster) -> dict[str, Any]:
+    """Return what a launch says of its cluster."""
+    pods = bool(cluster.levels) and cluster.levels[0].kind == "torus"
+    return {
+        "devices_per_node": cluster.devices_per_node,
+        "rack_devices": rack_devices(cluster),
+        "pod_devices": cluster.scale_up_size if pods else 0,
+        "vendor": cluster.device.vendor,
+    }
 
 
 def rack_devices(cluster: Cluster) -> int:
@@ -38,6 +50,7 @@ def express(item: Format, launch: Launch, context: Context | None) -> Files:
     Raises:
         RequestError: the format has no word for it, or the framework would not run it.
     """
+    _check_vendor(item, launch)
     if context is None:
         return item.express(launch)
     # Switches that the strategy turns on are the software's, written as its flags.
@@ -72,6 +85,16 @@ def _lawful(item: Format, context: Context) -> Format:
 
     laws = Limit(broken=lambda launch: bool(broken(launch)), reason=lambda launch: "; ".join(broken(launch)), fix=fix)
     return dataclasses.replace(item, limits=(*item.limits, laws))
+
+
+def _check_vendor(item: Format, launch: Launch) -> None:
+    """Raise RequestError where devices of another vendor run what a format starts."""
+    vendors = load_framework(item.framework).vendors if item.framework is not None else item.vendors
+    if vendors and launch.vendor not in ("", UNSTATED, *vendors):
+        raise RequestError(
+            f"{item.title} ({item.name}) starts software for devices of {' or '.join(vendors)}, and not of "
+            f"{launch.vendor}"
+        )
 
 
 def _spoken(item: Format, software: FrameworkProfile) -> str | None:

@@ -7,6 +7,7 @@ from forerun.search.board.rows import NO_LAUNCH_MARK, Row
 from forerun.search.formats.express import express, launch_in
 from forerun.search.formats.of_framework import Writer, writers_of
 from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks.usual import GENERIC
 from forerun.spaces.strategies import Context, Strategy
 
 
@@ -15,6 +16,23 @@ def launchable(context: Context, strategy: Strategy) -> bool:
     writers = writers_of(context.framework)
     # Any will do: the last of the table write flags of a script, in a fraction of the time of the first ones' YAML.
     return not writers or any(_expresses(writer, context, strategy) for writer in reversed(writers))
+
+
+def unlaunched(context: Any, *, chosen: bool) -> tuple[str, ...]:
+    """Return a warning where no format of the framework starts anything on the devices and the user has not ``chosen``
+    it."""
+    if chosen or not isinstance(context, Context) or writers_of(context.framework):
+        return ()
+    profile, model, device = context.framework, context.model, context.cluster.device
+    if profile.name == GENERIC:
+        kind = "decoders" if model.decodes else "models that are no decoders"
+        return (
+            f"no framework of the catalogue trains {kind} on {device.title} ({device.vendor}): {model.name} is ranked "
+            f"for {GENERIC}, which nothing launches",
+        )
+    return (
+        f"forerun writes no launch files of {profile.name} ({profile.title}): its rows are exported as forerun's own",
+    )
 
 
 def _expresses(writer: Writer, context: Context, strategy: Strategy) -> bool:

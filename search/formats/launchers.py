@@ -23,6 +23,8 @@ TORCHRUN = (
 )
 """How torchrun is started on each node; the program and its arguments follow."""
 
+DEVICES_IN_SLURM = {"Huawei": "npu", "Intel": "hpu", "AWS": "neuron"}
+"""Generic resources that devices of a vendor are to Slurm where they are no GPUs; the names are a site's."""
 _PREDICTED = re.compile(r"^# predicted with (.*)$", re.MULTILINE)
 _FACT = re.compile(r"--(documents|moe-imbalance) (\d+(?:\.\d+)?)(?= |$)")
 
@@ -133,7 +135,9 @@ def _batch(launch: Launch, *, once: bool) -> str:
         *launch.job.directives,
         f"--nodes={launch.nodes}",
         f"--ntasks-per-node={each if once else 1}",
-        f"--gpus-per-node={each}",
+        f"--gres={DEVICES_IN_SLURM[launch.vendor]}:{each}"
+        if launch.vendor in DEVICES_IN_SLURM
+        else f"--gpus-per-node={each}",
         *([f"--segment={nodes}"] if nodes else []),
         "--exclusive",
     ]

@@ -172,12 +172,14 @@ def megatron(
     says: Mapping[str, str] | None = None,
     extends: str = "",
     valued: bool = False,
+    framework: str = NAME,
 ) -> Launcher:
     """Return the table of Megatron-LM, or of software that has its arguments and some of its own.
 
     ``renamed``: its argument: that of Megatron-LM; ``assumed``: arguments where a file has none; ``known``: a
     pattern of names of its own; ``says``: an argument, and a note for whoever sets it; ``extends``: the argument with
-    which tensor ranks hold experts of their own, instead of a part of each; ``valued``: its flags have values.
+    which tensor ranks hold experts of their own, instead of a part of each; ``valued``: its flags have values;
+    ``framework``: the profile whose switches its arguments set.
     """
     own = re.compile(known)
 
@@ -207,7 +209,7 @@ def megatron(
         name=name,
         version=version,
         title=title,
-        frameworks=(NAME,),
+        frameworks=(framework,),
         keys=KEYS,
         syntax=read,
         marks=marks,

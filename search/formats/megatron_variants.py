@@ -1,8 +1,8 @@
-"""Software whose launch scripts have Megatron-LM's arguments: ms-swift's ``megatron``, MindSpeed, slime and
+"""Software whose launch scripts have Megatron-LM's arguments: ms-swift's ``megatron``, slime and
 Pai-Megatron-Patch; and YAML files with a section of them: its own functional tests and AMD Primus.
 
-Sources: ``swift/megatron/arguments/megatron_args.py`` of ms-swift 4.6.0; ``features_manager`` of Ascend/MindSpeed and
-of MindSpeed-LLM; ``megatron_patch/arguments.py`` of Pai-Megatron-Patch.
+Sources: ``swift/megatron/arguments/megatron_args.py`` of ms-swift 4.6.0; ``megatron_patch/arguments.py`` of
+Pai-Megatron-Patch.
 """
 
 import re
@@ -19,7 +19,6 @@ def _marked(written: Callable[[LaunchFile], bool], mark: str) -> Callable[[Launc
     return lambda source: written(source) and pattern.search(source.text) is not None
 
 
-ULYSSES = "context_parallel_algo={value}: where it exchanges heads (Ulysses), read as cp all the same"
 MS_SWIFT = megatron(
     title="ms-swift with Megatron-core",
     marks=_marked(is_script, r"(^|\s)megatron\s+(sft|pt|rlhf)\b"),
@@ -41,29 +40,6 @@ MS_SWIFT = megatron(
         r"gradient_accumulation_fusion|num_train|dataloader|truncation|attn_impl|attention_backend|torch_dtype|columns|modules|sft|output_dir|merge|adapters|new_special|task_type"
     ),
     says={"tuner_type": "{value} is trained; a strategy is of training all parameters"},
-)
-MINDSPEED = megatron(
-    title="MindSpeed",
-    marks=_marked(is_script, r"ASCEND|NPUS?_PER_NODE|mindspeed|--use-ascend|--reuse-fp32-param|ascend-toolkit"),
-    name="mindspeed",
-    version="2.3",
-    known=(
-        r"use_(ascend|fused|mc2|mcore|cp_send|distributed|flash|rotary|fusion|alibi|ring|nd_matmul)|reuse_fp32|swap_attention|"
-        r"ampipe|pipe_experts|optimize_(recomp|send)|enable_(high_avail|recompute|backward|overlap)|context_parallel_(algo|kv)|"
-        r"cp_(window|attention)|ulysses|megatron_cp|attention_mask_type|moe_(tp|without|fb|zero|alltoall|adaptive|unperm)|"
-        r"recompute_(activation|norm|in)|adaptive_(memory|recompute)|smart_swap|schedules_method|dualpipev|num_layer_list|"
-        r"noop_layers|jit|stage|prompt|is_instruction|tokenizer|finetune|load_checkpoint|square|fix_router|shape_order|"
-        r"npu_|no_post|coc_|gemm_|hccl|auto_|spec|mla_|q_lora|layernorm_column|ai_|unaligned|geglu|input_|scale_|"
-        r"(q|kv)_lora|qk_|n_(shared|group)|topk_group|routed_|seq_aux|norm_topk|router_gating|first_k_dense|multi_head_latent|"
-        r"tp_2d|tp_x|tp_y|use_tp|sequence_parallel_|pad_to|variable_seq|padded|fp8|hdp|o2|rope|beta_|partial|post_norm"
-    ),
-    says={
-        "context_parallel_algo": ULYSSES,
-        "tp_2d": "2-D tensor parallelism is read as tp",
-        "schedules_method": "{value}: two chunks on every rank, the second on the way back; read as 1f1b",
-        "swap_optimizer": "optimizer states move to the host and back; read as optimizer-offload",
-    },
-    extends="moe_tp_extend_ep",
 )
 PAI = megatron(
     title="Pai-Megatron-Patch",
@@ -106,5 +82,5 @@ PRIMUS = megatron(
     syntax=in_section("modules.pre_trainer.overrides."),
     known=(r"stderr_sink|primus|turbo|enable_primus|disable_|wandb|tensorboard|profile|mock_data|log_|mlflow|use_"),
 )
-FORMATS = tuple(map(format_of, (TESTS, PRIMUS, SLIME, MS_SWIFT, PAI, MINDSPEED)))
+FORMATS = tuple(map(format_of, (TESTS, PRIMUS, SLIME, MS_SWIFT, PAI)))
 """In the order in which a file is tried."""

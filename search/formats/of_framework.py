@@ -24,6 +24,8 @@ class Writer:
 
 
 WRITERS: tuple[Writer, ...] = (
+    Writer(module="maxtext", frameworks=("maxtext",)),
+    Writer(module="mindspeed", frameworks=("mindspeed",)),
     Writer(module="megatron_bridge", frameworks=("nemo", "megatron-lm")),
     Writer(module="accelerate_megatron", frameworks=("megatron-lm",)),
     Writer(module="accelerate_fsdp", frameworks=("fsdp",)),
@@ -38,8 +40,9 @@ WRITERS: tuple[Writer, ...] = (
 
 
 def writers_of(framework: FrameworkProfile) -> tuple[Writer, ...]:
-    """Return what writes launches of a framework, or of one that it is like; imports none."""
-    return tuple(writer for writer in WRITERS if {*writer.frameworks} & {*framework.lineage})
+    """Return what writes launches of a framework, else of the nearest one that it is like; imports none."""
+    own = next((name for name in framework.lineage if any(name in writer.frameworks for writer in WRITERS)), None)
+    return tuple(writer for writer in WRITERS if own in writer.frameworks)
 
 
 def formats_of(framework: FrameworkProfile) -> tuple[Format, ...]:

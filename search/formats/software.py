@@ -22,7 +22,7 @@ from forerun.spaces.strategies import Strategy
 SECTIONED = "nemo"
 """The framework whose settings are those of Megatron-LM, in sections of a configuration."""
 _ENVIRONMENT = re.compile(
-    r"\b(PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF|NCCL_GRAPH_REGISTER|NVTE_CPU_OFFLOAD_V1)="
+    r"\b(PYTORCH_(?:CUDA_|HIP_|NPU_)?ALLOC_CONF|NCCL_GRAPH_REGISTER|NVTE_CPU_OFFLOAD_V1)="
     r"['\"]?(?:\$\{\w+:?-)?([\w:.,\[\]-]+)"
 )
 
@@ -196,7 +196,12 @@ def environment(*texts: str) -> dict[str, str]:
     lines = [line for text in texts for line in text.splitlines() if not line.lstrip().startswith("#")]
     telling = {name: value for line in lines for name, value in _VARIABLE.findall(line) if _changes_speed(name)}
     found = {match[1]: match[2] for text in texts for match in _ENVIRONMENT.finditer(text)} | telling
-    return {"PYTORCH_CUDA_ALLOC_CONF" if "ALLOC_CONF" in name else name: value for name, value in found.items()}
+    return {_allocator(name): value for name, value in found.items()}
+
+
+def _allocator(variable: str) -> str:
+    """Return the name under which a switch has a variable: PyTorch's for GPUs has several spellings."""
+    return "PYTORCH_CUDA_ALLOC_CONF" if "ALLOC_CONF" in variable and "NPU" not in variable else variable
 
 
 def exports(flags: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -10,10 +10,12 @@ from forerun.search.formats import (
     bridge_recipes,
     deepspeed,
     galvatron,
+    maxtext,
     megatron_bridge,
     megatron_lm,
     megatron_log,
     megatron_variants,
+    mindspeed,
     nanotron,
     own_yaml,
     torch_parallel,
@@ -33,7 +35,6 @@ from forerun.search.formats.tables import (
     levanter,
     limits_of,
     llama_factory,
-    maxtext,
     mindspeed_fsdp2,
     ms_swift,
     neox,
@@ -44,6 +45,7 @@ from forerun.search.formats.tables import (
     write_olmo_core,
     writers,
 )
+from forerun.search.formats.tables.maxtext import LAUNCHER as MAXTEXT_KEYS
 from forerun.spaces.errors import RequestError, unknown
 
 LAUNCHERS: tuple[Launcher, ...] = (
@@ -54,7 +56,6 @@ LAUNCHERS: tuple[Launcher, ...] = (
     olmo_core.LAUNCHER,
     verl.LAUNCHER,
     levanter.LAUNCHER,
-    maxtext.LAUNCHER,
     colossalai.LAUNCHER,
     ms_swift.LAUNCHER,
     mindspeed_fsdp2.LAUNCHER,
@@ -72,13 +73,20 @@ TABLES: tuple[Launcher, ...] = (
     accelerate_fsdp.LAUNCHER,
     accelerate_megatron.LAUNCHER,
     nanotron.LAUNCHER,
+    MAXTEXT_KEYS,
     *LAUNCHERS,
 )
 """All tables: those of frameworks that forerun predicts first."""
 
 WRITTEN: Mapping[str, Mapping[str, Any]] = {
-    "gpt-neox": {"main": writers.NEOX_MAIN, "limits": limits_of.NEOX, "write": writers.write_neox},
+    "gpt-neox": {
+        "vendors": ("NVIDIA", "AMD"),
+        "main": writers.NEOX_MAIN,
+        "limits": limits_of.NEOX,
+        "write": writers.write_neox,
+    },
     "llama-factory": {
+        "vendors": ("NVIDIA", "AMD", "Huawei"),
         "main": writers.FACTORY_MAIN,
         "limits": limits_of.LLAMA_FACTORY,
         "write": writers.write_llama_factory,
@@ -86,14 +94,15 @@ WRITTEN: Mapping[str, Mapping[str, Any]] = {
         "packs": r"\bneat_packing:\s*true\b",
     },
     "axolotl": {
+        "vendors": ("NVIDIA", "AMD"),
         "main": writers.AXOLOTL_MAIN,
         "limits": limits_of.AXOLOTL,
         "write": writers.write_axolotl,
         "adapters": True,
         "packs": r"\bsample_packing:\s*true\b",
     },
-    "maxtext": {"main": writers.MAXTEXT_MAIN, "limits": limits_of.MAXTEXT, "write": writers.write_maxtext},
     "olmo-core": {
+        "vendors": ("NVIDIA", "AMD"),
         "main": write_olmo_core.MAIN,
         "limits": (*limits_of.OLMO_CORE, write_olmo_core.MODELS),
         "write": write_olmo_core.write,
@@ -105,8 +114,10 @@ FORMATS: tuple[Format, ...] = (
     own_yaml.FORMAT,
     megatron_log.FORMAT,
     *(format_of(launcher, joins=launcher is neox.LAUNCHER, **WRITTEN.get(launcher.name, {})) for launcher in LAUNCHERS),
+    maxtext.FORMAT,
     bridge_recipes.FORMAT,
     *megatron_variants.FORMATS,
+    mindspeed.FORMAT,
     megatron_bridge.FORMAT,
     accelerate_megatron.FORMAT,
     accelerate_fsdp.FORMAT,

@@ -162,4 +162,5 @@ FORMAT = Format(
     recognise=recognise,
     graphs=True,
     packs="^DOCUMENTS = True$",
+    vendors=("NVIDIA", "AMD", "Intel", "Huawei"),
 )

@@ -32,9 +32,9 @@ from forerun.spaces.frameworks import (
     settings_text,
     switched,
 )
-from forerun.spaces.frameworks.hardware import machines
+from forerun.spaces.frameworks.hardware import platforms
 from forerun.spaces.frameworks.recipes import agreed, implied
-from forerun.spaces.frameworks.switches import missing_hardware, on_machines
+from forerun.spaces.frameworks.switches import missing_hardware, on_platforms
 from forerun.spaces.frameworks.usual import GENERIC, usual_framework
 from forerun.spaces.models import resolve_model
 from forerun.spaces.models.model import Model
@@ -193,7 +193,7 @@ def _framework(request: Request, cluster: Cluster, model: Model) -> FrameworkPro
     Raises:
         RequestError: there is none of this name, or it has no such switch.
     """
-    named = request.framework or usual_framework(machines(cluster), decodes=model.decodes)
+    named = request.framework or usual_framework(platforms(cluster), decodes=model.decodes)
     return switched(resolve_framework(named), request.switches)
 
 
@@ -203,13 +203,13 @@ def _on_cluster(framework: FrameworkProfile, cluster: Cluster, request: Request)
     Raises:
         RequestError: they do not run it, or not a setting that the user chose.
     """
-    here = machines(cluster)
+    here = platforms(cluster)
     if unmet := [text for machine in here if (text := framework.hardware.unmet(machine))]:
         fixes = dict.fromkeys((usual_framework(here), GENERIC))
         raise RequestError(f"{framework.name} {unmet[0]}; use --framework {' or '.join(fixes)}")
     if texts := missing_hardware(framework, request.switches, here):
         raise RequestError(f"{'; '.join(texts)}; drop it")
-    return on_machines(framework, here)
+    return on_platforms(framework, here)
 
 
 def _learned(context: C, request: Request) -> tuple[C, tuple[str, ...]]:
@@ -282,7 +282,7 @@ def _why_usual(context: Context) -> str:
     """Return in brackets why the framework is not that of most requests; "" where it is."""
     if context.framework.name == TRANSFORMERS.framework:
         return ""
-    vendors = dict.fromkeys(machine.vendor for machine in machines(context.cluster))
+    vendors = dict.fromkeys(machine.vendor for machine in platforms(context.cluster))
     kind = "" if context.model.decodes else " for models that are no decoders"
     return f" (usual on devices of {' and '.join(vendors)}{kind})"
 

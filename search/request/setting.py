@@ -10,7 +10,7 @@ from forerun.search.request.limits import NO_LIMITS, TrainingLimits
 from forerun.search.request.model_kind import AnyStrategy, Choices
 from forerun.search.request.request import Request
 from forerun.spaces.errors import RequestError
-from forerun.spaces.frameworks.hardware import machines
+from forerun.spaces.frameworks.hardware import platforms
 from forerun.spaces.strategies import Context, Software, StrategySpace
 from forerun.spaces.strategies.defaults import LARGEST_CP, LARGEST_MBS, LARGEST_TP, LARGEST_VPP
 from forerun.spaces.strategies.software import can_turn_on, for_experts, names_of
@@ -33,7 +33,8 @@ class Setting(Generic[C]):
     """What a request means, with the context of its kind of model (``kinds``). ``gpus`` are the device counts to
     search, None where a strategy decides.
 
-    ``defaults`` names every value that the user did not give, ``notes`` what reading model and cluster brought up.
+    ``defaults`` names every value that the user did not give, ``notes`` what reading model and cluster brought up,
+    ``warnings`` what of it must be read first.
     """
 
     request: Request
@@ -44,6 +45,7 @@ class Setting(Generic[C]):
     usd_per_gpu_hour: float | None
     defaults: tuple[str, ...]
     notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
     limits: TrainingLimits = NO_LIMITS
     interrupted: Interrupted | None = None
 
@@ -72,7 +74,7 @@ class Setting(Generic[C]):
         """Switches that a search turns on where they pay: those that the user did not set."""
         if not isinstance(self.context, Context):
             return Software.NONE
-        here = machines(self.context.cluster)
+        here = platforms(self.context.cluster)
         return can_turn_on(self.context.framework, but=self.request.switches.keys(), on=here)
 
     def slowdown(self) -> dict[int, float]:
@@ -100,7 +102,7 @@ class Setting(Generic[C]):
     def remarks(self) -> tuple[str, ...]:
         """Return what was filled in and what is to be noted, as lines."""
         filled = (f"defaults used: {'; '.join(self.defaults)}",) if self.defaults else ()
-        return (*filled, *(f"note: {note}" for note in self.notes))
+        return (*(f"warning: {text}" for text in self.warnings), *filled, *(f"note: {note}" for note in self.notes))
 
     def to_json(self) -> dict[str, Any]:
         """Return the request with every default filled in, as plain data."""
@@ -118,7 +120,7 @@ class Setting(Generic[C]):
 
     def document(self) -> dict[str, Any]:
         """Return the request as documents without a leaderboard have it: with what was filled in and noted."""
-        return {**self.to_json(), "defaults": list(self.defaults), "notes": list(self.notes)}
+        return {**self.to_json(), "defaults": list(self.defaults), "notes": [*self.warnings, *self.notes]}
 
 
 def legal_strategy(setting: "Setting[Any]", given: "str | AnyStrategy") -> Any:

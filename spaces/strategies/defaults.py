@@ -53,7 +53,7 @@ def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[in
         "vpp": _virtual_stages(layers, extra)
         if any(virtual(number) for number in _named("schedule", legality.schedules))
         else (1,),
-        "schedule": _named("schedule", legality.schedules),
+        "schedule": _named("schedule", ("1f1b", *legality.schedules)),
         "split": _named("split", ("even", *splits)),
         "mbs": tuple(m for m in (1, 2, 4, 8, 16, 32) if m <= min(batch, LARGEST_MBS)),
         "switches": free_choices(context),

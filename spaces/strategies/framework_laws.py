@@ -75,7 +75,7 @@ def schedule_unsupported(c: Columns, x: Context) -> Mask:
     to each other at once, which blocks where transfers are not overlapped (Megatron-LM, validate_args)."""
     interleaved = with_trait(c["schedule"], lambda kind: kind.in_rounds)
     hindered = np.logical_or.reduce([interleaved & np.isin(c["pp"], ranks) for ranks, _ in _interleaved_so(x)])
-    return np.asarray(unsupported("schedule", "schedules")(c, x) | hindered)
+    return np.asarray((c["pp"] > 1) & (unsupported("schedule", "schedules")(c, x) | hindered))
 
 
 def _interleaved_so(x: Context) -> list[tuple[Sequence[int], str]]:

@@ -104,6 +104,7 @@ def test_most_formats_express_most_plain_strategies() -> None:
         "llama-factory": "dp16 mbs2 zero3 recompute=full pp1",
         "axolotl": "tp2 dp4 cp2 mbs1 zero2 shard=4 pp1",
         "maxtext": "tp4 pp4 dp4 cp2 mbs2 vpp2 zero3 schedule=interleaved recompute=selective",
+        "mindspeed": "tp4 pp4 dp4 cp2 mbs1 vpp2 zero1 sp recompute=selective schedule=interleaved",
         "olmo-core": "tp4 pp4 dp4 mbs2 vpp2 zero2 shard=2 sp schedule=interleaved recompute=full",
         "torch": "dp16 mbs2 zero3 pp1",
         "forerun": "tp4 pp4 dp4 mbs1 schedule=dualpipe",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from export_cases import CASES, ExportCase
+from export_cases import CASES, CLUSTERS, ExportCase
 
 from forerun.search.answer.baseline import context_of, read_present
 from forerun.search.formats import Format, Imported, export, import_texts, writable
@@ -30,7 +30,7 @@ TEXT = Workload(global_batch=64, seq_len=8192)
 def _asked(framework: str, model: str, workload: Workload = TEXT) -> Context:
     return Context(
         model=load_model(model),
-        cluster=load_cluster("dgx-h100"),
+        cluster=load_cluster(CLUSTERS.get(framework, "dgx-h100")),
         workload=workload,
         framework=load_framework(framework),
     )

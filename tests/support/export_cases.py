@@ -32,5 +32,8 @@ CASES = {
     "axolotl": ExportCase("tp1 pp1 dp16 mbs1 zero3", "torchrun", "axolotl.cli.train", "fsdp"),
     "llama-factory": ExportCase("tp1 pp1 dp16 mbs1 zero3", "llamafactory-cli", "train", "deepspeed"),
     "olmo-core": ExportCase("tp2 pp2 dp4 mbs1 zero2 sp", "torchrun", "olmo_core_train.py", "fsdp"),
-    "maxtext": ExportCase("tp4 pp1 dp4 mbs1 zero3", "python3", "MaxText.train", "generic"),
+    "maxtext": ExportCase("tp4 pp1 dp4 mbs1 zero3 sp", "python3", "maxtext.trainers.pre_train.train", "maxtext"),
+    "mindspeed": ExportCase("tp2 pp2 dp4 mbs1 zero1 sp", "torchrun", "pretrain_gpt.py", "mindspeed"),
 }
+CLUSTERS = {"maxtext": "tpu-v5p-pod", "mindspeed": "ascend-910b-box"}
+"""Where a framework runs that does not run on a DGX H100."""

@@ -27,7 +27,8 @@ examples:
   sbatch launch/slurm.sbatch
 
 Formats: megatron-lm, megatron-bridge, torchtitan (main), torchtitan-0.3, torchtitan-toml (up to 0.2.2), deepspeed,
-accelerate-fsdp, accelerate-megatron, nanotron, torch, gpt-neox, axolotl, llama-factory, olmo-core, maxtext, forerun.
+accelerate-fsdp, accelerate-megatron, nanotron, torch, gpt-neox, axolotl, llama-factory, olmo-core, maxtext, mindspeed,
+forerun.
 `all` writes a folder for every format that can express the strategy, and says why the others cannot. Files: the
 configuration, launch.sh and slurm.sbatch, which start from any directory. `--search all` writes a folder for every
 search of a sweep that found something."""

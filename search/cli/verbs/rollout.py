@@ -85,7 +85,7 @@ def _print(args: argparse.Namespace, setting: "Setting", found: "tuple[RolloutPl
             }
             for one in found
         ]
-        document = {**setting.to_json(), "defaults": setting.defaults, "notes": setting.notes}
+        document = {**setting.to_json(), "defaults": setting.defaults, "notes": (*setting.warnings, *setting.notes)}
         print(dump_json({"schema": SCHEMA, "request": document, "placements": rows, "versions": versions()}))
         return
     from rich import box

@@ -102,7 +102,11 @@ def _say(
         more |= {} if events is None else {"events": _summary(events)}
         more |= {} if tree is None else {"tree": tree}
         more |= {} if row.facts is None else row_document(setting, row)
-        print(dump_json({**row.to_json(), "defaults": setting.defaults, "notes": setting.notes, **more}))
+        print(
+            dump_json(
+                {**row.to_json(), "defaults": setting.defaults, "notes": (*setting.warnings, *setting.notes), **more}
+            )
+        )
         return
     from rich.text import Text
 

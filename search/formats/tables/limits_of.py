@@ -15,7 +15,7 @@ from forerun.search.formats.limits import (
     without,
 )
 from forerun.search.formats.limits_of_models import decoders_only
-from forerun.spaces.strategies import ALL_REPLICAS, Schedule, Split
+from forerun.spaces.strategies import Schedule, Split
 from forerun.spaces.strategies.axes import schedules_in
 
 ONE_STAGE_SPLIT = fixed(
@@ -137,50 +137,5 @@ OLMO_CORE = (
     fixed(lambda launch: launch.strategy.cp > 1, "cp: its degree is set in code, with the way to exchange keys", cp=1),
     DEFAULT_PLACEMENT,
     SHARED_BY_WHOLE_REPLICAS,
-    precisions(("bf16", "fp32", "fp8"), "it trains in bfloat16, float32 or float8"),
-)
-MAXTEXT = (
-    *COMMON,
-    decoders_only("MaxText"),
-    NO_SP,
-    only(
-        "schedule",
-        (Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED),
-        "its pipeline is circular: microbatches in turn, repeats as virtual stages",
-        schedule=Schedule.ONE_F_ONE_B,
-        vpp=1,
-    ),
-    NO_DIVIDING,
-    ONE_STAGE_SPLIT,
-    no_zero(1, "parameters are sharded along fsdp (zero=3) or not at all", 3),
-    no_zero(2, "parameters are sharded along fsdp (zero=3) or not at all", 3),
-    fixed(
-        lambda launch: (
-            launch.strategy.zero == 0 and launch.strategy.dp > 1 and launch.strategy.cp * launch.strategy.ep > 1
-        ),
-        "zero=0 with cp or ep: parameters are sharded along context and expert, too (zero=3)",
-        zero=3,
-    ),
-    fixed(
-        lambda launch: launch.strategy.zero == 0 and launch.strategy.dp == 1 and launch.strategy.cp > 1,
-        "zero=0 with cp: parameters are sharded along context, too (zero=3)",
-        zero=3,
-    ),
-    NO_ETP,
-    fixed(
-        lambda launch: launch.strategy.ep > 1 and bool(launch.strategy.dp % launch.strategy.ep),
-        "ep that does not divide dp: experts' ranks are replicas",
-        ep=1,
-    ),
-    DEFAULT_PLACEMENT,
-    SHARED_BY_WHOLE_REPLICAS,
-    fixed(
-        lambda launch: (
-            launch.strategy.zero > 0
-            and bool(launch.strategy.dp % (max(1, launch.strategy.copies) * launch.strategy.ep))
-        ),
-        "shard: copies and experts' ranks must divide the replicas",
-        shard=ALL_REPLICAS,
-    ),
     precisions(("bf16", "fp32", "fp8"), "it trains in bfloat16, float32 or float8"),
 )

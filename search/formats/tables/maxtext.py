@@ -15,7 +15,7 @@ from forerun.search.formats.facts import world
 from forerun.search.formats.keys import REST, Launcher, LaunchFacts, LaunchKey
 from forerun.search.formats.syntax import document, is_script, is_yaml, overrides
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Recompute
+from forerun.spaces.strategies import Recompute, Schedule
 
 AXES = {
     "data": "replicate",
@@ -32,11 +32,21 @@ AXES = {
 """Axis of the mesh: the degree that it is. Experts' ranks have batches of their own: they are replicas, too."""
 POLICIES = {
     "full": Recompute.FULL,
+    "custom": Recompute.FULL,
+    "save_qkv_proj": Recompute.FULL,
+    "save_out_proj": Recompute.FULL,
+    "qkv_proj_offloaded": Recompute.FULL,
     "none": Recompute.NONE,
-    "minimal": Recompute.SELECTIVE,
+    "save_dot_except_mlp": Recompute.SELECTIVE | Recompute.MLP,
+    "save_dot_with_context_except_mlp": Recompute.MLP,
     "*": Recompute.SELECTIVE,
 }
-"""``full`` recomputes layers, ``none`` nothing, all others keep some products of matrices."""
+"""``full`` recomputes layers, and what keeps one product of them nearly so; ``none`` nothing; ``minimal`` and the
+others keep products of matrices and run attention again."""
+OFFLOADED = {"minimal_offloaded": Recompute.SELECTIVE, "custom": Recompute.FULL}
+"""Policies that move what they keep to the host; ``custom`` where it says so of the inputs of layers."""
+MESHES = ("ici", "dcn")
+"""Devices within a slice, and slices."""
 CHIPS = {"v4": 2, "v5p": 2, "v3": 2, "v2": 2}
 """TPU generations whose slices are named by TensorCores, and how many a chip has; the others count chips."""
 LARGEST = 1_000_000
@@ -59,7 +69,7 @@ def adjust(facts: LaunchFacts) -> None:
         RequestError: two axes of a mesh take what is left, or a batch is not of whole sequences.
     """
     settings, name = facts.settings, facts.source.name
-    for mesh in ("ici", "dcn"):
+    for mesh in MESHES:
         open_axes = [axis for axis in AXES if settings.raw(f"{mesh}_{axis}_parallelism") in (REST, "-1")]
         if len(open_axes) > 1:
             raise RequestError(f"{name}: only one {mesh} axis may be -1, but {', '.join(open_axes)} are")
@@ -71,6 +81,14 @@ def adjust(facts: LaunchFacts) -> None:
     if topology and (match := re.fullmatch(r"(\w+?)-(\d+)", topology)):
         chips = int(match[2]) // CHIPS.get(match[1], 1)
         facts.values["devices"] = chips * (settings.whole("compile_topology_num_slices", least=-1) or 1)
+    facts.values["sp"] = any(
+        (settings.whole(f"{mesh}_tensor_sequence_parallelism", least=-1) or 1) > 1 for mesh in MESHES
+    )
+    if facts.get("pp") > 1 and facts.get("vpp", 1) == 1:
+        facts.values["schedule"] = Schedule.GPIPE
+    policy, inputs = settings.text("remat_policy"), settings.text("decoder_layer_input")
+    if policy in OFFLOADED and (policy != "custom" or inputs == "offload"):
+        facts.switches["activation-offload"] = "on"
     settings_of_shards(facts)
     batch(facts)
 
@@ -154,6 +172,7 @@ LAUNCHER = Launcher(
     name="maxtext",
     version="2026",
     title="MaxText",
+    frameworks=("maxtext",),
     keys=(
         *_axis_keys(),
         LaunchKey(names=("max_target_length",), decides="seq_len"),

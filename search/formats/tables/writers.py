@@ -8,8 +8,8 @@ from typing import Any
 
 from forerun.search.formats.adapters import hub_modules
 from forerun.search.formats.contract import Files, Launch
-from forerun.search.formats.launchers import TORCHRUN, comment, harmless, scripts
-from forerun.search.formats.tables import axolotl, llama_factory, maxtext, neox
+from forerun.search.formats.launchers import TORCHRUN, harmless, scripts
+from forerun.search.formats.tables import axolotl, llama_factory, neox
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.models.model import FeedForward, MixtureOfExperts
 from forerun.spaces.strategies import Recompute
@@ -17,7 +17,6 @@ from forerun.spaces.strategies import Recompute
 C4 = {"path": "allenai/c4", "name": "en", "split": "train", "type": "completion"}
 ALPACA = {"path": "tatsu-lab/alpaca", "split": "train", "type": "alpaca"}
 HALF = {"bf16": {"bf16": True}, "fp16": {"fp16": True}, "fp32": {}}
-POLICIES = {Recompute.FULL: "full", Recompute.SELECTIVE: "minimal", Recompute.NONE: "none"}
 
 
 def write_neox(launch: Launch) -> Files:
@@ -178,40 +177,5 @@ def write_axolotl(launch: Launch) -> Files:
     return {AXOLOTL_MAIN: text, **scripts(launch, title, [*TORCHRUN, f"-m axolotl.cli.train {AXOLOTL_MAIN}"])}
 
 
-def write_maxtext(launch: Launch) -> Files:
-    """Return the YAML over ``base.yml`` and the script that starts it on every host."""
-    s, workload = launch.strategy, launch.workload
-    copies = s.copies if s.zero else s.dp // s.ep
-    group = s.tp * s.cp * s.pp
-    each = s.mbs * (launch.microbatches if s.pp > 1 else 1) / group
-    data: dict[str, Any] = {
-        "base_config": "base.yml",
-        "run_name": harmless(launch.name),
-        "model_name": harmless(launch.model.name),
-        "dcn_data_parallelism": 1,
-        "ici_data_parallelism": copies,
-        "ici_fsdp_parallelism": s.dp // (copies * s.ep),
-        "ici_tensor_parallelism": s.tp,
-        "ici_context_parallelism": s.cp,
-        "ici_pipeline_parallelism": s.pp,
-        "ici_expert_parallelism": s.ep,
-        "per_device_batch_size": int(each) if each == int(each) else each,
-        "gradient_accumulation_steps": 1 if s.pp > 1 else launch.microbatches,
-        "max_target_length": workload.seq_len,
-        "remat_policy": POLICIES[s.recompute],
-        "dtype": "float32" if workload.precision == "fp32" else "bfloat16",
-        "quantization": "fp8" if workload.precision == "fp8" else "",
-        "dataset_type": "synthetic",
-        "enable_checkpointing": False,
-        "steps": 100,
-    }
-    if s.pp > 1:
-        data |= {"num_pipeline_microbatches": launch.microbatches, "num_pipeline_repeats": s.vpp}
-    title = f"{maxtext.LAUNCHER.title} {maxtext.LAUNCHER.version}"
-    remark = f"MaxText has its own names of models; {comment(launch.model.name)} is the catalogue's"
-    text = dump_yaml(data, f"{launch.name}: {title}, {s}", remark)
-    return {MAXTEXT_MAIN: text, **scripts(launch, title, [f"python3 -m MaxText.train {MAXTEXT_MAIN}"])}
-
-
 NEOX_MAIN, FACTORY_MAIN, DS_MAIN = "gpt_neox.yml", "llama_factory.yaml", "ds_config.json"
-AXOLOTL_MAIN, MAXTEXT_MAIN = "axolotl.yaml", "maxtext.yml"
+AXOLOTL_MAIN = "axolotl.yaml"
