@@ -17,6 +17,7 @@ from forerun.simulator.costs.power import SITE, mean_power_w, power_limit_w
 from forerun.simulator.memory.risk import RISKY, chance_above, oom_risk
 from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.strategies import Strategy
+from forerun.spaces.strategies.racks import rack_use
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -348,7 +349,8 @@ def _marks(context: Any, strategy: AnyStrategy, memory_marks: Sequence[str], mfu
     if not isinstance(strategy, Strategy):
         return tuple(memory_marks)
     cluster = context.cluster
-    domain = max(cluster.scale_up_size, cluster.devices_per_node)
+    use = rack_use(cluster, strategy)
+    domain = max(cluster.scale_up_size if use is None else use.domain, cluster.devices_per_node)
     name = "nodes" if cluster.scale_up_size <= cluster.devices_per_node else "scale-up domains"
     marks = []
     if strategy.tp > domain or domain % strategy.tp:
@@ -357,6 +359,8 @@ def _marks(context: Any, strategy: AnyStrategy, memory_marks: Sequence[str], mfu
         marks.append(f"cp crosses {name}")
     if strategy.ep * strategy.etp > domain:
         marks.append(f"ep crosses {name}")
+    if use is not None and use.racks > 1 and use.used < cluster.scale_up_size:
+        marks.append(f"{use.used} of each {cluster.scale_up_size} GPUs in {use.racks:,} racks")
     marks += memory_marks
     if mfu > PLAUSIBLE_MFU[context.moe]:
         marks.append("MFU above anything published")

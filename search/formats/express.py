@@ -12,6 +12,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile, load_framework, settings_text, switched
 from forerun.spaces.frameworks.hardware import UNSTATED
 from forerun.spaces.strategies import Context, Software, Split, Strategy, violations
+from forerun.spaces.strategies.racks import rack_devices
 from forerun.spaces.strategies.software import running
 from forerun.spaces.strategies.table import axis_values
 
@@ -36,12 +37,6 @@ def machine_facts(cluster: Cluster) -> dict[str, Any]:
         "pod_devices": cluster.scale_up_size if pods else 0,
         "vendor": cluster.device.vendor,
     }
-
-
-def rack_devices(cluster: Cluster) -> int:
-    """Return the devices of a rack whose nodes share switches of the fast fabric, 0 where nodes have their own."""
-    racks = cluster.scale_up_size > cluster.devices_per_node and cluster.levels[0].kind == "nvswitch"
-    return cluster.scale_up_size if racks else 0
 
 
 def express(item: Format, launch: Launch, context: Context | None) -> Files:

@@ -10,9 +10,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from forerun.search.formats.contract import Files, Launch
-from forerun.spaces.divisors import divisors
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.model import Model
+from forerun.spaces.strategies.racks import use_of
 
 LAUNCH = "launch.sh"
 SLURM = "slurm.sbatch"
@@ -188,17 +188,19 @@ def _runner(launch: Launch, *, once: bool) -> list[str]:
 
 
 def rack_nodes(launch: Launch) -> int:
-    """Return how many nodes of every rack to ask Slurm for (``--segment``, topology/block).
+    """Return how many nodes are placed together, each such segment inside a rack (Slurm: ``--segment``,
+    topology/block).
 
-    Groups of tensor, context and expert ranks that a rack can hold then stay inside one. 0 where nodes are not in
-    racks, or no number of nodes that divides all keeps these groups together.
+    Groups of tensor, context and expert ranks that a rack can hold then stay inside one, as predicted. 0 where nodes
+    are not in racks, or segments are single nodes.
 
-    >>> from types import SimpleNamespace as Some
-    >>> experts = Some(tp=1, cp=1, ep=64, etp=1)
-    >>> rack_nodes(Some(rack_devices=72, nodes=144, devices_per_node=4, devices_used_per_node=4, strategy=experts))
+    >>> from forerun.spaces.strategies import parse_strategy
+    >>> experts = parse_strategy("tp1 pp1 dp512 ep64 mbs1")
+    >>> rack_nodes(Launch(rack_devices=72, devices_per_node=4, strategy=experts, model=None, workload=None))
     16
     """
-    s, most = launch.strategy, launch.rack_devices // launch.devices_per_node
-    spans = [span for span in (s.tp, s.tp * s.cp, s.ep * s.etp) if span <= launch.rack_devices]
-    sizes = [n for n in divisors(launch.nodes) if 1 < n <= most]
-    return max((n for n in sizes if not any(n * launch.devices_used_per_node % span for span in spans)), default=0)
+    if not launch.rack_devices:
+        return 0
+    use = use_of(launch.rack_devices, launch.devices_per_node, launch.strategy)
+    nodes = use.segment // launch.devices_per_node
+    return nodes if nodes > 1 else 0

@@ -21,6 +21,8 @@ from forerun.spaces.strategies import (
     StrategyTable,
     table_of,
 )
+from forerun.spaces.strategies.racks import SPANS, domains
+from forerun.spaces.strategies.table import IntArray
 
 TOKENS_PER_RANK = 8192
 """Tokens of a sequence that practice keeps on one rank: Llama 3 trained with cp 1 at 8,192 tokens and with cp 16 at
@@ -51,8 +53,14 @@ class Preference:
     amount: Amount
 
 
-def _domain(context: Context) -> int:
-    return max(context.cluster.scale_up_size, context.cluster.devices_per_node)
+def _domain(context: Context, table: StrategyTable) -> IntArray:
+    """Return for N candidates how many ranks certainly share the fast fabric, or a node."""
+    cluster = context.cluster
+    if all(axis in table.codes for axis in SPANS):
+        found = domains(cluster, {axis: table.column(axis) for axis in SPANS})
+    else:
+        found = np.full(len(table), cluster.scale_up_size, dtype=np.int64)
+    return np.maximum(found, cluster.devices_per_node)
 
 
 def _no_sp(context: Context, table: StrategyTable) -> Floats:
@@ -72,7 +80,7 @@ def _cut_batches(context: Context, table: StrategyTable) -> Floats:
 
 
 def _wide_tp(context: Context, table: StrategyTable) -> Floats:
-    return np.maximum(np.log2(table.column("tp") / _domain(context)), 0.0)
+    return np.maximum(np.log2(table.column("tp") / _domain(context, table)), 0.0)
 
 
 def _uncommon_tp(context: Context, table: StrategyTable) -> Floats:
@@ -86,11 +94,11 @@ def _odd_stages(context: Context, table: StrategyTable) -> Floats:
 
 
 def _wide_ep(context: Context, table: StrategyTable) -> Floats:
-    return np.asarray(table.column("ep") * table.column("etp") > _domain(context), dtype=np.float64)
+    return np.asarray(table.column("ep") * table.column("etp") > _domain(context, table), dtype=np.float64)
 
 
 def _wide_domains(context: Context, table: StrategyTable) -> Floats:
-    across = table.column("ep") * table.column("etp") / _domain(context)
+    across = table.column("ep") * table.column("etp") / _domain(context, table)
     rack = context.cluster.scale_up_size > context.cluster.devices_per_node
     return np.maximum(np.log2(across), 0.0) + (across > 1) if rack else np.zeros(len(table))
 

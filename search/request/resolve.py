@@ -1,7 +1,7 @@
 """From a request to its meaning: models, clusters and software by name, defaults filled in, bounds checked."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,15 +32,16 @@ from forerun.spaces.frameworks import (
     settings_text,
     switched,
 )
-from forerun.spaces.frameworks.hardware import platforms
+from forerun.spaces.frameworks.hardware import device_kinds
 from forerun.spaces.frameworks.recipes import agreed, implied
-from forerun.spaces.frameworks.switches import missing_hardware, on_platforms
+from forerun.spaces.frameworks.switches import missing_hardware, on_devices
 from forerun.spaces.frameworks.usual import GENERIC, usual_framework
 from forerun.spaces.models import resolve_model
 from forerun.spaces.models.model import Model
 from forerun.spaces.models.tuning import frozen_parts, tuned
 from forerun.spaces.opgraph.batch import PerDevice
 from forerun.spaces.strategies import Context
+from forerun.spaces.strategies.racks import rack_devices
 from forerun.spaces.strategies.software import unsuited
 from forerun.spaces.workload import Workload
 
@@ -176,6 +177,7 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
             *(() if interrupted is None else (assumed(interrupted.reliability),)),
         ),
         notes=(*resolved.notes, *_unheard(request, context), *_notes(context), *remarks),
+        warnings=tuple(_partial_racks(cluster, _gpu_counts(request, cluster))),
         limits=limits_of(
             workload,
             within_s=request.train_within_s,
@@ -193,7 +195,7 @@ def _framework(request: Request, cluster: Cluster, model: Model) -> FrameworkPro
     Raises:
         RequestError: there is none of this name, or it has no such switch.
     """
-    named = request.framework or usual_framework(platforms(cluster), decodes=model.decodes)
+    named = request.framework or usual_framework(device_kinds(cluster), decodes=model.decodes)
     return switched(resolve_framework(named), request.switches)
 
 
@@ -203,13 +205,13 @@ def _on_cluster(framework: FrameworkProfile, cluster: Cluster, request: Request)
     Raises:
         RequestError: they do not run it, or not a setting that the user chose.
     """
-    here = platforms(cluster)
+    here = device_kinds(cluster)
     if unmet := [text for machine in here if (text := framework.hardware.unmet(machine))]:
         fixes = dict.fromkeys((usual_framework(here), GENERIC))
         raise RequestError(f"{framework.name} {unmet[0]}; use --framework {' or '.join(fixes)}")
     if texts := missing_hardware(framework, request.switches, here):
         raise RequestError(f"{'; '.join(texts)}; drop it")
-    return on_platforms(framework, here)
+    return on_devices(framework, here)
 
 
 def _learned(context: C, request: Request) -> tuple[C, tuple[str, ...]]:
@@ -282,7 +284,7 @@ def _why_usual(context: Context) -> str:
     """Return in brackets why the framework is not that of most requests; "" where it is."""
     if context.framework.name == TRANSFORMERS.framework:
         return ""
-    vendors = dict.fromkeys(machine.vendor for machine in platforms(context.cluster))
+    vendors = dict.fromkeys(machine.vendor for machine in device_kinds(context.cluster))
     kind = "" if context.model.decodes else " for models that are no decoders"
     return f" (usual on devices of {' and '.join(vendors)}{kind})"
 
@@ -306,6 +308,17 @@ def _switches(request: Request, context: Context) -> dict[str, str]:
         if name not in request.switches and heard and support is not None and setting != support.unset:
             assumed[name] = setting
     return assumed
+
+
+def _partial_racks(cluster: Cluster, counts: Sequence[int] | None) -> Iterator[str]:
+    """Yield what to say of one number of devices that fills no whole racks."""
+    rack = rack_devices(cluster)
+    if not rack or counts is None or len(counts) > 1 or counts[0] <= rack or counts[0] % rack == 0:
+        return
+    (count,) = counts
+    below, above = count // rack * rack, -(-count // rack) * rack
+    larger = f" or {above:,}" if above <= cluster.max_devices else ""
+    yield f"{count:,} GPUs are {count / rack:,.1f} racks of {rack}; whole racks are {below:,}{larger}"
 
 
 def _unheard(request: Request, context: Context) -> list[str]:

@@ -10,7 +10,7 @@ from forerun.search.request.limits import NO_LIMITS, TrainingLimits
 from forerun.search.request.model_kind import AnyStrategy, Choices
 from forerun.search.request.request import Request
 from forerun.spaces.errors import RequestError
-from forerun.spaces.frameworks.hardware import platforms
+from forerun.spaces.frameworks.hardware import device_kinds
 from forerun.spaces.strategies import Context, Software, StrategySpace
 from forerun.spaces.strategies.defaults import LARGEST_CP, LARGEST_MBS, LARGEST_TP, LARGEST_VPP
 from forerun.spaces.strategies.software import can_turn_on, for_experts, names_of
@@ -74,7 +74,7 @@ class Setting(Generic[C]):
         """Switches that a search turns on where they pay: those that the user did not set."""
         if not isinstance(self.context, Context):
             return Software.NONE
-        here = platforms(self.context.cluster)
+        here = device_kinds(self.context.cluster)
         return can_turn_on(self.context.framework, but=self.request.switches.keys(), on=here)
 
     def slowdown(self) -> dict[int, float]:

@@ -23,6 +23,7 @@ from forerun.spaces.strategies import (
     in_second_half,
     layers_of_chunks,
 )
+from forerun.spaces.strategies.racks import on_racks
 from forerun.spaces.strategies.software import running
 
 
@@ -33,7 +34,7 @@ def assign(context: Context, strategy: Strategy) -> Assignment:
         RequestError: the cluster has groups of nodes, which do not hold the stages, or the strategy has neighbouring
             stages on one node or halves that differ in tp.
     """
-    context = running(context, strategy.software)
+    context = on_racks(running(context, strategy.software), strategy)
     grouped = bool(context.cluster.groups)
     first = strategy.half(False)
     counts = layers_of_chunks(strategy, context.model.layer_count, context.head_layers)

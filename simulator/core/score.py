@@ -27,6 +27,7 @@ from forerun.simulator.stages.parameters import stage_parameters, table_share
 from forerun.simulator.stages.plan import PLAN_AXES, StagePlans, stage_plans
 from forerun.spaces.schedules.catalogue import rounds_of
 from forerun.spaces.strategies import Context, StrategyTable
+from forerun.spaces.strategies.racks import SPANS, domains, rack_devices, with_domain
 from forerun.spaces.strategies.software import running
 
 _STAGE_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split")
@@ -40,6 +41,21 @@ def score(context: Context, table: StrategyTable) -> ScoreTable:
     Raises:
         RequestError: the device lacks the workload's precision, or a cost rule knows no such operator or link.
     """
+    if rack_devices(context.cluster):
+        return _on_racks(context, table)
+    return _scores(context, table)
+
+
+def _on_racks(context: Context, table: StrategyTable) -> ScoreTable:
+    """Return the scores of a table whose rows place their groups differently in racks."""
+    domain = domains(context.cluster, {axis: table.column(axis) for axis in SPANS})
+    groups = [np.flatnonzero(domain == size) for size in np.unique(domain)]
+    parts = [_scores(with_domain(context, int(domain[rows[0]])), table.take(rows)) for rows in groups]
+    return joined(parts, np.argsort(np.concatenate(groups), kind="stable")) if len(parts) > 1 else parts[0]
+
+
+def _scores(context: Context, table: StrategyTable) -> ScoreTable:
+    """Return the scores of a table all of whose rows have the same racks."""
     software = table.choices["software"]
     if len(software) == 1 or not software.any():
         scores = _same_software(running(context, int(software[0]) if len(software) else 0), table)

@@ -1,4 +1,4 @@
-"""The platforms that software runs on: vendors, architectures and links, as data of profiles and switches."""
+"""The devices that software runs on: vendors, architectures and links, as data of profiles and switches."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ UNSTATED = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Platform:
+class DeviceKind:
     """What of a cluster, or of a group of its nodes, decides which software exists for it."""
 
     device: str
@@ -26,7 +26,7 @@ class Platform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """What a piece of software needs of a platform; an empty field admits everything."""
+    """What a piece of software needs of a kind; an empty field admits everything."""
 
     vendors: tuple[str, ...] = ()
     """Makers of devices."""
@@ -35,23 +35,23 @@ class Hardware:
     links: tuple[str, ...] = ()
     """Kinds of links of the first level."""
 
-    def runs_on(self, platform: Platform) -> bool:
-        """Whether a platform is of this hardware."""
-        return not self.unmet(platform)
+    def runs_on(self, kind: DeviceKind) -> bool:
+        """Whether a kind is of this hardware."""
+        return not self.unmet(kind)
 
-    def unmet(self, platform: Platform) -> str:
-        """Return in words what a platform lacks; "" where it lacks nothing.
+    def unmet(self, kind: DeviceKind) -> str:
+        """Return in words what a kind lacks; "" where it lacks nothing.
 
-        >>> tpu = Platform(device="tpu-v5p", vendor="Google", architecture="TPU v5p", link="torus")
+        >>> tpu = DeviceKind(device="tpu-v5p", vendor="Google", architecture="TPU v5p", link="torus")
         >>> Hardware(vendors=("NVIDIA", "AMD")).unmet(tpu)
         'needs devices of NVIDIA or AMD, but tpu-v5p is of Google'
         """
-        if self.vendors and platform.vendor not in (*self.vendors, UNSTATED):
-            return f"needs devices of {_either(self.vendors)}, but {platform.device} is of {platform.vendor}"
-        if self.architectures and not platform.architecture.startswith(self.architectures):
-            return f"needs {_either(self.architectures)}, but {platform.device} is {platform.architecture}"
-        if self.links and platform.link not in self.links:
-            return f"needs {_either(self.links)} links, but {platform.device} has {platform.link} links here"
+        if self.vendors and kind.vendor not in (*self.vendors, UNSTATED):
+            return f"needs devices of {_either(self.vendors)}, but {kind.device} is of {kind.vendor}"
+        if self.architectures and not kind.architecture.startswith(self.architectures):
+            return f"needs {_either(self.architectures)}, but {kind.device} is {kind.architecture}"
+        if self.links and kind.link not in self.links:
+            return f"needs {_either(self.links)} links, but {kind.device} has {kind.link} links here"
         return ""
 
 
@@ -68,12 +68,12 @@ def read_hardware(entry: Mapping[str, Sequence[Any]]) -> Hardware:
     return Hardware(**{key: tuple(values) for key, values in entry.items()})
 
 
-def platforms(cluster: Cluster) -> tuple[Platform, ...]:
-    """Return the platforms of a cluster: one, or that of each group of nodes."""
+def device_kinds(cluster: Cluster) -> tuple[DeviceKind, ...]:
+    """Return the kinds of devices of a cluster: one, or that of each group of nodes."""
     clusters = [group.cluster for group in cluster.groups] or [cluster]
     return tuple(
         dict.fromkeys(
-            Platform(
+            DeviceKind(
                 device=one.device.name,
                 vendor=one.device.vendor,
                 architecture=one.device.architecture,

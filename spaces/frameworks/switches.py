@@ -13,7 +13,7 @@ from typing import Any
 
 from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.frameworks.hardware import ANY, Hardware, Platform, read_hardware
+from forerun.spaces.frameworks.hardware import ANY, DeviceKind, Hardware, read_hardware
 from forerun.spaces.frameworks.profile import FrameworkProfile
 
 _FILES = ("communication", "experts", "memory", "kernels")
@@ -67,7 +67,7 @@ class Switch:
     ``beside``: the switch without which it has none, which is off or not.
     ``models``: by setting, those that can have it: "dense" (no experts), "some dense" (layers), or "experts".
     ``free``: its settings train the same model as well.
-    ``requires``: by setting, those of other switches of which it needs one; ``hardware``: by setting, the platforms
+    ``requires``: by setting, those of other switches of which it needs one; ``hardware``: by setting, the devices
     that have it, all where it is not named. ``evidence``: runs, measurements, or what it is inferred from.
     """
 
@@ -106,7 +106,7 @@ class Switch:
         return self.requires.get(setting if setting in self.values else "on", {})
 
     def hardware_of(self, profile: FrameworkProfile, setting: str) -> Hardware:
-        """Return the platforms that have a setting in a framework."""
+        """Return the devices that have a setting in a framework."""
         support, plain = self.support(profile), setting if setting in self.values else "on"
         own = {} if support is None else support.hardware
         return own.get(plain, self.hardware.get(plain, ANY))
@@ -196,7 +196,7 @@ def _support(name: str, entry: Mapping[str, Any]) -> Support:
 
 
 def _hardware(entry: Any) -> dict[str, Hardware]:
-    """Return the hardware of each setting that not every platform has."""
+    """Return the hardware of each setting that not all devices have."""
     return {} if entry == _EVERYWHERE else {word: read_hardware(held) for word, held in _by_word(entry).items()}
 
 
@@ -298,32 +298,32 @@ def _check_required(profile: FrameworkProfile, settings: Mapping[str, str]) -> N
                 )
 
 
-def on_platforms(profile: FrameworkProfile, platforms: Collection[Platform]) -> FrameworkProfile:
-    """Return a profile whose settings that some of the platforms do not have are what runs there instead; settings that
+def on_devices(profile: FrameworkProfile, kinds: Collection[DeviceKind]) -> FrameworkProfile:
+    """Return a profile whose settings that some of the devices do not have are what runs there instead; settings that
     require one of these follow.
 
     >>> from forerun.spaces.frameworks import load_framework
-    >>> mi300x = Platform(device="mi300x", vendor="AMD", architecture="CDNA3 gfx942", link="xgmi-mesh")
-    >>> dict(on_platforms(load_framework("megatron-lm"), [mi300x]).switches)["dispatcher"]
+    >>> mi300x = DeviceKind(device="mi300x", vendor="AMD", architecture="CDNA3 gfx942", link="xgmi-mesh")
+    >>> dict(on_devices(load_framework("megatron-lm"), [mi300x]).switches)["dispatcher"]
     'alltoall'
     """
     replaced: dict[str, str] = {}
     held = available(profile)
     for name, setting in held.items():
-        if any(not all_switches()[name].hardware_of(profile, setting).runs_on(platform) for platform in platforms):
-            replaced[name] = _instead(profile, all_switches()[name], setting, platforms)
+        if any(not all_switches()[name].hardware_of(profile, setting).runs_on(kind) for kind in kinds):
+            replaced[name] = _instead(profile, all_switches()[name], setting, kinds)
     while broken := _unmet(held | replaced, replaced):
-        replaced |= {name: _instead(profile, all_switches()[name], setting, platforms) for name, setting in broken}
+        replaced |= {name: _instead(profile, all_switches()[name], setting, kinds) for name, setting in broken}
     return with_settings(profile, replaced) if replaced else profile
 
 
-def _instead(profile: FrameworkProfile, switch: Switch, setting: str, platforms: Collection[Platform]) -> str:
+def _instead(profile: FrameworkProfile, switch: Switch, setting: str, kinds: Collection[DeviceKind]) -> str:
     """Return what runs in place of a setting: what did before it came, what runs without a flag, or the first that the
-    platforms have."""
+    devices have."""
     support = switch.support(profile)
     usual = [] if support is None else [support.before, support.unset]
     for other in [*usual, *switch.values]:
-        if other not in (None, setting) and all(switch.hardware_of(profile, other).runs_on(one) for one in platforms):
+        if other not in (None, setting) and all(switch.hardware_of(profile, other).runs_on(one) for one in kinds):
             return str(other)
     return next(iter(switch.values))
 
@@ -338,13 +338,11 @@ def _unmet(held: Mapping[str, str], replaced: Mapping[str, str]) -> list[tuple[s
     ]
 
 
-def missing_hardware(
-    profile: FrameworkProfile, settings: Collection[str], platforms: Collection[Platform]
-) -> list[str]:
-    """Return in words which of the ``settings`` of a profile, named by their switches, some platforms do not have."""
+def missing_hardware(profile: FrameworkProfile, settings: Collection[str], kinds: Collection[DeviceKind]) -> list[str]:
+    """Return in words which of the ``settings`` of a profile, named by their switches, some devices do not have."""
     texts = []
     for name, setting in profile.switches:
-        unmet = [all_switches()[name].hardware_of(profile, setting).unmet(one) for one in platforms]
+        unmet = [all_switches()[name].hardware_of(profile, setting).unmet(one) for one in kinds]
         texts += [f"{name}={setting} {text}" for text in unmet if text and name in settings]
     return texts
 

@@ -1,9 +1,9 @@
-"""Which framework trains a model on the platforms of a cluster where nobody named one."""
+"""Which framework trains a model on the devices of a cluster where nobody named one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from forerun.spaces.frameworks.hardware import UNSTATED, Platform
+from forerun.spaces.frameworks.hardware import UNSTATED, DeviceKind
 
 GENERIC = "generic"
 """The profile that runs everywhere, and that nothing launches."""
@@ -31,13 +31,13 @@ USUAL: Mapping[str, Usual] = {
 """By vendor: what its guides train with, or else what has words for a launch there."""
 
 
-def usual_framework(platforms: Sequence[Platform], *, decodes: bool = True) -> str:
-    """Return the usual framework of a model that ``decodes`` tokens or does not; the generic one where platforms of the
+def usual_framework(kinds: Sequence[DeviceKind], *, decodes: bool = True) -> str:
+    """Return the usual framework of a model that ``decodes`` tokens or does not; the generic one where kinds of the
     cluster have no common one.
 
-    >>> usual_framework([Platform(device="tpu-v5p", vendor="Google", architecture="TPU v5p", link="torus")])
+    >>> usual_framework([DeviceKind(device="tpu-v5p", vendor="Google", architecture="TPU v5p", link="torus")])
     'maxtext'
     """
-    known = [USUAL.get(platform.vendor, Usual(decoders=GENERIC)) for platform in platforms]
+    known = [USUAL.get(kind.vendor, Usual(decoders=GENERIC)) for kind in kinds]
     names = {one.decoders if decodes else one.encoders for one in known}
     return names.pop() if len(names) == 1 else GENERIC

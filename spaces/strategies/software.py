@@ -12,7 +12,7 @@ from itertools import product
 
 import numpy as np
 
-from forerun.spaces.frameworks.hardware import Platform, platforms
+from forerun.spaces.frameworks.hardware import DeviceKind, device_kinds
 from forerun.spaces.frameworks.profile import FrameworkProfile
 from forerun.spaces.frameworks.switches import all_switches, available, with_settings
 from forerun.spaces.models.model import MixtureOfExperts, Model
@@ -67,7 +67,7 @@ def unsuited(settings: Mapping[str, str], model: Model) -> list[str]:
     return found
 
 
-def can_turn_on(profile: FrameworkProfile, but: Collection[str] = (), *, on: Collection[Platform] = ()) -> Software:
+def can_turn_on(profile: FrameworkProfile, but: Collection[str] = (), *, on: Collection[DeviceKind] = ()) -> Software:
     """Return the switches that a framework has off and has words for, without those named, and those that one of the
     machines it runs ``on`` does not have.
 
@@ -142,7 +142,7 @@ def _unmet(flag: Software, context: Context) -> list[str]:
     """Return in words what machines of the cluster lack that a switch needs."""
     name, setting = _setting(names_of(flag)[0])
     hardware = all_switches()[name].hardware_of(context.framework, setting)
-    return [text for machine in platforms(context.cluster) if (text := hardware.unmet(machine))]
+    return [text for machine in device_kinds(context.cluster) if (text := hardware.unmet(machine))]
 
 
 def turned_on(columns: Columns, context: Context) -> IntArray:
@@ -216,7 +216,7 @@ def without_degrees(columns: Columns, context: Context) -> Mask:
     """Return the candidates with a chosen switch on that does nothing with their degrees, or that the framework has not
     or has on."""
     chosen = columns["switches"]
-    lacks = (chosen & ~int(can_turn_on(context.framework, on=platforms(context.cluster)))) != 0
+    lacks = (chosen & ~int(can_turn_on(context.framework, on=device_kinds(context.cluster)))) != 0
     for flag in _flags(CHOSEN):
         lacks |= ((chosen & flag) != 0) & ~_CONDITIONS[flag][0].met(columns, context)
     return np.asarray(lacks)

@@ -240,10 +240,13 @@ def test_options_of_the_queue_that_are_none_are_refused(option: Mapping[str, str
 @pytest.mark.parametrize(
     ("strategy", "nodes"),
     [
-        ("tp1 pp1 dp576 ep64 mbs1", 16),  # 64 of each rack of 72
+        ("tp1 pp1 dp512 ep64 mbs1", 16),  # 64 of each rack of 72
+        ("tp1 pp1 dp576 ep64 mbs1", 18),  # 8 whole racks, which cut groups of 64
         ("tp4 pp1 dp144 mbs1", 18),
         ("tp4 pp1 dp16 mbs1", 16),  # one rack
         ("tp1 pp1 dp144 cp8 mbs1", 18),
+        ("tp1 pp1 dp512 ep8 mbs1", 16),  # 8 racks in any case
+        ("tp1 pp1 dp544 ep8 mbs1", 2),  # 8 racks, where segments of 8 nodes need 9
         ("tp1 pp1 dp76 mbs1", 0),  # 19 nodes
     ],
 )
@@ -251,7 +254,7 @@ def test_nodes_of_a_rack_hold_whole_groups(strategy: str, nodes: int) -> None:
     launch = Launch(
         strategy=parse_strategy(strategy),
         model=dense_model(),
-        workload=Workload(global_batch=1152, seq_len=4096),
+        workload=Workload(global_batch=4608, seq_len=4096),
         devices_per_node=4,
         rack_devices=72,
     )

@@ -32,7 +32,9 @@ def test_a_thousand_tokens_per_rank_are_no_first_row() -> None:
     assert any("cp below 8,192 tokens per rank" in note for note in board.notes)  # it is named with its gain
 
 
-@pytest.mark.parametrize(("ep", "share"), [(64, 0.0), (96, 0.02 + 0.05 * (1 + 0.415)), (144, 0.02 + 0.05 * 2)])
+@pytest.mark.parametrize(
+    ("ep", "share"), [(24, 0.0), (64, 0.02 + 0.05 * 2), (96, 0.02 + 0.05 * (1 + 0.415)), (144, 0.02 + 0.05 * 2)]
+)
 def test_experts_across_racks_count_against_a_strategy(ep: int, share: float) -> None:
     fields: dict[str, Any] = {"model": "kimi-k2", "cluster": "gb300-nvl72", "global_batch": 576, "seq_len": 4096}
     context = resolve(Request(**fields, gpus="576")).context

@@ -9,8 +9,8 @@ from forerun.spaces.clusters.catalogue import cluster_names
 from forerun.spaces.clusters.devices import device_names, load_device, read_entry
 from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.frameworks import FrameworkProfile, all_switches, framework_names, load_framework
-from forerun.spaces.frameworks.hardware import UNSTATED, Hardware, Platform, platforms
-from forerun.spaces.frameworks.switches import available, missing_hardware, on_platforms, switched
+from forerun.spaces.frameworks.hardware import UNSTATED, DeviceKind, Hardware, device_kinds
+from forerun.spaces.frameworks.switches import available, missing_hardware, on_devices, switched
 from forerun.spaces.frameworks.usual import GENERIC, USUAL, usual_framework
 from forerun.spaces.strategies.axes import Software
 from forerun.spaces.strategies.software import can_turn_on, names_of
@@ -24,15 +24,15 @@ OF_VENDORS = {
 """Parts of flags that name software of some vendors."""
 
 
-def machine(device: str, link: str) -> Platform:
+def machine(device: str, link: str) -> DeviceKind:
     found = load_device(device)
-    return Platform(device=device, vendor=found.vendor, architecture=found.architecture, link=link)
+    return DeviceKind(device=device, vendor=found.vendor, architecture=found.architecture, link=link)
 
 
 ALL = [machine(device, link) for device in device_names() for link in LINKS]
 
 
-def runs(profile: FrameworkProfile, where: Platform) -> bool:
+def runs(profile: FrameworkProfile, where: DeviceKind) -> bool:
     return profile.hardware.runs_on(where)
 
 
@@ -42,9 +42,9 @@ def words(profile: FrameworkProfile, name: str, setting: str) -> str:
     return " ".join(f"{key}={value}" for key, value in written.items()).lower()
 
 
-def settings_on(profile: FrameworkProfile, where: Platform) -> Iterator[tuple[str, str]]:
+def settings_on(profile: FrameworkProfile, where: DeviceKind) -> Iterator[tuple[str, str]]:
     """Yield the settings of switches that a search may run, advise or write."""
-    here = on_platforms(profile, [where])
+    here = on_devices(profile, [where])
     for name, setting in here.switches:
         yield name, setting
         for other in all_switches()[name].values:
@@ -80,7 +80,7 @@ def test_no_machine_runs_a_switch_that_it_does_not_have(name: str) -> None:
     for where in ALL:
         if not runs(profile, where):
             continue
-        here = on_platforms(profile, [where])
+        here = on_devices(profile, [where])
         assert not missing_hardware(here, available(here), [where]), where
         for switch, setting in settings_on(profile, where):
             assert all_switches()[switch].hardware_of(profile, setting).runs_on(where), (where, switch, setting)
@@ -109,7 +109,7 @@ def test_no_flag_names_software_of_another_vendor(name: str) -> None:
     ],
 )
 def test_a_default_that_a_machine_does_not_have_is_what_ran_before(device: str, link: str, expected: str) -> None:
-    found = on_platforms(load_framework("megatron-lm"), [machine(device, link)])
+    found = on_devices(load_framework("megatron-lm"), [machine(device, link)])
     assert available(found)["dispatcher"] == expected
     assert found.dispatches_once is (expected == "deepep")
 
@@ -117,20 +117,20 @@ def test_a_default_that_a_machine_does_not_have_is_what_ran_before(device: str, 
 def test_settings_that_need_one_that_is_missing_go_with_it() -> None:
     profile = switched(load_framework("megatron-lm"), {"cuda-graphs": "full"})
     assert available(profile)["dispatcher"] == "hybridep"
-    there = available(on_platforms(profile, [machine("a100-sxm4-80", "nvswitch")]))
+    there = available(on_devices(profile, [machine("a100-sxm4-80", "nvswitch")]))
     assert (there["dispatcher"], there["cuda-graphs"]) == ("alltoall", "off")
 
 
 def test_groups_of_nodes_run_what_all_of_them_have() -> None:
     both = [machine("h100-sxm", "nvswitch"), machine("a100-sxm4-80", "nvswitch")]
-    assert available(on_platforms(load_framework("megatron-lm"), both))["dispatcher"] == "alltoall"
+    assert available(on_devices(load_framework("megatron-lm"), both))["dispatcher"] == "alltoall"
     assert usual_framework(both) == "megatron-lm"
     assert usual_framework([*both, machine("tpu-v5p", "torus")]) == GENERIC
 
 
 @pytest.mark.parametrize("cluster", cluster_names())
 def test_the_usual_framework_runs_on_the_cluster(cluster: str) -> None:
-    here = platforms(load_cluster(cluster))
+    here = device_kinds(load_cluster(cluster))
     for decodes in (True, False):
         profile = load_framework(usual_framework(here, decodes=decodes))
         assert all(runs(profile, one) for one in here), (cluster, profile.name)
@@ -151,6 +151,6 @@ def test_user_buffers_need_nvlink_between_devices_that_have_them() -> None:
 
 
 def test_a_device_without_a_vendor_runs_anything_of_its_architecture() -> None:
-    where = Platform(device="mine", vendor=UNSTATED, architecture="unknown", link="pcie")
+    where = DeviceKind(device="mine", vendor=UNSTATED, architecture="unknown", link="pcie")
     assert Hardware(vendors=("NVIDIA",)).runs_on(where)
     assert not Hardware(architectures=("Hopper",)).runs_on(where)

@@ -15,8 +15,8 @@ from forerun.search.request.setting import Setting
 from forerun.simulator.memory.risk import risking
 from forerun.spaces.errors import ForerunError
 from forerun.spaces.frameworks import framework_names, load_framework
-from forerun.spaces.frameworks.hardware import platforms
-from forerun.spaces.frameworks.switches import on_platforms
+from forerun.spaces.frameworks.hardware import device_kinds
+from forerun.spaces.frameworks.switches import on_devices
 from forerun.spaces.frameworks.usual import GENERIC
 
 GROWTHS = (2, 4, 8, 16, 32, 64)
@@ -94,12 +94,12 @@ def _on_the_host(setting: Setting, score: Scorer) -> Fix | None:
 
 
 def _other_frameworks(setting: Setting) -> Iterator[tuple[str, Setting]]:
-    present, here = setting.context.framework.name, platforms(setting.context.cluster)
+    present, here = setting.context.framework.name, device_kinds(setting.context.cluster)
     for name in framework_names():
         profile = load_framework(name)
         # "generic" can express everything, and nothing launches it.
         if name not in (present, GENERIC) and all(map(profile.hardware.runs_on, here)):
-            context = dataclasses.replace(setting.context, framework=on_platforms(profile, here))
+            context = dataclasses.replace(setting.context, framework=on_devices(profile, here))
             yield f"--framework {name}", dataclasses.replace(setting, context=context)
 
 

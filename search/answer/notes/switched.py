@@ -8,9 +8,9 @@ from forerun.search.board.rows import Row
 from forerun.search.request.setting import Setting
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, switched
-from forerun.spaces.frameworks.hardware import platforms
+from forerun.spaces.frameworks.hardware import device_kinds
 from forerun.spaces.frameworks.switch_words import flag_words
-from forerun.spaces.frameworks.switches import SHARE, on_platforms
+from forerun.spaces.frameworks.switches import SHARE, on_devices
 from forerun.spaces.strategies import Context, table_of
 from forerun.spaces.strategies.software import names_of, unsuited
 
@@ -27,7 +27,7 @@ def switches_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> 
     the row would not fit, or little is gained.
     """
     context, first, found = setting.context, rows[0], []
-    here = platforms(context.cluster)
+    here = device_kinds(context.cluster)
     searched = {words.partition("=")[0] for words in names_of(setting.free_software)}
     for name, present in context.framework.switches:
         switch = all_switches()[name]
@@ -43,7 +43,7 @@ def switches_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> 
                 framework = switched(context.framework, {**setting.request.switches, name: other})
             except RequestError:  # it needs another setting of a switch that the user chose
                 continue
-            if framework != on_platforms(framework, here):
+            if framework != on_devices(framework, here):
                 continue
             changed = dataclasses.replace(context, framework=framework)
             scores = search.score(changed, table_of([first.strategy]))

@@ -1,0 +1,147 @@
+"""How groups of ranks lie in racks whose nodes share switches of the fast fabric (NVL72).
+
+Ranks are numbered node by node. A scheduler that fills racks one after the other cuts every group whose ranks do not
+divide a rack: of groups of 64 one in nine lies in a rack of 72. One that places segments of nodes, each inside a rack
+(Slurm: ``--segment``, topology/block), keeps groups whole; where segments do not divide a rack some of its devices are
+idle. That is what is assumed where it takes no more racks; else racks are filled, and groups are cut.
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import gcd, lcm
+from typing import Any
+
+import numpy as np
+
+from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.divisors import divisors
+from forerun.spaces.strategies.context import Context
+from forerun.spaces.strategies.strategy import Strategy
+from forerun.spaces.strategies.table import Columns, IntArray
+
+SPANS = ("tp", "cp", "ep", "etp", "gpus")
+"""Columns that decide how groups lie in racks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RackUse:
+    """How the devices of one strategy lie in racks."""
+
+    segment: int
+    """Devices that are placed together, each segment inside a rack; 0 where a scheduler cannot be told."""
+    used: int
+    """Devices used of every rack, the last one perhaps less."""
+    racks: int
+    """Racks that hold all."""
+    domain: int
+    """Consecutive ranks that certainly share a rack: groups that span at most as many, and divide it, are inside."""
+
+
+def rack_devices(cluster: Cluster) -> int:
+    """Return the devices of a rack whose nodes share switches of the fast fabric, 0 where nodes have their own."""
+    racked = cluster.scale_up_size > cluster.devices_per_node and cluster.levels[0].kind == "nvswitch"
+    return cluster.scale_up_size if racked else 0
+
+
+def rack_use(cluster: Cluster, strategy: Strategy) -> RackUse | None:
+    """Return how the devices of a strategy lie in racks; None where the cluster has none."""
+    rack = rack_devices(cluster)
+    if not rack:
+        return None
+    return use_of(rack, cluster.devices_per_node, strategy)
+
+
+def use_of(rack: int, node: int, strategy: Strategy) -> RackUse:
+    """Return how the devices of a strategy lie in racks of ``rack`` devices and nodes of ``node``, in as few racks as
+    there can be.
+
+    >>> from forerun.spaces.strategies import parse_strategy
+    >>> use_of(72, 4, parse_strategy("tp1 pp1 dp512 ep64 mbs1")).used
+    64
+    >>> use_of(72, 4, parse_strategy("tp1 pp1 dp576 ep64 mbs1")).domain
+    32
+    """
+    s = strategy
+    return _use(rack, node, s.devices, *_spans(s.tp, s.cp, s.ep, s.etp))
+
+
+def _spans(tp: Any, cp: Any, ep: Any, etp: Any) -> tuple[Any, Any, Any]:
+    """Return the consecutive ranks that groups of tensor, context and expert ranks span; numbers
+    or arrays."""
+    return tp, tp * cp, ep * etp
+
+
+@lru_cache(maxsize=1 << 14)
+def _use(rack: int, node: int, devices: int, *spans: int) -> RackUse:
+    if devices <= rack:
+        return RackUse(segment=devices, used=devices, racks=1, domain=rack)
+    filled = -(-devices // rack)
+    segment = _segment(rack, node, devices, *spans)
+    used = rack // segment * segment if segment else 0
+    if segment and -(-devices // used) == filled:
+        return RackUse(segment=segment, used=used, racks=filled, domain=used)
+    cut = [_largest_part(rack, span) for span in spans if 1 < span <= rack and rack % span]
+    whole = rack if devices % rack == 0 else 0
+    return RackUse(segment=whole, used=rack, racks=filled, domain=min(cut, default=rack))
+
+
+def _segment(rack: int, node: int, devices: int, *spans: int) -> int:
+    """Return the devices of segments that keep groups whole in the fewest racks; of several the largest segment, which
+    is placed most compactly, and 0 where none does."""
+    unit = lcm(node, *(span for span in spans if 1 < span <= rack))
+    sizes = [node * count for count in divisors(devices // node)] if devices % node == 0 else []
+    fitting = [size for size in sizes if size <= rack and size % unit == 0]
+    return min(fitting, key=lambda size: (-(-devices // (rack // size * size)), -size), default=0)
+
+
+def spread_use(cluster: Cluster, strategy: Strategy) -> RackUse | None:
+    """Return how a strategy lies in more racks than its devices fill, so that none of its groups is cut; None where
+    none is cut anyway, or there are too few racks."""
+    rack, node, s = rack_devices(cluster), cluster.devices_per_node, strategy
+    if not rack or not (segment := _segment(rack, node, s.devices, *_spans(s.tp, s.cp, s.ep, s.etp))):
+        return None
+    used = rack // segment * segment
+    racks = -(-s.devices // used)
+    if racks == -(-s.devices // rack) or racks > cluster.max_devices // rack:
+        return None
+    return RackUse(segment=segment, used=used, racks=racks, domain=used)
+
+
+def _largest_part(rack: int, span: int) -> int:
+    """Return the larger part of the group that racks cut most evenly, where they are filled one after the other."""
+    step = gcd(rack, span)
+    part = max(step, round(span / 2 / step) * step)
+    return max(part, span - part)
+
+
+def domains(cluster: Cluster, columns: Columns) -> IntArray:
+    """Return for every candidate the consecutive ranks that share the fast fabric, [N]."""
+    if not rack_devices(cluster):
+        return np.full(len(columns["tp"]), cluster.scale_up_size, dtype=np.int64)
+    uses, inverse = _uses(cluster, columns)
+    return np.array([use.domain for use in uses], dtype=np.int64)[inverse]
+
+
+def _uses(cluster: Cluster, columns: Columns) -> tuple[list[RackUse], IntArray]:
+    """Return the distinct uses of racks among candidates, and which each has, [N]."""
+    rack, node = rack_devices(cluster), cluster.devices_per_node
+    tp, cp, ep, etp = (columns[axis].astype(np.int64) for axis in SPANS[:4])
+    spans = np.stack([columns["gpus"], *_spans(tp, cp, ep, etp)])
+    distinct, inverse = np.unique(spans, axis=1, return_inverse=True)
+    uses = [_use(rack, node, gpus, *held) for gpus, *held in distinct.T.tolist()]
+    return uses, inverse.reshape(-1)
+
+
+def with_domain(context: Context, domain: int) -> Context:
+    """Return a context in whose racks so many consecutive ranks share the fast fabric."""
+    cluster = context.cluster
+    if domain == cluster.scale_up_size or not cluster.levels:
+        return context
+    levels = (replace(cluster.levels[0], size=domain), *cluster.levels[1:])
+    return replace(context, cluster=replace(cluster, levels=levels))
+
+
+def on_racks(context: Context, strategy: Strategy) -> Context:
+    """Return a context in whose racks the groups of a strategy lie as its ranks are placed."""
+    use = rack_use(context.cluster, strategy)
+    return context if use is None else with_domain(context, use.domain)
