@@ -135,7 +135,7 @@ class PlainBlocks(PlainDevice):
 
     def add_activations(self, block: PlainBlock, layer: Layer) -> None:
         norm = self.bytes + self.saved + (1.0 if self.profile.dropout else 0.0)
-        if "rmsnorm" in self.profile.eager and not layer.norm_bias:
+        if "rmsnorm" in self.context.eager and not layer.norm_bias:
             norm += 4.0 + self.bytes
         rest, core = layer.norms * norm * self.inner_tokens * self.hidden, 0.0
         for attention in filter(None, (layer.attention, layer.cross_attention)):
@@ -237,11 +237,11 @@ class PlainBlocks(PlainDevice):
         if self.profile.dropout:
             per_score += self.bytes + 1
         if kernel == "unfused":
-            per_score += 4.0 + 1.0
+            per_score += (4.0 if self.bytes == 2.0 else 0.0) + 1.0
         return per_score * heads * self.tokens * self.context.workload.seq_len
 
     def mlp_bytes(self, mlp: FeedForward | MixtureOfExperts) -> float:
-        wide = (2 if mlp.gated else 1) + (("swiglu" if mlp.gated else "gelu") in self.profile.eager)
+        wide = (2 if mlp.gated else 1) + (("swiglu" if mlp.gated else "gelu") in self.context.eager)
         eight = self.profile.eight_bit_activations and self.precision in EIGHT_BIT
         width = 1.0 if eight else self.bytes
         per_inner, tp = wide * width + self.saved, self.strategy.tp
@@ -280,7 +280,7 @@ class PlainBlocks(PlainDevice):
         loss_bytes = 2 * self.bytes * self.inner_tokens * self.hidden
         if model.vocab:
             self.accumulate(work, vocab * self.hidden)
-            kept = self.profile.logit_bytes if "cross_entropy" in self.profile.eager else 0.0
+            kept = self.profile.logit_bytes if "cross_entropy" in self.context.eager else 0.0
             loss_bytes += self.tokens * (self.bytes + kept) * self.loss_vocab()
             if self.profile.gathered_logits:
                 whole = self.tokens * self.bytes * self.loss_vocab()

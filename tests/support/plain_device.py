@@ -22,7 +22,7 @@ EIGHT_BIT = ("fp8", "mxfp8", "nvfp4")
 
 def recipe_word(context: Context) -> str:
     """What shares a scale in eight-bit training."""
-    fixed = {"mxfp8": "mx", "nvfp4": "four bit"}
+    fixed = {"mxfp8": "mx", "fp4": "four bit", "nvfp4": "four bit"}
     return fixed.get(context.workload.precision, context.framework.eight_bit_recipe)
 
 
@@ -75,13 +75,13 @@ class PlainDevice:
         if self.profile.fused_accumulation and self.gradient_bytes == 2.0:
             weight = "weight_gradient_added"
         before_s = to.forward_s
-        to.forward_s += float(gemm_time_s(self.device, precision, m, n, k, groups=groups))
-        to.input_s += float(gemm_time_s(self.device, precision, m, k, n, groups=groups, kind="data_gradient"))
-        to.weight_s += float(gemm_time_s(self.device, precision, n, k, m, groups=groups, kind=weight))
+        to.forward_s += self.product_s(precision, (m, n, k), groups, "forward")
+        to.input_s += self.product_s(precision, (m, k, n), groups, "data_gradient")
+        to.weight_s += self.product_s(precision, (n, k, m), groups, weight)
         if precision in EIGHT_BIT:
             words = {"delayed": "cast", "mx": "cast", "block": "cast_blocks", "row": "cast_rows"}
             cast = words.get(recipe_word(self.context), "cast_scaled")
-            kept = self.profile.eight_bit_copies or (self.profile.eight_bit_parameters and precision != "nvfp4")
+            kept = self.profile.eight_bit_copies or (self.profile.eight_bit_parameters and precision not in ("fp4", "nvfp4"))
             for wanted, elements, backward in (
                 (not kept, n * k, False),
                 (casts[0], m * k, False),
@@ -94,19 +94,28 @@ class PlainDevice:
                     to.forward_s += seconds
         to.products_s.append(to.forward_s - before_s)
 
+    def product_s(self, precision: str, size: tuple[float, float, float], groups: float, kind: str) -> float:
+        """Products of all experts in one kernel, or one after another, which takes no less."""
+        together = float(gemm_time_s(self.device, precision, *size, groups=groups, kind=kind))
+        if groups == 1 or self.profile.grouped_experts:
+            return together
+        alone = max(float(gemm_time_s(self.device, precision, *size, kind=kind)), float(launched_s(self.device, 1.0)))
+        return max(together, groups * alone)
+
     def columns(self, to: Compute, widths: list[float]) -> None:
         """Products that read one input; apart, the gradients of that input are added, each to the sum of the others."""
         if self.profile.merged_products:
             self.linear(to, self.tokens, sum(widths), self.hidden)
             return
-        for width in widths:
-            self.linear(to, self.tokens, width, self.hidden)
+        for number, width in enumerate(widths):
+            cast = number == 0 or "rmsnorm" in self.context.eager  # a compiled program casts an input once
+            self.linear(to, self.tokens, width, self.hidden, casts=(cast, True))
         moved = self.tokens * self.hidden * self.bytes / 2.0
         added_s = float(stream_operator_time_s(self.device, "residual_add", moved, backward=True))
         to.input_s += (len(widths) - 1) * added_s
 
     def stream(self, to: Compute, name: str, elements: float) -> None:
-        fused, moved = name not in self.profile.eager, elements * self.bytes / 2.0
+        fused, moved = name not in self.context.eager, elements * self.bytes / 2.0
         forward_s = float(stream_operator_time_s(self.device, name, moved, fused=fused))
         to.forward_s += forward_s
         to.streams_s += forward_s
@@ -197,6 +206,9 @@ class PlainDevice:
             self.stream(to, "expert_bias", routed * self.hidden)
             to.forward_s += float(launched_s(self.device, 2.0 * local))
             to.input_s += float(launched_s(self.device, 11.0 * local))
+        if not self.profile.grouped_experts and "rmsnorm" in self.context.eager:
+            to.forward_s += float(launched_s(self.device, 8.0 * local))
+            to.input_s += float(launched_s(self.device, 16.0 * local))
         self.stream(to, "copy", 2 * routed * self.hidden)
         if mixture.shared_hidden:
             self.feed_forward(to, mixture.shared_hidden, mixture.gated)
@@ -220,7 +232,10 @@ class PlainDevice:
             return 0.0
         passes = 2 if name == "all_reduce" else 1
         away_s = passes * profile.tensor_step_s * (tp - 1) if tp > self.context.cluster.scale_up_size else 0.0
-        return self.collective(name, self.tokens * width * self.bytes, tp, 1) + profile.collective_launch_s + away_s
+        size = self.tokens * width * self.bytes
+        if name == "all_gather" and profile.eight_bit_gathers and self.precision in ("fp8", "mxfp8"):
+            size *= 0.5 if recipe_word(self.context) in ("delayed", "current") else 1.0
+        return self.collective(name, size, tp, 1) + profile.collective_launch_s + away_s
 
     def expert_exchange_s(self, mixture: MixtureOfExperts) -> float:
         """Dispatch and combine of one direction."""

@@ -102,6 +102,7 @@ def add_memory(
     if strategy.zero == 3:  # two layers gathered, and one that is copied out
         whole = gathered_width * (stage.dense + stage.expert)
         two = (3 if profile.unit_parameters == "each" else 2) * whole / (max(model.layer_count, 1) / strategy.pp)
+        two = max(two, gathered_width * min(stage.dense + stage.expert, profile.live_parameters))
         buffers += two
         if profile.gradient_sync == "pipeline" and strategy.pp > 1:  # other virtual stages whole; this one at the end
             each = whole / strategy.vpp

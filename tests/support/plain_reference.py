@@ -181,7 +181,7 @@ def _stage(context: Context, strategy: Strategy, number: int, layers: list[int])
 def launches_s(context: Context, strategy: Strategy, layers: list[int]) -> tuple[float, float]:
     """Seconds of the host for some layers, forward and backward: a third of a layer's launches are its forward pass."""
     profile, host_s, again_s = context.framework, 0.0, 0.0
-    launches_s = profile.host_layer_s / context.cluster.device.host_speed
+    launches_s = 0.0 if context.compiled else profile.host_layer_s / context.cluster.device.host_speed
     for kind in layers:
         layer = context.model.layers[kind]
         own_s = launches_s * launched(layer, context.model.hidden, profile.graphed)
