@@ -17,7 +17,7 @@ from forerun.simulator.costs import (
 from forerun.spaces.models.model import Attention, MixtureOfExperts
 from forerun.spaces.strategies import Context, Strategy
 
-EIGHT_BIT = ("fp8", "mxfp8", "nvfp4")
+EIGHT_BIT = ("fp8", "mxfp8", "fp4", "nvfp4")
 
 
 def recipe_word(context: Context) -> str:
@@ -81,7 +81,9 @@ class PlainDevice:
         if precision in EIGHT_BIT:
             words = {"delayed": "cast", "mx": "cast", "block": "cast_blocks", "row": "cast_rows"}
             cast = words.get(recipe_word(self.context), "cast_scaled")
-            kept = self.profile.eight_bit_copies or (self.profile.eight_bit_parameters and precision not in ("fp4", "nvfp4"))
+            kept = self.profile.eight_bit_copies or (
+                self.profile.eight_bit_parameters and precision not in ("fp4", "nvfp4")
+            )
             for wanted, elements, backward in (
                 (not kept, n * k, False),
                 (casts[0], m * k, False),

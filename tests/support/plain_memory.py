@@ -18,12 +18,12 @@ def reduced_once(profile: FrameworkProfile, strategy: Strategy) -> bool:
 def parameter_widths(context: Context) -> tuple[float, float]:
     """Bytes of a parameter of a layer as it is kept, and as it is gathered."""
     profile, precision = context.framework, context.workload.precision
-    if precision not in ("fp8", "mxfp8", "nvfp4"):
+    if precision not in ("fp8", "mxfp8", "fp4", "nvfp4"):
         return (4.0, 4.0) if precision in ("fp32", "tf32") else (2.0, 2.0)
     recipe = recipe_word(context)
     each = {"block": 1 + 4 / 128**2}.get(recipe, INPUT_BYTES[precision])
     kept = each if one_layout(context) else 2 * each
-    if profile.eight_bit_parameters and precision != "nvfp4":
+    if profile.eight_bit_parameters and precision not in ("fp4", "nvfp4"):
         return kept, 2.0 if recipe == "mx" else each
     return 2.0 + (kept if profile.eight_bit_copies else 0.0), 2.0
 

@@ -142,8 +142,8 @@ def replica_parts(
 def renewed_width(context: Context) -> float:
     """Bytes moved per weight to make the eight-bit forms that are kept once per step."""
     profile, precision = context.framework, context.workload.precision
-    alone = profile.eight_bit_parameters and precision != "nvfp4"
-    if precision not in ("fp8", "mxfp8", "nvfp4") or not (profile.eight_bit_copies or alone):
+    alone = profile.eight_bit_parameters and precision not in ("fp4", "nvfp4")
+    if precision not in ("fp8", "mxfp8", "fp4", "nvfp4") or not (profile.eight_bit_copies or alone):
         return 0.0
     recipe, one = recipe_word(context), one_layout(context)
     if profile.eight_bit_parameters and recipe != "mx":
