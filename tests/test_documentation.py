@@ -145,3 +145,20 @@ def test_an_example_that_fails_stops_the_build(tmp_path: Path) -> None:
         hooks.run_page("```forerun\nforerun show nobody\n```\n", tmp_path)
     with pytest.raises(RuntimeError, match="run forerun and cat"):
         hooks.run_page("```forerun\nrm -r x\n```\n", tmp_path)
+
+
+def test_the_changelog_keeps_its_form() -> None:
+    """Releases with dates, newest first; sections of Keep a Changelog; entries of one sentence or two."""
+    from forerun.search.files.release import VERSION
+
+    text = (ROOT / "CHANGELOG.md").read_text()
+    titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert titles[0] == "Unreleased"
+    assert titles[1].split(" - ")[0] == VERSION
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+ - \d{4}-\d\d-\d\d", title) for title in titles[1:])
+    dates = [title.split(" - ")[1] for title in titles[1:]]
+    assert dates == sorted(dates, reverse=True)
+    sections = set(re.findall(r"^### (.*)$", text, re.MULTILINE))
+    assert sections <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    for title, section in zip(titles, text.split("\n## ")[1:], strict=True):
+        assert len(section.splitlines()) <= 120, f"{title} is too long to be read"
