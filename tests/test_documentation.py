@@ -162,3 +162,26 @@ def test_the_changelog_keeps_its_form() -> None:
     assert sections <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
     for title, section in zip(titles, text.split("\n## ")[1:], strict=True):
         assert len(section.splitlines()) <= 120, f"{title} is too long to be read"
+
+
+def test_the_map_fits_a_screen_and_has_every_room() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    shown = text.partition("## The map\n")[2].partition("\n## ")[0]
+    rooms = {
+        path.parent.name for top in ("search", "simulator", "spaces") for path in ROOT.glob(f"{top}/*/__init__.py")
+    }
+    assert len(shown.splitlines()) <= 32
+    assert rooms - set(re.findall(r"\w+", shown)) == set()
+
+
+def test_a_request_is_followed_through_few_named_places() -> None:
+    text = (
+        (ROOT / "CONTRIBUTING.md")
+        .read_text()
+        .partition("## From a command to a launch file\n")[2]
+        .partition("\n## ")[0]
+    )
+    places = re.findall(r"^\d+\. `([\w/]+\.py)` \(`(\w+)`\)", text, re.MULTILINE)
+    assert 8 <= len(places) <= 12
+    for path, function in places:
+        assert re.search(rf"^def {function}\(", (ROOT / path).read_text(), re.MULTILINE), f"{path} has no {function}"
