@@ -20,10 +20,11 @@ from forerun.search.request.request import (
     Request,
 )
 from forerun.search.request.setting import Setting
+from forerun.simulator.costs.efficiency import compute_provenance
 from forerun.simulator.costs.power import COMPUTING, WAITING, power_limit_w
 from forerun.simulator.memory.risk import risking
 from forerun.spaces.budget import Budget, parse_budget
-from forerun.spaces.clusters import Cluster, grown, resolve_cluster
+from forerun.spaces.clusters import Cluster, device_names, grown, resolve_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import (
     FrameworkProfile,
@@ -177,7 +178,7 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
             *(() if interrupted is None else (assumed(interrupted.reliability),)),
         ),
         notes=(*resolved.notes, *_unheard(request, context), *_notes(context), *remarks),
-        warnings=tuple(_partial_racks(cluster, _gpu_counts(request, cluster))),
+        warnings=(*_cautions(cluster), *_partial_racks(cluster, _gpu_counts(request, cluster))),
         limits=limits_of(
             workload,
             within_s=request.train_within_s,
@@ -294,7 +295,16 @@ def _common_defaults(request: Request, cluster: Cluster) -> list[str]:
     price, filled = cluster.usd_per_device_hour, []
     if request.usd_per_gpu_hour is None and price is not None:
         filled.append(f"price {price:g} USD per GPU-hour (from the cluster)")
-    return [*filled, *(f"cluster {default}" for default in cluster.defaults)]
+    return [*filled, *_constants(cluster), *(f"cluster {default}" for default in cluster.defaults)]
+
+
+def _constants(cluster: Cluster) -> Iterator[str]:
+    """Yield whose fitted constants devices have that are not catalogued under their name."""
+    groups = [group.cluster for group in cluster.groups] or [cluster]
+    for device in {one.device.name: one.device for one in groups}.values():
+        if device.name not in device_names():
+            whose = f"those of {device.like}" if device.like else compute_provenance(device)
+            yield f"constants of {device.name}: {whose}"
 
 
 def _switches(request: Request, context: Context) -> dict[str, str]:
@@ -308,6 +318,12 @@ def _switches(request: Request, context: Context) -> dict[str, str]:
         if name not in request.switches and heard and support is not None and setting != support.unset:
             assumed[name] = setting
     return assumed
+
+
+def _cautions(cluster: Cluster) -> list[str]:
+    """Return what of the descriptions of a cluster, or of its groups of nodes, may not be meant."""
+    clusters = [cluster, *(group.cluster for group in cluster.groups)]
+    return list(dict.fromkeys(text for one in clusters for text in one.cautions))
 
 
 def _partial_racks(cluster: Cluster, counts: Sequence[int] | None) -> Iterator[str]:

@@ -121,7 +121,7 @@ def _borrowed_clock(device: Device) -> Mapping[str, float] | None:
     """Return the sustained clock that is known of a device without constants of its own, or of its architecture."""
     clocks: Mapping[str, Mapping[str, float]] = _data()["sustained_clocks"]
     spelled = device.architecture.lower()
-    known = [key for key in clocks if key == device.name or spelled.startswith(key)]
+    known = [key for key in clocks if key == device.fitted_name or spelled.startswith(key)]
     return clocks[max(known, key=len)] if known else None
 
 
@@ -151,8 +151,8 @@ def _scaled(value: AttentionEfficiency, scale: float) -> AttentionEfficiency:
 def _lender(device: Device) -> tuple[bool, str]:
     """Return whether ``device`` has constants of its own, and the device whose constants it uses."""
     data = _data()
-    if device.name in data["devices"]:
-        return True, device.name
+    if device.fitted_name in data["devices"]:
+        return True, device.fitted_name
     architectures: dict[str, str] = data["architectures"]
     spelled = device.architecture.lower()
     matching = [key for key in architectures if spelled.startswith(key)]

@@ -9,13 +9,16 @@ from typing import Any
 from forerun.spaces.clusters.cluster import Cluster, Overlap
 from forerun.spaces.clusters.description import MOST_DEVICES, spec_from_mapping
 from forerun.spaces.clusters.device import Device
-from forerun.spaces.clusters.devices import device_from_mapping, load_device, names_in, read_entry
+from forerun.spaces.clusters.devices import device_from_mapping, device_names, load_device, names_in, read_entry
 from forerun.spaces.clusters.groups import groups_from_document
 from forerun.spaces.clusters.levels import levels_from_spec
 from forerun.spaces.clusters.topologies import TOPOLOGY_ENDINGS, read_topology, topology_document
 from forerun.spaces.documents import Document, read_document, validate
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import parse_bytes, parse_rate
+
+_RACK = ("nvl72", 72)
+"""How the names of devices in racks end, and the devices of a rack."""
 
 
 def cluster_names() -> tuple[str, ...]:
@@ -29,7 +32,8 @@ def load_cluster(name: str) -> Cluster:
     Raises:
         RequestError: no such cluster; the message names the nearest ones.
     """
-    return replace(cluster_from_mapping(read_entry("clusters", name, "cluster"), name=name), catalogued=True)
+    built = cluster_from_mapping(read_entry("clusters", name, "cluster"), name=name)
+    return replace(built, catalogued=True, cautions=())
 
 
 def resolve_cluster(text: str, *, groups: bool = False) -> Cluster:
@@ -90,7 +94,20 @@ def _from_document(document: Document, stem: str) -> Cluster:
 def _from_topology(path: Path, document: Document) -> Cluster:
     keys, notes = _topology_keys(path, document)
     cluster = _from_document(replace(document, data=keys), path.stem)
-    return replace(cluster, defaults=(*(f"{note} (in {path.name})" for note in notes), *cluster.defaults))
+    noted = (*(f"{note} (in {path.name})" for note in notes), *cluster.defaults)
+    return replace(cluster, defaults=noted, cautions=(*cluster.cautions, *_trays(cluster, document.data)))
+
+
+def _trays(cluster: Cluster, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what to say of nodes whose devices share the fast fabric with those of other nodes of a rack, which the
+    topology of one node does not show."""
+    name, (ending, size) = cluster.device.name, _RACK
+    if not name.endswith(ending) or "scale_up" in given:
+        return ()
+    return (
+        f"nodes of {cluster.device.title} share NVLink with the other nodes of a rack, which the topology of one does "
+        f"not show: take cluster {name}, or write scale_up: {{size: {size}}}",
+    )
 
 
 def _topology_keys(path: Path, document: Document) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -120,7 +137,7 @@ def cluster_from_mapping(data: Mapping[str, Any], *, name: str) -> Cluster:
         RequestError: an unknown device or a value that contradicts another.
     """
     device = _device(data["device"])
-    spec, defaults = spec_from_mapping(data, device)
+    spec, filled = spec_from_mapping(data, device)
     host: dict[str, float] = {"bytes_per_s_per_device": spec.host.bytes_per_s}
     if "memory" in data.get("host", {}):
         host["memory_bytes"] = parse_bytes(data["host"]["memory"])
@@ -137,7 +154,8 @@ def cluster_from_mapping(data: Mapping[str, Any], *, name: str) -> Cluster:
         source=data.get("source", "the user's own description"),
         usd_per_device_hour=data.get("usd_per_device_hour"),
         spec=spec,
-        defaults=defaults,
+        defaults=filled.texts(),
+        cautions=tuple(filled.cautions),
         overlap=_overlap(data.get("overlap", {}), device),
         collectives=data.get("collectives", True),
     )
@@ -204,15 +222,34 @@ def simple_cluster(
 def _device(named: Any) -> Device:
     if isinstance(named, Device):
         return named
-    return load_device(named) if isinstance(named, str) else device_from_mapping(named, name=named["name"])
+    if isinstance(named, str):
+        return load_device(named)
+    device = device_from_mapping(named, name=named["name"])
+    return device if device.like or device.name in device_names() else replace(device, like=_same_chip(device))
+
+
+def _same_chip(device: Device) -> str:
+    """Return the catalogued device that has the figures of one described by a user; "" where none has."""
+    same = [
+        other
+        for other in map(load_device, device_names())
+        if all(getattr(other, name) == getattr(device, name) for name in _OF_A_CHIP)
+    ]
+    alike = ("memory_bytes", "watts", "host_bytes_per_s", "link_kind")
+    best = max(same, key=lambda other: sum(getattr(other, n) == getattr(device, n) for n in alike), default=None)
+    return "" if best is None else best.name
+
+
+_OF_A_CHIP = ("architecture", "compute_units", "peak_flops_per_s", "memory_bytes_per_s", "matmul_ceiling")
+"""Figures in which devices of the same chip agree."""
 
 
 def _links_in_words(words: str, device: Device, per_node: int) -> dict[str, Any] | str:
     """Return the ``scale_up`` keys for a published description of the links inside a node."""
     if "pcie" in words or device.link_kind == "none":
         return "none"
-    if device.name.endswith("nvl72"):
-        return {"kind": "nvswitch", "size": 72}
+    if device.name.endswith(_RACK[0]):
+        return {"kind": "nvswitch", "size": _RACK[1]}
     if per_node == 1:
         return "none"
     if device.link_kind != "nvlink":

@@ -108,6 +108,8 @@ class Cluster:
     """What the graph of links is built from."""
     defaults: tuple[str, ...] = ()
     """Every value that was filled in, with the reason."""
+    cautions: tuple[str, ...] = field(default=(), compare=False)
+    """What of a user's description may not be meant as it was read."""
     measured: "Measurements | None" = None
     """Seconds of collectives, where a profile was taken."""
     groups: tuple[NodeGroup, ...] = ()

@@ -44,10 +44,11 @@ _CUBE_MESH = (
 
 
 class Defaults:
-    """Collects the values that were filled in, each with its reason."""
+    """Collects the values that were filled in, each with its reason, and what of them may not be meant."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
+        self.cautions: list[str] = []
 
     def fill(self, key: str, value: Any, shown: str, reason: str) -> Any:
         """Record that ``key`` was filled with ``value`` and return it."""
@@ -59,7 +60,7 @@ class Defaults:
         return tuple(self._texts)
 
 
-def spec_from_mapping(data: Mapping[str, Any], device: Device) -> tuple[ClusterSpec, tuple[str, ...]]:
+def spec_from_mapping(data: Mapping[str, Any], device: Device) -> tuple[ClusterSpec, Defaults]:
     """Return the spec that ``data`` (the keys of a cluster document) describes and the defaults that were filled in.
 
     Raises:
@@ -78,7 +79,7 @@ def spec_from_mapping(data: Mapping[str, Any], device: Device) -> tuple[ClusterS
     else:
         most = filled.fill("max_devices", MOST_DEVICES // unit * unit, f"{MOST_DEVICES // unit * unit}", "not given")
     spec = ClusterSpec(devices_per_node=per_node, max_devices=most, scale_up=scale_up, host=host, network=network)
-    return spec, filled.texts()
+    return spec, filled
 
 
 def _scale_up(data: Mapping[str, Any] | str, device: Device, per_node: int, filled: Defaults) -> ScaleUp | None:
@@ -188,9 +189,9 @@ def _network(data: Mapping[str, Any], device: Device, per_node: int, host: HostL
         rate = parse_rate(data["nic_rate"])
     elif device.nic_bytes_per_s is not None:
         rate = device.nic_bytes_per_s
-        if "nics_per_node" in data:
-            rate *= per_node / data["nics_per_node"]
-        filled.fill("network.nic_rate", rate, format_rate(rate), f"usual for {device.name}")
+        # More ports than devices are parts of a device's usual one; fewer are as wide, and shared.
+        rate *= min(1.0, per_node / data.get("nics_per_node", per_node))
+        filled.fill("network.nic_rate", rate, format_rate(rate), f"a port that is usual for {device.name}")
     else:
         raise RequestError(f"network: give nic_rate, like 400Gb/s; {device.title} has no usual one")
     nics = data.get("nics_per_node") or filled.fill("network.nics_per_node", per_node, str(per_node), "one per device")
@@ -227,6 +228,11 @@ def _copied_rate(
         return rate
     if rate > most:
         filled.fill("network.copied_rate", most, format_rate(most), reason)
+        if kind == "ethernet":
+            filled.cautions.append(
+                f"kind: ethernet is TCP through the kernel, {format_rate(most)} of a NIC of {format_rate(rate)}; "
+                "write kind: roce for RDMA over Ethernet, copied_rate: for a rate that you measured"
+            )
     return most
 
 

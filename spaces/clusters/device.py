@@ -58,6 +58,8 @@ class Device:
     """Network line rate per device that is usual with this part; None where there is no usual one."""
     measured: "Measurements | None" = None
     """Seconds of operators, where a profile was taken."""
+    like: str = ""
+    """Catalogued device whose fitted constants it has; "" for those under its own name, or of its architecture."""
     compute_share: float = 1.0
     """Speed of matrix products and attention over what is fitted to micro-benchmarks (1.0 unless a calibration says
     otherwise; it changes no peak)."""
@@ -67,6 +69,11 @@ class Device:
     """What a reader must know."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Where each field comes from."""
+
+    @property
+    def fitted_name(self) -> str:
+        """Name under which constants are fitted to it."""
+        return self.like or self.name
 
     def peak(self, precision: str) -> float:
         """Dense peak in FLOP/s at ``precision``.

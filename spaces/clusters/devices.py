@@ -56,6 +56,7 @@ def device_from_mapping(data: Mapping[str, Any], *, name: str) -> Device:
         host_speed=data.get("host_speed", 1.0),
         nic_bytes_per_s=None if nic is None else parse_rate(nic),
         notes=data.get("notes", ""),
+        like=data.get("like", ""),
         sources=dict(sources),
     )
 

@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from forerun.spaces.clusters.devices import device_names
+from forerun.spaces.clusters.devices import device_names, read_entry
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.units import parse_bytes, parse_flops, parse_rate, parse_seconds, with_unit
 
@@ -136,10 +136,18 @@ class LinkDocument(_Strict):
     count: Count = 1
 
 
+def _known_device(value: Any) -> Any:
+    if value not in device_names():
+        raise ValueError(str(unknown("device", value, device_names())))
+    return value
+
+
 class DeviceDocument(_Strict):
-    """A device that is not in the catalogue: the same keys as a catalogue file."""
+    """A device that is not in the catalogue: the same keys as a catalogue file; those that it leaves out are those of
+    the device that it is ``like``, whose fitted constants it has."""
 
     name: Word
+    like: Annotated[str, BeforeValidator(_known_device)] | None = None
     title: str | None = None
     vendor: str | None = None
     architecture: Word | None = None
@@ -159,11 +167,11 @@ class DeviceDocument(_Strict):
     notes: str | None = None
     sources: dict[str, str] | None = None
 
-
-def _known_device(value: Any) -> Any:
-    if value not in device_names():
-        raise ValueError(str(unknown("device", value, device_names())))
-    return value
+    @model_validator(mode="before")
+    @classmethod
+    def _inherit(cls, data: Any) -> Any:
+        like = data.get("like") if isinstance(data, dict) else None
+        return {**read_entry("devices", _known_device(like), "device"), **data} if isinstance(like, str) else data
 
 
 Factor = Annotated[float, Field(ge=1, le=100)]

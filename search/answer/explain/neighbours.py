@@ -12,6 +12,7 @@ import numpy as np
 
 from forerun.search.explore.samplers.moves import Moves
 from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks.hardware import device_kinds
 from forerun.spaces.strategies import (
     ALL_REPLICAS,
     AXES,
@@ -77,7 +78,7 @@ def neighbours(context: Context, strategy: Strategy) -> tuple[AxisStep, ...]:
 
 def _switched(context: Context, strategy: Strategy) -> Iterator[Strategy]:
     """Yield legal strategies with one more or one less of the switches that a search turns on for these degrees."""
-    free = can_turn_on(context.framework, architecture=context.cluster.device.architecture)
+    free = can_turn_on(context.framework, on=device_kinds(context.cluster))
     pays = settled(replace(context, free_software=free), strategy).software
     for flag in SOFTWARE.values():
         if flag & (pays | strategy.software) & ~CHOSEN:

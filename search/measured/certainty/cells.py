@@ -70,7 +70,7 @@ def kind_of(context: Context, zero: int = 0, *, guessed: bool = False) -> RunCla
     """Return the kind of predictions made in a context for strategies with stage ``zero`` of sharding."""
     device = context.cluster.device
     return RunClass(
-        device=device.name,
+        device=device.fitted_name,
         vendor=device.vendor,
         generation=device.architecture.split()[0],
         constants="own" if device.measured is not None else constants_from(device),

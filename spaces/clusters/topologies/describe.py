@@ -48,7 +48,7 @@ def topology_document(node: NodeTopology, device: Device, given: Mapping[str, An
     if "sockets" not in given.get("host", {}):
         host["sockets"] = _sockets(node)
     behind = _behind(node, host.get("sockets", given.get("host", {}).get("sockets", 1)))
-    if behind > 1:
+    if behind > 1 and given.get("host", {}).get("peer_access", device.peer_access):  # else hosts copy what is sent
         host["switch_devices"] = behind
     document["host"] = host
     if "scale_up" not in given:
