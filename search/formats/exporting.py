@@ -9,11 +9,12 @@ from typing import Any
 from forerun.search.board.folder import BOARD
 from forerun.search.board.sweeps import read_search
 from forerun.search.formats.contract import Files, Format, Launch
-from forerun.search.formats.express import express, machine_facts
+from forerun.search.formats.express import express, machine_facts, other_framework
 from forerun.search.formats.job import NO_JOB, Job
 from forerun.search.formats.table import format_named, writable
 from forerun.search.request.documents import document_tokens
 from forerun.search.request.graphs import graph_cluster
+from forerun.simulator import score
 from forerun.spaces.clusters import grown, resolve_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import resolve_framework, switched
@@ -23,7 +24,8 @@ from forerun.spaces.opgraph import GraphModel
 from forerun.spaces.opgraph.mixture import is_mixture
 from forerun.spaces.opgraph.resolve import resolve_graph_model
 from forerun.spaces.opgraph.split import Mode, parse_split
-from forerun.spaces.strategies import Context, Strategy, parse_strategy
+from forerun.spaces.strategies import Context, Software, Strategy, parse_strategy, table_of
+from forerun.spaces.units import format_seconds
 from forerun.spaces.workload import Workload
 
 ALL = "all"
@@ -124,7 +126,7 @@ def export(launch: Launch, context: Context | None, name: str, job: Job = NO_JOB
     if name != ALL:
         item, launch = format_named(name), dataclasses.replace(launch, job=job)
         files = {item.name: express(item, launch, context)}
-        return Export(files=files, refused={}, notes=_notes(context, [item]))
+        return Export(files=files, refused={}, notes=_notes(launch, context, [item]))
     files = {}
     refused: dict[str, str] = {}
     for item in writable():
@@ -134,20 +136,23 @@ def export(launch: Launch, context: Context | None, name: str, job: Job = NO_JOB
             files[item.name] = express(item, launch, context)
         except RequestError as error:
             refused[item.name] = str(error)
-    return Export(files=files, refused=refused, notes=_notes(context, [format_named(one) for one in files]))
+    return Export(files=files, refused=refused, notes=_notes(launch, context, [format_named(one) for one in files]))
 
 
-def _notes(context: Context | None, items: Sequence[Format]) -> dict[str, str]:
-    """Return by format that it runs another framework than the one that was predicted."""
-    if context is None:
-        return {}
-    found = {item.name: (item.framework, *item.also) for item in items if item.framework or item.also}
-    return {
-        name: f"{name} runs {named[0] or named[1]}, and {context.framework.name} was predicted: its step time differs; "
-        f"search with --framework {named[0] or named[1]}"
-        for name, named in found.items()
-        if not {*named} & {*context.framework.lineage}
-    }
+def _notes(launch: Launch, context: Context | None, items: Sequence[Format]) -> dict[str, str]:
+    """Return by format that it runs another framework than the searched one, and the step that is predicted there."""
+    notes: dict[str, str] = {}
+    for item in items:
+        there = None if context is None else other_framework(item, launch, context)
+        if context is None or there is None:
+            continue
+        strategy = dataclasses.replace(launch.strategy, software=Software.NONE)
+        step_s = float(score(there, table_of([strategy])).step_time_s[0])
+        notes[item.name] = (
+            f"{item.name} runs {there.framework.name}, and {context.framework.name} was searched: "
+            f"{format_seconds(step_s)} a step is predicted there; search with --framework {there.framework.name}"
+        )
+    return notes
 
 
 def describe(launch: Launch) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile, load_framework, settings_text, switched
 from forerun.spaces.frameworks.hardware import UNSTATED
+from forerun.spaces.frameworks.switches import with_settings
 from forerun.spaces.strategies import Context, Software, Split, Strategy, violations
 from forerun.spaces.strategies.racks import rack_devices
 from forerun.spaces.strategies.software import running
@@ -48,21 +49,41 @@ def express(item: Format, launch: Launch, context: Context | None) -> Files:
     _check_vendor(item, launch)
     if context is None:
         return item.express(launch)
-    # Switches that the strategy turns on are the software's, written as its flags.
-    alike = switches_of_all(launch.strategy)
-    software = switched(running(context, launch.strategy.software).framework, alike)
+    software = _software(launch, context)
     spoken = _spoken(item, software)
-    if spoken is None and item.writes:  # forerun's own, which names what the strategy turns on as the search does
-        launch = dataclasses.replace(launch, switches=chosen(context.framework))
-    else:
-        unlike = None if alike else launch.strategy.stage_offload
-        strategy = dataclasses.replace(launch.strategy, software=Software.NONE, stage_offload=unlike)
-        switches = {} if spoken is None else carried(software, spoken)
-        switches = {k: v for k, v in switches.items() if item.writes is None or k in item.writes}
-        launch = dataclasses.replace(launch, strategy=strategy, switches=switches)
+    launch = _switched(item, launch, context)
     files = _lawful(item, context).express(launch)
     _check_words(item, software, launch, spoken)
     return files
+
+
+def other_framework(item: Format, launch: Launch, context: Context) -> Context | None:
+    """Return the context in which a launch in a format of another framework than the searched one is predicted, None
+    where it is the searched one's."""
+    named = [name for name in (item.framework, *item.also) if name is not None]
+    if not named or {*named} & {*context.framework.lineage}:
+        return None
+    there = load_framework(named[0])
+    settings = _switched(item, launch, context).switches
+    return dataclasses.replace(context, framework=with_settings(there, settings), correction=None)
+
+
+def _software(launch: Launch, context: Context) -> FrameworkProfile:
+    """Return the profile that a launch was predicted with: what its strategy turns on is the software's."""
+    return switched(running(context, launch.strategy.software).framework, switches_of_all(launch.strategy))
+
+
+def _switched(item: Format, launch: Launch, context: Context) -> Launch:
+    """Return a launch with the switches that a format writes as its flags."""
+    software = _software(launch, context)
+    spoken = _spoken(item, software)
+    if spoken is None and item.writes:  # forerun's own, which names what the strategy turns on as the search does
+        return dataclasses.replace(launch, switches=chosen(context.framework))
+    unlike = None if switches_of_all(launch.strategy) else launch.strategy.stage_offload
+    strategy = dataclasses.replace(launch.strategy, software=Software.NONE, stage_offload=unlike)
+    switches = {} if spoken is None else carried(software, spoken)
+    switches = {k: v for k, v in switches.items() if item.writes is None or k in item.writes}
+    return dataclasses.replace(launch, strategy=strategy, switches=switches)
 
 
 def _lawful(item: Format, context: Context) -> Format:

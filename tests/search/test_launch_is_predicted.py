@@ -21,6 +21,7 @@ from forerun.spaces.frameworks import load_framework, switched
 from forerun.spaces.models import load_model
 from forerun.spaces.models.tuning import tuned, tuning_of
 from forerun.spaces.strategies import Context, Strategy, parse_strategy, table_of
+from forerun.spaces.units import format_seconds
 from forerun.spaces.workload import Workload
 
 OWN = ExportCase("tp2 pp2 dp4 mbs1 zero1 sp", "", "", "megatron-lm")
@@ -171,5 +172,11 @@ def test_an_export_says_that_it_runs_another_framework() -> None:
     context = QUESTIONS["plain"]("fsdp")
     launch = launch_in(context, parse_strategy("tp1 pp1 dp16 mbs1 zero2"), name="x")
 
-    assert "search with --framework torchtitan" in export(launch, context, "torchtitan").notes["torchtitan"]
+    done = export(launch, context, "torchtitan")
+    there = read_back(
+        dataclasses.replace(context, framework=load_framework("torchtitan")), import_texts(done.files["torchtitan"])
+    )
+
+    assert f"{format_seconds(step_s(there, launch.strategy))} a step is predicted there" in done.notes["torchtitan"]
+    assert "search with --framework torchtitan" in done.notes["torchtitan"]
     assert not export(launch, context, "accelerate-fsdp").notes
