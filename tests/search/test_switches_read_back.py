@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 
 import pytest
-from export_cases import CASES
+from export_cases import CASES, CLUSTERS
 
 from forerun.search.formats import Format, import_texts, writable
 from forerun.search.formats.express import express, launch_in
@@ -44,7 +44,7 @@ def contexts(item: Format, framework: str) -> Iterator[tuple[Context, str]]:
         if text is None:
             continue
         workload = Workload(global_batch=64, seq_len=4096, precision=precision)
-        cluster, profile = load_cluster("dgx-h100"), load_framework(framework)
+        cluster, profile = load_cluster(CLUSTERS.get(framework, "dgx-h100")), load_framework(framework)
         yield Context(model=load_model(model), cluster=cluster, workload=workload, framework=profile), text
 
 
