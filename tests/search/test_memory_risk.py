@@ -24,7 +24,7 @@ from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.simulator import score
 from forerun.simulator.events import event_scores
-from forerun.simulator.memory.risk import RISKY, oom_risk, share_at
+from forerun.simulator.memory.risk import RISKY, chance_above, oom_risk, share_at
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import parse_strategy, table_of
 
@@ -193,3 +193,16 @@ def test_a_launch_is_worth_the_same_alone_and_among_candidates() -> None:
     for row, strategy in enumerate(strategies):
         risk = odds[row] / (1 + odds[row])
         assert worth_of(setting.context, strategy, scores.step_time_s[row], risk) == pytest.approx(keys[row])
+
+
+def test_a_peak_whose_range_passes_the_memory_prints_its_risk() -> None:
+    row = simulate("llama3-8b", cluster="dgx-h100", gpus="8", global_batch=64, seq_len=2048, strategy="tp8 dp1 mbs1 sp")
+    limit = row.memory_limit_gib
+    within, beyond = (
+        dataclasses.replace(row, peak_memory_low_gib=limit / 2, peak_memory_high_gib=high, marks=())
+        for high in (0.9 * limit, 1.1 * limit)
+    )
+    assert within.risk_text == ""
+    risk = chance_above(limit, limit / 2, 1.1 * limit)
+    assert risk > 0.1
+    assert beyond.risk_text == f"OOM risk {risk:.0%}: the 80% range of the peak passes {limit:.1f} GiB"
