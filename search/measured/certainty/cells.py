@@ -62,8 +62,8 @@ class RunClass:
 
     @property
     def unusual(self) -> bool:
-        """Whether it is more than 16-bit products of a dense model of attention and MLP."""
-        return self.experts or self.bits < 16 or bool(self.special)
+        """Whether it is more than 16-bit products of a dense model whose parameters stay where they are."""
+        return self.experts or self.bits < 16 or self.by_layer or bool(self.special)
 
 
 def kind_of(context: Context, zero: int = 0, *, guessed: bool = False) -> RunClass:
