@@ -6,7 +6,7 @@ from forerun.search.answer.intervals import certain
 from forerun.search.answer.searches import search_request
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row, rows_of
-from forerun.search.request.model_kind import AnyStrategy
+from forerun.search.request.model_kind import AnyContext, AnyStrategy
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.scorer import Progress, Scorer
@@ -52,7 +52,7 @@ def simulate(model: str, *, strategy: str | Strategy, score: Scorer = simulator_
 
 
 def simulate_setting(
-    setting: Setting[Any], strategy: "str | AnyStrategy", *, score: Scorer = simulator_score
+    setting: Setting[AnyContext], strategy: "str | AnyStrategy", *, score: Scorer = simulator_score
 ) -> Row[Any]:
     """Predict one strategy, which may be given as text.
 

@@ -17,8 +17,9 @@ from forerun.search.files.documents import versions
 from forerun.search.formats.launchable import lacks_launch_file, marked, unlaunched
 from forerun.search.order.launchable import launchable_first
 from forerun.search.request.interrupts import EndedEarly
+from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.scorer import Scorer
-from forerun.search.request.setting import Setting
+from forerun.search.request.setting import Setting, has_transformer
 from forerun.simulator import score as simulator_score
 
 NOT_KNOWN = Alternatives()
@@ -27,7 +28,7 @@ MARKED = 1000
 
 
 def build_board(
-    setting: Setting[Any], found: Found, *, started_s: float, score: Scorer = simulator_score, noted: bool = True
+    setting: Setting[AnyContext], found: Found, *, started_s: float, score: Scorer = simulator_score, noted: bool = True
 ) -> Leaderboard:
     """Return the leaderboard of what was found, with the notes that any such rows have (where it is to be ``noted``).
 
@@ -52,7 +53,7 @@ def build_board(
 
 def with_rows(
     board: Leaderboard,
-    setting: Setting[Any],
+    setting: Setting[AnyContext],
     rows: tuple[Row[Any], ...],
     *,
     score: Scorer = simulator_score,
@@ -80,8 +81,8 @@ def with_rows(
         raise EndedEarly(replace(board, remarks=(*board.remarks, remark)), stop) from None
 
 
-def _second(setting: Setting[Any], rows: tuple[Row[Any], ...]) -> str:
+def _second(setting: Setting[AnyContext], rows: tuple[Row[Any], ...]) -> str:
     """Return why the second row is not the first where it is faster."""
-    if len(rows) < 2 or setting.objective not in ("throughput", "cost"):
+    if len(rows) < 2 or setting.objective not in ("throughput", "cost") or not has_transformer(setting):
         return ""
     return lower_because(setting.context, rows[0], rows[1])

@@ -11,12 +11,15 @@ from forerun.search.board.rows import Row, closed_form_mark, rows_from
 from forerun.search.order.objectives import objective_named
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.kinds import kind_of
+from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.scorer import OnProgress
 from forerun.search.request.setting import Setting
 from forerun.simulator.score_table import ScoreTable, joined
 
 
-def refine(board: Leaderboard, setting: Setting[Any], top: int, on_progress: OnProgress | None = None) -> Leaderboard:
+def refine(
+    board: Leaderboard, setting: Setting[AnyContext], top: int, on_progress: OnProgress | None = None
+) -> Leaderboard:
     """Return the best ``top`` rows of a board after all its rows went through the event level (10 to 500 ms each).
 
     Times and memory of the rows are then the event level's, marks tell the place each had before, and ``notes`` what

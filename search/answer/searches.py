@@ -11,22 +11,22 @@ from forerun.search.explore.flat.exhaustive import SliceResult
 from forerun.search.explore.flat.flat_search import found_in, problem_of
 from forerun.search.explore.flat.slicing import search_with
 from forerun.search.request.interrupts import EndedEarly
-from forerun.search.request.kinds import TRANSFORMERS, kind_of
 from forerun.search.request.limits import TOO_DEAR, TOO_LATE
+from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.scorer import OnProgress, Progress, Scorer
-from forerun.search.request.setting import Setting
+from forerun.search.request.setting import Setting, has_transformer, of_operator_graph, of_transformer
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.simulator import score as simulator_score
-from forerun.spaces.errors import ForerunError
+from forerun.spaces.errors import ForerunError, RequestError
 
 if TYPE_CHECKING:
     from forerun.search.explore.samplers.registry import Exploring
 
 
 def search_request(
-    request: Request | Setting[Any],
+    request: Request | Setting[AnyContext],
     *,
     started: Callable[[int], None] | None = None,
     progress: Progress | None = None,
@@ -67,7 +67,7 @@ def search_request(
 
 
 def leaderboard_of(
-    setting: Setting[Any],
+    setting: Setting[AnyContext],
     piece: SliceResult,
     *,
     started_s: float | None = None,
@@ -92,23 +92,23 @@ def leaderboard_of(
     raise _without_rows(setting, found, board.to_json(), score)
 
 
-def _without_rows(setting: Setting[Any], found: Found, document: dict[str, Any], score: Scorer) -> ForerunError:
+def _without_rows(setting: Setting[AnyContext], found: Found, document: dict[str, Any], score: Scorer) -> ForerunError:
     """Return the error for a search without rows, which says what would help."""
     from forerun.search.answer.diagnosis.diagnosis import NothingFeasible, beyond_limits, diagnose, empty_space
 
     if any(reason in found.space.rejected for reason in (TOO_LATE, TOO_DEAR)):
-        return beyond_limits(setting, score, document)
-    if kind_of(setting.context) is not TRANSFORMERS:
+        return beyond_limits(of_transformer(setting), score, document)
+    if not has_transformer(setting):
         from forerun.search.answer.diagnosis.operator_graphs import no_split_fits
 
-        return no_split_fits(setting, found, document)
+        return no_split_fits(of_operator_graph(setting), found, document)
     if not found.space.legal and setting.request.overrides:
         return empty_space(setting, found.space)
     return NothingFeasible(diagnose(setting, found, score), document)
 
 
 def explore_request(
-    request: Request | Setting,
+    request: Request | Setting[AnyContext],
     *,
     exploring: "Exploring | None" = None,
     workers: Choice | None = None,
@@ -127,6 +127,8 @@ def explore_request(
     from forerun.search.explore.staged.staged_search import search_stages
 
     started_s, setting = time.perf_counter(), resolve(request)
+    if not has_transformer(setting):
+        raise RequestError(f"stages that differ are searched for transformers, and {setting.request.model} is none")
     try:
         found = search_stages(setting, exploring, workers=workers, on_progress=on_progress, score=score)
     except EndedEarly as stop:

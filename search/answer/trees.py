@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from forerun.search.answer.intervals import certain
 from forerun.search.board.found import FoundTrees
@@ -12,10 +12,12 @@ from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.trees import TreeRow, TreeRows
 from forerun.search.formats.launchable import marked
 from forerun.search.request.interrupts import EndedEarly
+from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.scorer import OnProgress
-from forerun.search.request.setting import Setting
+from forerun.search.request.setting import Setting, has_transformer
 from forerun.search.workers import Choice
 from forerun.simulator.opgraph import GraphContext
+from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.explore.trees.named_trees import TreeAnswer
@@ -41,7 +43,7 @@ def with_trees(
     return _added(board, setting, lambda: search_trees(setting, board.rows, starts, workers, on_progress))
 
 
-def with_plans(board: Leaderboard, setting: Setting, on_progress: OnProgress | None = None) -> Leaderboard:
+def with_plans(board: Leaderboard, setting: Setting[AnyContext], on_progress: OnProgress | None = None) -> Leaderboard:
     """Add the plans of unlike stages that better the first row to a board of simulated rows.
 
     Raises:
@@ -50,6 +52,8 @@ def with_plans(board: Leaderboard, setting: Setting, on_progress: OnProgress | N
     """
     from forerun.search.explore.planned.planned_trees import search_plans
 
+    if not has_transformer(setting):
+        raise RequestError(f"unlike stages are planned for transformers, and {setting.request.model} is none")
     return _added(board, setting, lambda: search_plans(setting, board.rows, on_progress))
 
 
@@ -75,7 +79,7 @@ def simulate_tree(setting: Setting, path: Path, *, contention: bool = False) -> 
     return replace(answer, row=certain(setting.context, (marked(setting.context, answer.row),))[0])
 
 
-def _added(board: Leaderboard, setting: Setting[Any], search: Callable[[], FoundTrees | None]) -> Leaderboard:
+def _added(board: Leaderboard, setting: Setting[AnyContext], search: Callable[[], FoundTrees | None]) -> Leaderboard:
     """Add what a search finds to a board; None: there is nothing to search."""
     try:
         found = search()
@@ -86,7 +90,7 @@ def _added(board: Leaderboard, setting: Setting[Any], search: Callable[[], Found
     return board if found is None else _joined(board, setting, found)
 
 
-def _joined(board: Leaderboard, setting: Setting[Any], found: FoundTrees) -> Leaderboard:
+def _joined(board: Leaderboard, setting: Setting[AnyContext], found: FoundTrees) -> Leaderboard:
     """Return a board with trees ranked among its rows, together with those that it has already."""
     known = board.trees or NO_TREES
     marked_rows = (replace(tree, row=marked(setting.context, tree.row)) for tree in found.rows)

@@ -9,6 +9,7 @@ from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.board.leaderboard import Leaderboard
+    from forerun.search.request.model_kind import AnyContext
     from forerun.search.request.setting import Setting
 
 
@@ -48,25 +49,29 @@ def check_measuring(args: argparse.Namespace) -> None:
         format_named(args.launch_format)
 
 
-def with_proposals(args: argparse.Namespace, setting: "Setting", board: "Leaderboard", shown: int) -> "Leaderboard":
+def with_proposals(
+    args: argparse.Namespace, setting: "Setting[AnyContext]", board: "Leaderboard", shown: int
+) -> "Leaderboard":
     """Return the board with the runs to measure next, and no more rows than are asked for."""
     from forerun.search.answer.next_runs import next_runs
+    from forerun.search.request.setting import of_transformer
 
-    found = next_runs(setting.context, board.rows, args.measure_next, rule=args.measure_for)
+    found = next_runs(of_transformer(setting).context, board.rows, args.measure_next, rule=args.measure_for)
     return replace(board, rows=board.rows[:shown], measure_next=found)
 
 
-def write_proposals(args: argparse.Namespace, setting: "Setting", board: "Leaderboard") -> None:
+def write_proposals(args: argparse.Namespace, setting: "Setting[AnyContext]", board: "Leaderboard") -> None:
     """Write the launch files of the runs to measure, and the table for their results, below ``--out``."""
     from forerun.search.answer.next_runs import launches, results_table
+    from forerun.search.request.setting import of_transformer
     from forerun.spaces.files import write_text
 
     found = board.measure_next
     if found is None:
         return
     folder = args.out / "measure"
-    for place, files in launches(setting, found, args.launch_format, folder=folder):
+    for place, files in launches(of_transformer(setting), found, args.launch_format, folder=folder):
         place.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
             write_text(place / file, text)
-    write_text(folder / "runs.csv", results_table(setting, found))
+    write_text(folder / "runs.csv", results_table(of_transformer(setting), found))

@@ -10,6 +10,7 @@ from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.board.rows import Row
+    from forerun.search.request.model_kind import AnyContext
     from forerun.search.request.setting import Setting
     from forerun.simulator.opgraph import GraphContext
     from forerun.spaces.opgraph.split import Split
@@ -51,7 +52,7 @@ def explain_split(args: argparse.Namespace, setting: "Setting[GraphContext]") ->
     return 0
 
 
-def row_document(setting: "Setting[Any]", row: "Row[Any]") -> dict[str, Any]:
+def row_document(setting: "Setting[AnyContext]", row: "Row[Any]") -> dict[str, Any]:
     """Return what the document of one split has besides its row: since schema 1 began, the row in its own place too."""
     from forerun.search.files.documents import SCHEMA, versions
 
@@ -65,9 +66,10 @@ def run_limits(args: argparse.Namespace) -> int:
     from forerun.search.request.choices import choices_of
     from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
     from forerun.search.request.resolve import resolve
+    from forerun.search.request.setting import of_operator_graph
 
     overrides = choices_of(None, args.set, OPERATOR_GRAPHS.check)
-    setting = resolve(request_of(args, graphs=LIMITS_OF_GRAPH, overrides=overrides))
+    setting = of_operator_graph(resolve(request_of(args, graphs=LIMITS_OF_GRAPH, overrides=overrides)))
     limits = limits_of(setting, setting.gpus or ())
     try:
         if args.report is not None:
@@ -86,22 +88,24 @@ def run_limits(args: argparse.Namespace) -> int:
     return 0
 
 
-def oracle_of(args: argparse.Namespace, setting: "Setting[GraphContext]", row: "Row[Split]") -> dict[str, Any]:
+def oracle_of(args: argparse.Namespace, setting: "Setting[AnyContext]", row: "Row[Split]") -> dict[str, Any]:
     """Return what ParaDL's formulas say of one step, as ``paradl``; nothing where nobody asked.
 
     Raises:
         RequestError: they do not know such a split.
     """
+    from forerun.search.request.setting import of_operator_graph
     from forerun.simulator.opgraph.paradl_of import oracle_step
     from forerun.spaces.opgraph.split import Split
 
     if not args.paradl:
         return {}
-    if setting.context.inference:
+    context = of_operator_graph(setting).context
+    if context.inference:
         raise RequestError("ParaDL's formulas are of training; leave --paradl or --inference out")
     if not isinstance(row.strategy, Split) or row.tree:
         raise RequestError(f"ParaDL has no formula for mixtures and trees, but got {row.name}; leave --paradl out")
-    cost = oracle_step(setting.context, row.strategy, row.graph.global_batch)
+    cost = oracle_step(context, row.strategy, row.graph.global_batch)
     return {
         "paradl": {
             "step_time_s": cost.total_s,

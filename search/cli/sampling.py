@@ -8,6 +8,7 @@ from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.explore.samplers import Exploring
+    from forerun.search.request.model_kind import AnyContext
     from forerun.search.request.setting import Setting
 
 DEVICES = "devices"
@@ -89,7 +90,7 @@ def exploring_of(args: argparse.Namespace) -> "Exploring | None":
     )
 
 
-def suited(setting: "Setting") -> "tuple[Exploring | None, str]":
+def suited(setting: "Setting[AnyContext]") -> "tuple[Exploring | None, str]":
     """Return how to explore where stages do not differ and the user leaves the sampler to us, and why."""
     from forerun.search.explore.samplers import Exploring
     from forerun.search.explore.samplers.registry import suited_to_flat

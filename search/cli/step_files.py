@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from forerun.search.cli.parser import OutputFile
 
 if TYPE_CHECKING:
+    from forerun.search.request.model_kind import AnyContext
     from forerun.search.request.setting import Setting
     from forerun.simulator.events import EventResult
 
@@ -40,7 +41,7 @@ def refuse_step_files(args: argparse.Namespace) -> None:
             raise RequestError(f"--{flag} needs --fidelity events: closed forms have no timeline")
 
 
-def write_step_files(args: argparse.Namespace, setting: "Setting", result: "EventResult") -> None:
+def write_step_files(args: argparse.Namespace, setting: "Setting[AnyContext]", result: "EventResult") -> None:
     """Write what is asked for.
 
     Raises:

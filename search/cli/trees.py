@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from forerun.search.cli.parser import whole
 from forerun.search.cli.sampling import plans_unlike
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from forerun.search.board.leaderboard import Leaderboard
     from forerun.search.board.trees import TreeRows
+    from forerun.search.request.model_kind import AnyContext
     from forerun.search.request.setting import Setting
     from forerun.search.workers import Choice
 
@@ -57,9 +58,12 @@ def check_varying(args: argparse.Namespace) -> None:
         args.refine = REFINED
 
 
-def varied(args: argparse.Namespace, setting: "Setting[Any]", board: "Leaderboard", workers: "Choice") -> "Leaderboard":
+def varied(
+    args: argparse.Namespace, setting: "Setting[AnyContext]", board: "Leaderboard", workers: "Choice"
+) -> "Leaderboard":
     """Return a board with the trees and plans that were found, where they were asked for."""
     from forerun.search.cli.progress import show_progress
+    from forerun.search.request.setting import has_transformer, of_operator_graph
 
     if plans_unlike(args):
         from forerun.search.answer.trees import with_plans
@@ -67,12 +71,10 @@ def varied(args: argparse.Namespace, setting: "Setting[Any]", board: "Leaderboar
         board = with_plans(board, setting, show_progress)
     if args.trees is None:
         return board
-    from forerun.search.request.kinds import TRANSFORMERS, kind_of
-
-    if kind_of(setting.context) is not TRANSFORMERS:
+    if not has_transformer(setting):
         from forerun.search.answer.trees import with_mixtures
 
-        return with_mixtures(board, setting, args.trees, show_progress)
+        return with_mixtures(board, of_operator_graph(setting), args.trees, show_progress)
     from forerun.search.answer.trees import with_trees
 
     return with_trees(board, setting, args.trees, workers, show_progress)

@@ -139,9 +139,10 @@ def model_source(
 
 def _graph(request: "Request", gpus: int, batch: int) -> ImproveSource:
     from forerun.search.request.resolve import resolve
+    from forerun.search.request.setting import of_operator_graph
     from forerun.simulator.improve.from_graph import graph_step
 
-    setting = resolve(request)
+    setting = of_operator_graph(resolve(request))
     step = graph_step(setting.context, ranks=gpus, batch=batch)
     rule = rule_of(setting.context.profile)
     # A framework that exchanges afterwards does so by default, whatever the buckets.
@@ -164,6 +165,7 @@ def _other_precisions(
 ) -> tuple[Alternative, ...]:
     """Return what mixed precision of 16 bits takes off the step, where the device has it: gradients stay in fp32."""
     from forerun.search.request.resolve import resolve
+    from forerun.search.request.setting import of_operator_graph
     from forerun.simulator.improve import simulate
     from forerun.simulator.improve.from_graph import graph_step
 
@@ -171,7 +173,7 @@ def _other_precisions(
     found = []
     for precision in ("bf16", "fp16"):
         try:
-            setting = resolve(replace(request, precision=precision))
+            setting = of_operator_graph(resolve(replace(request, precision=precision)))
         except RequestError:
             continue  # the device has not got it
         other = graph_step(setting.context, ranks=gpus, batch=batch)
@@ -199,11 +201,11 @@ def _other_splits(setting: "Setting[GraphContext]") -> tuple[Alternative, ...]:
 def _transformer(request: "Request", text: str) -> ImproveSource:
     from forerun.search.answer.explain.explain import explain_strategy
     from forerun.search.request.resolve import resolve
-    from forerun.search.request.setting import legal_strategy
+    from forerun.search.request.setting import legal_strategy, of_transformer
     from forerun.simulator import score
     from forerun.simulator.improve.from_strategy import strategy_step
 
-    setting = resolve(request)
+    setting = of_transformer(resolve(request))
     legal = legal_strategy(setting, text)
     better = explain_strategy(setting.context, legal, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)
     step = strategy_step(setting.context, legal)

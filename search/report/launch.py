@@ -6,6 +6,7 @@ from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.formats.launch_of import launch_of
 from forerun.search.report.request_of import Behind
+from forerun.search.request.setting import of_transformer
 from forerun.spaces.errors import ForerunError
 
 MOST = 10
@@ -17,7 +18,7 @@ def launch_texts(board: Leaderboard, behind: Behind) -> list[str]:
     request is not at hand any more."""
     if behind.setting is None or board.rows[0].facts is not None:
         return []
-    context, texts = behind.setting.context, []
+    context, texts = of_transformer(behind.setting).context, []
     for row in board.rows[:MOST]:
         try:
             name, files = launch_of(context, row.strategy, name=f"{context.model.name} rank {row.rank}")

@@ -2,9 +2,9 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting
@@ -16,7 +16,7 @@ class Behind:
     """What the request of a leaderboard means today: a ``setting`` without limits and without a number of GPUs; None
     where model or cluster are not at hand any more, and ``missing`` then says which."""
 
-    setting: Setting[Any] | None
+    setting: Setting[AnyContext] | None
     missing: str = ""
 
 

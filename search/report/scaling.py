@@ -15,6 +15,7 @@ from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.figures.plane import number
 from forerun.search.report.bars import plain_bar
 from forerun.search.report.request_of import Behind
+from forerun.search.request.setting import of_transformer
 from forerun.spaces.errors import ForerunError, RequestError
 
 MOST_COUNTS = 12
@@ -33,7 +34,7 @@ def scaling_section(board: Leaderboard, behind: Behind) -> Safe | None:
         try:
             if behind.setting is None:
                 raise RequestError(behind.missing)
-            row = best_row(dataclasses.replace(behind.setting, gpus=(count,)), objective="throughput")
+            row = best_row(dataclasses.replace(of_transformer(behind.setting), gpus=(count,)), objective="throughput")
         except ForerunError as error:
             hints.append(f"Only numbers of GPUs among the rows kept are shown: {error}")
             break

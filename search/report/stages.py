@@ -8,6 +8,7 @@ from forerun.search.board.rows import GIB
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.report.bars import MEMORY_SLOTS, Bar, Stack, stacked_bars
 from forerun.search.report.request_of import Behind
+from forerun.search.request.setting import of_transformer
 from forerun.simulator.assignment.memory import memory_by_stage
 from forerun.spaces.clusters import Cluster, stage_groups
 from forerun.spaces.errors import ForerunError
@@ -26,7 +27,7 @@ def stages_section(board: Leaderboard, behind: Behind) -> Safe | None:
         return None
     if behind.setting is None:
         return tag("p", f"No stages: {behind.missing}")
-    context = behind.setting.context
+    context = of_transformer(behind.setting).context
     try:
         stages = _stages(context, strategy)
     except ForerunError as error:

@@ -4,12 +4,12 @@ enumerated and costed. Transformers have strategies (``tp4 pp2 dp8``), operator 
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.request.model_kind import Choices, ModelKind, StepWork
+from forerun.search.request.model_kind import AnyContext, Choices, ModelKind, StepWork
 from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.frameworks import FrameworkProfile, resolve_framework, switched
 from forerun.spaces.models import resolve_model, train_flops_per_sequence
@@ -30,8 +30,11 @@ from forerun.spaces.strategies.candidates import strategies_at
 from forerun.spaces.strategies.stage_laws import broken_laws
 
 if TYPE_CHECKING:
+    from forerun.search.request.operator_graphs import OperatorGraphs
     from forerun.simulator.events import Disturbance, EventResult
     from forerun.spaces.trees import Node
+
+C = TypeVar("C", bound="AnyContext")
 
 
 class Transformers:
@@ -133,19 +136,20 @@ class Transformers:
 
 
 TRANSFORMERS = Transformers()
+AnyKind: TypeAlias = "Transformers | OperatorGraphs"
 
 
-def kind_of(context: object) -> ModelKind:
+def kind_of(context: C) -> ModelKind[C]:
     """Return the kind of the model of a context."""
-    return TRANSFORMERS if isinstance(context, Context) else _operator_graphs()
+    return cast("ModelKind[C]", TRANSFORMERS if isinstance(context, Context) else _operator_graphs())
 
 
-def kind_named(model: str) -> ModelKind:
+def kind_named(model: str) -> AnyKind:
     """Return the kind of the model that a user names, without opening anything."""
     return _operator_graphs() if names_graph_model(model) else TRANSFORMERS
 
 
-def _operator_graphs() -> ModelKind:
+def _operator_graphs() -> "OperatorGraphs":
     """Return the other kind; a search of transformers need not wait until it is imported."""
     from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
 

@@ -3,22 +3,25 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.schedules import Programs
-from forerun.spaces.strategies import Strategy, StrategySpace, StrategyTable
+from forerun.spaces.strategies import Context, Strategy, StrategySpace, StrategyTable
 
 if TYPE_CHECKING:
     from forerun.simulator.events import Disturbance, EventResult
+    from forerun.simulator.opgraph import GraphContext
     from forerun.simulator.opgraph.bottleneck import SplitFacts
     from forerun.simulator.opgraph.space import SplitSpace
     from forerun.simulator.opgraph.table import AnySplit, SplitTable
     from forerun.spaces.trees import Node
 
+C = TypeVar("C", contravariant=True)
+AnyContext: TypeAlias = "Context | GraphContext"
 AnyStrategy: TypeAlias = "Strategy | AnySplit"
 Table: TypeAlias = "StrategyTable | SplitTable"
 Space: TypeAlias = "StrategySpace | SplitSpace"
@@ -37,7 +40,7 @@ class StepWork:
     total: float | None = None
 
 
-class ModelKind(Protocol):
+class ModelKind(Protocol[C]):
     """What a search asks of a kind of models; contexts, spaces, tables and strategies are those of the kind.
 
     ``name`` with its article; ``framework``: the usual training software; ``chunk``: candidates scored at once, which
@@ -73,35 +76,35 @@ class ModelKind(Protocol):
             RequestError: see there.
         """
 
-    def space(self, context: Any, gpus: Sequence[int], choices: Choices) -> Space:
+    def space(self, context: C, gpus: Sequence[int], choices: Choices) -> Space:
         """Return all candidates on some numbers of devices, ``choices`` in place of the default ones."""
 
     def strategies(self, space: Any, indices: NDArray[np.int64]) -> tuple[Any, ...]:
         """Return candidates of a space, in the order given."""
 
-    def table(self, context: Any, strategies: Sequence[Any]) -> Table:
+    def table(self, context: C, strategies: Sequence[Any]) -> Table:
         """Return strategies as a table."""
 
-    def parse(self, context: Any, text: str) -> Any:
+    def parse(self, context: C, text: str) -> Any:
         """Return the strategy that a text names.
 
         Raises:
             RequestError: the text names none.
         """
 
-    def broken(self, context: Any, strategy: Any) -> Sequence[str]:
+    def broken(self, context: C, strategy: Any) -> Sequence[str]:
         """Return the laws that a strategy breaks, in words."""
 
-    def request(self, context: Any, choices: Choices) -> dict[str, Any]:
+    def request(self, context: C, choices: Choices) -> dict[str, Any]:
         """Return as plain data what a request means to the kind, its defaults filled in."""
 
-    def work(self, context: Any, gpus: int) -> StepWork:
+    def work(self, context: C, gpus: int) -> StepWork:
         """Return what a step on some devices does."""
 
-    def facts(self, context: Any, table: Any, scores: Any) -> "Sequence[SplitFacts | None]":
+    def facts(self, context: C, table: Any, scores: Any) -> "Sequence[SplitFacts | None]":
         """Return what each row has besides its costs."""
 
-    def tree(self, context: Any, strategy: Any) -> "Node":
+    def tree(self, context: C, strategy: Any) -> "Node":
         """Return a strategy as the strategy tree that it is.
 
         Raises:
@@ -110,7 +113,7 @@ class ModelKind(Protocol):
 
     def simulate(
         self,
-        context: Any,
+        context: C,
         strategy: Any,
         disturbance: "Disturbance | None" = None,
         *,
@@ -124,7 +127,7 @@ class ModelKind(Protocol):
         """
 
     def write_chakra(
-        self, context: Any, strategy: Any, result: "EventResult", folder: Path, *, contention: bool = False
+        self, context: C, strategy: Any, result: "EventResult", folder: Path, *, contention: bool = False
     ) -> int:
         """Write the Chakra execution traces of a step that was simulated (as ``simulate`` with ``contention``) into a
         folder; return the number of devices.
@@ -133,10 +136,10 @@ class ModelKind(Protocol):
             RequestError: there are too many, or a file cannot be written.
         """
 
-    def result_scores(self, context: Any, table: Any, result: "EventResult") -> ScoreTable:
+    def result_scores(self, context: C, table: Any, result: "EventResult") -> ScoreTable:
         """Return the scores of the one strategy of a table from its step as it was simulated."""
 
-    def event_scores(self, context: Any, table: Any, *, contention: bool = False) -> ScoreTable:
+    def event_scores(self, context: C, table: Any, *, contention: bool = False) -> ScoreTable:
         """Return what ``score`` returns, event by event: 10 to 500 ms per row.
 
         Raises:

@@ -11,6 +11,7 @@ from forerun.search.request.documents import document_tokens
 from forerun.search.request.goodput import Interrupted, assumed, read_reliability
 from forerun.search.request.kinds import TRANSFORMERS, kind_named
 from forerun.search.request.limits import limits_of
+from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.request import (
     DEFAULT_OBJECTIVE,
     DEFAULT_PRECISION,
@@ -72,7 +73,7 @@ _OF_TRANSFORMERS = (
 """Fields that only transformers have."""
 
 
-def resolve(request: "Request | Setting[Any]", *, groups: bool = False) -> "Setting[Any]":
+def resolve(request: "Request | Setting[AnyContext]", *, groups: bool = False) -> "Setting[AnyContext]":
     """Return what a request means, a setting as it is; ``groups``: its cluster may have groups of nodes that differ.
 
     Raises:

@@ -2,12 +2,12 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
 from forerun.search.request.goodput import Interrupted
 from forerun.search.request.kinds import kind_of
 from forerun.search.request.limits import NO_LIMITS, TrainingLimits
-from forerun.search.request.model_kind import AnyStrategy, Choices
+from forerun.search.request.model_kind import AnyContext, AnyStrategy, Choices
 from forerun.search.request.request import Request
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks.hardware import device_kinds
@@ -16,12 +16,12 @@ from forerun.spaces.strategies.defaults import LARGEST_CP, LARGEST_MBS, LARGEST_
 from forerun.spaces.strategies.software import can_turn_on, for_experts, names_of
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar
+    from typing_extensions import TypeIs, TypeVar
 
     from forerun.simulator.opgraph import GraphContext
     from forerun.simulator.opgraph.space import SplitSpace
 
-    C = TypeVar("C", bound=Context | GraphContext, default=Context)
+    C = TypeVar("C", bound=Context | GraphContext, default=Context, covariant=True)
 else:
     from typing import TypeVar
 
@@ -55,6 +55,9 @@ class Setting(Generic[C]):
     @overload
     def space(self: "Setting[GraphContext]", overrides: Choices | None = None) -> "SplitSpace": ...
 
+    @overload
+    def space(self: "Setting[AnyContext]", overrides: Choices | None = None) -> "StrategySpace | SplitSpace": ...
+
     def space(self, overrides: Choices | None = None) -> "StrategySpace | SplitSpace":
         """Return the space to search; ``overrides`` replace those of the request.
 
@@ -64,7 +67,7 @@ class Setting(Generic[C]):
         if self.gpus is None:
             raise RequestError("a search needs a number of GPUs; add --gpus 512 or --gpus 64..512")
         own = self.request.overrides if overrides is None else overrides
-        context: object = self.context
+        context: AnyContext = self.context
         if isinstance(context, Context):
             context = dataclasses.replace(context, free_software=self.free_software)
         return kind_of(context).space(context, self.gpus, own)
@@ -123,7 +126,34 @@ class Setting(Generic[C]):
         return {**self.to_json(), "defaults": list(self.defaults), "notes": [*self.warnings, *self.notes]}
 
 
-def legal_strategy(setting: "Setting[Any]", given: "str | AnyStrategy") -> Any:
+def has_transformer(setting: Setting[AnyContext]) -> "TypeIs[Setting]":
+    """Whether the model of a setting is a transformer, not an operator graph."""
+    return isinstance(setting.context, Context)
+
+
+def of_transformer(setting: Setting[AnyContext]) -> Setting:
+    """Return a setting whose model is a transformer.
+
+    Raises:
+        RequestError: it is an operator graph.
+    """
+    if has_transformer(setting):
+        return setting
+    raise RequestError(f"this is for transformers, and {setting.request.model} is an operator graph")
+
+
+def of_operator_graph(setting: Setting[AnyContext]) -> "Setting[GraphContext]":
+    """Return a setting whose model is an operator graph.
+
+    Raises:
+        RequestError: it is a transformer.
+    """
+    if has_transformer(setting):
+        raise RequestError(f"this is for operator graphs, and {setting.request.model} is a transformer")
+    return cast("Setting[GraphContext]", setting)
+
+
+def legal_strategy(setting: "Setting[AnyContext]", given: "str | AnyStrategy") -> Any:
     """Return a strategy that keeps every law of the setting; ``given`` may be its text.
 
     Raises:

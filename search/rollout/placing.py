@@ -19,6 +19,7 @@ from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.scorer import OnProgress
+from forerun.search.request.setting import of_transformer
 from forerun.simulator.costs import collective_time_s
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import parameter_count
@@ -94,7 +95,7 @@ def place(request: Request, rollout: Rollout, on_progress: OnProgress | None = N
         NothingFeasible: the training fits on no number of the GPUs.
         EndedEarly: with the placements that were found by then.
     """
-    setting = resolve(request)
+    setting = of_transformer(resolve(request))
     if setting.gpus is None or len(setting.gpus) != 1:
         raise RequestError("trainer and engines share one number of GPUs; give --gpus N")
     seq_len = setting.context.workload.seq_len

@@ -17,6 +17,7 @@ from forerun.search.explore.flat.flat_search import problem_of
 from forerun.search.explore.flat.sample import bounded, sampled
 from forerun.search.explore.flat.slicing import cuts_of
 from forerun.search.files.records import Record
+from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting
 from forerun.search.sweep.plan import SweepSearch
@@ -40,7 +41,7 @@ class Begun:
     """A search that takes long: candidates ``[0, upto)`` of its ``problem`` are searched; ``width`` are some for a
     part. ``setting``: what its request means."""
 
-    setting: Setting
+    setting: Setting[AnyContext]
     problem: Problem
     piece: SliceResult
     upto: int
@@ -62,7 +63,7 @@ class CompleteSearch:
     """A search all of whose parts are there; ``found`` is them together, ``setting`` what its request means."""
 
     of: SweepSearch
-    setting: Setting
+    setting: Setting[AnyContext]
     found: SliceResult
 
 

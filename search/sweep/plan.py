@@ -37,8 +37,7 @@ from typing import Annotated, Any
 from forerun.search.explore.samplers.registry import Exploring
 from forerun.search.files.version import cost_model_version
 from forerun.search.order.objectives import objective_named
-from forerun.search.request.kinds import TRANSFORMERS, kind_named
-from forerun.search.request.model_kind import ModelKind
+from forerun.search.request.kinds import TRANSFORMERS, AnyKind, kind_named
 from forerun.search.request.request import DEFAULT_OBJECTIVE, Request
 from forerun.spaces.budget import parse_budget
 from forerun.spaces.clusters import resolve_cluster
@@ -235,13 +234,13 @@ def plan_of(
     return SweepPlan(pieces=tuple(pieces.values()), objective=objective)
 
 
-def _software(name: str | None, kinds: Iterable[ModelKind], switches: Mapping[str, str]) -> Mapping[ModelKind, Any]:
+def _software(name: str | None, kinds: Iterable[AnyKind], switches: Mapping[str, str]) -> Mapping[AnyKind, Any]:
     """Return the software of a name by the kinds of models that know it (``ModelKind.software``).
 
     Raises:
         RequestError: none of the kinds does.
     """
-    found, refused = dict[ModelKind, Any](), list[RequestError]()
+    found, refused = dict[AnyKind, Any](), list[RequestError]()
     for kind in dict.fromkeys(kinds):
         try:
             found[kind] = kind.software(name or kind.framework, switches)

@@ -13,6 +13,7 @@ from forerun.search.explore.flat.flat_search import problem_of
 from forerun.search.explore.flat.sample import bounded, sampled
 from forerun.search.explore.flat.slicing import Cuts
 from forerun.search.files.records import Record
+from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting
 from forerun.search.sweep.chunks import Begun, ChunkTimes, CompleteSearch, Item, SearchPart
@@ -29,7 +30,7 @@ class SearchInParts:
     once, for all parts."""
 
     of: SweepSearch
-    setting: Setting
+    setting: Setting[AnyContext]
     problem: Problem
     cuts: deque[Cuts]
     found: SliceResult = field(default_factory=SliceResult)
@@ -125,7 +126,7 @@ class Agenda(Iterator[Item]):
         return self._in_parts.pop(piece.key, None) is not None
 
     def _open(
-        self, piece: SweepSearch, setting: Setting, problem: Problem, spans: Iterable[Span], width: int
+        self, piece: SweepSearch, setting: Setting[AnyContext], problem: Problem, spans: Iterable[Span], width: int
     ) -> SearchInParts:
         options = {"width": max(width, 1), "workers": self._workers, "target": self._chunk_times.part_s}
         cuts = deque(Cuts(low=low, high=high, **options) for low, high in spans)  # type: ignore[arg-type]  # as declared

@@ -12,7 +12,7 @@ from forerun.search.answer.intervals import certain
 from forerun.search.board.changes import ScoredChange
 from forerun.search.board.notebook import changes_html
 from forerun.search.board.rows import GIB, Row, rows_of
-from forerun.search.request.kinds import TRANSFORMERS, kind_of
+from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score
 from forerun.simulator.assignment.memory import memory_by_stage
@@ -130,7 +130,7 @@ class Explanation:
 
 
 def explain_strategy(
-    context: Context,
+    context: AnyContext,
     strategy: Strategy,
     *,
     usd_per_gpu_hour: float | None = None,
@@ -141,7 +141,7 @@ def explain_strategy(
     Raises:
         RequestError: the strategy is a split, whose row says what holds it up.
     """
-    if kind_of(context) is not TRANSFORMERS:
+    if not isinstance(context, Context):
         raise RequestError(f"{strategy} is a split: simulate() lists its bottlenecks (row.graph.bottlenecks)")
     found: tuple[AxisStep, ...] = neighbours(context, strategy)
     row, *others = rows_of(

@@ -14,17 +14,20 @@ from forerun.search.answer.notes.switched import switches_note
 from forerun.search.answer.notes.uneven_experts import uneven_note
 from forerun.search.answer.notes.validated_runs import checked_note, narrowing_note
 from forerun.search.board.rows import Row
-from forerun.search.request.kinds import TRANSFORMERS, kind_of
-from forerun.search.request.setting import Setting
+from forerun.search.request.model_kind import AnyContext
+from forerun.search.request.setting import Setting, has_transformer
 
 
-def notes_for(setting: Setting[Any], rows: Sequence[Row[Any]], search: NoteSearch) -> tuple[str, ...]:
+def notes_for(setting: Setting[AnyContext], rows: Sequence[Row[Any]], search: NoteSearch) -> tuple[str, ...]:
     """Return the notes on ranked rows, in the order in which they are shown."""
-    notes = NOTES if kind_of(setting.context) is TRANSFORMERS else GRAPH_NOTES
-    return tuple(text for note in notes if rows for text in note(setting, rows, search))
+    if not rows:
+        return ()
+    if has_transformer(setting):
+        return tuple(text for note in NOTES for text in note(setting, rows, search))
+    return tuple(text for note in GRAPH_NOTES for text in note(setting, rows, search))
 
 
-def measured_note(setting: Setting[Any], rows: Sequence[Row[Any]], search: NoteSearch) -> tuple[str, ...]:
+def measured_note(setting: Setting[AnyContext], rows: Sequence[Row[Any]], search: NoteSearch) -> tuple[str, ...]:
     """Return as one note how much of a row's operators a profile has measured; none without a profile."""
     if setting.context.cluster.device.measured is None:
         return ()
@@ -37,7 +40,7 @@ def measured_note(setting: Setting[Any], rows: Sequence[Row[Any]], search: NoteS
     )
 
 
-def fast_kernels_note(setting: Setting[Any], rows: Sequence[Row[Any]], search: NoteSearch) -> tuple[str, ...]:
+def fast_kernels_note(setting: Setting[AnyContext], rows: Sequence[Row[Any]], search: NoteSearch) -> tuple[str, ...]:
     """Return as one note why a network of convolutions may have an MFU above 100 %."""
     mfu = rows[0].mfu
     note = f"MFU {mfu:.0%}: model FLOPs are those of direct convolutions, and Winograd kernels multiply less"

@@ -12,6 +12,7 @@ from forerun.search.board.found import Alternatives
 from forerun.search.board.rows import Row
 from forerun.search.explore.flat.best import best_row
 from forerun.search.request.limits import NO_LIMITS, TrainingLimits
+from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.simulator import score as simulator_score
@@ -38,5 +39,5 @@ class NoteSearch:
 
 
 Note = Callable[[Setting, Sequence[Row], NoteSearch], tuple[str, ...]]
-AnyNote = Callable[[Setting[Any], Sequence[Row[Any]], NoteSearch], tuple[str, ...]]
+AnyNote = Callable[[Setting[AnyContext], Sequence[Row[Any]], NoteSearch], tuple[str, ...]]
 """A note on rows of any kind of model."""

@@ -6,12 +6,13 @@ from typing import Any
 
 from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.board.rows import Row
+from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.setting import Setting
 from forerun.simulator.costs.power import WAITING, power_limit_w
 from forerun.spaces.units import format_seconds
 
 
-def with_goodput(setting: Setting[Any], rows: tuple[Row[Any], ...]) -> tuple[Row[Any], ...]:
+def with_goodput(setting: Setting[AnyContext], rows: tuple[Row[Any], ...]) -> tuple[Row[Any], ...]:
     """Return rows with what interruptions leave of their trainings, where a request asks for it."""
     if setting.interrupted is None:
         return rows
@@ -28,7 +29,7 @@ def usd_of(row: Row[Any]) -> float:
     return (row.goodput or {}).get("train_cost_usd") or row.train_cost_usd or 0.0
 
 
-def goodput_note(setting: Setting[Any], rows: Sequence[Row[Any]], search: NoteSearch) -> tuple[str, ...]:
+def goodput_note(setting: Setting[AnyContext], rows: Sequence[Row[Any]], search: NoteSearch) -> tuple[str, ...]:
     """Return as one note the effective time of the first row and where the rest goes; none where nobody asked."""
     row = rows[0]
     found = row.goodput
@@ -51,7 +52,7 @@ def goodput_note(setting: Setting[Any], rows: Sequence[Row[Any]], search: NoteSe
     return (f"goodput on {row.gpus:,} GPUs: {useful}; {failures}, {checkpoints}{days}{usd}{energy}",)
 
 
-def _goodput(setting: Setting[Any], row: Row[Any]) -> dict[str, float | None]:
+def _goodput(setting: Setting[AnyContext], row: Row[Any]) -> dict[str, float | None]:
     assert setting.interrupted is not None
     found = setting.interrupted.on(row.gpus, step_s=row.step_time_s)
     data: dict[str, float | None] = {

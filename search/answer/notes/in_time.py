@@ -9,7 +9,7 @@ from forerun.search.answer.notes.divisible import OBJECTIVES, narrowed
 from forerun.search.answer.notes.goodput import days_of, usd_of, with_goodput
 from forerun.search.board.rows import Row
 from forerun.search.request.resolve import resolve
-from forerun.search.request.setting import Setting
+from forerun.search.request.setting import Setting, of_transformer
 from forerun.spaces.errors import ForerunError
 from forerun.spaces.units import format_seconds
 
@@ -98,7 +98,7 @@ def even_counts(low: int, high: int, node: int) -> Iterator[int]:
 def _best_on(setting: Setting, gpus: int, narrow: Mapping[str, Sequence[object]], search: NoteSearch) -> Row | None:
     """Return the best row on a number of GPUs, None where nothing is legal or fits."""
     try:
-        other = resolve(dataclasses.replace(setting.request, gpus=str(gpus)))
+        other = of_transformer(resolve(dataclasses.replace(setting.request, gpus=str(gpus))))
         row = search.best(other, objective="throughput", overrides=narrow)
         return None if row is None else with_goodput(other, certain(other.context, (row,)))[0]
     except ForerunError:

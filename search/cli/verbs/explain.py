@@ -40,11 +40,11 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.cli.opgraph import explain_split, is_graph_model
     from forerun.search.files.documents import SCHEMA, dump_json, versions
     from forerun.search.request.resolve import resolve
-    from forerun.search.request.setting import legal_strategy
+    from forerun.search.request.setting import legal_strategy, of_operator_graph, of_transformer
 
     setting = resolve(single_request(args, graphs=STRATEGY_OF_GRAPH))
     if is_graph_model(args):
-        return explain_split(args, setting)
+        return explain_split(args, of_operator_graph(setting))
     strategy = legal_strategy(setting, args.strategy)
     explanation = explain_strategy(setting.context, strategy, usd_per_gpu_hour=setting.usd_per_gpu_hour)
     if args.json:
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.cli.details import explained
 
     console = open_console()
-    say(console, *explained(explanation, _timeline(setting.context, strategy, console.width), console))
+    say(console, *explained(explanation, _timeline(of_transformer(setting).context, strategy, console.width), console))
     say(console, *(Text(line, style="dim") for line in setting.remarks()))
     return 0
 

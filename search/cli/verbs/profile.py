@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from forerun.search.measured.profiling.messages import MeasuredCollective
     from forerun.search.measured.profiling.operators import ProfiledOperator
     from forerun.search.measured.profiling.plan import ProfilingSettings
+    from forerun.search.request.model_kind import AnyContext
     from forerun.search.request.setting import Setting
 
 EPILOG = """\
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.measured.profiling.extending import joined, left_to_measure, profile_to_extend
     from forerun.search.request.resolve import resolve
 
-    setting: Setting[Any] = resolve(request_of(args, graphs=PROFILE_OF_GRAPH, overrides=_overrides(args)))
+    setting: Setting[AnyContext] = resolve(request_of(args, graphs=PROFILE_OF_GRAPH, overrides=_overrides(args)))
     _check(args)
     device = setting.context.cluster.device.name
     known = profile_to_extend(args.out, device) if args.extend else None
@@ -135,7 +136,7 @@ def _check(args: argparse.Namespace) -> None:
         raise RequestError(f"{args.out} exists; name another file, or add --extend or --force")
 
 
-def _operators(args: argparse.Namespace, setting: "Setting[Any]") -> "list[ProfiledOperator]":
+def _operators(args: argparse.Namespace, setting: "Setting[AnyContext]") -> "list[ProfiledOperator]":
     from forerun.search.measured.profiling.operators import operators_of
     from forerun.search.request.setting import legal_strategy
 
@@ -148,7 +149,7 @@ def _operators(args: argparse.Namespace, setting: "Setting[Any]") -> "list[Profi
     return operators_of(setting.context, setting.space())
 
 
-def _imported(args: argparse.Namespace, setting: "Setting[Any]") -> "list[Line]":
+def _imported(args: argparse.Namespace, setting: "Setting[AnyContext]") -> "list[Line]":
     """Return the measurements that nccl-tests made."""
     from forerun.search.measured.profiling.nccl_tests import read_nccl_tests
 
@@ -160,7 +161,7 @@ def _imported(args: argparse.Namespace, setting: "Setting[Any]") -> "list[Line]"
 
 
 def _message(
-    setting: "Setting[Any]", kind: str, size: float, ranks: int, stride: int, seconds: float, spread: float
+    setting: "Setting[AnyContext]", kind: str, size: float, ranks: int, stride: int, seconds: float, spread: float
 ) -> "Line":
     """Return a measured collective with what the catalogue says of it."""
     from typing import cast
@@ -176,7 +177,7 @@ def _message(
 
 
 def _machine(
-    args: argparse.Namespace, setting: "Setting[Any]"
+    args: argparse.Namespace, setting: "Setting[AnyContext]"
 ) -> "tuple[ProfilingSettings, int, list[MeasuredCollective], Any]":
     """Return how to measure, this rank, the messages between ranks, and the way to them (None: one rank)."""
     import os
@@ -247,7 +248,7 @@ def _plan(
 
 def _measure(
     args: argparse.Namespace,
-    setting: "Setting[Any]",
+    setting: "Setting[AnyContext]",
     operators: "list[ProfiledOperator]",
     messages: "list[MeasuredCollective]",
     between: Any,
@@ -310,7 +311,7 @@ def _shared(between: Any, done: set[str] | None) -> set[str]:
     return set(box[0] or ())
 
 
-def _provenance(setting: "Setting[Any]") -> dict[str, Any]:
+def _provenance(setting: "Setting[AnyContext]") -> dict[str, Any]:
     from datetime import date
 
     from forerun.search.files.release import VERSION

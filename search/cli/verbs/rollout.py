@@ -51,11 +51,12 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.cli.progress import show_progress
     from forerun.search.request.interrupts import EndedEarly
     from forerun.search.request.resolve import resolve
+    from forerun.search.request.setting import of_transformer
     from forerun.search.rollout import Rollout, place
 
     request = single_request(args)
     rollout = Rollout(tokens_per_s=args.rollout_rate, response=args.response, forwards=args.forward_passes)
-    setting = resolve(request)
+    setting = of_transformer(resolve(request))
     try:
         _print(args, setting, place(request, rollout, show_progress))
     except EndedEarly as stop:

@@ -4,7 +4,7 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from forerun.search.cli.answers import SEARCH_OF_GRAPH
 from forerun.search.cli.arguments import add_json, add_training, add_workers, check_kind, request_of, workers_of
@@ -20,6 +20,7 @@ from forerun.spaces.units import parse_seconds, parse_share, with_unit
 if TYPE_CHECKING:
     from forerun.search.answer.baseline import Present
     from forerun.search.board.leaderboard import Leaderboard
+    from forerun.search.request.model_kind import AnyContext
     from forerun.search.request.request import Request
     from forerun.search.request.setting import Setting
 
@@ -168,6 +169,7 @@ def _answer(args: argparse.Namespace, request: "Request", present: "Present | No
     from forerun.search.files.documents import dump_json
     from forerun.search.request.kinds import TRANSFORMERS, kind_named
     from forerun.search.request.resolve import resolve
+    from forerun.search.request.setting import of_operator_graph
 
     adopted: tuple[str, ...] = ()
     if present is not None:
@@ -178,7 +180,7 @@ def _answer(args: argparse.Namespace, request: "Request", present: "Present | No
     if kind_named(args.model) is not TRANSFORMERS and (args.baseline or args.measured is not None):
         from forerun.search.answer.baseline import read_split
 
-        present = read_split(setting, args.baseline, args.measured)
+        present = read_split(of_operator_graph(setting), args.baseline, args.measured)
     stop: EndedEarly | None = None
     try:
         board = _board(args, setting) if present is None else _beside(args, setting, present, (*taken, *adopted))
@@ -210,13 +212,14 @@ def _answer(args: argparse.Namespace, request: "Request", present: "Present | No
     return 0
 
 
-def _board(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
+def _board(args: argparse.Namespace, setting: "Setting[AnyContext]") -> "Leaderboard":
     """Search, and add what is asked for beside the rows; prints the answer as JSON before an error that carries one."""
     from forerun.search.answer.diagnosis.no_answer import NoAnswer
     from forerun.search.files.documents import dump_json
+    from forerun.search.request.setting import of_transformer
 
     if setting.context.cluster.groups:
-        return search_on_groups(args, setting)
+        return search_on_groups(args, of_transformer(setting))
     try:
         board = _flat_or_staged(args, setting)
     except NoAnswer as error:
@@ -241,7 +244,7 @@ def _board(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
         ) from None
 
 
-def _flat_or_staged(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
+def _flat_or_staged(args: argparse.Namespace, setting: "Setting[AnyContext]") -> "Leaderboard":
     from forerun.search.answer.searches import search_request
     from forerun.search.cli.progress import Walk, show_progress
 
@@ -283,18 +286,19 @@ def _present_run(args: argparse.Namespace) -> "tuple[Present | None, tuple[str, 
 
 
 def _beside(
-    args: argparse.Namespace, setting: "Setting[Any]", present: "Present", taken: tuple[str, ...]
+    args: argparse.Namespace, setting: "Setting[AnyContext]", present: "Present", taken: tuple[str, ...]
 ) -> "Leaderboard":
     """Search, and put the user's run beside the best row at the same level of fidelity."""
     from forerun.search.answer.baseline import context_of, stand_beside, stand_split_beside
-    from forerun.search.request.kinds import TRANSFORMERS, kind_of
+    from forerun.search.request.kinds import kind_of
+    from forerun.search.request.setting import has_transformer, of_operator_graph
     from forerun.simulator import score as simulator_score
     from forerun.spaces.strategies.stage_laws import broken_laws
 
     kind = kind_of(setting.context)
     score = simulator_score if args.refine is None else kind.event_scores
-    if kind is not TRANSFORMERS:
-        return stand_split_beside(_board(args, setting), setting, present, score=score)
+    if not has_transformer(setting):
+        return stand_split_beside(_board(args, setting), of_operator_graph(setting), present, score=score)
     context_of(setting, present)  # refuses a run that cannot be before anything is searched
     if samples_stages(args) and not broken_laws(present.strategy, setting.context):
         if present.strategy.devices in (setting.gpus or ()):

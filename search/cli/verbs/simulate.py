@@ -14,6 +14,7 @@ from forerun.search.cli.step_files import add_step_files, refuse_step_files, wri
 
 if TYPE_CHECKING:
     from forerun.search.board.rows import Row
+    from forerun.search.request.model_kind import AnyContext
     from forerun.search.request.setting import Setting
     from forerun.simulator.events import EventResult
     from forerun.spaces.schedules import Programs
@@ -88,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _say(
     args: argparse.Namespace,
-    setting: "Setting[Any]",
+    setting: "Setting[AnyContext]",
     row: "Row[Any]",
     events: "EventResult | None",
     tree: "dict[str, Any] | None",
@@ -129,10 +130,11 @@ def _say(
 
 
 def _strategy(
-    setting: "Setting[Any]", args: argparse.Namespace
+    setting: "Setting[AnyContext]", args: argparse.Namespace
 ) -> "tuple[Row[Any], EventResult | None, dict[str, Any] | None]":
     """Predict a flat strategy, and write what is asked for."""
     from forerun.search.api import simulate_setting
+    from forerun.search.request.setting import of_operator_graph, of_transformer
     from forerun.simulator import score
 
     if args.write_tree is not None:
@@ -140,9 +142,9 @@ def _strategy(
 
         write_tree(setting, args.strategy, args.write_tree)
     if args.write_orders is not None:
-        _write_orders(setting, args)
+        _write_orders(of_transformer(setting), args)
     if setting.context.cluster.groups:
-        return *_grouped(setting, args), None
+        return *_grouped(of_transformer(setting), args), None
     events = _events(setting, args)
     if events is None:
         return simulate_setting(setting, args.strategy, score=score), None, None
@@ -154,7 +156,7 @@ def _strategy(
         return row, events, None
     from forerun.search.opgraph.tree import split_facts
 
-    return row, events, split_facts(setting, row.strategy)
+    return row, events, split_facts(of_operator_graph(setting), row.strategy)
 
 
 def _grouped(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventResult]":
@@ -176,7 +178,7 @@ def _grouped(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventR
     return row, events
 
 
-def _tree(setting: "Setting[Any]", args: argparse.Namespace) -> "tuple[Row[Any], EventResult, dict[str, Any]]":
+def _tree(setting: "Setting[AnyContext]", args: argparse.Namespace) -> "tuple[Row[Any], EventResult, dict[str, Any]]":
     """Predict a strategy tree.
 
     Raises:
@@ -184,6 +186,7 @@ def _tree(setting: "Setting[Any]", args: argparse.Namespace) -> "tuple[Row[Any],
     """
     from forerun.search.answer.trees import simulate_tree
     from forerun.search.opgraph.tree import simulate_graph_tree
+    from forerun.search.request.setting import of_operator_graph, of_transformer
     from forerun.spaces.errors import RequestError
 
     if args.fidelity == "analytic":
@@ -199,12 +202,12 @@ def _tree(setting: "Setting[Any]", args: argparse.Namespace) -> "tuple[Row[Any],
         if given:
             raise RequestError(f"{flag} needs a flat --strategy; drop it, or give one")
     if is_graph_model(args):
-        return simulate_graph_tree(setting, args.tree, contention=args.contention)
-    answer = simulate_tree(setting, args.tree, contention=args.contention)
+        return simulate_graph_tree(of_operator_graph(setting), args.tree, contention=args.contention)
+    answer = simulate_tree(of_transformer(setting), args.tree, contention=args.contention)
     return answer.row, answer.events, answer.tree
 
 
-def _events(setting: "Setting[Any]", args: argparse.Namespace) -> "EventResult | None":
+def _events(setting: "Setting[AnyContext]", args: argparse.Namespace) -> "EventResult | None":
     """Simulate event by event if asked for.
 
     Raises:
@@ -221,14 +224,14 @@ def _events(setting: "Setting[Any]", args: argparse.Namespace) -> "EventResult |
             raise RequestError("--orders needs --fidelity events: closed forms know the schedules only")
         return None
     from forerun.search.request.kinds import kind_of
-    from forerun.search.request.setting import legal_strategy
+    from forerun.search.request.setting import legal_strategy, of_transformer
     from forerun.simulator.assignment.of_strategy import assign
     from forerun.spaces.schedules import read_orders
 
     strategy = legal_strategy(setting, args.strategy)
     orders: Programs = ()
     if args.orders is not None:
-        assignment = assign(setting.context, strategy)
+        assignment = assign(of_transformer(setting).context, strategy)
         orders = read_orders(args.orders, assignment.shape, assignment.chunks_of_rank)
     simulate = kind_of(setting.context).simulate
     return simulate(setting.context, strategy, disturbance_of(args), contention=args.contention, orders=orders)

@@ -10,6 +10,7 @@ from forerun.search.explore.flat.exhaustive import Best, Problem
 from forerun.search.explore.flat.sample import search_space
 from forerun.search.request.kinds import kind_of
 from forerun.search.request.limits import NO_LIMITS, TrainingLimits
+from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.simulator import score as simulator_score
@@ -35,14 +36,14 @@ def best_row(
     return first_row(setting, problem, search_space(problem, score=score).best)
 
 
-def first_row(setting: Setting[Any], problem: Problem, best: Best | None) -> Row[Any] | None:
+def first_row(setting: Setting[AnyContext], problem: Problem, best: Best | None) -> Row[Any] | None:
     """Return the row of the first of some candidates, None where there is none."""
     if best is None or not len(best):
         return None
     return rows_of_best(setting, problem, best.take(np.arange(1)))[0]
 
 
-def rows_of_best(setting: Setting[Any], problem: Problem, best: Best) -> tuple[Row[Any], ...]:
+def rows_of_best(setting: Setting[AnyContext], problem: Problem, best: Best) -> tuple[Row[Any], ...]:
     """Return the rows of candidates of a problem's space, from the scores that ranked them."""
     strategies = kind_of(setting.context).strategies(problem.space, best.index)
     return rows_from(setting.context, strategies, best.scores, usd_per_gpu_hour=setting.usd_per_gpu_hour)

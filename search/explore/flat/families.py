@@ -1,13 +1,14 @@
 """The best split of every family of an operator graph."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from forerun.search.board.rows import Row
 from forerun.search.explore.flat.best import rows_of_best
 from forerun.search.explore.flat.exhaustive import Best, Problem
+from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.setting import Setting
 from forerun.spaces.strategies import StrategySpace
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from forerun.spaces.opgraph.split import Split
 
 
-def best_of_families(setting: Setting[Any], problem: Problem, best: Best) -> "tuple[Row[Split], ...]":
+def best_of_families(setting: Setting[AnyContext], problem: Problem, best: Best) -> "tuple[Row[Split], ...]":
     """Return the best row of every family of splits with its rank, whatever that is; none of a transformer."""
     if isinstance(problem.space, StrategySpace):
         return ()

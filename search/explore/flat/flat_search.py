@@ -13,16 +13,17 @@ from forerun.search.explore.flat.marginal_gpus import paying
 from forerun.search.explore.flat.variants import flat_rows
 from forerun.search.order.ideas import chosen_together
 from forerun.search.order.objectives import objective_named
-from forerun.search.request.kinds import TRANSFORMERS, kind_of
+from forerun.search.request.kinds import kind_of
+from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.scorer import Scorer
-from forerun.search.request.setting import Setting
+from forerun.search.request.setting import Setting, has_transformer
 from forerun.simulator import score as simulator_score
 
 
-def problem_of(setting: Setting[Any]) -> Problem:
+def problem_of(setting: Setting[AnyContext]) -> Problem:
     """Return what workers need to know of a setting."""
     kind, space = kind_of(setting.context), setting.space()
-    folded = kind is TRANSFORMERS and not (setting.request.all_variants or objective_named(setting.objective).front)
+    folded = has_transformer(setting) and not (setting.request.all_variants or objective_named(setting.objective).front)
     return Problem(
         space=space,
         objective=setting.objective,
@@ -34,7 +35,7 @@ def problem_of(setting: Setting[Any]) -> Problem:
 
 
 def found_in(
-    setting: Setting[Any],
+    setting: Setting[AnyContext],
     piece: SliceResult,
     *,
     workers: str = "in this process",
@@ -67,7 +68,7 @@ def counts_of(piece: SliceResult) -> SpaceCounts:
     return SpaceCounts(size=piece.enumerated, legal=piece.legal, feasible=piece.feasible, rejected=rejected)
 
 
-def _front_remarks(setting: Setting, piece: SliceResult, rows: tuple[Row, ...]) -> tuple[str, ...]:
+def _front_remarks(setting: Setting[AnyContext], piece: SliceResult, rows: tuple[Row, ...]) -> tuple[str, ...]:
     """Return what is to be said about a Pareto front: how much of it is shown, and up to where GPUs pay."""
     objective = objective_named(setting.objective)
     if not objective.front or piece.best is None:

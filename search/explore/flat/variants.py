@@ -13,12 +13,13 @@ from forerun.search.explore.flat.exhaustive import CHUNK, Best, Problem, chunks_
 from forerun.search.explore.flat.sample import IDEAS
 from forerun.search.order.ideas import ALIKE, FAR, KINDS, MOST_VARIANTS, shown
 from forerun.search.order.objectives import objective_named
+from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.spaces.strategies import AXES, StrategySpace
 
 
-def flat_rows(setting: Setting[Any], problem: Problem, best: Best, score: Scorer) -> tuple[Row[Any], ...]:
+def flat_rows(setting: Setting[AnyContext], problem: Problem, best: Best, score: Scorer) -> tuple[Row[Any], ...]:
     """Return the rows of what an exhaustive search found, each with its variants where those were folded."""
     if not problem.ideas or not isinstance(problem.space, StrategySpace):
         return rows_of_best(setting, problem, best.take(np.arange(min(len(best), setting.top))))

@@ -20,7 +20,7 @@ from forerun.search.order.worth import worth_of
 from forerun.search.request.limits import NO_LIMITS
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
-from forerun.search.request.setting import Setting
+from forerun.search.request.setting import Setting, of_transformer
 from forerun.spaces.errors import InfeasibleError, RequestError
 from forerun.spaces.strategies import Placement, Schedule, Strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
@@ -100,7 +100,7 @@ def group_setting(request: Request | Setting, per_stage: tuple[str, ...]) -> Set
     Raises:
         RequestError: it asks for what groups do not have.
     """
-    setting = resolve(request, groups=True)
+    setting = of_transformer(resolve(request, groups=True))
     request, total = setting.request, setting.context.cluster.max_devices
     if request.gpus is None and request.usd_per_hour is None:
         setting = dataclasses.replace(setting, request=dataclasses.replace(request, gpus=str(total)), gpus=(total,))

@@ -11,7 +11,6 @@ from forerun.search.explore.planned.planning import plans_of
 from forerun.search.explore.trees.descents import LEAST, check_objective
 from forerun.search.explore.trees.named_trees import row_of_tree
 from forerun.search.request.interrupts import EndedEarly
-from forerun.search.request.kinds import TRANSFORMERS, kind_of
 from forerun.search.request.scorer import OnProgress
 from forerun.search.request.setting import Setting
 from forerun.simulator.events.trees import simulate_tree
@@ -28,11 +27,9 @@ def search_plans(setting: Setting, rows: Sequence[Row], on_progress: OnProgress 
     """Return the best plans that better the first of some simulated rows; None without rows.
 
     Raises:
-        RequestError: the model is no transformer, or plans cannot be ranked by the objective.
+        RequestError: plans cannot be ranked by the objective.
         EndedEarly: with the plans that were simulated by then.
     """
-    if kind_of(setting.context) is not TRANSFORMERS:
-        raise RequestError(f"unlike stages are planned for transformers, and {setting.request.model} is none")
     check_objective(setting.objective)
     if not rows:
         return None

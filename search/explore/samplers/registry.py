@@ -10,6 +10,7 @@ from forerun.search.explore.samplers.exhaustive_sampler import ExhaustiveSampler
 from forerun.search.explore.samplers.local_sampler import LocalSampler
 from forerun.search.explore.samplers.optuna_samplers import OptunaSampler
 from forerun.search.explore.samplers.random_sampler import RandomSampler
+from forerun.search.request.model_kind import Space
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.strategies import StrategySpace
 from forerun.spaces.strategies.staged_space import StagedSpace
@@ -134,7 +135,7 @@ def suited(space: StagedSpace) -> tuple[str, str]:
     return "local", f"{size} are too many to enumerate, and axes are ordered"
 
 
-def suited_to_flat(space: StrategySpace) -> tuple[str, str]:
+def suited_to_flat(space: Space) -> tuple[str, str]:
     """Return the name of the sampler that suits a flat space, and why: exhaustive search while that ends in time."""
     size = f"{format_whole(space.size)} candidates"
     if space.size <= FLAT_ENUMERABLE:

@@ -22,7 +22,6 @@ from forerun.search.formats.launchable import launchable
 from forerun.search.order.ideas import folded
 from forerun.search.order.objectives import objective_named
 from forerun.search.request.interrupts import EndedEarly
-from forerun.search.request.kinds import TRANSFORMERS, kind_of
 from forerun.search.request.limits import NO_LIMITS
 from forerun.search.request.scorer import OnProgress, Scorer
 from forerun.search.request.setting import Setting
@@ -102,10 +101,8 @@ def _check(setting: Setting) -> None:
     """Refuse what stages that differ are not searched for.
 
     Raises:
-        RequestError: the model is no transformer, there are several objectives or limits on the training.
+        RequestError: there are several objectives or limits on the training.
     """
-    if kind_of(setting.context) is not TRANSFORMERS:
-        raise RequestError(f"stages that differ are searched for transformers, and {setting.request.model} is none")
     if objective_named(setting.objective).front or setting.limits != NO_LIMITS:
         raise RequestError(
             "stages that differ are searched for one objective and without limits on the whole training; "

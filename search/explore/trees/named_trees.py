@@ -6,6 +6,7 @@ from typing import Any
 
 from forerun.search.board.rows import Row, tree_row
 from forerun.search.request.kinds import kind_of
+from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.setting import Setting, legal_strategy
 from forerun.simulator.assignment.borders import borders_between
 from forerun.simulator.assignment.collectives import collectives_inside
@@ -141,7 +142,7 @@ def with_flags(strategy: Strategy) -> str:
     return " ".join(f"--with {words}" for words in names_of(strategy.software))
 
 
-def write_tree(setting: Setting[Any], strategy: str, path: Path) -> None:
+def write_tree(setting: Setting[AnyContext], strategy: str, path: Path) -> None:
     """Write a flat strategy as a tree to start from.
 
     Raises:
