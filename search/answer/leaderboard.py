@@ -14,7 +14,7 @@ from forerun.search.board.found import Alternatives, Found
 from forerun.search.board.leaderboard import Leaderboard, ranked
 from forerun.search.board.rows import Row
 from forerun.search.files.documents import versions
-from forerun.search.formats.launchable import lacks_launch_file, marked, unlaunched
+from forerun.search.formats.launchable import lacks_launch_file, marked, none_launched, unlaunched
 from forerun.search.order.launchable import launchable_first
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.model_kind import AnyContext
@@ -48,6 +48,7 @@ def build_board(
         families=found.families,
     )
     board = with_rows(board, setting, found.rows, score=score, alternatives=found.alternatives, noted=noted)
+    board = replace(board, warnings=(*board.warnings, *none_launched(setting.context, board.rows[:MARKED])))
     return replace(board, elapsed_s=time.perf_counter() - started_s)
 
 

@@ -227,8 +227,8 @@ class Format:
             raise RequestError(f"{self.title} ({self.name}) trains all of a model, and not {tuning} as searched")
         if launch.packed and not self.packs:
             raise RequestError(
-                f"{self.title} ({self.name}) attends to whole sequences, and not inside documents alone, of which the "
-                "prediction has --documents: search without, or export to a format that does (megatron-lm, forerun)"
+                f"{self.title} ({self.name}) has no attention inside documents alone, which --documents predicted; "
+                "search without --documents, or export to a format that masks them (megatron-lm, forerun)"
             )
         try:
             broken = [limit for limit in self.limits if limit.broken(launch)]

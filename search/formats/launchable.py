@@ -1,6 +1,7 @@
 """Which strategies the framework of a request can be told to run: those that one of its own formats has words for."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from forerun.search.board.rows import NO_LAUNCH_MARK, Row
@@ -33,6 +34,20 @@ def unlaunched(context: Any, *, chosen: bool) -> tuple[str, ...]:
     return (
         f"forerun writes no launch files of {profile.name} ({profile.title}): its rows are exported as forerun's own",
     )
+
+
+def none_launched(context: Any, rows: Sequence[Row[Any]]) -> tuple[str, ...]:
+    """Return a warning where every row lacks a launch file, with what the framework's own format says of the first."""
+    rows = [row for row in rows if row.facts is None and not row.tree]
+    if not rows or not all(map(lacks_launch_file, rows)) or not writers_of(context.framework):
+        return ()
+    named = context.framework.lineage
+    writer = min(reversed(writers_of(context.framework)), key=lambda one: one.frameworks[0] not in named)
+    try:
+        express(writer.load(), launch_in(context, rows[0].strategy, name=context.model.name), context)
+    except RequestError as error:
+        return (f"no row has a launch file of {context.framework.name}. {error}",)
+    return ()
 
 
 def _expresses(writer: Writer, context: Context, strategy: Strategy) -> bool:
