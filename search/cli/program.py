@@ -16,7 +16,7 @@ from forerun.search.cli.parser import Parser, PrintVersion
 from forerun.search.cli.progress import working
 from forerun.search.cli.registry import VERBS
 from forerun.search.cli.streams import escaped_streams
-from forerun.search.request.interrupts import signals_as_stops
+from forerun.search.request.interrupts import Signals, Stopped, signals_as_stops
 from forerun.spaces.errors import ForerunError, RequestError, unknown
 from forerun.spaces.escaping import without_passwords
 
@@ -54,11 +54,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")
     _forgive_narrow_encodings()
     gc.set_threshold(GARBAGE_AFTER)
-    with escaped_streams(), signals_as_stops():
-        return _answer(arguments, debug)
+    with escaped_streams(), signals_as_stops() as signals:
+        return _answer(arguments, debug, signals)
 
 
-def _answer(arguments: list[str], debug: bool) -> int:
+def _answer(arguments: list[str], debug: bool, signals: Signals) -> int:
     """Run the verb; returns the exit code, every error one message."""
     try:
         code = dispatch([argument for argument in arguments if argument != "--debug"])
@@ -66,7 +66,8 @@ def _answer(arguments: list[str], debug: bool) -> int:
         return code
     except SystemExit as end:  # argparse, after --help and --version
         return end.code if isinstance(end.code, int) else 0
-    except KeyboardInterrupt as error:
+    except KeyboardInterrupt as interrupt:
+        error = interrupt if signals.last is None else Stopped(signals.last)
         code = int(getattr(error, "exit_code", INTERRUPTED))
         _say(
             "interrupted" if code == INTERRUPTED else f"ended by {error.args[0]}" if code > 128 else str(error.args[0])

@@ -1,6 +1,7 @@
 """Standard output and error whose texts are escaped on the way out, whoever writes them."""
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TextIO, cast
@@ -21,10 +22,12 @@ class Shown(Protocol):
 class Escaped:
     """A stream that writes harmful characters out. ``raw`` takes what forerun made itself: colours and bars.
     ``waiting`` is on the terminal until something else is printed, for good where this is the stream that ``answers``.
+    Answers are printed by the thread that opened the stream; what threads of libraries print goes to ``messages``.
     """
 
-    def __init__(self, raw: TextIO) -> None:
+    def __init__(self, raw: TextIO, messages: TextIO | None = None) -> None:
         self.raw = raw
+        self._messages, self._thread = messages, threading.get_ident()
         self.waiting: Shown | None = None
         self.answers = True
 
@@ -32,7 +35,8 @@ class Escaped:
         """Write a text; returns its length."""
         if self.waiting is not None:
             (self.waiting.end if self.answers else self.waiting.still)()
-        self.raw.write(visible(text))
+        strange = self._messages is not None and threading.get_ident() != self._thread
+        (self._messages if strange and self._messages else self.raw).write(visible(text))
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:
@@ -57,7 +61,8 @@ def raw_stream(stream: TextIO) -> TextIO:
 def escaped_streams() -> Iterator[None]:
     """Escape what is printed within."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (cast("TextIO", Escaped(raw_stream(stream))) for stream in before)
+    out, err = (raw_stream(stream) for stream in before)
+    sys.stdout, sys.stderr = cast("TextIO", Escaped(out, messages=err)), cast("TextIO", Escaped(err))
     try:
         yield
     finally:

@@ -26,11 +26,22 @@ class EndedEarly(Stopped):
         self.exit_code = getattr(cause, "exit_code", self.exit_code)
 
 
+class Signals:
+    """The signal that asked the program to end, ``last``; None: none has."""
+
+    last: int | None = None
+
+
 @contextmanager
-def signals_as_stops() -> Iterator[None]:
-    """End by ``Stopped`` where SIGTERM or SIGHUP comes, so that all that is open is closed, as after Ctrl-C."""
+def signals_as_stops() -> Iterator[Signals]:
+    """End by ``Stopped`` where SIGTERM or SIGHUP comes, so that all that is open is closed, as after Ctrl-C.
+
+    Libraries in C pass any signal on as Ctrl-C; what is yielded knows which it was.
+    """
+    signals = Signals()
 
     def stop(number: int, _: FrameType | None) -> None:
+        signals.last = number
         raise Stopped(number)
 
     before = {}
@@ -42,7 +53,7 @@ def signals_as_stops() -> Iterator[None]:
         except ValueError:  # not in the main thread
             break
     try:
-        yield
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -4,9 +4,11 @@ Only raw tasks are used: what all items share is put once, a bounded window is i
 is fetched at once (docs.ray.io/en/latest/ray-core/patterns). A task whose worker or node dies is started again by Ray.
 """
 
+import atexit
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,7 +27,9 @@ from forerun.search.workers.contract import (
     failure_of,
     lost,
 )
+from forerun.search.workers.handlers import kept_handlers
 from forerun.search.workers.processes import few_threads
+from forerun.search.workers.sockets import reached_from_outside
 from forerun.spaces.errors import RequestError
 
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
@@ -63,15 +67,34 @@ class RayWorkers(Workers):
         before = _descendants()
         try:
             if self._ours:
-                _start(ray, count, address)
+                with kept_handlers():
+                    _start(ray, count, address)
+        except KeyboardInterrupt as stop:
+            _leave_at_once(getattr(stop, "exit_code", 128 + signal.SIGINT))
+            raise
         finally:
             self._family = {pid: began for pid, began in _descendants().items() if pid not in before}
             if not ray.is_initialized():
                 _end(self._family)
+        if address is None and self._ours:
+            self._refuse_strangers()
         cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
         self.count = cpus if count is None else min(count, cpus) if address is None else count
         self._head, self._lost = _head_of(ray), False
+        self._node = _node_of(ray)
         self._task = ray.remote(num_cpus=1, max_retries=ATTEMPTS - 1)(_do)
+
+    def _refuse_strangers(self) -> None:
+        """End a Ray of our own that others could reach: who connects to it runs what he likes.
+
+        Raises:
+            RuntimeError: it listens beyond this machine.
+        """
+        reached = reached_from_outside(self._family)
+        if reached:
+            self._ray.shutdown()
+            _end(self._family)
+            raise RuntimeError(f"this version of Ray listens on {', '.join(reached[:3])}, where others can reach it")
 
     def describe(self) -> str:
         """Return in words who works."""
@@ -111,22 +134,26 @@ class RayWorkers(Workers):
             if ready:
                 return
             if not _listens(self._head):
-                self._end_lost()
-                where = f" at {self._address}" if self._address else ""
-                raise WorkersLostError(f"the Ray cluster{where} is lost: its head node does not answer any more")
+                raise self._cluster_lost("its head node does not answer any more")
+            if not _listens(self._node):
+                raise self._cluster_lost("the node that this process is on does not answer any more")
             if time.monotonic() > end_s:
                 raise WorkersLostError(f"no task of Ray has answered for {self.limit_s:g} s; is the cluster stuck?")
 
-    def _end_lost(self) -> None:
-        """End what a local Ray without its head leaves behind."""
+    def _cluster_lost(self, why: str) -> WorkersLostError:
+        """End what is left of a local Ray, and return the error that says so."""
         self._lost = True
         _end(self._family)
+        where = f" at {self._address}" if self._address else ""
+        return WorkersLostError(f"the Ray cluster{where} is lost: {why}")
 
     def _outcome(self, reference: Any, number: int, item: Any) -> ItemOutcome:
         try:
             result, failure, seconds = self._ray.get(reference)
+        except self._ray.exceptions.LocalRayletDiedError:
+            raise self._cluster_lost("the node that this process is on has died") from None
         except (self._ray.exceptions.WorkerCrashedError, self._ray.exceptions.NodeDiedError) as error:
-            return ItemOutcome(number=number, item=item, failure=lost(ATTEMPTS, str(error).splitlines()[0]))
+            return ItemOutcome(number=number, item=item, failure=lost(ATTEMPTS, _first_line(error)))
         except self._ray.exceptions.RayError as error:
             return ItemOutcome(number=number, item=item, failure=failure_of(error))
         return ItemOutcome(number=number, item=item, result=result, failure=failure, seconds=seconds)
@@ -212,6 +239,29 @@ def _head_of(ray: Any) -> str:
         return str(ray.get_runtime_context().gcs_address)
     except Exception:  # a client of ray:// has none
         return ""
+
+
+def _node_of(ray: Any) -> str:
+    """Return HOST:PORT of the node that tasks are handed to; empty where this Ray does not say, or nobody answers."""
+    try:
+        own = ray.get_runtime_context().get_node_id()
+        (node,) = (each for each in ray.nodes() if each["NodeID"] == own)
+        address = f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
+    except Exception:  # a client of ray:// has none
+        return ""
+    return address if _listens(address) else ""
+
+
+def _leave_at_once(exit_code: int) -> None:
+    """End this process without its libraries' last words: threads of a Ray that was stopped while it started crash."""
+
+    def leave() -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(exit_code)
+
+    atexit.register(leave)
 
 
 def _descendants() -> dict[int, str]:

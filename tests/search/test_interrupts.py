@@ -1,7 +1,9 @@
 """A search that is stopped prints what it has found, ends with the code of its signal, and leaves no process behind."""
 
+import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +17,7 @@ from forerun.search.explore.planned import planned_trees
 from forerun.search.explore.samplers import driver
 from forerun.search.request.interrupts import EndedEarly, Stopped, signals_as_stops
 from forerun.search.workers.contract import ItemOutcome
+from forerun.search.workers.handlers import kept_handlers
 from forerun.search.workers.processes import ProcessWorkers
 
 SEARCH = "search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8 --seq-len 512 --framework generic"
@@ -145,3 +148,61 @@ def test_a_search_that_is_stopped_after_its_rows_were_found_prints_them(
     found, out, _ = cli(capsys, f"{SEARCH} --set tp=1,2 --workers serial {flags}")
     assert found == 130
     assert "dp" in out and words in " ".join(out.split())
+
+
+def test_a_library_that_passes_every_signal_on_as_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As Ray does while it waits: the code is that of the signal all the same."""
+
+    def run(self: Any, *words: Any) -> Iterator[ItemOutcome]:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt from None
+        yield
+
+    monkeypatch.setattr(slicing.SerialWorkers, "run", run)
+    code, _, err = cli(capsys, f"{SEARCH} --workers serial")
+    assert code == 143 and "ended by SIGTERM" in err
+
+
+def test_handlers_that_a_library_replaces_come_back() -> None:
+    with signals_as_stops():
+        before = signal.getsignal(signal.SIGTERM)
+        with kept_handlers():
+            signal.signal(signal.SIGTERM, lambda *_: None)
+        assert signal.getsignal(signal.SIGTERM) is before
+        with pytest.raises(Stopped) as stop, kept_handlers():
+            raise SystemExit(15)
+    assert stop.value.exit_code == 143
+
+
+def test_who_is_stopped_while_workers_start_prints_what_there_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: Any) -> None:
+        raise Stopped(signal.SIGTERM)
+
+    monkeypatch.setattr(slicing, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(slicing, "WORTH_S", -1.0)
+    monkeypatch.setattr(slicing, "cores", lambda: 2)
+    monkeypatch.setattr(slicing, "open_workers", stopped)
+    code, out, _ = cli(capsys, SEARCH)
+    assert code == 143 and "interrupted after" in " ".join(out.split())
+
+
+def test_what_a_thread_of_a_library_prints_is_no_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = slicing.SerialWorkers.run
+
+    def run(self: Any, *words: Any) -> Iterator[ItemOutcome]:
+        thread = threading.Thread(target=print, args=("(raylet) died",))
+        thread.start()
+        thread.join()
+        yield from whole(self, *words)
+
+    monkeypatch.setattr(slicing.SerialWorkers, "run", run)
+    code, out, err = cli(capsys, f"{SEARCH} --workers serial --json")
+    assert code == 0 and json.loads(out) and "(raylet) died" in err

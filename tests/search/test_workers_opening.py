@@ -1,5 +1,6 @@
 """How workers are chosen and opened: what makes no sense, addresses where no Ray answers, and what takes its place."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forerun.search.workers import Choice, open_workers
+from forerun.search.workers import Choice, open_workers, sockets
 from forerun.search.workers import ray_tasks as ray_tasks_module
 from forerun.spaces.errors import RequestError
 
@@ -76,3 +77,49 @@ def test_where_ray_does_not_start_processes_work(error: Exception, why: str, mon
 def test_the_package_of_workers_does_not_load_ray() -> None:
     code = "import sys, forerun.search.api; assert not {'ray', 'optuna', 'torch'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.skipif(not sockets.TABLES[0].exists(), reason="no tables of the kernel to read")
+@pytest.mark.parametrize(
+    ("family", "host", "outside"),
+    [
+        (socket.AF_INET, "127.0.0.1", False),
+        (socket.AF_INET6, "::1", False),
+        (socket.AF_INET, "0.0.0.0", True),
+        (socket.AF_INET6, "::", True),
+    ],
+)
+def test_whoever_listens_beyond_this_machine_is_seen(family: int, host: str, outside: bool) -> None:
+    try:
+        server = socket.create_server((host, 0), family=family)
+    except OSError:
+        pytest.skip("no such device")
+    with server:
+        port = server.getsockname()[1]
+        reached = sockets.reached_from_outside([os.getpid()])
+        assert any(one.endswith(f":{port}") for one in reached) is outside
+    assert not sockets.reached_from_outside([])
+
+
+def test_a_ray_that_others_could_reach_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes do the work, and who asked is told why."""
+    ended = list[str]()
+
+    class Ray:
+        started = False
+
+        def is_initialized(self) -> bool:
+            return self.started
+
+        def init(self, **_: object) -> None:
+            self.started = True
+
+        def shutdown(self) -> None:
+            ended.append("ray")
+
+    monkeypatch.setattr(ray_tasks_module, "import_module", lambda name: Ray())
+    monkeypatch.setattr(ray_tasks_module, "reached_from_outside", lambda pids: ["0.0.0.0:6379"])
+    with open_workers(Choice(kind="ray", count=1)) as workers:
+        assert workers.name == "processes"
+        assert "listens on 0.0.0.0:6379" in workers.remarks[0]
+    assert ended == ["ray"]

@@ -123,8 +123,8 @@ def search_with(
     task, cuts = Task(problem=bounded(problem, sample), score=score), cuts_of(problem)
     try:
         return _by(choice, task, cuts, progress)
-    except EndedEarly as stop:
-        found = stop.found
+    except KeyboardInterrupt as stop:
+        found = stop.found if isinstance(stop, EndedEarly) else SliceResult()
         if sample is not None and (found.best is None or not len(found.best)):
             found = replace(found, best=sample.best, fastest=sample.fastest, safest=sample.safest)
         raise EndedEarly(found, stop) from None
@@ -142,7 +142,11 @@ def _by(choice: Choice, task: Task, cuts: Cuts, progress: Progress | None) -> tu
     )
     if cuts.low >= cuts.high:
         return early, SerialWorkers().describe(), ()
-    with open_workers(choice) as workers:
+    try:
+        others = open_workers(choice)
+    except KeyboardInterrupt as stop:
+        raise EndedEarly(early, stop) from None
+    with others as workers:
         late = _run(workers, task, cuts, progress, done=early)
         return late, f"{SerialWorkers().describe()}, then {workers.describe()}", workers.remarks
 
