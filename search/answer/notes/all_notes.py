@@ -9,6 +9,7 @@ from forerun.search.answer.notes.faster import faster_note, order_note
 from forerun.search.answer.notes.goodput import goodput_note
 from forerun.search.answer.notes.in_time import in_time_note
 from forerun.search.answer.notes.low_oom_risk import safer_note
+from forerun.search.answer.notes.making_room import room_note
 from forerun.search.answer.notes.racks import racks_note
 from forerun.search.answer.notes.switched import switches_note
 from forerun.search.answer.notes.uneven_experts import uneven_note
@@ -57,6 +58,7 @@ NOTES: tuple[Note, ...] = (
     divisible_note,
     in_time_note,
     racks_note,
+    room_note,
     switches_note,
     checked_note,
     narrowing_note,

@@ -10,12 +10,13 @@ from typing import Any
 
 from forerun.search.board.found import Alternatives
 from forerun.search.board.rows import Row
-from forerun.search.explore.flat.best import best_row
+from forerun.search.explore.flat.best import best_in, best_row
 from forerun.search.request.limits import NO_LIMITS, TrainingLimits
 from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.simulator import score as simulator_score
+from forerun.spaces.strategies import StrategySpace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,10 @@ class NoteSearch:
     ) -> Row | None:
         """Return the best row of a setting, None where nothing is feasible; arguments and errors as ``best_row``."""
         return best_row(setting, objective=objective, overrides=overrides, limits=limits, score=self.score)
+
+    def best_in(self, setting: Setting, space: StrategySpace, *, limits: TrainingLimits = NO_LIMITS) -> Row | None:
+        """Return the best row of a part of a setting's space, None where nothing in it is feasible."""
+        return best_in(setting, space, limits=limits, score=self.score)
 
 
 Note = Callable[[Setting, Sequence[Row], NoteSearch], tuple[str, ...]]

@@ -32,7 +32,19 @@ def best_row(
     Raises:
         RequestError: no device count is known, or an axis or choice is.
     """
-    problem = Problem(space=setting.space(overrides), objective=objective or setting.objective, top=1, limits=limits)
+    return best_in(setting, setting.space(overrides), objective=objective, limits=limits, score=score)
+
+
+def best_in(
+    setting: Setting[Any],
+    space: Any,
+    *,
+    objective: str | None = None,
+    limits: TrainingLimits = NO_LIMITS,
+    score: Scorer = simulator_score,
+) -> Row | None:
+    """Return the row of the best strategy of a ``space`` of the setting's kind, None where nothing is feasible."""
+    problem = Problem(space=space, objective=objective or setting.objective, top=1, limits=limits)
     return first_row(setting, problem, search_space(problem, score=score).best)
 
 

@@ -1,0 +1,157 @@
+"""Switches that make room in memory, or hide gradient traffic, for a strategy that is faster than the first row."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from forerun.search.answer.notes.contract import NoteSearch
+from forerun.search.board.rows import Row
+from forerun.search.order.objectives import objective_named
+from forerun.search.request.setting import Setting
+from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks import all_switches, switched
+from forerun.spaces.frameworks.hardware import device_kinds
+from forerun.spaces.frameworks.switches import on_devices
+from forerun.spaces.strategies import Context, Recompute, Schedule, Split, Strategy, StrategySpace
+
+ROOM = "more room:"
+"""How the note begins."""
+SWITCHES = {
+    "chunked-loss": ("on",),
+    "activation-offload": ("on",),
+    "optimizer-offload": ("on",),
+    "grad-sync": ("round", "step"),
+}
+"""Settings that train the same model as well and that no search turns on: they cost time by themselves."""
+TRAFFIC = ("grad-sync",)
+"""Switches that hide traffic of gradients and take memory."""
+FULL, EXPOSED = 0.8, 0.1
+"""Share of the memory from which it decides the first row, and of the step from which traffic of replicas does."""
+SMALL = 1 << 20
+"""Candidates of a space that is searched whole rather than near the first row."""
+WORTH = 0.05
+"""Gain from which a switch is named."""
+TOGETHER = 1.1
+"""Gain of two switches over the better of both from which they are named together."""
+
+
+def room_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
+    """Name the switches that make room for a faster strategy, as one note.
+
+    Strategies near the first row are searched again with each switch on that is left to the user, where memory or
+    traffic of replicas decides that row.
+    """
+    first, context = rows[0], setting.context
+    if context.cluster.groups or objective_named(setting.objective).front or setting.gpus is None:
+        return ()
+    names = [name for name in SWITCHES if name not in setting.request.switches]
+    if not _memory_decides(first):
+        names = [name for name in names if name in TRAFFIC]
+    if first.breakdown_s.get("data", 0.0) < EXPOSED * first.step_time_s:
+        names = [name for name in names if name not in TRAFFIC]
+    if not names or not _could_gain(setting, first, names, search):
+        return ()
+    settings = [{name: value} for name in names for value in SWITCHES[name]]
+    gains = [gain for switches in settings for gain in _gain(setting, first, switches, search)]
+    gains.sort(key=lambda gain: -gain[0])
+    if len(gains) > 1:
+        both = _gain(setting, first, {**gains[1][1], **gains[0][1]}, search)
+        gains = [*(gain for gain in both if 1 + gain[0] >= TOGETHER * (1 + gains[0][0])), *gains]
+    texts = [_text(context, *gain) for gain in _one_each(gains)]
+    return (f"{ROOM} {'; '.join(texts)}",) if texts else ()
+
+
+def _memory_decides(row: Row) -> bool:
+    share = row.peak_memory_gib / row.memory_limit_gib
+    return share >= FULL or row.strategy.recompute != Recompute.NONE or row.strategy.recompute_layers > 0
+
+
+def _could_gain(setting: Setting, first: Row, names: Sequence[str], search: NoteSearch) -> bool:
+    """Tell whether a strategy near the first row would be faster if memory were no limit, or traffic hides."""
+    if any(name in TRAFFIC for name in names):
+        return True
+    device = setting.context.cluster.device
+    cluster = dataclasses.replace(
+        setting.context.cluster, device=dataclasses.replace(device, memory_bytes=4 * device.memory_bytes)
+    )
+    row = _best_near(setting, dataclasses.replace(setting.context, cluster=cluster), first, search)
+    return row is not None and _device_s(first) / _device_s(row) - 1 >= WORTH
+
+
+def _gain(
+    setting: Setting, first: Row, switches: dict[str, str], search: NoteSearch
+) -> list[tuple[float, dict[str, str], Row]]:
+    """Return the gain over the first row with some switches on, and the row that has it; none where it is small."""
+    context = setting.context
+    for name, value in switches.items():
+        support = all_switches()[name].support(context.framework)
+        if support is None or dict(context.framework.switches).get(name) == value:
+            return []
+    try:
+        framework = switched(context.framework, {**setting.request.switches, **switches})
+    except RequestError:  # it needs another setting of a switch that the user chose
+        return []
+    if framework != on_devices(framework, device_kinds(context.cluster)):
+        return []
+    try:
+        row = _best_near(setting, dataclasses.replace(context, framework=framework), first, search)
+    except RequestError:  # the cluster does not say how fast its host links are
+        return []
+    if row is None:
+        return []
+    gain = _device_s(first) / _device_s(row) - 1
+    return [(gain, switches, row)] if gain >= WORTH else []
+
+
+def _best_near(setting: Setting, context: Context, first: Row, search: NoteSearch) -> Row | None:
+    changed = dataclasses.replace(setting, context=context)
+    space = changed.space()
+    near = space.choices if space.size <= SMALL else dict(_near(first.strategy, space))
+    return search.best_in(changed, dataclasses.replace(space, choices=near), limits=setting.limits)
+
+
+def _near(strategy: Strategy, space: StrategySpace) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield every axis with the choices that stay near a strategy, as far as the space has them."""
+    wanted: dict[str, set[int]] = {
+        "gpus": {strategy.devices},
+        "tp": {1, strategy.tp // 2, strategy.tp},
+        "pp": {1, strategy.pp // 2, strategy.pp, 2 * strategy.pp},
+        "cp": {strategy.cp, strategy.cp // 2},
+        "ep": {strategy.ep, strategy.ep // 2},
+        "etp": {strategy.etp},
+        "mbs": {strategy.mbs, 2 * strategy.mbs, 4 * strategy.mbs},
+        "vpp": {1, strategy.vpp},
+        "schedule": {int(strategy.schedule), int(Schedule.ONE_F_ONE_B)},
+        "split": {int(strategy.split), int(Split.EVEN)},
+        "recompute": {int(strategy.recompute), int(Recompute.NONE), int(Recompute.FULL)},
+        "recompute_layers": {0, 1, strategy.recompute_layers},
+        "placement": {int(strategy.placement)},
+        "switches": {0, int(strategy.switches)},
+    }
+    for axis, choices in space.choices.items():
+        kept = tuple(choice for choice in choices if choice in wanted[axis]) if axis in wanted else choices
+        yield axis, kept or choices
+
+
+def _one_each(gains: Sequence[tuple[float, dict[str, str], Row]]) -> list[tuple[float, dict[str, str], Row]]:
+    """Keep the best setting of each set of switches, two at most."""
+    best: dict[tuple[str, ...], tuple[float, dict[str, str], Row]] = {}
+    for gain in gains:
+        best.setdefault(tuple(sorted(gain[1])), gain)
+    return list(best.values())[:2]
+
+
+def _text(context: Context, gain: float, switches: dict[str, str], row: Row) -> str:
+    words = ",".join(name if value == "on" else f"{name}={value}" for name, value in switches.items())
+    own = [name for name, value in switches.items() if not _has_flag(context, name, value)]
+    lacking = f"; {context.framework.name} has no flag for {' and '.join(own)}" if own else ""
+    memory = f"{row.peak_memory_gib:.0f} GiB, {row.oom_risk:.0%} OOM risk"
+    return f"--with {words} {gain:+.0%} throughput with {row.name} ({memory}{lacking})"
+
+
+def _has_flag(context: Context, name: str, value: str) -> bool:
+    support = all_switches()[name].support(context.framework)
+    return support is not None and value in support.flags
+
+
+def _device_s(row: Row) -> float:
+    return row.gpus * row.step_time_s
