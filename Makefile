@@ -11,7 +11,7 @@ EDITABLE := --no-deps --no-build-isolation --editable .
 # As many processes as cores; a machine with many gains nothing from more than eight.
 PYTEST := -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test test-all test-oldest test-newest lint types unit slow wheel docs readme lock test-frameworks test-slurm \
+.PHONY: demo test test-all test-oldest test-newest lint types unit slow wheel docs readme lines lock test-frameworks test-slurm \
 	pictures clean another-python
 
 # Another PYTHON, another environment.
@@ -109,6 +109,13 @@ test-newest:
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "site/index.html"
+
+# Lines of Python by package and by room: what a change adds, it pays for.
+lines:
+	@for folder in search simulator spaces search/*/ simulator/*/ spaces/*/ tests benchmarks; do \
+		count=$$(find $$folder -name '*.py' -exec cat {} + | wc -l); \
+		[ $$count -eq 0 ] || printf '%7d %s\n' $$count $${folder%/}; \
+	done
 
 # The generated parts of README.md: the answer of its command and the newest measurements.
 readme: $(STAMP)
