@@ -58,6 +58,12 @@ def test_frameworks_in_words(tmp_path: Path) -> None:
         ("ROCm fork of Megatron-LM", "megatron-lm"),
         ("GPT-NeoX 2.0", "megatron-deepspeed"),
         ("Hetu-Galvatron", "megatron-lm"),
+        ("Megatron Bridge", "nemo"),
+        ("AXLearn", "maxtext"),
+        ("MaxText (JAX, XLA, FSDP)", "maxtext"),
+        ("MindFormers", "mindspeed"),
+        ("XTuner", "deepspeed"),
+        ("MS-Swift", "fsdp"),
     ):
         run = mapped(tmp_path, framework=framework)
         assert run.context.framework.name == name, framework
