@@ -1,8 +1,6 @@
 """All formats by name."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from forerun.search.formats import (
     accelerate_fsdp,
@@ -33,7 +31,6 @@ from forerun.search.formats.tables import (
     colossalai,
     hf_trainer,
     levanter,
-    limits_of,
     llama_factory,
     mindspeed_fsdp2,
     ms_swift,
@@ -42,8 +39,6 @@ from forerun.search.formats.tables import (
     olmo_core,
     simumax,
     verl,
-    write_olmo_core,
-    writers,
 )
 from forerun.search.formats.tables.maxtext import LAUNCHER as MAXTEXT_KEYS
 from forerun.spaces.errors import RequestError, unknown
@@ -78,42 +73,13 @@ TABLES: tuple[Launcher, ...] = (
 )
 """All tables: those of frameworks that forerun predicts first."""
 
-WRITTEN: Mapping[str, Mapping[str, Any]] = {
-    "gpt-neox": {
-        "vendors": ("NVIDIA", "AMD"),
-        "main": writers.NEOX_MAIN,
-        "limits": limits_of.NEOX,
-        "write": writers.write_neox,
-    },
-    "llama-factory": {
-        "vendors": ("NVIDIA", "AMD", "Huawei"),
-        "main": writers.FACTORY_MAIN,
-        "limits": limits_of.LLAMA_FACTORY,
-        "write": writers.write_llama_factory,
-        "adapters": True,
-        "packs": r"\bneat_packing:\s*true\b",
-    },
-    "axolotl": {
-        "vendors": ("NVIDIA", "AMD"),
-        "main": writers.AXOLOTL_MAIN,
-        "limits": limits_of.AXOLOTL,
-        "write": writers.write_axolotl,
-        "adapters": True,
-        "packs": r"\bsample_packing:\s*true\b",
-    },
-    "olmo-core": {
-        "vendors": ("NVIDIA", "AMD"),
-        "main": write_olmo_core.MAIN,
-        "limits": (*limits_of.OLMO_CORE, write_olmo_core.MODELS),
-        "write": write_olmo_core.write,
-    },
-}
-"""How launches are written, of the tables that are written, too."""
+WRITTEN = {item.name: item for item in (neox.FORMAT, axolotl.FORMAT, llama_factory.FORMAT, olmo_core.FORMAT)}
+"""Those of the tables that are written, too."""
 
 FORMATS: tuple[Format, ...] = (
     own_yaml.FORMAT,
     megatron_log.FORMAT,
-    *(format_of(launcher, joins=launcher is neox.LAUNCHER, **WRITTEN.get(launcher.name, {})) for launcher in LAUNCHERS),
+    *(WRITTEN.get(launcher.name) or format_of(launcher) for launcher in LAUNCHERS),
     maxtext.FORMAT,
     bridge_recipes.FORMAT,
     *megatron_variants.FORMATS,

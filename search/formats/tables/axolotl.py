@@ -5,19 +5,33 @@ what tp, cp and ep leave of the devices to FSDP, and what ``dp_shard_size`` leav
 """
 
 import re
+from typing import Any
 
-from forerun.search.formats.adapters import LORA, QUANTISED, RANK
-from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.adapters import LORA, QUANTISED, RANK, hub_modules
+from forerun.search.formats.contract import Files, Launch, LaunchFile, Limit
+from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import REST, Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.launchers import TORCHRUN, harmless, scripts
+from forerun.search.formats.limits import SHARED_BY_WHOLE_REPLICAS, change, fixed
+from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.syntax import document, is_yaml
+from forerun.search.formats.tables.limits_of import TRAINER, no_zero
 from forerun.search.formats.tables.trainer import (
     ACCUMULATION,
     FSDP_CHECKPOINTING,
     GRADIENT_CHECKPOINTING,
+    HALF,
     PRECISIONS,
+    fine_tunes,
     read_deepspeed,
     read_fsdp,
 )
+from forerun.search.formats.yaml_text import dump_yaml
+from forerun.spaces.strategies import Recompute
+
+MAIN = "axolotl.yaml"
+C4 = {"path": "allenai/c4", "name": "en", "split": "train", "type": "completion"}
+ALPACA = {"path": "tatsu-lab/alpaca", "split": "train", "type": "alpaca"}
 
 HARMLESS = re.compile(
     r"base_model|model_type|tokenizer|processor|is_|trust_|load_in|strict|dataset|data|val_set|test_|output_dir|sample_|"
@@ -79,3 +93,81 @@ LAUNCHER = Launcher(
 def _marked(source: LaunchFile) -> bool:
     lines = r"^(base_model|micro_batch_size|sequence_len|sample_packing)\s*:"
     return len(set(re.findall(lines, source.text, re.MULTILINE))) > 1
+
+
+LIMITS = (
+    *TRAINER,
+    decoders_only("axolotl", hybrids=True),
+    no_zero(1, "with FSDP gradients are sharded, too (zero=2); zero=1 is written for DeepSpeed, in LLaMA-Factory", 2),
+    fixed(
+        lambda launch: (
+            launch.strategy.zero == 0
+            and launch.strategy.dp * launch.strategy.cp > 1
+            and launch.strategy.tp * launch.strategy.cp > 1
+        ),
+        "zero=0 with tp or cp: its device mesh shards the replicas of such a model",
+        zero=2,
+    ),
+    Limit(
+        broken=lambda launch: launch.strategy.dp * launch.strategy.cp == 1 and launch.strategy.tp > 1,
+        reason=lambda launch: "tp alone: FSDP needs replicas or context ranks to shard over",
+        fix=lambda launch: change(launch, tp=1, dp=launch.strategy.tp, zero=2),
+    ),
+    fixed(
+        lambda launch: launch.strategy.cp > 1 and launch.strategy.mbs > 1,
+        "mbs > 1 with cp: its ring attention takes one packed sequence at a time",
+        mbs=1,
+    ),
+    SHARED_BY_WHOLE_REPLICAS,
+)
+
+
+def write(launch: Launch) -> Files:
+    """Return the YAML, with FSDP 2 where states are sharded, and the script."""
+    s, workload = launch.strategy, launch.workload
+    data: dict[str, Any] = {
+        "base_model": harmless(launch.model.name),
+        "datasets": [ALPACA if fine_tunes(launch) else C4],
+        "output_dir": "outputs",
+        "sequence_len": workload.seq_len,
+        "attn_implementation": "flash_attention_2",
+        "sample_packing": True,
+        "pad_to_sequence_len": True,
+        "micro_batch_size": s.mbs,
+        "gradient_accumulation_steps": launch.microbatches,
+        "max_steps": 100,
+        "optimizer": "adamw_torch_fused",
+        "learning_rate": 1.0e-4,
+        "lr_scheduler": "cosine",
+        "gradient_checkpointing": s.recompute == Recompute.FULL,
+        **HALF[workload.precision],
+    }
+    if rank := launch.tuning.rank:
+        data |= {"adapter": "lora", "lora_r": rank, "lora_alpha": 2 * rank}
+        data["lora_target_modules"] = hub_modules(launch)
+    if s.tp > 1:
+        data["tensor_parallel_size"] = s.tp
+    if s.cp > 1:
+        data["context_parallel_size"] = s.cp
+    if s.zero:
+        data |= {"dp_shard_size": s.dp // s.copies, "dp_replicate_size": s.copies, "fsdp_version": 2}
+        data["fsdp_config"] = {
+            "reshard_after_forward": s.zero == 3,
+            "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            "state_dict_type": "SHARDED_STATE_DICT",
+            "offload_params": False,
+        }
+    title = f"axolotl {LAUNCHER.version}"
+    text = dump_yaml(data, f"{launch.name}: {title}, {s}", "base_model: a folder or a name on the hub")
+    return {MAIN: text, **scripts(launch, title, [*TORCHRUN, f"-m axolotl.cli.train {MAIN}"])}
+
+
+FORMAT = format_of(
+    LAUNCHER,
+    main=MAIN,
+    limits=LIMITS,
+    write=write,
+    vendors=("NVIDIA", "AMD"),
+    adapters=True,
+    packs=r"\bsample_packing:\s*true\b",
+)

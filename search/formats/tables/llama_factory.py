@@ -5,21 +5,33 @@ Source: ``llamafactory/hparams`` 0.9.5 (gradient checkpointing is on unless it i
 examples ``megatron`` and ``v1``.
 """
 
+import json
 import re
+from typing import Any
 
-from forerun.search.formats.adapters import LORA, RANK
-from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.adapters import LORA, RANK, hub_modules
+from forerun.search.formats.contract import Files, Launch, LaunchFile
+from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import YES, Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.launchers import harmless, scripts
+from forerun.search.formats.limits import SHARED_BY_ALL, without
+from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.syntax import arguments, document, is_script, is_yaml
+from forerun.search.formats.tables.limits_of import TRAINER
 from forerun.search.formats.tables.trainer import (
     ACCUMULATION,
     FSDP_CHECKPOINTING,
+    HALF,
     MICRO_BATCH,
     PRECISIONS,
+    fine_tunes,
     read_deepspeed,
     read_fsdp,
 )
+from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.strategies import Recompute
+
+MAIN, DS_MAIN = "llama_factory.yaml", "ds_config.json"
 
 HARMLESS = re.compile(
     r"model|trust_|stage|do_|finetuning|dataset|data|template|max_samples|overwrite|preprocessing|dataloader|output_dir|"
@@ -112,3 +124,67 @@ def _started(source: LaunchFile) -> bool:
 def _marked(source: LaunchFile) -> bool:
     lines = r"^(cutoff_len|finetuning_type|template|dist_config|stage|train_dataset)\s*:"
     return len(set(re.findall(lines, source.text, re.MULTILINE))) > 1
+
+
+LIMITS = (
+    *TRAINER,
+    decoders_only("LLaMA-Factory", hybrids=True),
+    without("tp", "its Trainer form has no tensor parallelism"),
+    without("cp", "its Trainer form has no context parallelism"),
+    SHARED_BY_ALL,
+)
+
+
+def write(launch: Launch) -> Files:
+    """Return the YAML, DeepSpeed's JSON where states are sharded, and the script."""
+    s, workload, tuned = launch.strategy, launch.workload, fine_tunes(launch)
+    data: dict[str, Any] = {
+        "model_name_or_path": harmless(launch.model.name),
+        "stage": "sft" if tuned else "pt",
+        "do_train": True,
+        "finetuning_type": "full",
+        "dataset": "alpaca_en_demo" if tuned else "c4_demo",
+        "dataset_dir": "REMOTE:llamafactory/demo_data",
+        "template": "default",
+        "cutoff_len": workload.seq_len,
+        "packing": True,
+        **({"neat_packing": True} if launch.packed else {}),
+        "per_device_train_batch_size": s.mbs,
+        "gradient_accumulation_steps": launch.microbatches,
+        "disable_gradient_checkpointing": s.recompute != Recompute.FULL,
+        "output_dir": "saves",
+        "max_steps": 100,
+        **HALF[workload.precision],
+    }
+    if rank := launch.tuning.rank:
+        data |= {"finetuning_type": "lora", "lora_rank": rank, "lora_target": ",".join(hub_modules(launch))}
+    files: dict[str, str] = {}
+    if s.zero:
+        data["deepspeed"] = DS_MAIN
+        automatic = {"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"}}
+        sharding = {"stage": s.zero, "overlap_comm": True, "contiguous_gradients": True, "reduce_scatter": True}
+        both: dict[str, Any] = {**automatic, "fp16": {"enabled": "auto"}, "gradient_accumulation_steps": "auto"}
+        files[DS_MAIN] = json.dumps({**both, "zero_optimization": sharding}, indent=2) + "\n"
+    title = f"LLaMA-Factory {LAUNCHER.version}"
+    starter = [
+        'FORCE_TORCHRUN=1 NNODES="$NNODES" NPROC_PER_NODE="$GPUS_PER_NODE" NODE_RANK="$NODE_RANK"',
+        'MASTER_ADDR="$MASTER_ADDR" MASTER_PORT="$MASTER_PORT"',
+        f"llamafactory-cli train {MAIN}",
+    ]
+    remarks = (
+        "model_name_or_path: a folder or a name on the hub",
+        "dataset_dir: on the hub; where nodes do not reach it, the folder data of LLaMA-Factory",
+    )
+    text = dump_yaml(data, f"{launch.name}: {title}, {s}", *remarks)
+    return {MAIN: text, **files, **scripts(launch, title, starter)}
+
+
+FORMAT = format_of(
+    LAUNCHER,
+    main=MAIN,
+    limits=LIMITS,
+    write=write,
+    vendors=("NVIDIA", "AMD", "Huawei"),
+    adapters=True,
+    packs=r"\bneat_packing:\s*true\b",
+)

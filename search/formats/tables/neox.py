@@ -5,9 +5,30 @@ have dashes or underscores, a pipeline of 0 stages is one of 1, replicas fill th
 """
 
 import re
+from typing import Any
 
+from forerun.search.formats.contract import Files, Launch
+from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import RECOMPUTED, YES, Launcher, LaunchFacts, LaunchKey, switched_on
+from forerun.search.formats.launchers import scripts
+from forerun.search.formats.limits import (
+    COMMON,
+    DEFAULT_PLACEMENT,
+    NO_SELECTIVE,
+    SHARED_BY_ALL,
+    fixed,
+    only,
+    precisions,
+    without,
+)
+from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.syntax import documents
+from forerun.search.formats.tables.limits_of import NO_DIVIDING, NO_ETP, ONE_STAGE_SPLIT
+from forerun.search.formats.yaml_text import dump_yaml
+from forerun.spaces.models.model import FeedForward, MixtureOfExperts
+from forerun.spaces.strategies import Recompute, Schedule
+
+MAIN = "gpt_neox.yml"
 
 HARMLESS = re.compile(
     r"optimizer|scheduler|zero_|steps_per|wall_clock|fp16|bf16|fp32|amp|tokenizer|vocab|merge_file|save|load|data|train_|"
@@ -83,3 +104,95 @@ LAUNCHER = Launcher(
     harmless=lambda name: HARMLESS.match(name) is not None,
     adjust=adjust,
 )
+
+
+def _pipelined_zero(launch: Launch) -> bool:
+    return launch.strategy.pp > 1 and launch.strategy.zero > 1
+
+
+LIMITS = (
+    *COMMON,
+    decoders_only("GPT-NeoX"),
+    without("cp", "the configuration has no such degree in its released versions"),
+    only("schedule", (Schedule.ONE_F_ONE_B,), "DeepSpeed's pipeline runs 1F1B", schedule=Schedule.ONE_F_ONE_B, vpp=1),
+    NO_DIVIDING,
+    ONE_STAGE_SPLIT,
+    fixed(_pipelined_zero, "zero > 1 with pp > 1: DeepSpeed's pipeline keeps gradients whole", zero=1),
+    NO_SELECTIVE,
+    NO_ETP,
+    DEFAULT_PLACEMENT,
+    SHARED_BY_ALL,
+    precisions(("bf16", "fp16", "fp32"), "the configuration has bfloat16, float16 and float32"),
+)
+
+
+def write(launch: Launch) -> Files:
+    """Return one YAML file and the script that hands it to ``deepy.py``."""
+    s, workload, layer = launch.strategy, launch.workload, launch.model.layers[-1]
+    data: dict[str, Any] = {
+        "pipe_parallel_size": s.pp,
+        "model_parallel_size": s.tp,
+        "sequence_parallel": s.sp,
+        "num_nodes": launch.nodes,
+        "num_gpus": launch.devices_used_per_node,
+        **_model(launch),
+        "seq_length": workload.seq_len,
+        "max_position_embeddings": workload.seq_len,
+        "train_batch_size": workload.global_batch,
+        "train_micro_batch_size_per_gpu": s.mbs,
+        "gradient_accumulation_steps": launch.microbatches,
+        "zero_optimization": {"stage": s.zero, "overlap_comm": True, "contiguous_gradients": True},
+        "checkpoint_activations": s.recompute == Recompute.FULL,
+        "precision": {"bf16": "bfloat16", "fp16": "fp16", "fp32": "fp32"}[workload.precision],
+        "optimizer": {"type": "Adam", "params": {"lr": 1.0e-4, "betas": [0.9, 0.95], "eps": 1.0e-8}},
+        "train_iters": 100,
+        "lr_decay_iters": 100,
+        "data_path": "data/text_document",
+        "tokenizer_type": "HFTokenizer",
+        "vocab_file": "tokenizer.json",
+    }
+    if s.ep > 1:
+        data["moe_expert_parallel_size"] = s.ep
+    if launch.nodes > 1:
+        data |= {"launcher": "slurm", "deepspeed_slurm": True, "no_ssh_check": True}
+    assert layer.mixer is not None
+    text = dump_yaml(data, f"{launch.name}: {LAUNCHER.title}, {s}", "name the data and the tokenizer")
+    several = launch.nodes > 1
+    hosts = [
+        "# Its launcher starts all nodes from the first one, by srun. Without Slurm drop launcher and deepspeed_slurm",
+        f"# from {MAIN}, and name a hostfile in DLTS_HOSTFILE.",
+        'if [ -z "${DLTS_HOSTFILE:-}" ]; then',
+        '    NODES="${SLURM_JOB_NODELIST:?several nodes need Slurm, or a hostfile named in DLTS_HOSTFILE}"',
+        '    export DLTS_HOSTFILE="$PWD/hostfile-${SLURM_JOB_ID:-0}"',
+        '    scontrol show hostnames "$NODES" | sed "s/$/ slots=$GPUS_PER_NODE/" > "$DLTS_HOSTFILE"',
+        "fi",
+        "",
+    ]
+    path = ['CONFIG="$PWD"', 'cd "${NEOX_PATH:-.}"']
+    command = [f'python ./deepy.py train.py "$CONFIG/{MAIN}"']
+    before = [*(hosts if several else ()), *path]
+    return {MAIN: text, **scripts(launch, LAUNCHER.title, command, before=before, once=several)}
+
+
+def _model(launch: Launch) -> dict[str, Any]:
+    """Return the sizes of a model by NeoX's names."""
+    model, layer = launch.model, launch.model.layers[-1]
+    attention, mlp = layer.attention, layer.feed_forward
+    found: dict[str, Any] = {
+        "num_layers": model.layer_count,
+        "hidden_size": model.hidden,
+        "num_attention_heads": attention.heads,
+        "num_kv_heads": attention.kv_heads,
+        "no_weight_tying": not model.tied_embeddings,
+        "norm": "layernorm" if layer.norm_bias else "rmsnorm",
+        "pos_emb": "learned" if model.learned_positions else "rotary",
+        "activation": "swiglu" if mlp.gated else "gelu",
+    }
+    if isinstance(mlp, FeedForward):
+        found["intermediate_size"] = mlp.hidden
+    elif isinstance(mlp, MixtureOfExperts):
+        found |= {"moe_num_experts": mlp.experts, "moe_top_k": mlp.top_k, "intermediate_size": mlp.expert_hidden}
+    return found
+
+
+FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, vendors=("NVIDIA", "AMD"), joins=True)

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.contract import Launch, LaunchFile
 from forerun.search.formats.keys import RECOMPUTED, YES, LaunchFacts, LaunchKey, switched_on
 from forerun.search.formats.settings import flatten
 
+HALF = {"bf16": {"bf16": True}, "fp16": {"fp16": True}, "fp32": {}}
+"""Precisions as the trainers' settings."""
 MICRO_BATCH = LaunchKey(names=("per_device_train_batch_size",), decides="mbs")
 ACCUMULATION = LaunchKey(names=("gradient_accumulation_steps",), decides="accumulation")
 GRADIENT_CHECKPOINTING = LaunchKey(
@@ -131,3 +133,8 @@ def sharded_by_name(facts: LaunchFacts, words: Mapping[str, Any], name: str) -> 
         facts.values.setdefault("zero", words[value.lower()])
     else:
         read_deepspeed(facts, name)
+
+
+def fine_tunes(launch: Launch) -> bool:
+    """Whether a launch is a fine-tuning: of adapters, or on documents that are packed."""
+    return bool(launch.tuning.rank) or launch.packed
