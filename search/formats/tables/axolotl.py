@@ -158,7 +158,10 @@ def write(launch: Launch) -> Files:
             "offload_params": False,
         }
     title = f"axolotl {LAUNCHER.version}"
-    text = dump_yaml(data, f"{launch.name}: {title}, {s}", "base_model: a folder or a name on the hub")
+    remarks = ["base_model: a folder or a name on the hub"]
+    if not launch.packed:
+        remarks.append("documents do not attend to each other: with short ones a step takes less than predicted")
+    text = dump_yaml(data, f"{launch.name}: {title}, {s}", *remarks)
     return {MAIN: text, **scripts(launch, title, [*TORCHRUN, f"-m axolotl.cli.train {MAIN}"])}
 
 
