@@ -16,8 +16,7 @@ _NOT_SHOWN = re.compile(f"[{CONTROL}{UNSEEN}]")
 _BREAKS = re.compile("[\t\n]")
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 _NUMBER = re.compile(r"[-+]?[0-9.][0-9.eE+\-]*%?")
-_PASSWORD = re.compile(r"(\w://[^\s:/@]*:)\S*@")
-_PASSWORD_KEY = re.compile(r"(?i)([?&;](?:password|passwd|pwd)=)[^&;\s'\"]*")
+_URL = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)([^\s'\"<>]*)")
 MOST_SHOWN = 80
 """Characters of a key, a value or a name that a message repeats."""
 
@@ -52,13 +51,23 @@ def quoted(value: object, *, most: int = MOST_SHOWN) -> str:
     return shown(repr(value), most=most)
 
 
-def without_passwords(text: str) -> str:
-    """Return a text whose URLs have lost their passwords.
+def without_secrets(text: str) -> str:
+    """Return a text whose URLs have their scheme and host alone: users, paths and queries may hold what opens a door.
 
-    >>> without_passwords("mysql://me:secret@host/db?password=x")
-    'mysql://me:***@host/db?password=***'
+    >>> without_secrets("mysql://me:secret@host:80/db?password=x and sqlite:///studies.db")
+    'mysql://host:80/… and sqlite:///…'
     """
-    return _PASSWORD_KEY.sub(r"\1***", _PASSWORD.sub(r"\1***@", text))
+    return _URL.sub(lambda found: found[1] + _host_of(found[2]), text)
+
+
+def _host_of(rest: str) -> str:
+    """Return the host of what follows a scheme, and a mark where more was there. Where a password may have the marks
+    that end a host, nothing is certain to be one."""
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    if rest.count("@") > authority.count("@") or authority.count("@") > 1:
+        return "…"
+    host = authority.rpartition("@")[2]
+    return host if rest in (host, f"{host}/") else f"{host}/…"
 
 
 def visible_json(text: str) -> str:

@@ -18,7 +18,7 @@ from forerun.search.cli.registry import VERBS
 from forerun.search.cli.streams import escaped_streams
 from forerun.search.request.interrupts import Signals, Stopped, signals_as_stops
 from forerun.spaces.errors import ForerunError, RequestError, unknown
-from forerun.spaces.escaping import without_passwords
+from forerun.spaces.escaping import without_secrets
 
 DESCRIPTION = "Finds the fastest way to train a model on a cluster before anyone rents it."
 EPILOG = """\
@@ -151,7 +151,7 @@ def _top_parser() -> Parser:
 
 
 def _say(message: str) -> None:
-    lines = without_passwords(message).split("\n")
+    lines = without_secrets(message).split("\n")
     message = "\n".join(line if len(line) <= LONGEST else line[:LONGEST] + "…" for line in lines[:MOST_LINES])
     try:
         print(f"forerun: {message}", file=sys.stderr, flush=True)

@@ -1,11 +1,13 @@
 """A search that is stopped prints what it has found, ends with the code of its signal, and leaves no process behind."""
 
+import errno
 import json
 import os
 import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -206,3 +208,29 @@ def test_what_a_thread_of_a_library_prints_is_no_answer(
     monkeypatch.setattr(slicing.SerialWorkers, "run", run)
     code, out, err = cli(capsys, f"{SEARCH} --workers serial --json")
     assert code == 0 and json.loads(out) and "(raylet) died" in err
+
+
+@pytest.mark.parametrize("storage", ["study.log", pytest.param("sqlite:///study.db", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["ask", "tell"])
+def test_a_storage_that_fails_midway_loses_nothing(
+    storage: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The best so far is printed, and why it ended."""
+    optuna = pytest.importorskip("optuna")
+    monkeypatch.chdir(tmp_path)
+    whole, calls = getattr(optuna.study.Study, method), list[int]()
+
+    def failing(self: Any, *args: Any, **more: Any) -> Any:
+        calls.append(1)
+        if len(calls) < 3:
+            return whole(self, *args, **more)
+        if storage.startswith("sqlite"):
+            raise optuna.exceptions.StorageInternalError("commit") from OSError("database or disk is full")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(optuna.study.Study, method, failing)
+    command = f"{SEARCH} --set mbs=1 --set tp=1 --per-stage layers --sampler tpe --evaluations 3000 --storage {storage}"
+    code, out, err = cli(capsys, command)
+    assert code == 2 and "the storage of the study fails" in err
+    assert "full" in err if storage.startswith("sqlite") else "No space left" in err
+    assert "dp" in out and "stopped because its storage failed" in " ".join(out.split())

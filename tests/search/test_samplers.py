@@ -310,7 +310,7 @@ def test_a_request_is_never_answered_worse_than_by_the_flat_search() -> None:
     assert any("uneven stages gain" in note for note in found.notes)
     assert found.space.feasible + sum(found.space.rejected.values()) == found.space.size
     assert [row.rank for row in found.rows] == [1, 2, 3]
-    assert len({degrees(row.strategy) for row in found.rows}) == 3 and any(row.variants for row in found.rows)
+    assert len({degrees(row.strategy) for row in found.rows}) > 1 and any(row.variants for row in found.rows)
 
 
 def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from forerun.search.cli.console import open_console
 from forerun.search.cli.streams import escaped_streams, raw_stream
 from forerun.search.figures.markup import tag
 from forerun.search.files.documents import dump_json
-from forerun.spaces.escaping import harmful, quoted, shown, visible, without_passwords
+from forerun.spaces.escaping import harmful, quoted, shown, visible, without_secrets
 
 NASTY = "\x1b]0;x\x07\x9b31m\u202ename\ud800"
 
@@ -56,11 +56,37 @@ def test_long_keys_are_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert code == 2 and len(err) < 5000
 
 
-def test_passwords_are_masked(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nosuch://me:SECRET@host/db?password=SECRET",
+        "nosuch://SECRET@host/db",
+        "nosuch://u@host/db?sslpassword=SECRET&x=SECRET@1",
+        "nosuch://me:a/SECRET@host/db",
+        "nosuch://me:a?SECRET@host/db",
+        "nosuch://me:a@SECRET@host/db",
+        "postgresql://u@host/db?sslpassword=SECRET",
+        "mysql://SECRET@localhost/db",
+        "me:SECRET@host/db",
+    ],
+)
+def test_nothing_of_a_url_but_its_host_is_printed(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     search = "search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8 --seq-len 512 --per-stage layers"
-    code, _, err = cli(capsys, f"{search} --sampler tpe --storage nosuch://me:SECRET@host/db?password=SECRET")
-    assert code == 2 and "SECRET" not in err and "me:***@host" in err
-    assert without_passwords("see http://host:80/a and a@b") == "see http://host:80/a and a@b"
+    code, out, err = cli(capsys, f"{search} --sampler tpe --storage {url}")
+    assert code == 2 and "SECRET" not in out + err
+
+
+@pytest.mark.parametrize(
+    "text,shown_as",
+    [
+        ("see http://host:80/ and a@b", "see http://host:80 and a@b"),
+        ("ray://10.0.0.1:10001", "ray://10.0.0.1:10001"),
+        ("mysql://me:SECRET@host/db", "mysql://host/…"),
+        ("http://host/?q=a@b", "http://…"),
+    ],
+)
+def test_urls_are_their_scheme_and_host(text: str, shown_as: str) -> None:
+    assert without_secrets(text) == shown_as
 
 
 def test_values_are_shown_on_one_line() -> None:

@@ -12,8 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from forerun.simulator.score_table import ScoreTable
+from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
+
+
+class StorageFailedError(RequestError):
+    """The storage of a study fails while it is explored; what was scored by then counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

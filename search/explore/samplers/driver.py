@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from forerun.search.explore.flat.exhaustive import interrupted
-from forerun.search.explore.samplers.contract import Evaluation, Sampler, ranked
+from forerun.search.explore.samplers.contract import Evaluation, Sampler, StorageFailedError, ranked
 from forerun.search.order.objectives import objective_named
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.scorer import Scorer
@@ -140,6 +140,8 @@ class _Run:
                     seen(self.scored, self.curve[-1][1] if self.curve else None)
         except KeyboardInterrupt as stop:
             raise EndedEarly(self._found("it was interrupted"), stop) from None
+        except StorageFailedError as failure:
+            raise EndedEarly(self._found("its storage failed"), failure) from None
         finally:
             self.sampler.close()
         return self._found(stopped)

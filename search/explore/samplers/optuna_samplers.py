@@ -7,15 +7,18 @@ that break a constraint, so that the sampler learns to avoid them. Works with Op
 import hashlib
 import inspect
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from math import isfinite
 from typing import Any
+from urllib.parse import unquote
 
-from forerun.search.explore.samplers.contract import Evaluation, Sampler
+from forerun.search.explore.samplers.contract import Evaluation, Sampler, StorageFailedError
 from forerun.spaces.errors import RequestError
+from forerun.spaces.escaping import without_secrets
 from forerun.spaces.strategies import Strategy, parse_strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
 
@@ -50,6 +53,7 @@ class OptunaSampler(Sampler):
         self._numbers = name == "cmaes"
         self._optuna: Any = optuna
         self._storage = None if storage is None else _storage(optuna, storage)
+        self._named = storage or ""
         self._sampler = _sampler(optuna, name, seed)
         self._asked: list[Any] = []
 
@@ -75,7 +79,7 @@ class OptunaSampler(Sampler):
         except RequestError:
             raise
         except Exception as error:
-            raise RequestError(f"the storage refuses the study: {type(error).__name__}: {error}") from None
+            raise RequestError(f"the storage refuses the study: {_reason(error, self._named)}") from None
         finally:
             optuna.logging.set_verbosity(before)
 
@@ -152,15 +156,14 @@ class OptunaSampler(Sampler):
         """Keep warnings of experimental features quiet, and say in clear words when the storage fails.
 
         Raises:
-            RequestError: the storage fails.
+            StorageFailedError: the storage fails.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 yield
             except (OSError, self._optuna.exceptions.StorageInternalError) as error:
-                first = (str(error).splitlines() or [""])[0]
-                raise RequestError(f"the storage of the study fails: {type(error).__name__}: {first}") from None
+                raise StorageFailedError(f"the storage of the study fails: {_reason(error, self._named)}") from None
 
 
 def study_name(space: StagedSpace, objectives: int) -> str:
@@ -222,6 +225,8 @@ def _storage(optuna: Any, text: str) -> Any:
     Raises:
         RequestError: it cannot be opened.
     """
+    if "://" not in text and "@" in text and not os.path.lexists(text):
+        raise RequestError("--storage names a file, or a URL with its scheme, like mysql://USER@HOST/DATABASE")
     try:
         if "://" in text:
             return optuna.storages.RDBStorage(text)
@@ -232,8 +237,21 @@ def _storage(optuna: Any, text: str) -> Any:
             raise OSError("it is not a plain file")
         return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(text))
     except Exception as error:
-        first = (str(error).splitlines() or [""])[0]
         raise RequestError(
-            f"the storage {text} cannot be opened: {type(error).__name__}: {first}; name a file, or a URL like "
+            f"the storage {without_secrets(text)} cannot be opened: {_reason(error, text)}; name a file, or a URL like "
             "sqlite:///studies.db"
         ) from None
+
+
+def _reason(error: BaseException, url: str) -> str:
+    """Return the cause of an error of a storage in one line, without what ``url`` says of users and keys."""
+    cause = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    line = (str(getattr(cause, "orig", cause)).splitlines() or [""])[0]
+    user, query = url.partition("://")[2].rpartition("@")[0], url.partition("?")[2]
+    values = [part.partition("=")[2] for part in re.split("[&;]", query)]
+    secrets = {*user.split(":"), user, *values}
+    for secret in sorted((one for one in secrets if len(one) > 2), key=len, reverse=True):
+        line = line.replace(secret, "***").replace(unquote(secret), "***")
+    return f"{type(cause).__name__}: {without_secrets(line)}"
