@@ -103,8 +103,11 @@ def framework_facts(profile: FrameworkProfile) -> dict[str, Any]:
             entry |= {"later": dict(support.later)} if support.later else {}
             entry |= {"without flags": support.unset}
             entry |= {"flags": flags} if flags else {}
+        needed = {choice: switch.hardware_of(profile, choice).needed for choice in switch.values}
+        entry |= {"devices": named} if (named := {choice: text for choice, text in needed.items() if text}) else {}
         switches[name] = entry | {"evidence": switch.evidence}
     head = {name: facts.pop(name) for name in ("name", "title", "source", "version", "lineage")}
+    head |= {name: facts.pop(name) for name in ("vendors", "architectures")}
     facts.pop("switches")
     return {**head, "switches": switches, **facts}
 

@@ -39,6 +39,15 @@ class Hardware:
         """Whether a kind is of this hardware."""
         return not self.unmet(kind)
 
+    @property
+    def needed(self) -> str:
+        """What it needs in words; "" where it runs everywhere.
+
+        >>> Hardware(vendors=("NVIDIA",), links=("nvswitch",)).needed
+        'NVIDIA; nvswitch'
+        """
+        return "; ".join(_either(names) for names in (self.vendors, self.architectures, self.links) if names)
+
     def unmet(self, kind: DeviceKind) -> str:
         """Return in words what a kind lacks; "" where it lacks nothing.
 

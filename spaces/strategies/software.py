@@ -252,10 +252,10 @@ def why_not(axis: str, which: slice = slice(None)) -> Callable[[Mapping[str, int
         can = can_turn_on(context.framework)
         told = []
         for words, flag in SOFTWARE.items():
-            if on & flag and not can & flag:
-                told.append(f"{context.framework.name} cannot turn {words} on, or has it on")
-            elif on & flag and (unmet := _unmet(flag, context)):
+            if on & flag and (unmet := _unmet(flag, context)):
                 told += [f"{words} {text}" for text in unmet]
+            elif on & flag and not can & flag:
+                told.append(f"{context.framework.name} cannot turn {words} on, or has it on")
             elif on & flag:
                 lacks = [one.words for one in _CONDITIONS[flag][which] if not one.met(columns, context)[0]]
                 told += [f"{words} needs {', '.join(lacks)}"] if lacks else []
