@@ -121,8 +121,8 @@ PARTS: dict[str, Callable[[], str]] = {"demo": demo, "accuracy": accuracy, "spee
 
 def part(name: str, text: str) -> str:
     """Cut the generated part called ``name`` out of the README."""
-    (found,) = re.findall(rf"<!-- {name} -->\n(.*?)\n<!-- /{name} -->", text, re.DOTALL)
-    return str(found)
+    (generated,) = re.findall(rf"<!-- {name} -->\n(.*?)\n<!-- /{name} -->", text, re.DOTALL)
+    return str(generated)
 
 
 def timeless(text: str) -> str:
