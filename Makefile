@@ -91,7 +91,6 @@ wheel: $(STAMP)
 BOUNDS := import re, tomllib; \
 	asked = tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]; \
 	print(*("==".join(re.match(r"([\w-]+)>=([\d.]+)", one).groups()) for one in asked), sep="\n")
-OTHER := .venv-oldest .venv-newest
 test-oldest:
 	$(PYTHON) -m venv --clear .venv-oldest
 	$(PYTHON) -c '$(BOUNDS)' > .venv-oldest/constraints.txt
@@ -152,4 +151,4 @@ pictures: $(STAMP)
 	FORERUN_PICTURES=docs/pictures $(BIN)/python -m pytest tests/search/test_report_in_a_browser.py -k pictures
 
 clean:
-	rm -rf $(VENV) $(WHEEL) $(OTHER) $(FRAMEWORKS) $(LOCKER) build dist *.egg-info
+	rm -rf .venv* build dist *.egg-info
