@@ -235,17 +235,17 @@ def _own_latent(fields: Fields, layer: Layer, index: int) -> Layer:
     own = fields.of_one_layer("per_layer_config", index)
     attention = layer.attention
     latent = attention.latent
-    if latent is None or not isinstance(own, Mapping) or not own:
+    if latent is None or not own.values:
         return layer
-    heads = int(own.get("num_attention_heads", attention.heads))
-    nope = int(own.get("qk_nope_head_dim", attention.head_dim - latent.rope_head_dim))
+    heads = own.size("num_attention_heads", attention.heads)
+    nope = own.size("qk_nope_head_dim", attention.head_dim - latent.rope_head_dim)
     attention = replace(
         attention,
         heads=heads,
         kv_heads=heads,
         gate=heads,
         head_dim=nope + latent.rope_head_dim,
-        latent=replace(latent, key_value_rank=int(own.get("kv_lora_rank", latent.key_value_rank))),
+        latent=replace(latent, key_value_rank=own.size("kv_lora_rank", latent.key_value_rank)),
         indexer=None,
     )
     return replace(layer, mixer=attention)
