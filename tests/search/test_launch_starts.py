@@ -261,3 +261,24 @@ def test_nodes_of_a_rack_hold_whole_groups(strategy: str, nodes: int) -> None:
 
     assert rack_nodes(launch) == nodes
     assert rack_nodes(replace(launch, rack_devices=0)) == 0
+
+
+def test_a_launcher_with_an_srun_of_its_own_is_not_put_into_a_container(tmp_path: Path) -> None:
+    item = next(item for item in STARTED if item.name == "gpt-neox")
+
+    with pytest.raises(RequestError, match="--container: this launcher starts its own srun"):
+        exported(item, tmp_path / "launch", job=Job(container="image"))
+
+
+def test_racks_are_asked_for_in_the_batch_script() -> None:
+    launch = Launch(
+        strategy=parse_strategy("tp4 pp1 dp144 mbs1 zero1 sp"),
+        model=dense_model(),
+        workload=Workload(global_batch=1152, seq_len=4096),
+        devices_per_node=4,
+        rack_devices=72,
+    )
+    item = next(item for item in STARTED if item.name == "megatron-lm")
+
+    assert "#SBATCH --segment=18\n" in item.express(launch)[SLURM]
+    assert "--segment" not in item.express(replace(launch, rack_devices=0))[SLURM]
