@@ -234,3 +234,18 @@ def test_a_storage_that_fails_midway_loses_nothing(
     assert code == 2 and "the storage of the study fails" in err
     assert "full" in err if storage.startswith("sqlite") else "No space left" in err
     assert "dp" in out and "stopped because its storage failed" in " ".join(out.split())
+
+
+def test_who_is_stopped_before_rows_are_refined_sees_no_more_than_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = slicing.SerialWorkers.run
+
+    def run(self: Any, *words: Any) -> Iterator[ItemOutcome]:
+        for outcome in whole(self, *words):
+            yield outcome
+            raise Stopped(signal.SIGTERM)
+
+    monkeypatch.setattr(slicing.SerialWorkers, "run", run)
+    code, out, _ = cli(capsys, f"{SEARCH} --workers serial --refine 40 --top 3 --json")
+    assert code == 143 and len(json.loads(out)["leaderboard"]) == 3

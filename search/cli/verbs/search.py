@@ -188,6 +188,8 @@ def _answer(args: argparse.Namespace, request: "Request", present: "Present | No
         stop, board = interrupted, interrupted.found
         if not hasattr(board, "rows"):
             raise
+        if args.refine is not None or args.measure_next is not None:  # more rows were searched for than are shown
+            board = replace(board, rows=board.rows[: _shown(args)])
     try:
         if args.out is not None:
             write_folder(args.out, board)

@@ -22,8 +22,9 @@ from forerun.spaces.strategies import Context, Strategy
 _SHARING = ("dp", "tp", "cp", "ep", "etp", "sp", "mbs", "zero", "shard")
 """What must be alike for all layers where traffic finds its way over the cluster's links."""
 
-MOST_PASSES = 400_000
-"""Passes of all pipelines of a step whose timeline is kept: they take ten seconds and a gigabyte."""
+MOST_PASSES, MOST_SHARED = 100_000, 20_000
+"""Passes of all pipelines of a step whose timeline is kept: they take eight seconds and a quarter of a gigabyte; and
+where their traffic shares links, which takes four times as long."""
 
 
 def simulate(
@@ -55,6 +56,7 @@ def simulate(
         )
     if not contention or strategy.devices == 1:
         return simulate_costs(costs, replicas=replicas, disturbance=disturbance)
+    check_passes(costs, replicas, shared=True)
     shared = step_contention(assignment, costs, every_replica=replicas > 1)
     return simulate_costs(costs, replicas=shared.simulated, disturbance=disturbance, contention=shared)
 
@@ -95,18 +97,29 @@ def simulate_costs(
         RequestError: the schedule has no order for the shape, a disturbed device does not exist, or the step has more
             than ``MOST_PASSES``.
     """
-    passes = 2 * costs.shape.pp * costs.shape.vpp * costs.shape.microbatches * replicas
-    if passes > MOST_PASSES:
-        raise RequestError(
-            f"event by event a step has at most {MOST_PASSES:,} passes, but this one has {passes:,}; use "
-            "--fidelity analytic, a larger mbs or a smaller global batch"
-        )
+    check_passes(costs, replicas, shared=contention is not None)
     writer = TimelineWriter()
     source = StepSource(costs, replicas=replicas, contention=contention, disturbance=disturbance, arrows=writer.arrows)
     result = result_of(costs, _tally(source, costs, replicas, contention, disturbance, writer))
     return replace(
         result, contention=contention, sent_bytes=source.sent_bytes, replicas=replicas, disturbance=disturbance
     )
+
+
+def check_passes(costs: StepCosts, replicas: int, *, shared: bool) -> None:
+    """Refuse a step of more passes than can be simulated in ten seconds; ``shared``: its traffic shares links.
+
+    Raises:
+        RequestError: the message names the bound.
+    """
+    passes = 2 * costs.shape.pp * costs.shape.vpp * costs.shape.microbatches * replicas
+    most, less = (MOST_SHARED, "without --contention, ") if shared else (MOST_PASSES, "")
+    if passes > most:
+        raise RequestError(
+            f"event by event a step has at most {most:,} passes{' whose traffic shares links' if shared else ''}, but "
+            f"this one has {passes:,} ({replicas:,} pipelines); use {less}--fidelity analytic, a larger mbs or a "
+            "smaller global batch"
+        )
 
 
 def step_use(costs: StepCosts, *, replicas: int = 1, contention: Contention | None = None) -> StepUse:

@@ -20,6 +20,7 @@ import numpy as np
 
 from forerun.simulator.replay.readers.json_stream import JsonStream, Progress, is_moment
 from forerun.simulator.replay.readers.rings import Rings, rings_beside
+from forerun.simulator.replay.readers.texts import number_of
 from forerun.simulator.replay.trace import Floats, Integers, Place, RankTrace, SpanKind, SpanMessage, SpanPhase
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import whole_number
@@ -124,7 +125,7 @@ class _Rank:
                 self.lanes.setdefault(lane, len(self.lanes)),
                 float(start),
                 float(start) + float(duration),
-                self.names.setdefault(str(event.get("name"))[:200], len(self.names)),
+                number_of(self.names, str(event.get("name")), self.source),
                 kind,
                 _PHASES.get(name["category"], SpanPhase.BACKWARD),
                 step,

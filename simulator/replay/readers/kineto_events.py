@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.simulator.replay.readers.json_stream import JsonStream, Progress, is_moment
+from forerun.simulator.replay.readers.texts import number_of
 from forerun.spaces.errors import RequestError
 
 MOST_EVENTS = 100_000_000
@@ -114,7 +115,7 @@ def _take(columns: Columns, event: dict[str, Any], path: Path) -> None:
     columns.duration_us.append(duration)
     columns.sort.append(sort)
     columns.lane.append(_lane(columns, event))
-    columns.name.append(columns.names.setdefault(name[:200], len(columns.names)))
+    columns.name.append(number_of(columns.names, name, path))
     shape = arguments.get("grid") or arguments.get("Input Dims") or ""
     columns.variant.append(columns.variants.setdefault(str(shape)[:120], len(columns.variants)))
     correlation = arguments.get("correlation")

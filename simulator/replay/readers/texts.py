@@ -1,0 +1,20 @@
+"""Texts of a trace, each kept once and numbered as it is met."""
+
+from forerun.spaces.errors import RequestError
+
+MOST_TEXTS = 500_000
+"""Different names of events in one file: stacks of Python with addresses of objects have some ten thousand."""
+LONGEST = 200
+"""Characters of a name that are kept."""
+
+
+def number_of(texts: dict[str, int], text: str, source: object) -> int:
+    """Return the number of a text, which is added where it is new.
+
+    Raises:
+        RequestError: ``source`` has more different ones than any trace.
+    """
+    number = texts.setdefault(text[:LONGEST], len(texts))
+    if number >= MOST_TEXTS:
+        raise RequestError(f"{source} is no trace: its events have more than {MOST_TEXTS:,} different names")
+    return number
