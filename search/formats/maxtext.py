@@ -36,6 +36,8 @@ OFFLOADED: dict[Recompute, dict[str, str]] = {
     Recompute.SELECTIVE: {"remat_policy": "minimal_offloaded"},
 }
 """Policies where activations lie in the memory of the host."""
+DOCUMENTS = {"dataset_type": "hf", "hf_path": "allenai/c4", "hf_data_dir": "en", "packing": True}
+"""Sequences packed of documents, inside which attention stays; synthetic data have none."""
 HARDWARE = {"Google": "tpu", "NVIDIA": "gpu", "AMD": "gpu"}
 """What it calls the devices of a vendor."""
 MODELS = {
@@ -160,7 +162,7 @@ def write(launch: Launch) -> Files:
         **({"remat_policy": POLICIES[s.recompute]} | switches),
         "dtype": "float32" if workload.precision == "fp32" else "bfloat16",
         "quantization": "fp8" if workload.precision == "fp8" else "",
-        "dataset_type": "synthetic",
+        **(DOCUMENTS if launch.packed else {"dataset_type": "synthetic"}),
         "enable_checkpointing": False,
         "steps": 100,
     }
@@ -236,4 +238,4 @@ def _model(model: Model) -> dict[str, Any]:
     }
 
 
-FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write)
+FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, packs="^packing: true$")

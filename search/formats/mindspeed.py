@@ -27,6 +27,8 @@ from forerun.spaces.models.model import Model
 from forerun.spaces.strategies import Schedule, Split
 
 NAME, VERSION = "mindspeed", "2.3"
+PACKED = "--reset-attention-mask"
+"""Attention inside documents, whose ends are tokens of their own."""
 _MARK = re.compile(r"ASCEND|NPUS?_PER_NODE|mindspeed|--use-ascend|--reuse-fp32-param|ascend-toolkit")
 ULYSSES = "context_parallel_algo={value}: where it exchanges heads (Ulysses), read as cp all the same"
 
@@ -120,6 +122,7 @@ def write(launch: Launch) -> Files:
         '    --data-path "${DATA_PATH:-data/text_document}"',
         '    --tokenizer-type PretrainedFromHF --tokenizer-name-or-path "${TOKENIZER_PATH:-tokenizer}"',
         f"    --vocab-size {launch.model.vocab} --split 100,0,0",
+        *([f"    --reset-position-ids {PACKED}"] if launch.packed else []),
         ")",
     ]
     arrays = [f'"${{{name}[@]}}"' for name in (*groups, "DATA_ARGS")]
@@ -155,4 +158,4 @@ def _remarks(launch: Launch) -> list[str]:
     return remarks
 
 
-FORMAT = format_of(LAUNCHER, main=LAUNCH, limits=LIMITS, write=write)
+FORMAT = format_of(LAUNCHER, main=LAUNCH, limits=LIMITS, write=write, packs=PACKED)

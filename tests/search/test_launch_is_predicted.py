@@ -61,7 +61,17 @@ QUESTIONS: dict[str, Callable[[str], Context]] = {
 }
 CARRIED = {
     "plain": {*CASES, "forerun"},
-    "packed": {"megatron-lm", "deepspeed", "accelerate-fsdp", "torch", "axolotl", "llama-factory", "forerun"},
+    "packed": {
+        "megatron-lm",
+        "deepspeed",
+        "accelerate-fsdp",
+        "torch",
+        "axolotl",
+        "llama-factory",
+        "forerun",
+        "maxtext",
+        "mindspeed",
+    },
     "lora": {"megatron-bridge", "deepspeed", "accelerate-fsdp", "axolotl", "llama-factory", "forerun"},
     "frozen": {"forerun"},
     "sound": {"deepspeed", "accelerate-fsdp", "torch", "forerun"},
