@@ -1,6 +1,7 @@
 """A leaderboard on the terminal."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -11,6 +12,7 @@ from rich.text import Text
 from forerun.search.board.leaderboard import NEAR_MARK, Leaderboard
 from forerun.search.board.rows import MAY_NOT_FIT_MARK, TIGHT_MARK, Row, closed_form_mark
 from forerun.search.cli.bars import Brush
+from forerun.search.cli.brief import decision, own_words, reason, shared_words, weighty_defaults, weighty_notes
 from forerun.search.cli.console import brush_of, open_console, say
 from forerun.search.cli.strategy_text import StrategyText
 from forerun.search.cli.trees import tree_lines
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from forerun.search.answer.baseline import Baseline
     from forerun.search.board.next_runs import NextRuns
 
+QUIET, BRIEF, VERBOSE = "quiet", "brief", "verbose"
+"""How much of a leaderboard is printed."""
+WIDE, WIDE_LINES, NARROW_LINES = 100, 40, 60
+"""Columns of a wide terminal, and lines of a search on it and on a narrower one."""
 WIDTHS = {
     "#": 4,
     "strategy": 25,
@@ -37,65 +43,139 @@ WIDTHS = {
 }
 """Columns of the terminal that each column of a leaderboard needs."""
 FIGURES = ("rate", "MFU", "step", "range", "memory", "USD/M")
-LEAST_BAR, MOST_BAR = 8, 40
+LEAST_BAR, MOST_BAR, MOST_STRATEGY = 8, 40, 64
 MOST_ROWS = 1000
 """Rows that a terminal is shown: each takes a millisecond to lay out, and nobody reads more."""
-GOES_FIRST = ("range", "time", "USD/M", "MFU")
+GOES_FIRST = ("time", "range", "USD/M", "MFU")
 """What a narrow terminal does without, in this order."""
 VARIANTS_LEGEND = "(+N) variants with the same degrees within 1% of the row; --all-variants lists them"
 SAME_LEGEND = "= not significantly slower than a better rank (90 %; errors of similar strategies are correlated)"
 
 
-def print_board(board: Leaderboard) -> None:
-    """Print a leaderboard with its explanation, its counts and what was filled in."""
+def print_board(board: Leaderboard, detail: str = BRIEF, *, out: Path | None = None) -> None:
+    """Print a leaderboard.
+
+    Parameters
+    ----------
+    board
+        What to print.
+    detail
+        ``QUIET``: the table alone; ``BRIEF``: in one screen; ``VERBOSE``: all notes, counts and defaults.
+    out
+        Folder that the search was written to.
+    """
     console = open_console()
-    brush = brush_of(console)
-    own = None if board.baseline is None else board.baseline.row
-    several = len({*board.request["gpu_counts"], *([] if own is None else [own.gpus])}) > 1
-    bounded = board.request.get("oom_risk") is not None
-    rows = board.rows[:MOST_ROWS]
-    warnings = (Text(f"warning: {text}", style="yellow") for text in board.warnings)
-    say(console, title(board), *warnings)
-    if board.unmeasured:
-        say(console, Text(board.unmeasured, style="yellow"))
-    say(console, board_table(rows, console, brush, several=several, bounded=bounded, own=own))
-    if len(rows) < len(board.rows):
-        say(console, Text(f"and {len(board.rows) - len(rows):,} more rows: --json and --out have all of them"))
-    breakdowns = (row.breakdown_s for row in (*rows, *([] if own is None else [own])))
-    say(console, brush.legend(breakdowns, width=console.width))
-    tight = f": OOM risk above {RISKY:.0%}, from measured runs at this predicted peak (--oom-risk limits it)"
-    likely = f": OOM risk above {RISKY:.0%} by the calibration (--oom-risk limits it)"
-    signs = (
-        ("~", NEAR_MARK, " (below the prediction error)"),
-        ("!", TIGHT_MARK, tight),
-        ("?", MAY_NOT_FIT_MARK, likely),
-    )
-    if any(row.same_as_rank is not None for row in board.rows):
-        say(console, Text(SAME_LEGEND, style="dim"))
-    for sign, mark, more in signs:
-        if any(mark in row.marks for row in (*board.rows, *(board.families or ()))):
-            say(console, Text(f"{sign} {mark}{more}", style="dim"))
-    for mark in marks_of_all(rows):
-        if mark not in (NEAR_MARK, TIGHT_MARK, MAY_NOT_FIT_MARK):
-            say(console, Text(f"! all rows: {mark}", style="yellow"))
-    if any(row.variants for row in board.rows):
-        say(console, Text(VARIANTS_LEGEND, style="dim"))
-    if bounded:
-        say(console, Text(limit_line(board), style="dim"))
-    if board.families:
-        say(
-            console,
-            Text("best of every family", style="bold"),
-            board_table(board.families, console, brush, several=several),
-        )
-    say(console, "", Text(board.why), *training_lines(board), *(Text(f"note: {note}") for note in board.advice), "")
+    if detail == QUIET:
+        own = None if board.baseline is None else board.baseline.row
+        several = len(board.request["gpu_counts"]) > 1 or (own is not None and own.gpus != board.rows[0].gpus)
+        bounded = board.request.get("oom_risk") is not None
+        rows = board.rows[:MOST_ROWS]
+        say(console, board_table(rows, console, brush_of(console), several=several, bounded=bounded, own=own))
+        return
+    above = _above(board, console, detail, out)
+    if detail == VERBOSE:
+        notes, others = list(board.advice), 0
+    else:
+        notes, others = weighty_notes(board)
+        room = WIDE_LINES if console.width >= WIDE else NARROW_LINES
+        room -= sum(_height(console, part) for part in (*above, *brief_counts(board, len(notes))))
+        notes, left_out = fitting(notes, console, room)
+        others += left_out
+    say(console, *above, *(Text(f"note: {note}") for note in notes))
     if board.measure_next is not None:
         say(console, *measure_lines(board.measure_next), "")
     if board.trees is not None:
         say(console, *tree_lines(board.trees), "")
     if board.baseline is not None:
         say(console, *baseline_lines(board.baseline, board.rows))
-    say(console, *counts(board))
+    say(console, *(counts(board) if detail == VERBOSE else brief_counts(board, others)))
+
+
+def _height(console: Console, part: RenderableType) -> int:
+    return len(console.render_lines(part, console.options, pad=False))
+
+
+def fitting(notes: Sequence[str], console: Console, room: int) -> tuple[list[str], int]:
+    """Return the first notes for which so many lines have room, one at least, and how many are left out."""
+    shown, used = list[str](), 0
+    for note in notes:
+        used += _height(console, Text(f"note: {note}"))
+        if shown and used > room:
+            break
+        shown.append(note)
+    return shown, len(notes) - len(shown)
+
+
+def _above(board: Leaderboard, console: Console, detail: str, out: Path | None) -> list[RenderableType]:
+    """Return all that stands above the notes."""
+    brush, rows, own = brush_of(console), board.rows[:MOST_ROWS], None if board.baseline is None else board.baseline.row
+    several = len({*board.request["gpu_counts"], *([] if own is None else [own.gpus])}) > 1
+    bounded = board.request.get("oom_risk") is not None
+    shared = shared_words(rows)
+    table = board_table(rows, console, brush, several=several, bounded=bounded, own=own, shared=shared)
+    parts: list[RenderableType] = [title(board)]
+    parts += [Text(f"warning: {text}", style="yellow") for text in board.warnings]
+    parts += [Text(board.unmeasured, style="yellow")] if board.unmeasured else []
+    parts += [Text(line) for line in decision(board, out)]
+    parts += [Text(f"all rows: {' '.join(shared)}")] if shared else []
+    parts.append(table)
+    if len(rows) < len(board.rows):
+        parts.append(Text(f"and {len(board.rows) - len(rows):,} more rows: --json and --out have all of them"))
+    if table.columns[-1].header == "time":
+        breakdowns = (row.breakdown_s for row in (*rows, *([] if own is None else [own])))
+        parts.append(brush.legend(breakdowns, width=console.width))
+    parts += _signs(board, detail)
+    for mark in marks_of_all(rows):
+        if mark not in (NEAR_MARK, TIGHT_MARK, MAY_NOT_FIT_MARK):
+            parts.append(Text(f"! all rows: {mark}", style="yellow"))
+    if letters := lettered(rows):
+        marks = "; ".join(f"[{letter}] {mark}" for mark, letter in letters.items())
+        parts.append(Text(f"! {marks}", style="yellow"))
+    if detail == VERBOSE and any(row.variants for row in board.rows):
+        parts.append(Text(VARIANTS_LEGEND, style="dim"))
+    parts += [Text(limit_line(board), style="dim")] if bounded else []
+    if board.families:
+        parts.append(Text("best of every family", style="bold"))
+        parts.append(board_table(board.families, console, brush, several=several))
+    parts.append(Text(board.why if detail == VERBOSE else reason(board)))
+    return parts + list(training_lines(board))
+
+
+def _signs(board: Leaderboard, detail: str) -> list[Text]:
+    """Return what the signs beside ranks and memory mean, in a line of their own each where all is printed."""
+    verbose = detail == VERBOSE
+    tight = ", from measured runs at this predicted peak" if verbose else ""
+    signs = (
+        ("~", NEAR_MARK, " (below the prediction error)" if verbose else ""),
+        ("!", TIGHT_MARK, f": OOM risk above {RISKY:.0%}{tight} (--oom-risk limits it)"),
+        ("?", MAY_NOT_FIT_MARK, f": OOM risk above {RISKY:.0%} by the calibration (--oom-risk limits it)"),
+    )
+    marks = {mark for row in (*board.rows, *(board.families or ())) for mark in row.marks}
+    lines = [SAME_LEGEND] if any(row.same_as_rank is not None for row in board.rows) else []
+    lines += [f"{sign} {mark}{more}" for sign, mark, more in signs if mark in marks]
+    return [Text(line, style="dim") for line in (lines if verbose else ["; ".join(lines)] if lines else [])]
+
+
+def brief_counts(board: Leaderboard, notes: int) -> list[Text]:
+    """Return how many candidates fitted, the defaults that weigh, and where the rest is said."""
+    more = f"{notes} more note{'s' * (notes > 1)}, " if notes else ""
+    lines = [
+        f"{format_whole(board.space.size)} candidates, {board.space.feasible:,} feasible, {board.elapsed_s:.2f} s; "
+        f"--verbose: {more}rejected counts, all defaults"
+    ]
+    if defaults := weighty_defaults(board):
+        lines.insert(0, "defaults used: " + "; ".join(defaults))
+    return [Text(line, style="dim") for line in lines]
+
+
+def lettered(rows: Sequence[Row[Any]]) -> dict[str, str]:
+    """Return a letter for every mark that some rows have and that no sign stands for."""
+    in_all = marks_of_all(rows)
+    signs = (NEAR_MARK, TIGHT_MARK, MAY_NOT_FIT_MARK)
+    found = dict.fromkeys(
+        mark for row in rows for mark in row.marks if mark not in (*signs, *in_all, closed_form_mark(row.rank))
+    )
+    return dict(zip(found, "abcdefghijklmnopqrstuvwxyz", strict=False))
 
 
 def limit_line(board: Leaderboard) -> str:
@@ -157,9 +237,10 @@ def board_table(
     several: bool,
     bounded: bool = False,
     own: Row[Any] | None = None,
+    shared: Sequence[str] = (),
 ) -> Table:
-    """Return rows as a table, below them the user's ``own`` run; ``several`` GPU counts are among them, and the risk of
-    running out of memory is ``bounded``.
+    """Return rows as a table, below them the user's ``own`` run; ``several`` GPU counts are among them, the risk of
+    running out of memory is ``bounded``, and words that all strategies have in common (``shared``) are left out.
 
     Columns that say nothing are left out.
     """
@@ -171,11 +252,17 @@ def board_table(
     # The range of published runs is much the same in all rows; that of a calibration is each row's own.
     calibrated = rows[0].interval_level not in (None, LEVEL)
     without = [name for name, gone in absent.items() if gone]
-    shown = shown_columns(console.width, without=without, first_to_go=GOES_FIRST[calibrated:])
-    bar_width = min(MOST_BAR, console.width - 1 - sum(WIDTHS[name] for name in shown if name != "time"))
+    letters = lettered(rows)
+    names = [_strategy(row, letters, shared) for row in rows]
+    if own is not None:
+        names.append(_strategy(own, letters, ()))
+    wanted = min(max(len(name.plain) for name in names) + 1, MOST_STRATEGY)
+    shown = shown_columns(console.width, without=without, first_to_go=GOES_FIRST[calibrated:], strategy=wanted)
+    widths = {**WIDTHS, "strategy": max(wanted, WIDTHS["strategy"])}
+    bar_width = min(MOST_BAR, console.width - 1 - sum(widths[name] for name in shown if name != "time"))
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("strategy", min_width=24)
+    table.add_column("strategy", min_width=min(24, wanted))
     if several:
         table.add_column("GPUs", justify="right", no_wrap=True)
     limits = {f"{row.memory_limit_gib:.0f}" for row in rows}
@@ -192,13 +279,12 @@ def board_table(
             table.add_column(titles.get(name, name), justify="right", no_wrap=True)
     if "time" in shown:
         table.add_column("time", no_wrap=True, width=bar_width)
-    in_all = marks_of_all(rows)
-    for row in (*rows, *([] if own is None else [own])):
+    for row, strategy in zip((*rows, *([] if own is None else [own])), names, strict=True):
         if row is own:
             table.add_section()
         sign = "=" if row.same_as_rank is not None else "~" if NEAR_MARK in row.marks else ""
         name = "you" if row is own else f"{row.rank or ''}{sign}"
-        cells: list[RenderableType] = [Text(name), _strategy(row, in_all)]
+        cells: list[RenderableType] = [Text(name), StrategyText(strategy)]
         cells += [Text(str(row.gpus))] if several else []
         *speed, peak = figures(row)
         values = dict(zip(("rate", "MFU", "step"), speed, strict=True))
@@ -210,16 +296,20 @@ def board_table(
     return table
 
 
-def shown_columns(width: int, *, without: Collection[str], first_to_go: Sequence[str] = GOES_FIRST) -> list[str]:
+def shown_columns(
+    width: int, *, without: Collection[str], first_to_go: Sequence[str] = GOES_FIRST, strategy: int = 0
+) -> list[str]:
     """Return the columns of a leaderboard that a terminal of ``width`` columns has room for; ``without``: say nothing.
-    ``first_to_go``: what there is no room for first.
+    ``first_to_go``: what there is no room for first; ``strategy``: columns of the longest strategy.
 
     >>> shown_columns(63, without=["range", "USD/M"])
     ['#', 'strategy', 'GPUs', 'rate', 'step', 'memory']
     """
     names = [name for name in (*WIDTHS, "time") if name not in without]
     for name in first_to_go:
-        if sum(WIDTHS.get(column, LEAST_BAR) for column in names) < width:
+        # MFU is worth a second line of the longest strategies.
+        widths = WIDTHS if name == "MFU" else {**WIDTHS, "strategy": max(strategy, WIDTHS["strategy"])}
+        if sum(widths.get(column, LEAST_BAR) for column in names) < width:
             break
         names = [column for column in names if column != name]
     return names
@@ -262,16 +352,14 @@ def marks_of_all(rows: Sequence[Row[Any]]) -> list[str]:
     return [mark for mark in rows[0].marks if len(rows) > 1 and all(mark in row.marks for row in rows)]
 
 
-def _strategy(row: Row[Any], in_all: Collection[str]) -> StrategyText:
-    """Return a strategy with its marks below it, but for those ``in_all`` rows."""
-    text = Text(row.name)
-    if row.variants:
+def _strategy(row: Row[Any], letters: Mapping[str, str], shared: Sequence[str]) -> Text:
+    """Return what a strategy has of its own, its variants and the letters of its marks."""
+    text = Text(own_words(row, shared))
+    if row.variants and not shared:
         text.append(f" (+{len(row.variants)})", style="dim")
-    elsewhere = (NEAR_MARK, TIGHT_MARK, MAY_NOT_FIT_MARK, closed_form_mark(row.rank))  # in signs, or no news
-    marks = [mark for mark in row.marks if mark not in elsewhere and mark not in in_all]
-    if marks:
-        text.append(f"\n! {', '.join(marks)}", style="yellow")
-    return StrategyText(text)
+    if marks := [letters[mark] for mark in row.marks if mark in letters]:
+        text.append(f" [{','.join(marks)}]", style="yellow")
+    return text
 
 
 def counts(board: Leaderboard) -> list[Text]:

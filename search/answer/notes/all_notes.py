@@ -20,7 +20,7 @@ from forerun.search.request.setting import Setting, has_transformer
 
 
 def notes_for(setting: Setting[AnyContext], rows: Sequence[Row[Any]], search: NoteSearch) -> tuple[str, ...]:
-    """Return the notes on ranked rows, in the order in which they are shown."""
+    """Return the notes on ranked rows, weightiest first."""
     if not rows:
         return ()
     if has_transformer(setting):
@@ -51,17 +51,17 @@ def fast_kernels_note(setting: Setting[AnyContext], rows: Sequence[Row[Any]], se
 NOTES: tuple[Note, ...] = (
     measured_note,
     goodput_note,
-    faster_note,
-    order_note,
-    safer_note,
-    uneven_note,
-    divisible_note,
     in_time_note,
-    racks_note,
     room_note,
+    faster_note,
+    safer_note,
+    racks_note,
+    uneven_note,
     switches_note,
     checked_note,
     narrowing_note,
+    divisible_note,
+    order_note,
 )
 GRAPH_NOTES: tuple[AnyNote, ...] = (measured_note, fast_kernels_note)
 """Notes on operator graphs: what the others say was measured of transformers."""

@@ -110,6 +110,10 @@ def add_arguments(parser: Parser) -> None:
     rank.add_argument(
         "--report", action=OutputFile, metavar="FILE", help="write the leaderboard as one HTML page that opens offline"
     )
+    detail = rank.add_mutually_exclusive_group()
+    for name, what in (("quiet", "the table alone"), ("verbose", "all notes, rejected counts and defaults")):
+        detail.add_argument(f"--{name}", dest="detail", action="store_const", const=name, help=f"print {what}")
+    parser.set_defaults(detail="brief")
     rank.add_argument("--force", action="store_true", help="let --out and --report overwrite existing files")
     _add_baseline(parser)
     add_measuring(parser)
@@ -205,7 +209,7 @@ def _answer(args: argparse.Namespace, request: "Request", present: "Present | No
         else:
             from forerun.search.cli.board import print_board
 
-            print_board(board)
+            print_board(board, detail=args.detail, out=args.out)
     for written in (args.out, args.report):
         if written is not None and not args.json:
             print(f"forerun: wrote {written}", file=sys.stderr)

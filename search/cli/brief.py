@@ -1,0 +1,96 @@
+"""A leaderboard in one screen: the decision first, words that all rows share once, and the notes that weigh most."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from forerun.search.answer.notes.low_oom_risk import SAFEST
+from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.board.rows import NO_LAUNCH_MARK, Row
+from forerun.spaces.units import format_seconds
+
+MOST_NOTES = 5
+"""Notes that are shown unless all are asked for."""
+KEPT_DEFAULTS = ("precision", "framework", "switches", "moe imbalance", "price", "GPUs of")
+"""How defaults begin that can change a decision; the others are of links and of the search."""
+_LEAD = re.compile(r"(?<=row \d)( on \d[\d,]* GPUs)|(?<=row \d\d)( on \d[\d,]* GPUs)")
+_FLAGS = re.compile(r" \(-[^()]*\)(?=;|$)")
+"""Flags of a framework behind a switch, which ``--with`` sets."""
+
+
+def shared_words(rows: Sequence[Row[Any]]) -> tuple[str, ...]:
+    """Return the words of their strategies that several rows all have, in order.
+
+    >>> shared_words(())
+    ()
+    """
+    if len(rows) < 2:
+        return ()
+    words = [row.name.split() for row in rows]
+    return tuple(word for word in words[0] if all(word in other for other in words[1:]))
+
+
+def own_words(row: Row[Any], shared: Sequence[str]) -> str:
+    """Return a strategy without the words that all rows share; whole where nothing would be left."""
+    return " ".join(word for word in row.name.split() if word not in shared) or row.name
+
+
+def with_ranks(text: str, rows: Sequence[Row[Any]]) -> str:
+    """Replace the strategies of rows in a text by their ranks."""
+    for row in sorted((row for row in rows if row.rank), key=lambda row: -len(row.name)):
+        # A strategy may begin like a longer one that is no row.
+        text = re.sub(re.escape(row.name) + r"(?! [a-z_-]+[\d=])(?! sp\b)", f"row {row.rank}", text)
+    text = _LEAD.sub("", text) if len({row.gpus for row in rows}) == 1 else text
+    return text.replace("The runner-up row", "Row").replace("row 1: step", "Row 1: step")
+
+
+def decision(board: Leaderboard, out: Path | None) -> list[str]:
+    """Return what to launch, what is safer, and the next command."""
+    first = board.rows[0]
+    unit = "token" if board.unit == "token" else board.unit
+    launch = first
+    if any(mark.startswith(NO_LAUNCH_MARK) for mark in first.marks):
+        able = (row for row in board.rows if not any(mark.startswith(NO_LAUNCH_MARK) for mark in row.marks))
+        launch = next(able, first)
+    per_gpu = launch.throughput_per_gpu
+    rate = f"{per_gpu:,.0f}" if per_gpu >= 100 else f"{per_gpu:.3g}"
+    risk = f", {launch.oom_risk:.0%} OOM risk" if launch.facts is None else ""
+    span = f" ({launch.interval_level:.0%}: {launch.range_text})" if launch.range_text else ""
+    gpus = f" on {launch.gpus:,} GPUs" if len(board.request.get("gpu_counts") or ()) > 1 else ""
+    verb = "Launch" if launch is first else "Row 1 has no launch file. Launch"
+    lines = [
+        f"{verb} row {launch.rank}{gpus}: {format_seconds(launch.step_time_s)} a step{span}, {rate} {unit}s/s/GPU, "
+        f"{launch.peak_memory_gib:.1f} of {launch.memory_limit_gib:.1f} GiB{risk}."
+    ]
+    lines += [safer(note, board.rows) for note in board.advice if note.startswith(SAFEST)]
+    if first.facts is None and not first.tree:
+        run = "run" if out is None else str(out)
+        before = "the same search with --out run, then " if out is None else ""
+        rank = "" if launch.rank == 1 else f" --rank {launch.rank}"
+        lines.append(f"Next: {before}forerun export {run}{rank} --format all --out launch")
+    return lines
+
+
+def safer(note: str, rows: Sequence[Row[Any]]) -> str:
+    """Return the note on the safest strategy as one line of a decision."""
+    text = with_ranks(note.removeprefix(SAFEST).strip(), rows)
+    return f"Safer: {text.replace(' ranks such rows only', '')}."
+
+
+def weighty_notes(board: Leaderboard) -> tuple[list[str], int]:
+    """Return the notes that are shown, weightiest first, and how many others there are."""
+    notes = [note for note in board.advice if not note.startswith(SAFEST)]
+    notes = [with_ranks(_FLAGS.sub("", note), board.rows) for note in (*notes, *board.remarks)]
+    return notes[:MOST_NOTES], len(notes[MOST_NOTES:])
+
+
+def reason(board: Leaderboard) -> str:
+    """Return why the first row is first, without what the decision says."""
+    risk = board.rows[0].risk_text if board.rows else ""
+    return with_ranks(board.why.replace(f" {risk}.", "", 1) if risk else board.why, board.rows)
+
+
+def weighty_defaults(board: Leaderboard) -> list[str]:
+    """Return the defaults that can change a decision."""
+    return [text for text in board.defaults if text.startswith(KEPT_DEFAULTS)]
