@@ -10,6 +10,16 @@ LARGEST_COUNT, LARGEST_IMBALANCE, LARGEST_TOKENS = 10**12, 10_000, 1e30
 """Sequences of a step and tokens of one of them; a rank has no more than all tokens; tokens of a training."""
 
 
+def check_precision(precision: str) -> None:
+    """Refuse a precision that forerun does not know.
+
+    Raises:
+        RequestError: the name is unknown; the message lists the known ones.
+    """
+    if precision not in PRECISIONS:
+        raise RequestError(f"unknown precision {precision!r}; known: {', '.join(PRECISIONS)}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """One training step: ``global_batch`` sequences of ``seq_len`` tokens at ``precision``.
@@ -34,8 +44,7 @@ class Workload:
                 raise RequestError(
                     f"{name} must be at least 1 and at most {LARGEST_COUNT:,}, but got {getattr(self, name)}"
                 )
-        if self.precision not in PRECISIONS:
-            raise RequestError(f"unknown precision {self.precision!r}; known: {', '.join(PRECISIONS)}")
+        check_precision(self.precision)
         if not 1 <= self.moe_imbalance <= LARGEST_IMBALANCE:
             raise RequestError(
                 f"moe_imbalance must be at least 1.0 (balanced) and at most {LARGEST_IMBALANCE:,}, "

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from forerun.spaces.errors import RequestError
+from forerun.spaces.workload import check_precision
 
 if TYPE_CHECKING:
     from forerun.spaces.clusters.measurements import Measurements
@@ -79,10 +80,11 @@ class Device:
         """Dense peak in FLOP/s at ``precision``.
 
         Raises:
-            RequestError: the device has no such precision; the message names the ones it has.
+            RequestError: the precision is unknown, or the device lacks it; the message names the ones there are.
         """
         if precision in self.peak_flops_per_s:
             return self.peak_flops_per_s[precision]
+        check_precision(precision)
         hint = (
             "use fp16"
             if precision == "bf16" and "fp16" in self.peak_flops_per_s

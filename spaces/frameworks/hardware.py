@@ -57,7 +57,8 @@ class Hardware:
         """
         if self.vendors and kind.vendor not in (*self.vendors, UNSTATED):
             return f"needs devices of {_either(self.vendors)}, but {kind.device} is of {kind.vendor}"
-        if self.architectures and not kind.architecture.startswith(self.architectures):
+        spelled = kind.architecture.casefold()  # documents of users name it as they like
+        if self.architectures and not spelled.startswith(tuple(map(str.casefold, self.architectures))):
             return f"needs {_either(self.architectures)}, but {kind.device} is {kind.architecture}"
         if self.links and kind.link not in self.links:
             return f"needs {_either(self.links)} links, but {kind.device} has {kind.link} links here"

@@ -63,8 +63,8 @@ def test_every_entry_is_of_known_names_and_has_enough_runs() -> None:
             "no measured run on a100-sxm4-80 with generic; {rows} there with other frameworks",
         ),
         (
-            "llama3-8b", "gaudi3-box", "megatron-lm", FRAMEWORK,
-            "no measured run on gaudi3; {rows} with megatron-lm elsewhere",
+            "llama3-8b", "gaudi3-box", "deepspeed", FRAMEWORK,
+            "no measured run on gaudi3; {rows} with deepspeed elsewhere",
         ),
         ("llama3-8b", "gaudi3-box", "generic", NOTHING, "no measured run on gaudi3 or with generic"),
     ],
@@ -81,7 +81,7 @@ def test_groups_of_nodes_have_the_evidence_of_the_group_with_the_least(tmp_path:
     (tmp_path / "g.yaml").write_text("groups: [{cluster: dgx-a100-80, devices: 8}, {cluster: gaudi3-box, devices: 8}]")
     asked = Request(
         model="llama3-8b", cluster=str(tmp_path / "g.yaml"), gpus="16", global_batch=64, seq_len=2048,
-        framework="megatron-lm",
+        framework="deepspeed",
     )  # fmt: skip
     both = resolve(asked, groups=True).context
     evidence = evidence_of(both)
@@ -113,7 +113,7 @@ def test_the_note_says_how_well_predictions_met_the_nearest_runs() -> None:
 
 def test_what_narrows_the_range_is_offered_where_no_such_run_was_measured() -> None:
     assert narrowing_note(setting("llama3-8b", "dgx-a100-80", "megatron-lm"), (row(),), NoteSearch()) == ()
-    (note,) = narrowing_note(setting("llama3-8b", "gaudi3-box", "megatron-lm"), (row(),), NoteSearch())
+    (note,) = narrowing_note(setting("llama3-8b", "gaudi3-box", "deepspeed"), (row(),), NoteSearch())
     assert note.startswith("the 80% range of -20..+30% is narrowed most by 3 measured runs")
     assert "forerun profile" not in note  # it runs where PyTorch sees CUDA or ROCm
     assert (

@@ -10,9 +10,11 @@ from forerun.search.cli.parser import Parser
 EPILOG = """\
 examples:
   forerun show llama3-70b
-  forerun show dgx-h100 > mine.yaml       # a cluster file to edit, for --cluster mine.yaml
-  forerun show dgx-h100 --json            # with everything that follows from it
-  forerun show my-cluster.yaml"""
+  forerun show dgx-h100
+  forerun show dgx-h100 --json
+  forerun show my-cluster.yaml
+
+A cluster is printed as the file that --cluster reads, to be edited; --json adds everything that follows from it."""
 
 
 def add_arguments(parser: Parser) -> None:
