@@ -150,8 +150,6 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
     resolved = resolve_model(request.model, ignore=frozenset(request.ignored_config_fields))
     framework = _framework(request, cluster, resolved.model)
     framework, precision = agreed(framework, request.precision or DEFAULT_PRECISION, request.switches)
-    cluster.device.peak(precision)  # refuses precisions that the device does not have
-    framework = _on_cluster(framework, cluster, request)
     workload = Workload(
         global_batch=int(batch),  # numpy's integers are no numbers in YAML
         seq_len=int(seq_len),
@@ -160,6 +158,8 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
         moe_imbalance=1.0 if request.moe_imbalance is None else request.moe_imbalance,
         document_tokens=None if request.documents is None else document_tokens(request.documents, seq_len),
     )
+    cluster.device.peak(precision)  # refuses precisions that the device does not have
+    framework = _on_cluster(framework, cluster, request)
     model = tuned(resolved.model, request.lora, frozen_parts(request.freeze))
     context = Context(model=model, cluster=cluster, workload=workload, framework=framework)
     if lacking := unsuited(request.switches, model):
