@@ -230,3 +230,15 @@ def test_a_lock_on_what_is_no_file(tmp_path: Path) -> None:
         pass
     with pytest.raises(RequestError, match="cannot write it: No such file"), held(tmp_path / "none" / ".lock", "it"):
         pass
+
+
+def test_a_process_that_cannot_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none(*_: object, **__: object) -> None:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(system, "start", none)
+    code, _, err = cli(capsys, f"record --out {tmp_path / 'traces'} --steps 4:6 -- true")
+    assert code == 2 and f"cannot run true: {os.strerror(errno.EAGAIN)}" in err
+    assert not list((tmp_path / "traces").iterdir())
