@@ -17,7 +17,7 @@ STEP = "simulate llama3-8b --cluster dgx-h100 --fidelity events --seq-len 1024 -
 @pytest.mark.parametrize(
     "flags,strategy,words",
     [
-        (["--global-batch", "100000"], "pp4 dp2 mbs1", "at most 100,000 passes, but this one has 400,000"),
+        (["--global-batch", "100000"], "pp4 dp2 mbs1", "at most 100,000 passes, but this one has 400,000;"),
         (
             ["--every-replica", "--contention", "--global-batch", "8000"],
             "pp4 dp2000 mbs1",

@@ -250,7 +250,7 @@ def test_streams_that_take_nothing(words: str, redirection: str, code: int, told
     [
         (
             "simulate llama3-8b --global-batch 1000000000 --seq-len 64 --strategy dp8 --fidelity events",
-            "400,000 passes",
+            "100,000 passes",
         ),
         ("simulate llama3-8b --global-batch 8 --seq-len 64 --strategy pp1000000", "pp is at most 10,000"),
         ("simulate llama3-8b --global-batch 8 --seq-len 64 --strategy mbs99999999999", "at most 9 digits"),

@@ -114,10 +114,11 @@ def check_passes(costs: StepCosts, replicas: int, *, shared: bool) -> None:
     """
     passes = 2 * costs.shape.pp * costs.shape.vpp * costs.shape.microbatches * replicas
     most, less = (MOST_SHARED, "without --contention, ") if shared else (MOST_PASSES, "")
+    of = f" ({replicas:,} pipelines)" if replicas > 1 else ""
     if passes > most:
         raise RequestError(
             f"event by event a step has at most {most:,} passes{' whose traffic shares links' if shared else ''}, but "
-            f"this one has {passes:,} ({replicas:,} pipelines); use {less}--fidelity analytic, a larger mbs or a "
+            f"this one has {passes:,}{of}; use {less}--fidelity analytic, a larger mbs or a "
             "smaller global batch"
         )
 
