@@ -16,11 +16,13 @@ from forerun.search.board.rows import Row
 from forerun.search.files.documents import versions
 from forerun.search.formats.launchable import lacks_launch_file, marked, none_launched, unlaunched
 from forerun.search.order.launchable import launchable_first
+from forerun.search.order.undominated import undominated_first
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting, has_transformer
 from forerun.simulator import score as simulator_score
+from forerun.spaces.strategies import Context
 
 NOT_KNOWN = Alternatives()
 MARKED = 1000
@@ -70,6 +72,8 @@ def with_rows(
     if setting.objective in ("throughput", "cost"):
         device_s = [row.gpus * row.step_time_s for row in known]
         known = [known[place] for place in launchable_first(device_s, [not lacks_launch_file(row) for row in known])]
+        if setting.objective == "throughput" and _weighs_risk(setting):
+            known = _undominated(setting, known, alternatives.safest)
     rows = certain(setting.context, ranked((*known, *rows[MARKED:]), setting.objective), setting.objective)
     rows = with_goodput(setting, rows)
     board = replace(board, rows=rows, why=why(rows, _second(setting, rows)), advice=())
@@ -80,6 +84,27 @@ def with_rows(
     except KeyboardInterrupt as stop:
         remark = "interrupted while the first row was compared with others: searched whole, without notes on safer ones"
         raise EndedEarly(replace(board, remarks=(*board.remarks, remark)), stop) from None
+
+
+def _weighs_risk(setting: Setting[Any]) -> bool:
+    """Return whether risks of running out of memory are predicted, and not bounded by the user."""
+    return isinstance(setting.context, Context) and setting.context.oom_risk is None
+
+
+def _undominated(setting: Setting[Any], rows: list[Row[Any]], safest: Row | None) -> list[Row[Any]]:
+    """Put a row first that no other, and not the ``safest`` of the search, beats in speed and in risk."""
+    able = [row for row in rows if not lacks_launch_file(row)]
+    if rows and len(able) < len(rows) and lacks_launch_file(rows[0]):
+        return rows
+    names = {row.name for row in rows}
+    if safest is not None and safest.name not in names:
+        safest = marked(setting.context, safest)
+        able += [] if lacks_launch_file(safest) else [safest]
+    order = undominated_first([row.gpus * row.step_time_s for row in able], [row.oom_risk for row in able])
+    if not order or order[0] == 0:
+        return rows
+    first = able[order[0]]
+    return [first, *(row for row in rows if row.name != first.name)][: len(rows)]
 
 
 def _second(setting: Setting[AnyContext], rows: tuple[Row[Any], ...]) -> str:

@@ -79,5 +79,5 @@ def folded(
 
 
 def degrees(strategy: Strategy) -> tuple[int, ...]:
-    """Return what makes a strategy an idea of its own."""
-    return (strategy.devices, strategy.pp, strategy.tp, strategy.cp, strategy.ep, strategy.etp, strategy.second_tp or 0)
+    """Return what makes a strategy an idea of its own: its degrees but for etp."""
+    return (strategy.devices, strategy.pp, strategy.tp, strategy.cp, strategy.ep, strategy.second_tp or 0)

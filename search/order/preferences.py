@@ -114,6 +114,15 @@ def _research(context: Context, table: StrategyTable) -> Floats:
     return np.array(rarity, dtype=np.float64)[table.codes["schedule"]]
 
 
+def _whole_states(context: Context, table: StrategyTable) -> Floats:
+    """Mark strategies whose replicas share no states though the framework could: the same step, up to twice the
+    memory."""
+    if not any(context.framework.legality.zero_stages):
+        return np.zeros(len(table))
+    replicas = table.column("gpus") / (table.column("tp") * table.column("pp"))
+    return np.asarray((table.column("zero") == 0) & (replicas > 1), dtype=np.float64)
+
+
 def _beside(context: Context, table: StrategyTable) -> Floats:
     on = (table.choices["switches"] & Software.MOE_OVERLAP) != 0
     return np.asarray(on, dtype=np.float64)[table.codes["switches"]]
@@ -135,6 +144,13 @@ PREFERENCES = (
     Preference(words="tp that is no power of two", share=0.08, axes=("tp",), amount=_uncommon_tp),
     Preference(words="ep across nodes", share=0.02, axes=("ep", "etp"), amount=_wide_ep),
     Preference(words="ep across racks", share=0.05, axes=("ep", "etp"), amount=_wide_domains),
+    Preference(words="experts cut by etp", share=0.01, axes=("etp",), amount=_doublings("etp")),
+    Preference(
+        words="optimizer states on every replica",
+        share=0.0045,
+        axes=("zero", "gpus", "tp", "pp"),
+        amount=_whole_states,
+    ),
     Preference(words="more pipeline stages", share=0.003, axes=("pp",), amount=_doublings("pp")),
     Preference(words="odd number of stages", share=0.01, axes=("pp",), amount=_odd_stages),
     Preference(words="more virtual stages", share=0.01, axes=("vpp",), amount=_doublings("vpp")),

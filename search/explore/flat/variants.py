@@ -64,7 +64,8 @@ def _places(problem: Problem, space: StrategySpace, found: Best) -> list[list[in
         return bool(step_s[place] <= step_s[other] <= (1 + ALIKE) * step_s[place] and peak[place] <= peak[other])
 
     kinds = zip(*(digit.tolist() for digit in _digits(space, found.index)), strict=True)
-    ideas = (found.index // problem.idea_width).tolist()
+    # Degrees that differ by etp alone, the last of them, are one idea.
+    ideas = (found.index // (problem.idea_width * len(space.choices["etp"]))).tolist()
     return shown(list(zip(ideas, kinds, strict=True)), found.keys[0], problem.top, beaten)
 
 

@@ -1,0 +1,40 @@
+"""Row one is never slower and riskier than another row, and ties go to what practice would start."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forerun.search import search
+from forerun.search.order.undominated import SAFER, undominated_first
+
+ROWS = st.lists(st.tuples(st.floats(1.0, 2.0), st.floats(0.0, 1.0)), min_size=1, max_size=12)
+
+
+@given(rows=ROWS)
+def test_no_row_beats_the_first_in_speed_and_risk(rows: list[tuple[float, float]]) -> None:
+    seconds, risks = zip(*rows, strict=True)
+    first, *others = undominated_first(seconds, risks)
+
+    assert sorted([first, *others]) == list(range(len(rows)))
+    assert others == sorted(others)
+    assert not any(seconds[one] < seconds[first] and risks[one] < risks[first] - SAFER for one in others)
+
+
+REQUESTS = (
+    {"model": "llama3-70b", "cluster": "dgx-h100", "gpus": 64, "global_batch": 256, "seq_len": 8192},
+    {"model": "llama3-8b", "cluster": "hgx-h200", "gpus": 16, "global_batch": 16, "seq_len": 131072},
+    {"model": "mixtral-8x7b", "cluster": "dgx-h100", "gpus": 64, "global_batch": 256, "seq_len": 4096},
+    {"model": "gpt3-13b", "cluster": "dgx-a100-80", "gpus": 32, "global_batch": 64, "seq_len": 2048},
+)
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda one: str(one["model"]))
+def test_searches_keep_to_it(request_: dict[str, object]) -> None:
+    board = search(**request_)  # type: ignore[arg-type]  # keywords of a request
+    first = board.rows[0]
+
+    assert not any(row.step_time_s < first.step_time_s and row.oom_risk < first.oom_risk - SAFER for row in board.rows)
+    assert not any("less GPU time than row 1" in note for note in board.advice if note.startswith("safest:"))
+    ideas = [(row.gpus, *(getattr(row.strategy, axis) for axis in ("pp", "tp", "cp", "ep"))) for row in board.rows]
+    etps = {(idea, row.strategy.etp) for idea, row in zip(ideas, board.rows, strict=True)}
+    assert len({idea for idea, _ in etps}) == len(etps), "rows that differ by etp alone are one idea"
