@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 from forerun.search.measured.certainty import busy_share
 from forerun.search.measured.certainty.cells import Floats, Points, Residuals, kind_of, peak_ratio
 from forerun.search.measured.certainty.intervals import DEVIATIONS, rescaling
-from forerun.search.measured.certainty.variance import Relations, Variances, covariance, relations, scatter
+from forerun.search.measured.certainty.variance import (
+    Relations,
+    Variances,
+    covariance,
+    likeness,
+    relations,
+    scatter,
+    variance,
+)
 from forerun.search.measured.validate import MeasuredRun, Predictions
 from forerun.search.measured.validate.intervals import GUESSED
 
@@ -46,6 +54,11 @@ class Sample:
     points: Points
     shared: Relations
     groups: Groups
+
+    @property
+    def shared_by_new(self) -> Relations:
+        """What runs of no table at the same places share with the cells."""
+        return replace(self.shared, table=np.zeros_like(self.shared.table))
 
     @property
     def rows(self) -> Floats:
@@ -182,27 +195,36 @@ def situations(sample: Sample) -> tuple[Situation, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Believed:
-    """Errors of cells under some variances: their covariance without single runs, and its inverse with them."""
+    """What the C cells of a sample say of runs of no table at the same places, under some variances.
+
+    ``inverse``: of the covariance of the cells; ``weights``: its product with their errors; ``passed`` (C x C): product
+    of the covariance of new runs with the cells and the inverse; ``mean``, ``known``: expected error of a new run and
+    variance that all cells take from it; ``alone``: its variance without them; ``alike``, ``missed``: what rescales it.
+    """
 
     sample: Sample
     sizes: Variances
     inverse: Floats
     weights: Floats
-    noise: Floats
+    passed: Floats
+    mean: Floats
+    known: Floats
+    alone: Floats
     alike: Floats
     missed: Floats
 
 
 def believed(sample: Sample, sizes: Variances) -> Believed:
     """Return what all cells say together, and the errors of each over those expected with its group left out."""
-    shared = covariance(sample.points, sample.points, sample.shared, sizes)
-    noise = scatter(sample.points, sizes)
+    points, noise = sample.points, scatter(sample.points, sizes)
+    shared = covariance(points, points, sample.shared, sizes)
+    new = covariance(points, points, sample.shared_by_new, sizes)
     inverse = np.linalg.inv(shared + np.diag(noise / sample.rows + 1e-6))
-    deviation = np.sqrt(np.diag(shared))
-    alike = (shared / np.outer(deviation, deviation)) ** 2 * np.sqrt(sample.rows)
+    weights, passed, alone = inverse @ sample.median, new @ inverse, variance(points, sizes)
     known = Believed(
-        sample=sample, sizes=sizes, inverse=inverse, weights=inverse @ sample.median, noise=noise, alike=alike,
-        missed=np.ones(len(noise)),
+        sample=sample, sizes=sizes, inverse=inverse, weights=weights, passed=passed, mean=passed @ sample.median,
+        known=(passed * new).sum(axis=1), alone=alone,
+        alike=likeness(sample.shared) * np.sqrt(sample.rows), missed=np.ones(len(noise)),
     )  # fmt: skip
     mean, deviation = _others_say(known, situations(sample)[0])
     missed = np.abs(sample.error - mean[sample.cell]) / deviation[sample.cell] / NORMAL_MEAN
@@ -220,16 +242,15 @@ def left_out(known: Believed, situation: Situation) -> tuple[Floats, Floats]:
 
 
 def _others_say(known: Believed, situation: Situation) -> tuple[Floats, Floats]:
-    """Return mean and standard deviation of a run of every cell, as the cells that stay expect it."""
-    median, noise, rows = known.sample.median, known.noise, known.sample.rows
-    mean, variance = np.empty(len(median)), np.empty(len(median))
+    """Return mean and standard deviation of a new run at every cell, as the cells that stay expect it: the inverse
+    without some cells is the whole one less its columns of those, through the inverse of their block."""
+    mean, spread = known.mean.copy(), known.alone - known.known
     for cells in _blocks(situation.judged):
         absent = np.flatnonzero(situation.absent(cells))
-        spread = np.linalg.inv(known.inverse[np.ix_(absent, absent)])
-        at = np.searchsorted(absent, cells)
-        mean[cells] = median[cells] - (spread @ known.weights[absent])[at]
-        variance[cells] = np.diag(spread)[at] - noise[cells] / rows[cells] + noise[cells]
-    return mean, np.sqrt(np.maximum(variance, noise))
+        through = known.passed[np.ix_(cells, absent)] @ np.linalg.inv(known.inverse[np.ix_(absent, absent)])
+        mean[cells] -= through @ known.weights[absent]
+        spread[cells] += (through * known.passed[np.ix_(cells, absent)]).sum(axis=1)
+    return mean, np.sqrt(np.maximum(spread, scatter(known.sample.points, known.sizes)))
 
 
 def _blocks(judged: Groups) -> list[Groups]:

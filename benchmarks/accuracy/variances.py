@@ -37,7 +37,7 @@ FIRST_SEEN = ("step",)
 document and that no run was needed for (whole logits, bf16 states, DeepSpeed's buckets)."""
 EDGE = 0.02
 """Runs this close to the end of their interval count in part, so that shares change smoothly."""
-TOLERANCE, NARROW, NEAR_START = 0.03, 15.0, 0.3
+TOLERANCE, NARROW, NEAR_START = 0.03, 30.0, 0.3
 """Points of share that cost 1; cost of a mean logarithm of width; cost of leaving the first guess e-fold."""
 GUESS: Mapping[str, Mapping[str, float]] = {
     "step": {

@@ -14,6 +14,9 @@ from forerun.search.measured.certainty.intervals import group_contexts
 from forerun.spaces.documents.package_data import package_text
 from forerun.spaces.strategies import Context
 
+UNDESCRIBED = "unknown"
+"""What ``validate`` calls a framework of a row that no profile describes."""
+
 
 @cache
 def figures() -> Mapping[str, Any]:
@@ -38,6 +41,8 @@ def evidence_of(context: Context) -> NearestRuns:
         return replace(weakest, level=GROUPS, text=f"no measured run on groups of nodes that differ; {weakest.text}")
     device, experts = context.cluster.device.name, context.moe
     framework = (context.framework.lineage or (context.framework.name,))[-1]
+    if framework == UNDESCRIBED:
+        framework = "a framework that the catalogue does not describe"
     kind, other = ("models with experts", "dense models") if experts else ("dense models", "models with experts")
     if entry := entry_of(device, framework, experts):
         precision = context.workload.precision

@@ -26,7 +26,15 @@ from forerun.search.measured.certainty.cells import (
     residuals,
 )
 from forerun.search.measured.certainty.unchecked import REALISED
-from forerun.search.measured.certainty.variance import Variances, covariance, relations, scatter, variance, variances
+from forerun.search.measured.certainty.variance import (
+    Variances,
+    covariance,
+    likeness,
+    relations,
+    scatter,
+    variance,
+    variances,
+)
 from forerun.spaces.strategies import Context
 
 LEVEL = 0.8
@@ -93,14 +101,13 @@ class Peaks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownErrors:
-    """What the errors of C cells say of others: ``inverse`` (C x C) of their covariance, ``weights`` (C) of the mean,
-    and ``spread`` (C), the variance that each shares with others."""
+    """What the errors of C cells say of others: ``inverse`` (C x C) of their covariance and ``weights`` (C) of the
+    mean."""
 
     known: Residuals
     sizes: Variances
     inverse: Floats
     weights: Floats
-    spread: Floats
 
 
 def known_errors_of(known: Residuals, sizes: Variances) -> KnownErrors:
@@ -109,9 +116,7 @@ def known_errors_of(known: Residuals, sizes: Variances) -> KnownErrors:
     shared = covariance(points, points, relations(points, points), sizes)
     noise = scatter(points, sizes)
     inverse: Floats = np.asarray(np.linalg.inv(shared + np.diag(noise / known.rows + 1e-6)), dtype=np.float64)
-    return KnownErrors(
-        known=known, sizes=sizes, inverse=inverse, weights=inverse @ known.log_ratio, spread=np.diag(shared)
-    )
+    return KnownErrors(known=known, sizes=sizes, inverse=inverse, weights=inverse @ known.log_ratio)
 
 
 @cache
@@ -123,11 +128,11 @@ def known_errors(quantity: str) -> KnownErrors:
 def expected(errors: KnownErrors, asked: Points) -> tuple[Floats, Floats]:
     """Return mean and standard deviation of the logarithm of measured over predicted at N points, of no table."""
     known, sizes = errors.known, errors.sizes
-    shared = covariance(asked, known.points, relations(asked, known.points), sizes)
+    both = relations(asked, known.points)
+    shared = covariance(asked, known.points, both, sizes)
     mean, alone = shared @ errors.weights, variance(asked, sizes)
     left = np.maximum(alone - ((shared @ errors.inverse) * shared).sum(axis=1), scatter(asked, sizes))
-    alike = shared**2 / np.outer(alone - scatter(asked, sizes), errors.spread)
-    deviation = np.sqrt(left) * rescaling(alike * np.sqrt(known.rows), known.missed, sizes)
+    deviation = np.sqrt(left) * rescaling(likeness(both) * np.sqrt(known.rows), known.missed, sizes)
     return np.round(mean, _DIGITS), np.round(deviation, _DIGITS)  # the same for one strategy as for many
 
 

@@ -21,6 +21,8 @@ BUSY_REACH = 0.2
 """Computing share of the step over which it falls e-fold."""
 WAITING_BELOW = 0.5
 """Computing share below which hosts and networks decide a step."""
+LIKENESS_POWER = 4
+"""Power of the share of device, framework and mechanism that two runs have in common, as scatter sees it."""
 USUAL_SHARE = 0.3
 """Effect of a mechanism or kind on 16-bit products of a dense model, over that on others."""
 Mask = NDArray[np.bool_]
@@ -105,6 +107,13 @@ def relations(one: Points, other: Points) -> Relations:
         table=tables,
         near=np.exp(-distance),
     )
+
+
+def likeness(shared: Relations) -> Floats:
+    """Return how much the scatter of points B counts for that of points A, 0 to 1, shape A x B: by how many of device,
+    framework and mechanism they share, and by scale."""
+    shares = np.asarray(shared.device, float) + shared.framework + shared.mechanism
+    return np.asarray((shares / 3.0) ** LIKENESS_POWER * shared.near)
 
 
 def covariance(one: Points, other: Points, shared: Relations, sizes: Variances) -> Floats:
