@@ -78,7 +78,7 @@ def test_the_nearest_runs_are_named(model: str, cluster: str, framework: str, le
 
 
 def test_groups_of_nodes_have_the_evidence_of_the_group_with_the_least(tmp_path: Path) -> None:
-    (tmp_path / "g.yaml").write_text("groups: [{cluster: dgx-a100-80, devices: 8}, {cluster: gaudi3-box, devices: 8}]")
+    (tmp_path / "g.yaml").write_text("groups: [{cluster: dgx-a100-80, devices: 8}, {cluster: hgx-h200, devices: 8}]")
     asked = Request(
         model="llama3-8b", cluster=str(tmp_path / "g.yaml"), gpus="16", global_batch=64, seq_len=2048,
         framework="deepspeed",
@@ -86,7 +86,7 @@ def test_groups_of_nodes_have_the_evidence_of_the_group_with_the_least(tmp_path:
     both = resolve(asked, groups=True).context
     evidence = evidence_of(both)
     assert not evidence.near
-    assert evidence.text.startswith("no measured run on groups of nodes that differ; no measured run on gaudi3;")
+    assert evidence.text.startswith("no measured run on groups of nodes that differ; no measured run on h200-sxm with")
     strategy, busy = [parse_strategy("dp16")], np.array([0.8])
     whole, *parts = (certainty_of(one, strategy, busy) for one in (both, *group_contexts(both)))
     assert whole.low[0] == min(part.low[0] for part in parts)
