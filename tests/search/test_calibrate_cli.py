@@ -65,7 +65,7 @@ def test_the_error_falls_and_a_search_is_slower_by_what_was_measured(
 def test_tables_show_intervals_and_ties(calibration: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = cli(capsys, f"search llama3-8b {TRAINING} --gpus 8 --top 5 --calibration {calibration}")
     assert code == 0
-    assert "90% range" in out
+    assert "a step (90%: " in out
     assert "2=" in out
     assert "not significantly slower than a better rank" in " ".join(out.split())
     strategy = ["--strategy", "dp8 mbs1 zero1"]
