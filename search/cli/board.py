@@ -9,6 +9,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from forerun.search.answer.notes.deadlines import probability_in_time
 from forerun.search.board.leaderboard import NEAR_MARK, Leaderboard
 from forerun.search.board.rows import MAY_NOT_FIT_MARK, TIGHT_MARK, Row, closed_form_mark
 from forerun.search.cli.bars import Brush
@@ -21,6 +22,8 @@ from forerun.search.measured.certainty import LEVEL
 from forerun.search.order.objectives import objective_named
 from forerun.simulator.memory.risk import RISKY, share_at
 from forerun.spaces.units import format_count, format_seconds, format_whole
+
+SECONDS_PER_DAY = 86400.0
 
 if TYPE_CHECKING:
     from forerun.search.answer.baseline import Baseline
@@ -199,7 +202,14 @@ def training_lines(board: Leaderboard) -> list[Text]:
         days += f" ({row.interval_level:.0%}: {low:,.1f} to {high:,.1f})"
     usd = "" if row.train_cost_usd is None else f", {row.train_cost_usd:,.0f} USD"
     hours = f"{row.train_gpu_hours:,.0f} GPU-hours{usd}{row.energy_text}"
-    return [Text(f"Training on {format_count(tokens)} tokens: {days}, {hours}.")]
+    return [Text(f"Training on {format_count(tokens)} tokens: {days}, {hours}.{_in_time(board)}")]
+
+
+def _in_time(board: Leaderboard) -> str:
+    """Return how likely the first row ends in the time that was asked for."""
+    within_s = board.request.get("train_within_s")
+    chance = None if within_s is None else probability_in_time(board.rows[0], within_s / SECONDS_PER_DAY)
+    return "" if chance is None or within_s is None else f" P(in {format_seconds(within_s)}) = {chance:.0%}."
 
 
 def measure_lines(found: "NextRuns") -> list[Text]:

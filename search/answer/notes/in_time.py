@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from forerun.search.answer.intervals import certain
 from forerun.search.answer.notes.contract import NoteSearch
+from forerun.search.answer.notes.deadlines import SURE, sure_days
 from forerun.search.answer.notes.divisible import OBJECTIVES, narrowed
 from forerun.search.answer.notes.goodput import days_of, usd_of, with_goodput
 from forerun.search.board.rows import Row
@@ -37,7 +38,7 @@ class InTime:
         """Return what was found in words."""
         time = format_seconds(self.days * SECONDS_PER_DAY)
         if self.enough is not None:
-            return f"fewest GPUs found that end in {time}: {_needs(self.enough)}"
+            return f"fewest GPUs found that end in {time} with {SURE:.0%} probability: {_needs(self.enough)}"
         return f"no number of GPUs was found that ends in {time}" + (
             f": {_needs(self.fastest)}" if self.fastest else ""
         )
@@ -58,7 +59,8 @@ def fewest_in_time(setting: Setting, rows: Sequence[Row], search: NoteSearch) ->
     request, first = setting.request, rows[0]
     assert request.train_within_s is not None
     within = request.train_within_s / SECONDS_PER_DAY
-    linear = first.gpus * days_of(first) / within
+    least = first.gpus * sure_days(first)
+    linear = least / within
     late = linear > first.gpus
     low = max(SLACK * linear, first.gpus + 1 if late else 1)
     high = FARTHEST * linear if late else SAVED * first.gpus
@@ -70,10 +72,12 @@ def fewest_in_time(setting: Setting, rows: Sequence[Row], search: NoteSearch) ->
         row = _best_on(setting, gpus, narrow, search)
         if row is None:
             continue
-        if days_of(row) <= within and (request.train_usd is None or usd_of(row) <= request.train_usd):
+        if sure_days(row) <= within and (request.train_usd is None or usd_of(row) <= request.train_usd):
             return InTime(days=within, enough=row, fastest=fastest)
         fastest = row if fastest is None or days_of(row) < days_of(fastest) else fastest
-        low = max(low, SLACK * gpus * days_of(row) / within)
+        # A number of GPUs that divides the batch badly says nothing of others.
+        least = min(least, gpus * sure_days(row))
+        low = max(low, SLACK * least / within)
     return InTime(days=within, enough=None, fastest=fastest)
 
 
