@@ -39,6 +39,7 @@ def held(path: Path, what: str, *, on_wait: Callable[[str], None] | None = None)
         raise RequestError(f"cannot write {what}: {error.strerror or error}") from None
     try:
         os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)  # what a holder who was killed left has been read
         with suppress(OSError):  # a full disk: the lock holds without a name
             system.write(descriptor, f"{HOLDER} {os.getpid()} on {socket.gethostname()}".encode())
         yield
