@@ -141,15 +141,21 @@ def _column(
     )
 
 
+MOST_VARIANTS = 10
+"""Variants that open below a row; the rest is counted."""
+
+
 def _variants(row: Row) -> Safe | None:
-    """Return what opens to the variants of a row; None where it has none."""
+    """List the variants of a row behind their number; None where it has none."""
     if not row.variants:
         return None
     items = [
         tag("li", tag("code", str(one.strategy)), f" {format_seconds(one.step_time_s)}, {one.peak_memory_gib:.1f} GiB")
-        for one in row.variants
+        for one in row.variants[:MOST_VARIANTS]
     ]
-    return tag("details", tag("summary", f"+{len(items)} variants within 1%"), tag("ul", *items))
+    if more := len(row.variants) - len(items):
+        items.append(tag("li", f"{more} more (--all-variants)"))
+    return tag("details", tag("summary", f"+{len(row.variants)} variants within 1%"), tag("ul", *items))
 
 
 def _line(place: int, row: Row, columns: Sequence[Column], on_front: bool) -> Safe:

@@ -23,6 +23,7 @@ from forerun.search.report.page import MOST_ROWS
 from forerun.search.report.request_of import request_behind
 from forerun.search.report.scatter import coordinates, pareto_front, scatter, views_of
 from forerun.search.report.stages import stages_section
+from forerun.search.report.table import MOST_VARIANTS
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import visible
 
@@ -203,6 +204,17 @@ def test_long_leaderboards_are_cut_and_stay_small(board: Leaderboard) -> None:
     assert len(thousand.encode()) < SIX_MB / 4
     assert len(Page(longest).rows) == 1 + MOST_ROWS
     assert f"of the {len(many):,} kept" in longest
+
+
+def test_few_variants_open_below_a_row(board: Leaderboard) -> None:
+    row = max(board.rows, key=lambda one: len(one.variants))
+    assert len(row.variants) > MOST_VARIANTS
+
+    page = report_html(dataclasses.replace(board, rows=(row,)))
+
+    assert f"+{len(row.variants)} variants within 1%" in page
+    assert f"{len(row.variants) - MOST_VARIANTS} more (--all-variants)" in page
+    assert str(row.variants[MOST_VARIANTS].strategy) not in page
 
 
 def test_one_row_and_no_row(board: Leaderboard) -> None:
