@@ -163,7 +163,7 @@ def test_a_tied_table_costs_an_all_reduce_between_the_ends() -> None:
 def test_limits_on_what_is_in_flight_are_1f1b_and_gpipe(count: int) -> None:
     shape = PipelineShape(pp=4, vpp=1, microbatches=count)
 
-    assert limited(shape, [4, 3, 2, 1]) == SCHEDULES[Schedule.ONE_F_ONE_B](shape)
+    assert limited(shape, [4, 3, 2, 1]) == SCHEDULES[Schedule.ONE_F_ONE_B].programs(shape)
     forwards = list(limited(shape, [count] * 4)[0])[:count]
     assert {action.kind for action in forwards} == {Pass.FORWARD}
     assert limited(shape, [1, 4, 4, 4]) == limited(shape, [1, 1, 1, 1])
