@@ -10,6 +10,7 @@ from synthetic_runs import data_parallel
 from forerun.search.cli import main
 
 RESNET = ["resnet50", "--cluster", "aws-p3dn", "--gpus", "16", "--batch", "32"]
+BERT = ["bert-large", *RESNET[1:], "--seq-len", "128", "--precision", "fp16", "--framework", "megatron-lm"]
 
 
 def document(capsys, *arguments):
@@ -55,6 +56,7 @@ def test_the_default_is_beaten(capsys, model, rule):
 
 def test_a_transformer_and_other_strategies(capsys):
     training = ["--cluster", "aws-p3dn", "--gpus", "16", "--batch", "8", "--seq-len", "384", "--precision", "fp16"]
+    training += ["--framework", "megatron-lm"]
     found = document(capsys, "bert-large", *training)
     assert found["best_step_time_s"] < found["default_step_time_s"] and found["strategies"]
     assert main(["improve", "bert-large", *training, "--strategy", "tp2 dp8 mbs16"]) == 0
@@ -125,12 +127,12 @@ def test_a_run(tmp_path, capsys):
         ([*RESNET, "--memory", "1MiB"], "smaller batch", 3),
         (["resnet51", *RESNET[1:]], "resnet", 2),
         (
-            ["bert-large", *RESNET[1:], "--seq-len", "128", "--precision", "fp16", "--strategy", "pp2 dp8 mbs1"],
+            [*BERT, "--strategy", "pp2 dp8 mbs1"],
             "pp1",
             2,
         ),
         (
-            ["bert-large", *RESNET[1:], "--seq-len", "128", "--precision", "fp16", "--strategy", "tp16 dp1 mbs1"],
+            [*BERT, "--strategy", "tp16 dp1 mbs1"],
             "dp2 or more",
             2,
         ),

@@ -40,8 +40,13 @@ def test_winners_of_a_search_are_scored_once(make_setting: Callable[..., Setting
     times: Counter[str] = Counter()
 
     def counting(context: Context, table: StrategyTable) -> ScoreTable:
-        asked = setting.context  # notes ask about other batches, profiles and risks too
-        if (context.workload, context.framework, context.oom_risk) == (asked.workload, asked.framework, asked.oom_risk):
+        asked = setting.context  # notes ask about other batches, profiles, risks and memories too
+        same = (context.workload, context.framework, context.oom_risk) == (
+            asked.workload,
+            asked.framework,
+            asked.oom_risk,
+        )
+        if same and context.cluster.device.memory_bytes == asked.cluster.device.memory_bytes:
             times.update(str(table.strategy(row)) for row in range(len(table)))
         return score(context, table)
 

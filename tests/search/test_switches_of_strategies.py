@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from laws import slacks
 
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
@@ -107,7 +108,7 @@ def test_none_slows_a_step() -> None:
     strategies = [table.strategy(row) for row in np.random.default_rng(1).choice(len(table), 200, replace=False)]
     plain = table_of([replace(strategy, software=Software.NONE) for strategy in strategies])
     fast, slow = score(own.context, table_of(strategies)), score(own.context, plain)
-    assert (fast.step_time_s <= slow.step_time_s * (1 + 1e-9)).all()
+    assert (fast.step_time_s <= slow.step_time_s * (1 + slacks(own.context, plain) + 1e-9)).all()
     ahead = np.array([bool(strategy.software & Software.MOE_OVERLAP) for strategy in strategies])
     assert (fast.peak_memory_bytes[~ahead] == slow.peak_memory_bytes[~ahead]).all()
     assert (fast.peak_memory_bytes[ahead] >= slow.peak_memory_bytes[ahead]).all()
@@ -147,9 +148,8 @@ def test_what_costs_memory_is_a_choice_where_it_does_something() -> None:
     assert on.any() and (microbatches > table.column("pp"))[on].all()
     rows = np.flatnonzero(on)[:: max(1, np.count_nonzero(on) // 500)]
     pairs = [table.strategy(row) for row in rows]
-    ahead, without = (
-        score(both.context, table_of([replace(s, software=s.software & mask) for s in pairs])) for mask in (~0, ~CHOSEN)
-    )
+    plain = table_of([replace(s, software=s.software & ~CHOSEN) for s in pairs])
+    ahead, without = (score(both.context, one) for one in (table_of(pairs), plain))
     assert (ahead.peak_memory_bytes > without.peak_memory_bytes).mean() > 0.99
-    assert (ahead.step_time_s <= without.step_time_s * (1 + 1e-9)).all()
+    assert (ahead.step_time_s <= without.step_time_s * (1 + slacks(both.context, plain) + 1e-9)).all()
     assert (without.fits & ~ahead.fits).any()  # candidates that the switch would take away

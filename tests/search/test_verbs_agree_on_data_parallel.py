@@ -121,7 +121,7 @@ def test_loading_is_waited_for_whoever_asks(capsys: pytest.CaptureFixture[str], 
 @pytest.mark.parametrize(
     "words",
     [
-        "bert-large --cluster aws-p3dn --precision fp16 --seq-len 384",
+        "bert-large --cluster aws-p3dn --precision fp16 --seq-len 384 --framework megatron-lm",
         "llama3-8b --cluster dgx-h100 --seq-len 2048 --framework torchtitan",
     ],
 )
