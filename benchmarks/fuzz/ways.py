@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -171,7 +172,10 @@ def commanded(setting: Setting, board: Leaderboard, random: Random, folder: Path
     os.environ["COLUMNS"] = "500"  # no row of the table is broken
     shown = {"table": quiet(*words)} | ({"page": page.read_text(encoding="utf-8")} if paged else {})
     for what, text in shown.items():
-        missing = [row.name for row in board.rows if row.name not in text]
+        once = re.search(r"^all rows: (.*)$", text, re.MULTILINE)  # words of all rows, printed once above the table
+        shared = once.group(1).split() if once else []
+        names = [" ".join(word for word in row.name.split() if word not in shared) for row in board.rows]
+        missing = [name for name in names if name not in text]
         if missing:
             yield f"the {what} has no {missing[0]}"
     row = random.choice(board.rows)
