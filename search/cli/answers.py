@@ -19,6 +19,7 @@ OPERATOR_GRAPH = (
 SEARCH_OF_GRAPH = (
     *OPERATOR_GRAPH,
     *FILES,
+    "detail",
     "set",
     "objective",
     "top",
@@ -56,6 +57,7 @@ LIMITS_OF_GRAPH = (*OPERATOR_GRAPH, "set", "report", "force")
 SEARCH_ON_GROUPS = (
     *TRAINING,
     *FILES,
+    "detail",
     "seq_len",
     "tokens",
     "moe_imbalance",

@@ -346,6 +346,12 @@ def test_a_search_fits_one_screen_and_begins_with_the_decision(
     assert sum(line.startswith("note: ") for line in lines) <= 5
 
 
+def test_quiet_and_verbose_serve_operator_graphs(capsys: pytest.CaptureFixture[str]) -> None:
+    graph = ["search", "resnet50", "--cluster", "dgx1-v100", "--gpus", "8", "--global-batch", "512"]
+    quiet, verbose = (run([*graph, flag], capsys)[0] for flag in ("--quiet", "--verbose"))
+    assert "note:" not in quiet and len(quiet.splitlines()) < len(verbose.splitlines())
+
+
 def test_quiet_is_the_table_and_verbose_is_all(capsys: pytest.CaptureFixture[str]) -> None:
     quiet, brief, verbose = (run([*SEARCH.split(), *flag], capsys)[0] for flag in (["--quiet"], [], ["--verbose"]))
     document = json.loads(run([*SEARCH.split(), "--json"], capsys)[0])
