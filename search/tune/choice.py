@@ -1,0 +1,249 @@
+"""Choice of the next run: the one that is expected to shorten the remaining training by more than it costs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.special import ndtr
+
+from forerun.search.order.worth import failed_start, odds_of
+from forerun.search.tune.posterior import axes_of, conditioned, prior_belief
+from forerun.simulator.calibration import Belief
+from forerun.simulator.memory.risk import RISKY
+from forerun.simulator.score_table import Floats
+from forerun.spaces.errors import RequestError
+
+Status = Literal["ok", "oom", "failed", "hung", "stopped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A strategy that can be run.
+
+    Attributes
+    ----------
+    key
+        Identity among the candidates.
+    strategy
+        Text of the strategy (``tp4 dp2 mbs1 recompute=full``); its words are the axes by which errors are shared.
+    step_s
+        Predicted seconds of a step.
+    oom_probability
+        Predicted probability of running out of memory, 0 to 1.
+    peak_bytes
+        Predicted peak memory of a device in bytes; None: unknown.
+    gpus
+        Devices that it uses.
+    """
+
+    key: str
+    strategy: str
+    step_s: float
+    oom_probability: float = 0.0
+    peak_bytes: float | None = None
+    gpus: int = 1
+
+    @property
+    def axes(self) -> Mapping[str, str]:
+        """Choice by axis."""
+        return axes_of(self.strategy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Result of a run.
+
+    Attributes
+    ----------
+    key
+        Candidate that ran.
+    status
+        "ok"; "oom": out of memory; "failed": another error; "hung": no progress; "stopped": ended early since it was
+        clearly slower than the best.
+    step_s
+        Measured seconds of a step; None where no step was measured.
+    peak_bytes
+        Measured peak memory of a device in bytes; None where it was not measured.
+    spent_gpu_s
+        GPU-seconds that the run took.
+    """
+
+    key: str
+    status: Status
+    step_s: float | None = None
+    peak_bytes: float | None = None
+    spent_gpu_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCost:
+    """Cost of a run: ``start_s`` seconds until the first step, then ``steps`` steps."""
+
+    start_s: float = 120.0
+    steps: int = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The next run: candidate, expected gain and cost.
+
+    Attributes
+    ----------
+    candidate
+        Strategy to run.
+    gain
+        Expected fall of the step time of the final choice, as a share of a step.
+    gain_gpu_s
+        The same over the remaining training, in GPU-seconds; None where its length is unknown.
+    cost_gpu_s
+        Expected GPU-seconds of the run.
+    oom_probability
+        Probability of running out of memory, after the outcomes so far.
+    reason
+        One sentence for the user.
+    """
+
+    candidate: Candidate
+    gain: float
+    gain_gpu_s: float | None
+    cost_gpu_s: float
+    oom_probability: float
+    reason: str
+
+
+class Chooser:
+    """Chooser of runs among candidates.
+
+    Parameters
+    ----------
+    candidates
+        Strategies in any order; keys are unique.
+    training_s
+        Seconds that the training is going to take on the predicted best candidate; None: unknown, and only a gain of
+        nothing ends the search.
+    cost
+        Cost of a run.
+    belief
+        Prior of the logarithm of step times, in the order of the candidates; None: built from their axes
+        (``posterior.prior_belief``).
+
+    Raises
+    ------
+    RequestError
+        No candidate, two with one key, or a step time that is not above 0.
+    """
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        training_s: float | None = None,
+        cost: RunCost | None = None,
+        belief: Belief | None = None,
+    ) -> None:
+        self.candidates = tuple(candidates)
+        self.training_s = training_s
+        self.cost = cost or RunCost()
+        self._place = {one.key: row for row, one in enumerate(self.candidates)}
+        if not self.candidates:
+            raise RequestError("there is no candidate to run")
+        if len(self._place) < len(self.candidates):
+            raise RequestError("candidates need keys that differ")
+        if wrong := next((one for one in self.candidates if not one.step_s > 0), None):
+            raise RequestError(f"a step takes more than 0 s, but {wrong.key} is predicted to take {wrong.step_s}")
+        log_time = np.log([one.step_s for one in self.candidates])
+        self.prior = belief or prior_belief(log_time, [one.axes for one in self.candidates])
+
+    def next_run(self, outcomes: Sequence[Outcome]) -> Choice | None:
+        """Choose the next run, or None to stop (``stop_reason``)."""
+        choice = self._decide(outcomes)
+        return choice if isinstance(choice, Choice) else None
+
+    def stop_reason(self, outcomes: Sequence[Outcome]) -> str | None:
+        """Explain in one sentence why no run is worth its cost; None where one is."""
+        choice = self._decide(outcomes)
+        return None if isinstance(choice, Choice) else choice
+
+    def best(self, outcomes: Sequence[Outcome]) -> Candidate | None:
+        """Return the candidate with the shortest measured device time; None where no run was measured."""
+        times = {row: seconds * self.candidates[row].gpus for row, seconds in self._measured(outcomes).items()}
+        return self.candidates[min(times, key=times.__getitem__)] if times else None
+
+    def posterior(self, outcomes: Sequence[Outcome]) -> Belief:
+        """Return the belief about step times after some runs."""
+        measured = self._measured(outcomes)
+        return conditioned(self.prior, list(measured), np.log(list(measured.values())))
+
+    def oom_probabilities(self, outcomes: Sequence[Outcome]) -> Floats:
+        """Return the probability of running out of memory of every candidate after some runs, shape N."""
+        risk = np.array([one.oom_probability for one in self.candidates])
+        for one in outcomes:
+            risk[self._place[one.key]] = float(one.status == "oom")
+        return risk
+
+    def __getitem__(self, key: str) -> Candidate:
+        if key not in self._place:
+            raise RequestError(f"no candidate has the key {key}")
+        return self.candidates[self._place[key]]
+
+    def _measured(self, outcomes: Sequence[Outcome]) -> dict[int, float]:
+        """Return measured seconds of a step by row."""
+        ran = (one for one in outcomes if one.status in ("ok", "stopped"))
+        return {self._place[one.key]: one.step_s for one in ran if one.step_s is not None}
+
+    def _decide(self, outcomes: Sequence[Outcome]) -> Choice | str:
+        done = {self[one.key].key for one in outcomes}
+        left = [row for row, one in enumerate(self.candidates) if one.key not in done]
+        if not left:
+            return f"all {len(self.candidates)} candidates were run"
+        risk = self.oom_probabilities(outcomes)
+        belief = self.posterior(outcomes)
+        gpus = np.array([float(one.gpus) for one in self.candidates])
+        best = self.best(outcomes)
+        if best is None:
+            return self._first(left, belief, risk, gpus)
+        seconds = self._measured(outcomes)[self._place[best.key]]
+        gain = _expected_improvement(float(np.log(seconds * best.gpus)), belief.costing(gpus)) * (1 - risk)
+        value = None if self.training_s is None else gain * self.training_s * best.gpus
+        spent = self._costs(belief, risk, gpus)
+        net = (gain if value is None else value - spent)[left]
+        row = left[int(net.argmax())]
+        if net.max() <= 0:
+            return (
+                f"the next run would cost {spent[row] / 3600:.2g} GPU-hours and is expected to save "
+                f"{gain[row]:.2%} of a step"
+            )
+        return self._choice(row, gain[row], value, spent, risk, "it may be faster than the best measured run")
+
+    def _first(self, left: Sequence[int], belief: Belief, risk: Floats, gpus: Floats) -> Choice:
+        """Choose the best candidate that is safe; where none is, the safest."""
+        worth = belief.time_s() * gpus * (1 + failed_start(odds_of(risk)))
+        row = min(left, key=lambda one: (max(risk[one], RISKY), worth[one]))
+        spent = self._costs(belief, risk, gpus)
+        return self._choice(row, 0.0, None, spent, risk, "best prediction among candidates with a small OOM risk")
+
+    def _costs(self, belief: Belief, risk: Floats, gpus: Floats) -> Floats:
+        return np.asarray(gpus * (self.cost.start_s + (1 - risk) * self.cost.steps * belief.time_s()))
+
+    def _choice(self, row: int, gain: float, value: Floats | None, spent: Floats, risk: Floats, reason: str) -> Choice:
+        return Choice(
+            candidate=self.candidates[row],
+            gain=float(gain),
+            gain_gpu_s=None if value is None else float(value[row]),
+            cost_gpu_s=float(spent[row]),
+            oom_probability=float(risk[row]),
+            reason=reason,
+        )
+
+
+def _expected_improvement(best: float, belief: Belief) -> Floats:
+    """Compute how much lower than ``best`` every candidate is expected to be measured (a logarithm), shape N.
+
+    The closed form of a normal distribution (Jones, Schonlau and Welch, Efficient Global Optimization, 1998, equation
+    15).
+    """
+    spread = np.maximum(belief.spread(), 1e-12)
+    distance = (best - belief.log_time) / spread
+    density = np.exp(-(distance**2) / 2) / np.sqrt(2 * np.pi)
+    return np.asarray(spread * (distance * ndtr(distance) + density))
