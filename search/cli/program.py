@@ -36,6 +36,9 @@ LONGEST, MOST_LINES = 4000, 200
 GARBAGE_AFTER = 50_000
 """New objects after which Python looks for garbage (else 700): modules and catalogues are none, and looking at them
 a hundred times takes a twentieth of a search."""
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Variables that NumPy's library reads when it is loaded. No matrix here is large enough for a second thread, and
+threads that wait for work take the time of other processes."""
 INTERRUPTED = 130
 READER_GONE = 141
 NOT_EVERYWHERE = ("networkx", "optuna", "ray", "scipy")
@@ -54,6 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")
     _forgive_narrow_encodings()
     gc.set_threshold(GARBAGE_AFTER)
+    for variable in BLAS_THREADS:
+        os.environ.setdefault(variable, "1")
     with escaped_streams(), signals_as_stops() as signals:
         return _answer(arguments, debug, signals)
 

@@ -101,13 +101,11 @@ class Peaks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownErrors:
-    """What the errors of C cells say of others: ``inverse`` (C x C) of their covariance and ``weights`` (C) of the
-    mean."""
+    """The errors of C cells and their ``covariance`` (C x C)."""
 
     known: Residuals
     sizes: Variances
-    inverse: Floats
-    weights: Floats
+    covariance: Floats
 
 
 def known_errors_of(known: Residuals, sizes: Variances) -> KnownErrors:
@@ -115,8 +113,7 @@ def known_errors_of(known: Residuals, sizes: Variances) -> KnownErrors:
     points = known.points
     shared = covariance(points, points, relations(points, points), sizes)
     noise = scatter(points, sizes)
-    inverse: Floats = np.asarray(np.linalg.inv(shared + np.diag(noise / known.rows + 1e-6)), dtype=np.float64)
-    return KnownErrors(known=known, sizes=sizes, inverse=inverse, weights=inverse @ known.log_ratio)
+    return KnownErrors(known=known, sizes=sizes, covariance=shared + np.diag(noise / known.rows + 1e-6))
 
 
 @cache
@@ -130,8 +127,10 @@ def expected(errors: KnownErrors, asked: Points) -> tuple[Floats, Floats]:
     known, sizes = errors.known, errors.sizes
     both = relations(asked, known.points)
     shared = covariance(asked, known.points, both, sizes)
-    mean, alone = shared @ errors.weights, variance(asked, sizes)
-    left = np.maximum(alone - ((shared @ errors.inverse) * shared).sum(axis=1), scatter(asked, sizes))
+    # Weights of the cells for each point; solving is several times cheaper than inverting, and few points are asked.
+    weights = np.asarray(np.linalg.solve(errors.covariance, shared.T).T, dtype=np.float64)
+    mean, alone = weights @ known.log_ratio, variance(asked, sizes)
+    left = np.maximum(alone - (weights * shared).sum(axis=1), scatter(asked, sizes))
     deviation = np.sqrt(left) * rescaling(likeness(both) * np.sqrt(known.rows), known.missed, sizes)
     return np.round(mean, _DIGITS), np.round(deviation, _DIGITS)  # the same for one strategy as for many
 
