@@ -95,7 +95,7 @@ test-oldest:
 	$(PYTHON) -m venv --clear .venv-oldest
 	$(PYTHON) -c '$(BOUNDS)' > .venv-oldest/constraints.txt
 	.venv-oldest/bin/python $(PIP) --upgrade "pip>=25.1"
-	.venv-oldest/bin/python $(PIP) --constraint .venv-oldest/constraints.txt --editable . cmaes hypothesis pandas pytest pytest-xdist
+	.venv-oldest/bin/python $(PIP) --constraint .venv-oldest/constraints.txt --editable . hypothesis pandas pytest pytest-xdist
 	.venv-oldest/bin/python $(PYTEST) $(UNIT)
 
 test-newest:

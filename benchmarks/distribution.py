@@ -263,13 +263,11 @@ def samplers() -> dict[str, Any]:
     assert starts.piece.best is not None
     flat_s = float(starts.piece.best.keys[0][0])
     runs = []
-    for name, seeds, most in (("local", 5, 4000), ("random", 2, 8000), ("nsga2", 2, 4000), ("tpe", 1, 600)):
+    for name, seeds, most in (("local", 5, 4000), ("random", 2, 8000), ("tpe", 1, 600)):
         for seed in range(seeds):
             start = time.perf_counter()
             sampler, _ = sampler_named(Exploring(sampler=name, seed=seed), space)
-            limits = StopConditions(
-                evaluations=most, asked=most if name in ("tpe", "nsga2") else 10**6, stagnation=None
-            )
+            limits = StopConditions(evaluations=most, asked=most if name == "tpe" else 10**6, stagnation=None)
             found = explore(space, sampler, starts=starts.strategies, limits=limits)
             run = {"sampler": name, "seed": seed, "scored": found.scored, "seconds": time.perf_counter() - start}
             runs.append({**run, "curve": found.curve, "best_s": found.curve[-1][1]})

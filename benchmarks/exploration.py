@@ -179,12 +179,12 @@ def curves(seeds: int, trials: int) -> dict[str, Any]:
     starts = flat_starts(Problem(space=space.flat, objective="throughput", top=10), SERIAL)
     assert starts.piece.best is not None
     rows = []
-    for name, most in (("local", 1_000), ("random", 10_000), ("nsga2", trials), ("tpe", trials)):
+    for name, most in (("local", 1_000), ("random", 10_000), ("tpe", trials)):
         for begin in ("flat", "nothing"):
             for seed in range(seeds):
                 chosen: Sequence[Strategy] = starts.strategies if begin == "flat" else ()
                 begun = time.perf_counter()
-                asked = 3 * most if name in ("tpe", "nsga2") else 10 * most
+                asked = 3 * most if name == "tpe" else 10 * most
                 limits = StopConditions(evaluations=most, asked=asked, barren=1 << 30, stagnation=None)
                 sampler = sampler_named(Exploring(sampler=name, seed=seed), space)[0]
                 found = explore(space, sampler, starts=chosen, limits=limits)

@@ -127,25 +127,35 @@ def verb_pages() -> dict[str, str]:
     """Return a page for every verb by file name: what it does, its examples and flags, and where more stands."""
     from importlib import import_module
 
-    from forerun.search.cli.parser import Parser
     from forerun.search.cli.registry import VERBS
 
-    kept = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = WIDTH
     pages = {}
     for verb in VERBS:
         module = import_module(verb.module)
-        parser = Parser(prog=f"forerun {verb.name}")
-        module.add_arguments(parser)
         more = f"\n{MORE[verb.name]}\n" if verb.name in MORE else ""
         epilog = module.EPILOG.replace("\\\\\n", "\\\n")
         about = verb.summary[0].upper() + verb.summary[1:]
         pages[f"verbs/{verb.name}.md"] = (
             f"# forerun {verb.name}\n\n{about}.\n{more}\n## Examples\n\n```text\n{epilog}\n```\n\n"
-            f"## Flags\n\n```text\n{parser.format_help()}```\n"
+            f"## Flags\n\n{flags_table(module.FLAGS)}"
         )
-    os.environ.pop("COLUMNS") if kept is None else os.environ.update(COLUMNS=kept)
     return pages
+
+
+def flags_table(declared: Any) -> str:
+    """Return the flags of a verb as a table: spelling and value, default, what it does, and what it counts for."""
+    from forerun.search.cli.flags.declaration import MODELS, flags_of
+
+    lines = ["| flag | default | what it does | counts for |", "|---|---|---|---|"]
+    for flag in flags_of(declared):
+        value = "" if flag.is_switch or flag.is_argument else f" {flag.metavar or '|'.join(flag.choices)}"
+        spelled = f"{' '.join(flag.spellings or (flag.label,))}{value}"
+        default = "" if flag.start in (None, False, []) else str(flag.default)
+        about = flag.help + (f" ({flag.unit})" if flag.unit else "") + (" **required**" if flag.required else "")
+        serves = "all" if flag.serves >= MODELS else ", ".join(sorted(answer.value for answer in flag.serves))
+        cells = (f"`{spelled}`", default, about, serves)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |")
+    return "\n".join([*lines, ""])
 
 
 def on_config(config: Any) -> Any:

@@ -3,30 +3,40 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.parser import positive, whole
+from forerun.search.cli.flags.declaration import TRANSFORMERS, Flag, Group, Many
+from forerun.search.cli.flags.kinds import POSITIVE, STRAGGLER, SWITCH, WHOLE
 
 if TYPE_CHECKING:
     from forerun.simulator.events import Disturbance
 
 
-def add_disturbances(parser: argparse.ArgumentParser) -> None:
-    """Add the flags."""
-    group = parser.add_argument_group("unequal replicas (need --fidelity events)")
-    group.add_argument(
-        "--jitter", type=positive, metavar="X", help="standard deviation of the length of every pass over its mean"
-    )
-    group.add_argument(
-        "--slow",
-        action="append",
-        default=[],
-        type=straggler,
-        metavar="DEVICE=X",
-        help="straggler: passes of pipeline rank DEVICE (replica * pp + stage) take X times as long (repeatable)",
-    )
-    group.add_argument("--seed", type=whole, metavar="N", help="random seed of the jitter (default 0)")
-    group.add_argument(
-        "--every-replica", action="store_true", help="simulate all replicas one by one, even where all are equal"
-    )
+DISTURBANCES = Group(
+    "unequal replicas (need --fidelity events)",
+    (
+        Flag(
+            "--jitter",
+            "standard deviation of the length of every pass over its mean",
+            POSITIVE,
+            "X",
+            serves=TRANSFORMERS,
+        ),
+        Flag(
+            "--slow",
+            "straggler: passes of pipeline rank DEVICE (replica * pp + stage) take X times as long (repeatable)",
+            STRAGGLER,
+            "DEVICE=X",
+            many=Many.REPEATED,
+            serves=TRANSFORMERS,
+        ),
+        Flag("--seed", "random seed of the jitter (default 0)", WHOLE, "N", serves=TRANSFORMERS),
+        Flag(
+            "--every-replica",
+            "simulate all replicas one by one, even where all are equal",
+            SWITCH,
+            serves=TRANSFORMERS,
+        ),
+    ),
+)
 
 
 def disturbance_of(args: argparse.Namespace) -> "Disturbance | None":
@@ -47,11 +57,3 @@ def disturbance_of(args: argparse.Namespace) -> "Disturbance | None":
     return Disturbance(
         seed=args.seed or 0, jitter=args.jitter or 0.0, slow=dict(args.slow), every_replica=bool(args.every_replica)
     )
-
-
-def straggler(text: str) -> tuple[int, float]:
-    """Read who is slow and how much: ``3=1.2`` (``3:1.2`` too)."""
-    number, equals, factor = text.replace(":", "=", 1).partition("=")
-    if not equals or not number.isdecimal() or len(number) > 9:
-        raise argparse.ArgumentTypeError(f"must be a number and a factor, as in 3=1.2, but got {text!r}")
-    return int(number), positive(factor)

@@ -3,7 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.answers import SEARCH_ON_GROUPS, only
+from forerun.search.cli.flags.declaration import Answer
+from forerun.search.cli.flags.parsing import refuse_unserved
 from forerun.search.cli.progress import show_progress
 from forerun.search.cli.sampling import plans_unlike
 from forerun.spaces.errors import RequestError
@@ -22,11 +23,11 @@ def search_on_groups(args: argparse.Namespace, setting: "Setting") -> "Leaderboa
     from forerun.search.answer.searches import search_groups
     from forerun.search.explore.groups.group_search import EVALUATIONS
 
-    only(
+    refuse_unserved(
         args,
-        SEARCH_ON_GROUPS,
+        Answer.GROUPS,
         f"is for equal nodes, and the groups of {args.cluster} differ: layers go to stages by the pace of every "
-        "group and simulated event by event in this process",
+        "group and are simulated event by event in this process",
     )
     if plans_unlike(args):
         raise RequestError(

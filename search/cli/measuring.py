@@ -4,7 +4,8 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.parser import Parser, whole
+from forerun.search.cli.flags.declaration import ONE_TRANSFORMER, Flag, Group
+from forerun.search.cli.flags.kinds import WHOLE
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
@@ -13,22 +14,31 @@ if TYPE_CHECKING:
     from forerun.search.request.setting import Setting
 
 
-def add_measuring(parser: Parser) -> None:
-    """Add the flags."""
-    group = parser.add_argument_group("choose runs to measure (for forerun calibrate)")
-    group.add_argument(
-        "--measure-next",
-        type=whole,
-        metavar="N",
-        help="propose the N most informative runs; --out gets launch files and a table for the results",
-    )
-    group.add_argument(
-        "--measure-for",
-        choices=("regret", "accuracy"),
-        default="regret",
-        help="goal: choose the best strategy (regret, default), or predict all of them (accuracy)",
-    )
-    group.add_argument("--launch-format", metavar="F", help="format of the launch files (default: the framework's own)")
+MEASURING = Group(
+    "choose runs to measure (for forerun calibrate)",
+    (
+        Flag(
+            "--measure-next",
+            "propose the N most informative runs; --out gets launch files and a table for the results",
+            WHOLE,
+            "N",
+            serves=ONE_TRANSFORMER,
+        ),
+        Flag(
+            "--measure-for",
+            "goal: choose the best strategy (regret, default), or predict all of them (accuracy)",
+            choices=("regret", "accuracy"),
+            default="regret",
+            serves=ONE_TRANSFORMER,
+        ),
+        Flag(
+            "--launch-format",
+            "format of the launch files (default: the framework's own)",
+            metavar="F",
+            serves=ONE_TRANSFORMER,
+        ),
+    ),
+)
 
 
 def check_measuring(args: argparse.Namespace) -> None:

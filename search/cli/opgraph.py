@@ -1,19 +1,16 @@
-"""What verbs answer for operator graphs alone: limits, what holds a split up, ParaDL's formulas."""
+"""What verbs answer for operator graphs alone: limits, and what holds a split up."""
 
 import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from forerun.search.cli.answers import LIMITS_OF_GRAPH
 from forerun.search.cli.arguments import request_of
-from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.board.rows import Row
     from forerun.search.request.model_kind import AnyContext
     from forerun.search.request.setting import Setting
     from forerun.simulator.opgraph import GraphContext
-    from forerun.spaces.opgraph.split import Split
 
 
 def is_graph_model(args: argparse.Namespace) -> bool:
@@ -34,7 +31,6 @@ def explain_split(args: argparse.Namespace, setting: "Setting[GraphContext]") ->
     flat = isinstance(row.strategy, Split)  # of a mixture nothing is known but itself
     found = (*row.graph.bottlenecks, *(congestion(setting.context, row) if flat else ()))
     changes = doublings(setting.context, row) if flat else ()
-    oracle = oracle_of(args, setting, row)
     if args.json:
         document = row_document(setting, row)
         document["phases_s"] = phases(row)
@@ -43,12 +39,11 @@ def explain_split(args: argparse.Namespace, setting: "Setting[GraphContext]") ->
             for one in found
         ]
         document["doubling"] = {change.what: change.gain for change in changes}
-        print(dump_json({**document, **oracle}))
+        print(dump_json(document))
         return 0
-    from forerun.search.cli.opgraph_view import print_explained, print_oracle
+    from forerun.search.cli.opgraph_view import print_explained
 
     print_explained(setting, row, found, changes)
-    print_oracle(oracle, row)
     return 0
 
 
@@ -69,7 +64,7 @@ def run_limits(args: argparse.Namespace) -> int:
     from forerun.search.request.setting import of_operator_graph
 
     overrides = choices_of(None, args.set, OPERATOR_GRAPHS.check)
-    setting = of_operator_graph(resolve(request_of(args, graphs=LIMITS_OF_GRAPH, overrides=overrides)))
+    setting = of_operator_graph(resolve(request_of(args, graphs=True, overrides=overrides)))
     limits = limits_of(setting, setting.gpus or ())
     try:
         if args.report is not None:
@@ -86,31 +81,3 @@ def run_limits(args: argparse.Namespace) -> int:
     if args.report is not None and not args.json:
         print(f"forerun: wrote {args.report}", file=sys.stderr)
     return 0
-
-
-def oracle_of(args: argparse.Namespace, setting: "Setting[AnyContext]", row: "Row[Split]") -> dict[str, Any]:
-    """Return what ParaDL's formulas say of one step, as ``paradl``; nothing where nobody asked.
-
-    Raises:
-        RequestError: they do not know such a split.
-    """
-    from forerun.search.request.setting import of_operator_graph
-    from forerun.simulator.opgraph.paradl_of import oracle_step
-    from forerun.spaces.opgraph.split import Split
-
-    if not args.paradl:
-        return {}
-    context = of_operator_graph(setting).context
-    if context.inference:
-        raise RequestError("ParaDL's formulas are of training; leave --paradl or --inference out")
-    if not isinstance(row.strategy, Split) or row.tree:
-        raise RequestError(f"ParaDL has no formula for mixtures and trees, but got {row.name}; leave --paradl out")
-    cost = oracle_step(context, row.strategy, row.graph.global_batch)
-    return {
-        "paradl": {
-            "step_time_s": cost.total_s,
-            "compute_s": cost.compute_s,
-            "communication_s": cost.communication_s,
-            "memory_gib": cost.memory_bytes / 2**30,
-        }
-    }

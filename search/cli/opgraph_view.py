@@ -62,7 +62,7 @@ def print_explained(
     say(console, *(Text(line, style="dim") for line in setting.remarks()))
 
 
-def print_facts(row: Row[Any], tree: Mapping[str, Any] | None, oracle: Mapping[str, Any]) -> None:
+def print_facts(row: Row[Any], tree: Mapping[str, Any] | None) -> None:
     """Print what a row of an operator graph has besides its costs, and what its tree sends."""
     console = open_console()
     facts = row.graph
@@ -76,7 +76,6 @@ def print_facts(row: Row[Any], tree: Mapping[str, Any] | None, oracle: Mapping[s
         for one in tree["communication"]:
             table.add_row(one["phase"], one["kind"], f"{one['transfers']:,}", f"{one['elements']:,}")
         say(console, table)
-    print_oracle(oracle, row)
 
 
 def _parts(console: Console, caption: str, parts: dict[str, float], total: float) -> Table:
@@ -176,16 +175,3 @@ def _curve_table(setting: Setting[GraphContext], family: FamilyLimits) -> Table:
             Text(row.graph.bottleneck),
         )
     return table
-
-
-def print_oracle(document: Mapping[str, Any], row: Row[Any]) -> None:
-    """Print what ParaDL's formulas say of the same split, where a document has that."""
-    oracle = document.get("paradl")
-    if oracle is None:
-        return
-    text = (
-        f"ParaDL's formulas: step {format_seconds(oracle['step_time_s'])} "
-        f"({oracle['step_time_s'] / row.step_time_s - 1:+.0%}), computation {format_seconds(oracle['compute_s'])}, "
-        f"communication {format_seconds(oracle['communication_s'])}, {oracle['memory_gib']:.1f} GiB"
-    )
-    say(open_console(), Text(text))

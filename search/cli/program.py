@@ -12,10 +12,13 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TextIO
 
-from forerun.search.cli.parser import Parser, PrintVersion
+from forerun.search.cli.flags.declaration import Flag, flags_of
+from forerun.search.cli.flags.kinds import SWITCH
+from forerun.search.cli.flags.parsing import HelpWanted, Words
 from forerun.search.cli.progress import working
-from forerun.search.cli.registry import VERBS
+from forerun.search.cli.registry import VERBS, Verb
 from forerun.search.cli.streams import escaped_streams
+from forerun.search.files.release import VERSION
 from forerun.search.request.interrupts import Signals, Stopped, signals_as_stops
 from forerun.spaces.errors import ForerunError, RequestError, unknown
 from forerun.spaces.escaping import without_secrets
@@ -69,8 +72,6 @@ def _answer(arguments: list[str], debug: bool, signals: Signals) -> int:
         code = dispatch([argument for argument in arguments if argument != "--debug"])
         sys.stdout.flush()
         return code
-    except SystemExit as end:  # argparse, after --help and --version
-        return end.code if isinstance(end.code, int) else 0
     except KeyboardInterrupt as interrupt:
         error = interrupt if signals.last is None else Stopped(signals.last)
         code = int(getattr(error, "exit_code", INTERRUPTED))
@@ -125,34 +126,64 @@ def dispatch(arguments: list[str]) -> int:
     """
     verbs = {verb.name: verb for verb in VERBS}
     if not arguments or arguments[0].startswith("-"):
-        top = _top_parser()
-        top.parse_args(arguments)
-        top.print_help(sys.stderr)
-        return 2
+        return _without_verb(arguments)
     if arguments[0] not in verbs:
         raise unknown("verb", arguments[0], verbs)
     verb = verbs[arguments[0]]
     module = import_module(verb.module)
-    summary = verb.summary[0].upper() + verb.summary[1:] + "."
-    parser = Parser(prog=f"forerun {verb.name}", description=summary, epilog=module.EPILOG)
-    module.add_arguments(parser)
-    args = parser.parse_args(arguments[1:])
+    try:
+        words = Words(f"forerun {verb.name}", flags_of(module.FLAGS), arguments[1:])
+        args = words.parse(getattr(module, "REST", None))
+    except HelpWanted:
+        print(verb_help(verb), end="")
+        return 0
     with working(verb.doing):
         code: int = module.run(args)
     return code
 
 
-def _top_parser() -> Parser:
+def verb_help(verb: Verb) -> str:
+    """Return the help of a verb."""
+    from forerun.search.cli.flags.help import help_parser
+
+    module = import_module(verb.module)
+    return help_parser(
+        f"forerun {verb.name}",
+        module.FLAGS,
+        description=verb.summary[0].upper() + verb.summary[1:] + ".",
+        epilog=module.EPILOG,
+        usage=getattr(module, "USAGE", None),
+    ).format_help()
+
+
+def _without_verb(arguments: list[str]) -> int:
+    """Answer ``--help``, ``--version`` and an empty command line.
+
+    Raises:
+        RequestError: there is another flag, which the verbs have.
+    """
+    from forerun.search.cli.flags.help import help_parser
+
     width = max(len(verb.name) for verb in VERBS)
     table = "\n".join(f"  {verb.name:<{width}}  {verb.summary}" for verb in VERBS)
-    parser = Parser(
-        prog="forerun",
+    version = Flag("--version", "print the version and exit", SWITCH)
+    parser = help_parser(
+        "forerun",
+        (version,),
         usage="forerun VERB ...",
         description=DESCRIPTION,
         epilog=f"verbs (forerun VERB --help says more):\n{table}\n\n{EPILOG}",
     )
-    parser.add_argument("--version", action=PrintVersion, nargs=0, help="print the version and exit")
-    return parser
+    try:
+        args = Words("forerun", flags_of((version,)), arguments).parse(None)
+    except HelpWanted:
+        parser.print_help()
+        return 0
+    if args.version:
+        print(f"forerun {VERSION}")
+        return 0
+    parser.print_help(sys.stderr)
+    return RequestError.exit_code
 
 
 def _say(message: str) -> None:

@@ -1,8 +1,8 @@
 """The verbs of the command line.
 
-A verb is a module with ``EPILOG`` (an example), ``add_arguments(parser)`` and ``run(args) -> exit code``. It is
-imported only when it is called, and imports what it needs inside ``run``, so that ``--help`` answers at once. A new
-verb is one file and one line here.
+A verb is a module with ``EPILOG`` (an example), ``FLAGS`` and ``run(args) -> exit code``; ``REST`` names the words
+after ``--``, where it takes any. It is imported only when it is called, and imports what it needs inside ``run``, so
+that ``--help`` answers at once. A new verb is one file and one line here.
 """
 
 from dataclasses import dataclass
@@ -52,5 +52,5 @@ VERBS: tuple[Verb, ...] = (
     _verb("calibrate", "fit the constants of a machine to measured runs", "calibrating"),
     _verb("list", "names of the catalogue: models, clusters, devices, frameworks"),
     _verb("show", "one entry of the catalogue, with its source"),
-    _verb("completion", "completion script for bash, zsh or fish: verbs, flags and names"),
+    _verb("completion", "completion script for bash, zsh or fish, or the man page"),
 )

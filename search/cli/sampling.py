@@ -3,7 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.parser import Parser, positive, seed, whole
+from forerun.search.cli.flags.declaration import ONE_TRANSFORMER, TRANSFORMERS, Flag, Group, Many
+from forerun.search.cli.flags.kinds import POSITIVE, SEED, WHOLE
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
@@ -15,34 +16,43 @@ DEVICES = "devices"
 """What stages may differ in that is planned, not sampled."""
 
 
-def add_sampler(parser: Parser) -> None:
-    """Add the flags of samplers."""
-    group = parser.add_argument_group("spaces that cannot be enumerated")
-    group.add_argument(
-        "--per-stage",
-        metavar="WHAT",
-        help="what may differ between pipeline stages: layers, recompute, tp (of the second half), offload (shares of "
-        "optimizer states and activations on the host), like layers,tp; "
-        "devices: plans stages with unlike numbers of GPUs, degrees, recompute and offload; implies --refine",
-    )
-    group.add_argument("--uneven-stages", action="store_true", help="the same as --per-stage layers")
-    group.add_argument(
-        "--sampler",
-        metavar="S",
-        help="auto (default), exhaustive, or (where stages differ) local, random, tpe, nsga2, cmaes, gp",
-    )
-    group.add_argument("--evaluations", type=whole, metavar="N", help="most strategies that the sampler scores")
-    group.add_argument("--time-limit", type=positive, metavar="SECONDS", help="stop the sampler after this")
-    group.add_argument("--stagnation", type=whole, metavar="N", help="stop after N strategies without improvement")
-    group.add_argument(
-        "--start",
-        action="append",
-        default=[],
-        metavar="WHAT",
-        help="begin with this strategy, or with those of an earlier search (its --out folder); may be repeated",
-    )
-    group.add_argument("--seed", type=seed, default=0, metavar="N", help="random seed of the sampler (default 0)")
-    group.add_argument("--storage", metavar="S", help="keep Optuna's trials: a journal file or an RDB URL")
+SAMPLER = Group(
+    "spaces that cannot be enumerated",
+    (
+        Flag(
+            "--per-stage",
+            "what may differ between pipeline stages: layers, recompute, tp (of the second half), offload (shares of "
+            "optimizer states and activations on the host), like layers,tp; "
+            "devices: plans stages with unlike numbers of GPUs, degrees, recompute and offload; implies --refine",
+            metavar="WHAT",
+            serves=TRANSFORMERS,
+        ),
+        Flag(
+            "--sampler",
+            "auto (default), exhaustive, or (where stages differ) local, random, tpe",
+            metavar="S",
+            serves=ONE_TRANSFORMER,
+        ),
+        Flag("--evaluations", "most strategies that the sampler scores", WHOLE, "N", serves=TRANSFORMERS),
+        Flag("--time-limit", "stop the sampler after this", POSITIVE, "SECONDS", unit="s", serves=ONE_TRANSFORMER),
+        Flag("--stagnation", "stop after N strategies without improvement", WHOLE, "N", serves=ONE_TRANSFORMER),
+        Flag(
+            "--start",
+            "begin with this strategy, or with those of an earlier search (its --out folder); may be repeated",
+            metavar="WHAT",
+            many=Many.REPEATED,
+            serves=ONE_TRANSFORMER,
+        ),
+        Flag("--seed", "random seed of the sampler (default 0)", SEED, "N", default=0, serves=ONE_TRANSFORMER),
+        Flag(
+            "--storage",
+            "keep Optuna's trials: a journal file or an RDB URL",
+            metavar="S",
+            serves=ONE_TRANSFORMER,
+        ),
+    ),
+)
+"""Flags of samplers."""
 
 
 def plans_unlike(args: argparse.Namespace) -> bool:
@@ -52,7 +62,7 @@ def plans_unlike(args: argparse.Namespace) -> bool:
 
 def samples_stages(args: argparse.Namespace) -> bool:
     """Whether a sampler looks for stages that differ."""
-    return bool(args.uneven_stages or set(_named(args)) - {DEVICES})
+    return bool(set(_named(args)) - {DEVICES})
 
 
 def _named(args: argparse.Namespace) -> list[str]:
@@ -64,15 +74,14 @@ def exploring_of(args: argparse.Namespace) -> "Exploring | None":
     named = _named(args)
     if args.per_stage is not None and not named:
         raise RequestError("--per-stage needs one of layers, recompute, tp, offload, devices")
-    named = [name for name in named if name != DEVICES]
-    per_stage = tuple(dict.fromkeys([*named, *(["layers"] if args.uneven_stages else [])]))
+    per_stage = tuple(dict.fromkeys(name for name in named if name != DEVICES))
     if args.sampler in (None, "auto", "exhaustive") and not per_stage:
         given = {"--evaluations": args.evaluations, "--time-limit": args.time_limit, "--stagnation": args.stagnation}
         for flag, value in {**given, "--start": args.start or None}.items():
             if value is not None:
-                raise RequestError(f"{flag} is for samplers, and every candidate is looked at; add --uneven-stages")
+                raise RequestError(f"{flag} is for samplers, and every candidate is looked at; add --per-stage layers")
         if args.storage is not None:
-            raise RequestError("--storage is for Optuna's samplers; add --sampler tpe or nsga2")
+            raise RequestError("--storage is for Optuna's samplers; add --sampler tpe")
         return None
     from forerun.search.explore.samplers import Exploring
     from forerun.search.explore.samplers.best_file import NAME

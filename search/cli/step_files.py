@@ -1,31 +1,25 @@
 """Files that a simulated step can be written to: a trace, a picture, execution traces for other simulators."""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.parser import OutputFile
+from forerun.search.cli.flags.declaration import Flag, Group
+from forerun.search.cli.flags.kinds import OUTPUT, PATH
 
 if TYPE_CHECKING:
     from forerun.search.request.model_kind import AnyContext
     from forerun.search.request.setting import Setting
     from forerun.simulator.events import EventResult
 
-_FLAGS = ("trace", "timeline", "chakra")
 
-
-def add_step_files(parser: argparse.ArgumentParser) -> None:
-    """Add the flags."""
-    group = parser.add_argument_group("files to write (need --fidelity events)")
-    group.add_argument(
-        "--trace", action=OutputFile, metavar="FILE", help="the timeline for Perfetto (.json or .json.gz)"
-    )
-    group.add_argument(
-        "--timeline", action=OutputFile, metavar="FILE", help="the timeline as a picture (.svg) or page (.html)"
-    )
-    group.add_argument(
-        "--chakra", type=Path, metavar="DIR", help="a Chakra execution trace per device, for ASTRA-sim to replay"
-    )
+STEP_FILES = Group(
+    "files to write (need --fidelity events)",
+    (
+        Flag("--trace", "the timeline for Perfetto (.json or .json.gz)", OUTPUT, "FILE"),
+        Flag("--timeline", "the timeline as a picture (.svg) or page (.html)", OUTPUT, "FILE"),
+        Flag("--chakra", "a Chakra execution trace per device, for ASTRA-sim to replay", PATH, "DIR"),
+    ),
+)
 
 
 def refuse_step_files(args: argparse.Namespace) -> None:
@@ -36,9 +30,9 @@ def refuse_step_files(args: argparse.Namespace) -> None:
     """
     from forerun.spaces.errors import RequestError
 
-    for flag in _FLAGS:
-        if getattr(args, flag, None) is not None:
-            raise RequestError(f"--{flag} needs --fidelity events: closed forms have no timeline")
+    for flag in STEP_FILES.flags:
+        if getattr(args, flag.dest) is not None:
+            raise RequestError(f"{flag.name} needs --fidelity events: closed forms have no timeline")
 
 
 def write_step_files(args: argparse.Namespace, setting: "Setting[AnyContext]", result: "EventResult") -> None:

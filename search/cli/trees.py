@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.parser import whole
+from forerun.search.cli.flags.declaration import EQUAL_NODES, Flag, Many
+from forerun.search.cli.flags.kinds import WHOLE
 from forerun.search.cli.sampling import plans_unlike
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_seconds
@@ -26,18 +27,17 @@ REFINED = 20
 """Rows that are simulated where --refine does not say how many: trees are compared with them."""
 
 
-def add_varying(group: "argparse._ArgumentGroup") -> None:
-    """Add the flag."""
-    group.add_argument(
-        "--trees",
-        type=whole,
-        nargs="?",
-        const=STARTS,
-        metavar="K",
-        help="search strategy trees near the best K shapes (default 3) and K that almost fit: attention, MLP and "
-        "vocabulary sharded differently, some layers recomputed, optimizer states on the host (of CNNs: runs of layers "
-        "split differently); implies --refine",
-    )
+VARYING = Flag(
+    "--trees",
+    "search strategy trees near the best K shapes (default 3) and K that almost fit: attention, MLP and "
+    "vocabulary sharded differently, some layers recomputed, optimizer states on the host (of CNNs: runs of layers "
+    "split differently); implies --refine",
+    WHOLE,
+    "K",
+    many=Many.OPTIONAL,
+    bare=STARTS,
+    serves=EQUAL_NODES,
+)
 
 
 def check_varying(args: argparse.Namespace) -> None:

@@ -17,11 +17,10 @@ def check_used(exchange: str, given: Mapping[str, Any], server_bytes_per_s: floa
             raise RequestError("--bucket is for all-reduces; servers take the gradient of each layer by itself")
         return
     usual = {"policy": "multiplexed", "placement": "even", "barrier": "step"}
-    flags = [f"--{name}" for name, value in usual.items() if given.get(name, value) != value]
-    flags += ["--window"] * ("window_bytes" in given)
-    flags += ["--server-bandwidth"] * (server_bytes_per_s is not None)
-    if flags:
+    settings = [name for name, value in usual.items() if given.get(name, value) != value]
+    settings += ["window"] * ("window_bytes" in given)
+    settings += ["bandwidth"] * (server_bytes_per_s is not None)
+    if settings:
         raise RequestError(
-            f"an all-reduce has no servers, and {' and '.join(flags)} {'are' if len(flags) > 1 else 'is'} about them; "
-            "add --mode sync-ps or async-ps"
+            f"--servers {','.join(settings)}: an all-reduce has no servers; add --mode sync-ps or async-ps"
         )

@@ -303,7 +303,7 @@ def _network(request: ScaleRequest, cluster: "Cluster | None", rules: GraphProfi
             raise RequestError("the network is not known; add --cluster or --bandwidth, like --bandwidth 10Gb/s")
         if request.server_bandwidth_bytes_per_s is not None or request.latency_s is not None:
             raise RequestError(
-                "--server-bandwidth and --latency go with --bandwidth: they describe NICs, not a cluster"
+                "--servers bandwidth and --latency go with --bandwidth: they describe NICs, not a cluster"
             )
         from forerun.simulator.modes.network import ClusterNetwork
 

@@ -1,10 +1,13 @@
 """An answer takes the flags that it looks at, and refuses every other one by name."""
 
+from importlib import import_module
+
 import pytest
 
-from forerun.search.cli import answers, main
-from forerun.search.cli.parser import Parser
-from forerun.search.cli.verbs import limits, search, simulate
+from forerun.search.cli import main
+from forerun.search.cli.flags.declaration import Answer, flags_of, json_schema
+from forerun.search.cli.flags.parsing import Words, refuse_unserved
+from forerun.search.cli.registry import VERBS, Verb
 
 GRAPH = "resnet50 --cluster abci-v100 --global-batch 64/gpu".split()
 
@@ -27,16 +30,26 @@ def test_a_flag_that_is_not_looked_at_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("verb", "takes"),
-    [
-        (search, answers.SEARCH_OF_GRAPH),
-        (search, answers.SEARCH_ON_GROUPS),
-        (simulate, answers.SIMULATE_OF_GRAPH),
-        (limits, answers.LIMITS_OF_GRAPH),
-    ],
+    "words", [["search", *GRAPH, "--gpus", "4", "--top", "1"], ["limits", *GRAPH, "--gpus", "1..4"]]
 )
-def test_what_an_answer_takes_are_flags_of_its_verb(verb: object, takes: tuple[str, ...]) -> None:
-    parser = Parser(prog="forerun")
-    verb.add_arguments(parser)  # type: ignore[attr-defined]
+def test_flags_of_transformers_alone_are_no_part_of_other_answers(words: list[str]) -> None:
+    module = import_module(f"forerun.search.cli.verbs.{words[0]}")
+    parsed = Words("forerun", flags_of(module.FLAGS), words[1:]).parse(None)
 
-    assert set(takes) <= {action.dest for action in parser._actions}
+    refuse_unserved(parsed, Answer.GRAPH, "is refused")
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+def test_every_flag_counts_for_an_answer_and_excludes_flags_of_its_verb(verb: Verb) -> None:
+    flags = list(flags_of(import_module(verb.module).FLAGS))
+    names = [spelling for flag in flags for spelling in flag.spellings]
+
+    assert len(set(names)) == len(names) and len({flag.dest for flag in flags}) == len(flags)
+    assert all(flag.serves and (not flag.excludes or flag.excludes in names) for flag in flags)
+    assert json_schema(flags)["properties"].keys() >= {flag.property_name for flag in flags}
+
+
+def test_there_are_at_most_a_hundred_and_thirty_flags() -> None:
+    flags = (flag for verb in VERBS for flag in flags_of(import_module(verb.module).FLAGS))
+
+    assert len({spelling for flag in flags for spelling in flag.spellings}) <= 130

@@ -9,6 +9,9 @@ import pytest
 from forerun_measured import write_runs
 
 from forerun.search.cli import main
+from forerun.search.cli.flags.declaration import Flag
+from forerun.search.cli.flags.kinds import NUMBER, SWITCH
+from forerun.search.cli.flags.parsing import Words
 
 TRAINING = "--cluster dgx-h100 --global-batch 64 --seq-len 4096"
 SEARCH = f"search llama3-8b {TRAINING} --gpus 16"
@@ -22,7 +25,7 @@ CASES = {
     "flag of another tool": (f"{SEARCH} --nodes 5", "unknown flag '--nodes'; did you mean --gpus?"),
     "argument as a flag": (f"search --model llama3-8b {TRAINING}", "write forerun search MODEL, without --model"),
     "flag unlike any": (f"{SEARCH} --zzzz 5", "see `forerun search --help`"),
-    "missing flags": ("search llama3-8b", "are required: --cluster"),
+    "missing flags": ("search llama3-8b", "--cluster is required"),
     "missing GPUs": (f"search llama3-8b {TRAINING}", "--gpus 512"),
     "missing strategy": (f"simulate llama3-8b {TRAINING}", "--strategy"),
     "one strategy to compare": (f"compare llama3-8b {TRAINING} --strategy dp8", "two strategies"),
@@ -300,3 +303,38 @@ def test_encoder_tokens_are_among_the_defaults(capsys: pytest.CaptureFixture[str
     command = "simulate qwen3-vl-8b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --strategy"
     assert main([*command.split(), "tp8 dp1 mbs1 sp"]) == 0
     assert "encoder tokens" in " ".join(capsys.readouterr().out.split())
+
+
+SENTENCES = {
+    "no value": (f"{SEARCH} --objective", "--objective needs a value: O is throughput (default), cost"),
+    "a flag for a value": (f"{SEARCH} --objective --json", "--objective needs a value"),
+    "two missing": ("sweep", "FILE and --out are required; see `forerun sweep --help`"),
+    "a value for a switch": (f"{SEARCH} --json=yes", "--json takes no value, but got 'yes'"),
+    "one word too many": (f"{SEARCH} llama3-70b", "unexpected argument 'llama3-70b'"),
+    "both of two": (f"{SEARCH} --quiet --verbose", "--verbose and --quiet cannot be given together"),
+    "neither of two": (f"simulate llama3-8b {TRAINING}", "--strategy or --tree is required"),
+    "short flag": (f"{SEARCH} -x", "unknown flag '-x'"),
+    "word of a fixed list": (
+        "profile llama3-8b --only kernels",
+        "--only must be one of operators, collectives, but got",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_refusals_of_the_command_line_are_sentences(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command, message = SENTENCES[name]
+
+    refused(command.split(), message, capsys)
+
+
+def test_a_negative_number_is_a_value_and_words_after_two_dashes_are_arguments() -> None:
+    flags = (Flag("file", "a file", required=True), Flag("--shift", "a number", NUMBER, "X"), Flag("--on", "", SWITCH))
+    parsed = Words("forerun x", flags, ["--shift", "-1.5", "--on", "--", "--odd"]).parse(None)
+
+    assert (parsed.file, parsed.shift, parsed.on) == ("--odd", -1.5, True)
+    assert {name: flag.name for name, flag in parsed.given.items()} == {
+        "file": "file",
+        "shift": "--shift",
+        "on": "--on",
+    }

@@ -11,7 +11,7 @@ values: {model: vgg16}
 jobs:
   - verb: simulate
     arguments: ["${model}"]
-    flags: {cluster: dgx1-v100, global-batch: 64, strategy: data2, json: true, paradl: false}
+    flags: {cluster: dgx1-v100, global-batch: 64, strategy: data2, json: true, inference: false}
   - {verb: show, arguments: [dgx1-v100]}
 """
 

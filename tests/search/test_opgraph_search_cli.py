@@ -126,23 +126,6 @@ def test_mixtures_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert "unknown operator of VGG-16" in run(f"{arguments} --strategy", capsys, code=2, words=("data4, fc: filter4",))
 
 
-def test_paradl_is_asked_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "resnet.net").write_text(resnet50_net())
-    words = (str(tmp_path / "resnet.net"), "--seconds-per-sample", "3.119502e-3", "--strategy")
-    arguments = "explain --cluster abci-v100 --paradl --json --global-batch"
-    # Published seconds per epoch of 1.28 million images over 5,000 and 20,000 steps.
-    data = json.loads(run(f"{arguments} 256", capsys, words=(*words, "data4")))["paradl"]
-    assert data["compute_s"] * 5000 == pytest.approx(998.24064)
-    assert data["communication_s"] * 5000 == pytest.approx(13.9104096)
-    split = json.loads(run(f"{arguments} 64", capsys, words=(*words, "filter4")))["paradl"]
-    assert split["compute_s"] * 20000 == pytest.approx(1150.44474057)
-    assert split["communication_s"] * 20000 == pytest.approx(2175.1573824)
-    text = run(f"simulate {RESNET} --paradl --strategy", capsys, words=("data16",))
-    assert "ParaDL's formulas: step" in text
-    for other in ("pipeline4 segments4", "data16 mixed", "data4 filter2", "data8, linear*: filter8"):
-        assert "ParaDL has " in run(f"explain {RESNET} --paradl --strategy", capsys, code=2, words=(other,))
-
-
 def test_files_of_paradl_are_searched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "resnet.net").write_text(resnet50_net())
     (tmp_path / "abci.plat").write_text(
@@ -167,7 +150,6 @@ def test_files_of_paradl_are_searched(tmp_path: Path, capsys: pytest.CaptureFixt
         (f"explain {RESNET} --strategy", ("data8192",), "occupies 8192 GPUs, but abci-v100 has 4352"),
         (f"search {RESNET}", (), "add --gpus"),
         (f"search {RESNET} --gpus 4 --seq-len 128", (), "--seq-len is for transformers"),
-        (f"search {RESNET} --gpus 4 --paradl", (), "--paradl is about one split"),
         (f"search {RESNET} --gpus 4 --train-within 3d", (), "--train-within is for transformers"),
         (f"search {RESNET} --gpus 4 --measure-next 3", (), "--measure-next is for transformers"),
         (f"simulate {RESNET} --strategy data4 --profile p.yaml", (), "p.yaml: no such file"),

@@ -1,6 +1,5 @@
 """No verb writes over a file that is there, one that it reads above all; an answer outlives a file that fails."""
 
-import argparse
 import errno
 import os
 from importlib import import_module
@@ -9,7 +8,8 @@ from pathlib import Path
 import pytest
 from forerun_cli import cli
 
-from forerun.search.cli.parser import OutputFile, Parser
+from forerun.search.cli.flags.declaration import flags_of
+from forerun.search.cli.flags.kinds import OUTPUT
 from forerun.search.cli.registry import VERBS
 from forerun.spaces import system
 from forerun.spaces.errors import RequestError
@@ -22,11 +22,10 @@ RUNS = "run_id,device,gpus,model\na,h100-sxm5-80,8,llama3-8b\n"
 def test_every_verb_with_output_files_has_force() -> None:
     found = 0
     for verb in VERBS:
-        parser = Parser(prog=verb.name)
-        import_module(verb.module).add_arguments(parser)
-        outputs = [action for action in parser._actions if isinstance(action, OutputFile)]
+        flags = list(flags_of(import_module(verb.module).FLAGS))
+        outputs = [flag for flag in flags if flag.kind is OUTPUT]
         found += len(outputs)
-        assert not outputs or "--force" in parser._option_string_actions, verb.name
+        assert not outputs or "--force" in {flag.name for flag in flags}, verb.name
     assert found >= 12
 
 
@@ -38,7 +37,7 @@ def test_measured_runs_are_never_written_over(flag: str, tmp_path: Path, capsys:
     for name in ("runs.csv", "other.csv"):
         for force in ("", "--force"):
             code, out, err = cli(capsys, f"validate {runs} {flag} {tmp_path / name} {force}")
-            assert (code, out) == (2, "") and "read or written besides" in err
+            assert (code, out) == (2, "") and "also read or written by another" in err
     assert runs.read_text() == RUNS
 
 
@@ -83,9 +82,3 @@ def test_a_search_is_printed_where_its_folder_fails(
 def test_no_cell_is_a_formula() -> None:
     lines = csv_text(["name", "value"], [{"name": "=cmd|a", "value": -3.5}, {"name": "-2.5e3"}]).splitlines()
     assert lines == ["name,value", "'=cmd|a,-3.5", "-2.5e3,"]
-
-
-def test_an_output_file_is_no_flag_of_argparse_itself() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", action=OutputFile)
-    assert parser.parse_args(["--out", "x.csv"]).out == Path("x.csv")

@@ -194,7 +194,8 @@ def test_fields_of_later_versions_are_filled_in(old: Path, tmp_path: Path, capsy
         main(
             [
                 *"search qwen3-0.6b --cluster dgx-h100 --gpus 16 --global-batch 64 --seq-len 4096".split(),
-                "--uneven-stages",
+                "--per-stage",
+                "layers",
                 "--evaluations",
                 "20",
                 "--start",

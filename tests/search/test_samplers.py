@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +31,7 @@ from forerun.spaces.strategies import Context, Strategy, StrategyTable
 from forerun.spaces.strategies.staged_space import StagedSpace
 from forerun.spaces.units import format_whole
 
-NAMES = [
-    "exhaustive",
-    "random",
-    "tpe",
-    "nsga2",
-    "local",
-    pytest.param("cmaes", marks=pytest.mark.skipif(find_spec("cmaes") is None, reason="needs the package cmaes")),
-    pytest.param("gp", marks=pytest.mark.skipif(find_spec("torch") is None, reason="needs the package torch")),
-]
-FEW = StopConditions(evaluations=11, asked=14)
-"""For GP, which draws ten trials at random and then fits a process before every one."""
+NAMES = ["exhaustive", "random", "tpe", "local"]
 SMALL: dict[str, list[object]] = {
     "pp": [1, 4],
     "tp": [1, 2],
@@ -106,7 +95,7 @@ def test_contract(space: StagedSpace, name: str) -> None:
         return score(context, table)
 
     watched = Watched(sampler_named(Exploring(sampler=name), space)[0])
-    limits = FEW if name == "gp" else StopConditions(evaluations=200, asked=300)
+    limits = StopConditions(evaluations=200, asked=300)
     found = explore(space, watched, limits=limits, score=counting)
 
     assert watched.log[0] == "begin" and watched.log[-1] == "close"
@@ -124,17 +113,17 @@ def test_contract(space: StagedSpace, name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_seed_gives_the_same_run(space: StagedSpace, name: str) -> None:
     starts = flat_starts(Problem(space=space.flat, objective="throughput", top=5), SERIAL).strategies
-    limits = FEW if name == "gp" else StopConditions(evaluations=150, asked=260)
+    limits = StopConditions(evaluations=150, asked=260)
     one, two = (run(space, name, 3, starts=starts, limits=limits) for _ in range(2))
 
     assert one.known == two.known
     assert list(one.known) == list(two.known)
 
 
-@pytest.mark.parametrize("name", ["random", "tpe", "nsga2", "local", *NAMES[5:]])
+@pytest.mark.parametrize("name", ["random", "tpe", "local"])
 def test_starts_are_looked_at_first(space: StagedSpace, name: str) -> None:
     starts = flat_starts(Problem(space=space.flat, objective="throughput", top=5), SERIAL).strategies
-    found = run(space, name, starts=starts, limits=FEW if name == "gp" else StopConditions(evaluations=128, asked=128))
+    found = run(space, name, starts=starts, limits=StopConditions(evaluations=128, asked=128))
 
     assert len(starts) > 5
     assert list(found.known)[: len(starts)] == list(starts)
@@ -187,7 +176,7 @@ def test_storages_tell_what_was_found(space: StagedSpace, tmp_path: Path, addres
 
 
 def test_a_storage_that_fails_later_is_said(space: StagedSpace, tmp_path: Path) -> None:
-    sampler = sampler_named(Exploring(sampler="nsga2", storage=str(tmp_path / "study.log")), space)[0]
+    sampler = sampler_named(Exploring(sampler="tpe", storage=str(tmp_path / "study.log")), space)[0]
     sampler.begin(space, (), 1)
     assert isinstance(sampler, optuna_module.OptunaSampler)
 
@@ -199,21 +188,9 @@ def test_a_storage_that_fails_later_is_said(space: StagedSpace, tmp_path: Path) 
         sampler.ask(4)
 
 
-def test_numbers_alone_build_the_same_strategies(space: StagedSpace) -> None:
-    """CMA-ES knows no choices: its trials hold places among them, and a start is built from its own."""
-    pytest.importorskip("cmaes")
-    starts = flat_starts(Problem(space=space.flat, objective="throughput", top=5), SERIAL).strategies
-    sampler = sampler_named(Exploring(sampler="cmaes"), space)[0]
-    sampler.begin(space, starts[:3], 1)
-
-    assert sampler.ask(3) == list(starts[:3])
-    with pytest.raises(RequestError, match="cmaes knows one objective"):
-        sampler.begin(space, (), 2)
-
-
 def test_a_stored_study_is_continued(space: StagedSpace, tmp_path: Path) -> None:
     optuna = pytest.importorskip("optuna")
-    exploring = Exploring(sampler="nsga2", storage=str(tmp_path / "study.log"))
+    exploring = Exploring(sampler="tpe", storage=str(tmp_path / "study.log"))
     first, second = (
         explore(space, sampler_named(exploring, space)[0], limits=StopConditions(evaluations=20, asked=20))
         for _ in range(2)
@@ -271,16 +248,6 @@ def test_what_cannot_be_is_said(space: StagedSpace, fields: dict[str, Any], law:
         sampler_named(Exploring(**fields), space)
 
 
-@pytest.mark.parametrize("name,package", [("gp", "torch"), ("cmaes", "cmaes")])
-def test_a_missing_package_is_named(
-    space: StagedSpace, name: str, package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(optuna_module, "find_spec", lambda package: None)
-
-    with pytest.raises(RequestError, match=f"needs the package {package}, which is not installed"):
-        sampler_named(Exploring(sampler=name), space)
-
-
 def test_auto_says_why(space: StagedSpace, make_setting: Callable[..., Setting]) -> None:
     large = StagedSpace(flat=make_setting(model="llama3-70b", gpus="128", global_batch=1024).space())
     chosen = [sampler_named(Exploring(), each) for each in (space, large)]
@@ -317,7 +284,7 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     command = (
         "search llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 64 --seq-len 4096 --set mbs=1 --json".split()
     )
-    assert main([*command, "--uneven-stages", "--evaluations", "100", "--seed", "3"]) == 0
+    assert main([*command, "--per-stage", "layers", "--evaluations", "100", "--seed", "3"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert main([*command, "--evaluations", "100"]) == 2
 

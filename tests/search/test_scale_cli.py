@@ -62,7 +62,7 @@ def test_a_measured_step_stretches_the_profile(profile: str, capsys: pytest.Capt
 def test_asynchronous_servers_saturate(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
     rate = 1e9 / 8
     words = (profile, "--bandwidth", "1Gb/s", "--mode", "async-ps", "--shards", "2", "--workers", "1..16")
-    found = answer(capsys, *words, "--policy", "fifo")
+    found = answer(capsys, *words, "--servers", "policy=fifo")
     bound = 16 * 2 * rate / 20e6
     assert found["points"][-1]["network_bound_samples_per_s"] == pytest.approx(bound)
     assert found["saturation"]["reached"] and found["saturation"]["workers"] < 16
@@ -145,12 +145,17 @@ def test_trace(profile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--mode", "sync-ps", "--shards", "5000"], "shards are at most 4096, but got 5000"),
         (["--jitter", "inf", "--workers", "2"], "jitter must be at least 0 and at most 10"),
         (["--seed", "-3"], "must be a whole number from 0"),
-        (["--mode", "sync-ps", "--shards", "3", "--placement", "whole"], "use 2 or fewer, or placement even"),
+        (["--mode", "sync-ps", "--shards", "3", "--servers", "placement=whole"], "use 2 or fewer, or placement even"),
         (["--mode", "sync-ps", "--workers", "4", "--backup-workers", "4"], "use 3 or fewer"),
         (["--mode", "async"], "did you mean async-ps"),
-        (["--mode", "async-ps", "--policy", "random"], "unknown policy 'random'"),
-        (["--policy", "fifo"], "--policy is about them; add --mode sync-ps"),
-        (["--placement", "whole", "--server-bandwidth", "1Gb/s"], "--placement and --server-bandwidth are about them"),
+        (["--mode", "async-ps", "--servers", "policy=random"], "unknown policy 'random'"),
+        (["--servers", "policy=fifo"], "--servers policy: an all-reduce has no servers; add --mode sync-ps"),
+        (["--mode", "sync-ps", "--servers", "polcy=fifo"], "unknown setting of servers 'polcy'; did you mean policy"),
+        (["--mode", "sync-ps", "--servers", "policy"], "settings as NAME=VALUE, but got policy"),
+        (
+            ["--servers", "placement=whole,bandwidth=1Gb/s"],
+            "--servers placement,bandwidth: an all-reduce has no servers",
+        ),
         (["--mode", "async-ps", "--bucket", "1MiB"], "--bucket is for all-reduces"),
         (["--workers", "8..2"], "write 2..8"),
         (["--workers", "many"], "workers are like 8, 1,2,6 or 1..64"),

@@ -199,11 +199,10 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def verb_run(*words: str) -> int:
     """Run the verb with the real parser of the command line."""
-    from forerun.search.cli.parser import Parser
+    from forerun.search.cli.flags.declaration import flags_of
+    from forerun.search.cli.flags.parsing import Words
 
-    parser = Parser(prog="forerun validate")
-    verb.add_arguments(parser)
-    return verb.run(parser.parse_args(list(words)))
+    return verb.run(Words("forerun validate", flags_of(verb.FLAGS), words).parse(None))
 
 
 @pytest.mark.usefixtures("faked")

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.arguments import add_json
-from forerun.search.cli.parser import Parser
+from forerun.search.cli.flags.declaration import JSON, Declared, Flag, Many
+from forerun.search.cli.flags.kinds import PATH, SWITCH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,23 +31,15 @@ MOST_SHOWN = 8
 """Runs that disagree with the others, and reasons for skipped rows, that are listed."""
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of the verb."""
-    parser.add_argument("files", nargs="*", type=Path, metavar="RUNS.csv", help="tables of measured runs")
-    parser.add_argument("--out", required=True, type=Path, metavar="FILE.yaml", help="calibration to write")
-    parser.add_argument("--append", action="store_true", help="add the runs to those in --out, and fit all of them")
-    parser.add_argument(
-        "--where",
-        action="append",
-        default=[],
-        metavar="COLUMN=VALUE",
-        help="only rows with this value; may be repeated",
-    )
-    parser.add_argument(
-        "--profile", type=Path, metavar="FILE", help="fit on top of a profile of the machine (`forerun profile`)"
-    )
-    parser.add_argument("--force", action="store_true", help="replace an existing calibration and its runs")
-    add_json(parser)
+FLAGS: Declared = (
+    Flag("files", "tables of measured runs", PATH, "RUNS.csv", many=Many.ANY),
+    Flag("--out", "calibration to write", PATH, "FILE.yaml", required=True),
+    Flag("--append", "add the runs to those in --out, and fit all of them", SWITCH),
+    Flag("--where", "only rows with this value; may be repeated", metavar="COLUMN=VALUE", many=Many.REPEATED),
+    Flag("--profile", "fit on top of a profile of the machine (`forerun profile`)", PATH, "FILE"),
+    Flag("--force", "replace an existing calibration and its runs", SWITCH),
+    JSON,
+)
 
 
 def run(args: argparse.Namespace) -> int:

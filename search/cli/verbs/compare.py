@@ -2,9 +2,9 @@
 
 import argparse
 
-from forerun.search.cli.answers import COMPARED_SPLITS
-from forerun.search.cli.arguments import add_gpus, add_json, add_training, single_request
-from forerun.search.cli.parser import Parser
+from forerun.search.cli.arguments import single_request
+from forerun.search.cli.flags.declaration import JSON, Declared, Flag, Many
+from forerun.search.cli.flags.shared import GPUS_OF_STRATEGY, TRAINED
 
 EPILOG = """\
 example:
@@ -12,14 +12,12 @@ example:
       --strategy "tp4 pp4 dp32 mbs1 zero1 sp" --strategy "tp8 pp2 dp32 mbs1 zero1 sp\""""
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of the verb."""
-    add_training(parser)
-    add_gpus(parser)
-    parser.add_argument(
-        "--strategy", action="append", required=True, metavar="TEXT", help="a strategy; name two of them"
-    )
-    add_json(parser)
+FLAGS: Declared = (
+    *TRAINED,
+    GPUS_OF_STRATEGY,
+    Flag("--strategy", "a strategy; name two of them", metavar="TEXT", many=Many.REPEATED, required=True),
+    JSON,
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
 
     if len(args.strategy) != 2:
         raise RequestError(f"compare takes two strategies, but got {len(args.strategy)}; name --strategy twice")
-    setting = resolve(single_request(args, graphs=COMPARED_SPLITS))
+    setting = resolve(single_request(args, graphs=True))
     strategies = [legal_strategy(setting, text) for text in args.strategy]
     rows = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour)
     first, second = certain(setting.context, tuple(replace(row, rank=place) for place, row in enumerate(rows, start=1)))

@@ -1,31 +1,31 @@
-"""``forerun completion``: a script that lets a shell complete verbs, flags and names."""
+"""``forerun completion``: completion in a shell, and the man page."""
 
 import argparse
 
-from forerun.search.cli.parser import Parser
+from forerun.search.cli.completion import SHELLS
+from forerun.search.cli.flags.declaration import Declared, Flag
 
-SHELLS = ("bash", "zsh", "fish")
-
+MAN = "man"
 EPILOG = """\
 examples:
   forerun completion bash
+  forerun completion man
 
 where to put it:
   bash  in ~/.bashrc: source <(forerun completion bash)
   zsh   in ~/.zshrc, after compinit: source <(forerun completion zsh)
   fish  forerun completion fish > ~/.config/fish/completions/forerun.fish
+  man   forerun completion man > ~/.local/share/man/man1/forerun.1
 
 The script contains the verbs, flags and catalogue names of this version; generate it again after an update."""
-
-
-def add_arguments(parser: Parser) -> None:
-    """Add the shell."""
-    parser.add_argument("shell", choices=SHELLS, metavar="|".join(SHELLS), help="name of the shell")
+FLAGS: Declared = (
+    Flag("shell", "name of the shell", metavar="|".join((*SHELLS, MAN)), choices=(*SHELLS, MAN), required=True),
+)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script."""
-    from forerun.search.cli.completion import WRITERS, gather
+    """Print the script, or the page."""
+    from forerun.search.cli.completion import completion_script, man_page
 
-    print(WRITERS[args.shell](gather()), end="")
+    print(man_page() if args.shell == MAN else completion_script(args.shell), end="")
     return 0

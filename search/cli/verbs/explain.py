@@ -3,9 +3,9 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.answers import STRATEGY_OF_GRAPH
-from forerun.search.cli.arguments import add_gpus, add_json, add_strategy, add_training, single_request
-from forerun.search.cli.parser import Parser
+from forerun.search.cli.arguments import single_request
+from forerun.search.cli.flags.declaration import JSON, Declared
+from forerun.search.cli.flags.shared import GPUS_OF_STRATEGY, STRATEGY, TRAINED
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -26,12 +26,7 @@ memory, or the launch of its kernels), by stage and as a timeline. Predicts ever
 and lists what changes with it (dp with the number of GPUs, the schedule with vpp, the split with the stages)."""
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of the verb."""
-    add_training(parser)
-    add_gpus(parser)
-    add_strategy(parser)
-    add_json(parser)
+FLAGS: Declared = (*TRAINED, GPUS_OF_STRATEGY, STRATEGY, JSON)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -42,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.request.resolve import resolve
     from forerun.search.request.setting import legal_strategy, of_operator_graph, of_transformer
 
-    setting = resolve(single_request(args, graphs=STRATEGY_OF_GRAPH))
+    setting = resolve(single_request(args, graphs=True))
     if is_graph_model(args):
         return explain_split(args, of_operator_graph(setting))
     strategy = legal_strategy(setting, args.strategy)

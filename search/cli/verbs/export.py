@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.arguments import add_json
-from forerun.search.cli.parser import Parser, whole
+from forerun.search.cli.flags.declaration import JSON, Declared, Flag, Group
+from forerun.search.cli.flags.kinds import PATH, SEARCH_NUMBER, WHOLE
+from forerun.search.cli.flags.shared import FORCE
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
@@ -48,22 +49,24 @@ class Exported:
         return "" if self.search is None else f"search-{self.search}"
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of the verb."""
-    parser.add_argument(
-        "run", type=Path, metavar="RUN", help="folder that `forerun search --out` or `forerun sweep` wrote"
-    )
-    parser.add_argument("--rank", type=whole, default=1, metavar="K", help="row of the leaderboard (default 1)")
-    parser.add_argument("--search", type=_search, metavar="N", help="of a sweep: number of the search, or all of them")
-    parser.add_argument("--format", required=True, metavar="F", help="name of a format, or all")
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder to write to")
-    parser.add_argument("--force", action="store_true", help="let --out overwrite existing files")
-    queue = parser.add_argument_group("Slurm", "lines of slurm.sbatch")
-    queue.add_argument("--partition", metavar="P", help="partition of the job")
-    queue.add_argument("--account", metavar="A", help="account that the job is charged to")
-    queue.add_argument("--time", metavar="T", help="time limit, like 04:00:00 or 1-12")
-    queue.add_argument("--container", metavar="IMAGE", help="image that pyxis starts on each node (srun)")
-    add_json(parser)
+FLAGS: Declared = (
+    Flag("run", "folder that `forerun search --out` or `forerun sweep` wrote", PATH, "RUN", required=True),
+    Flag("--rank", "row of the leaderboard (default 1)", WHOLE, "K", default=1),
+    Flag("--search", "of a sweep: number of the search, or all of them", SEARCH_NUMBER, "N"),
+    Flag("--format", "name of a format, or all", metavar="F", required=True),
+    Flag("--out", "folder to write to", PATH, "DIR", required=True),
+    FORCE,
+    Group(
+        "Slurm: lines of slurm.sbatch",
+        (
+            Flag("--partition", "partition of the job", metavar="P"),
+            Flag("--account", "account that the job is charged to", metavar="A"),
+            Flag("--time", "time limit, like 04:00:00 or 1-12", metavar="T"),
+            Flag("--container", "image that pyxis starts on each node (srun)", metavar="IMAGE"),
+        ),
+    ),
+    JSON,
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -99,10 +102,6 @@ def run(args: argparse.Namespace) -> int:
     for reason in refused:
         print(f"forerun: {reason}", file=sys.stderr)
     return 0
-
-
-def _search(text: str) -> int | str:
-    return EVERY if text == EVERY else whole(text)
 
 
 def _job(args: argparse.Namespace, below: str = "") -> "Job":

@@ -3,11 +3,10 @@
 import argparse
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forerun.search.cli.arguments import add_json
-from forerun.search.cli.parser import Parser, whole
+from forerun.search.cli.flags.declaration import JSON, Declared, Flag, Many
+from forerun.search.cli.flags.kinds import PATH, WHOLE
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import quoted
 
@@ -29,19 +28,22 @@ or evaluated. Switches of the software are read. Settings that are not modelled 
 harmless settings and unknown ones are listed separately."""
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of the verb."""
-    parser.add_argument(
-        "files", type=Path, nargs="+", metavar="FILE", help="a configuration, launch scripts beside it, or their folder"
-    )
-    parser.add_argument("--format", metavar="F", help="name of the format (default: by the file's contents)")
-    parser.add_argument("--gpus", type=whole, metavar="N", help="number of GPUs, where no file states it")
-    parser.add_argument("--entry", metavar="NAME", help="function of a Python file that has several configurations")
-    parser.add_argument(
-        "--set-var", action="append", default=[], metavar="NAME=VALUE", help="a variable of the script's environment"
-    )
-    add_json(parser)
-    parser.rest = "arguments"
+FLAGS: Declared = (
+    Flag(
+        "files",
+        "a configuration, launch scripts beside it, or their folder",
+        PATH,
+        "FILE",
+        many=Many.SOME,
+        required=True,
+    ),
+    Flag("--format", "name of the format (default: by the file's contents)", metavar="F"),
+    Flag("--gpus", "number of GPUs, where no file states it", WHOLE, "N"),
+    Flag("--entry", "function of a Python file that has several configurations", metavar="NAME"),
+    Flag("--set-var", "a variable of the script's environment", metavar="NAME=VALUE", many=Many.REPEATED),
+    JSON,
+)
+REST = "arguments"
 
 
 def run(args: argparse.Namespace) -> int:

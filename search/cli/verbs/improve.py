@@ -3,11 +3,13 @@
 import argparse
 import sys
 import time
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.arguments import add_json
-from forerun.search.cli.parser import OutputFile, Parser, add_force, whole
+from forerun.search.cli.flags.declaration import EVERY, JSON, Answer, Declared, Flag, Group, Many
+from forerun.search.cli.flags.kinds import OUTPUT, PATH, SWITCH, WHOLE
+from forerun.search.cli.flags.parsing import refuse_unserved
+from forerun.search.cli.flags.shared import CALIBRATION, FORCE, PROFILE
 
 if TYPE_CHECKING:
     from forerun.search.improve import ImproveSource
@@ -37,41 +39,38 @@ OF_MODELS = (
 """Flags that say how a model is trained; traces say it themselves."""
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of the verb."""
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="model of the catalogue, or file")
-    parser.add_argument(
-        "--traces", nargs="+", type=Path, metavar="TRACES", help="improve a traced run instead (see replay)"
-    )
-    parser.add_argument(
+FLAGS: Declared = (
+    Flag("model", "model of the catalogue, or file", metavar="MODEL", many=Many.OPTIONAL),
+    Flag("--traces", "improve a traced run instead (see replay)", PATH, "TRACES", many=Many.SOME, serves=EVERY),
+    Flag(
         "--link",
+        "with --traces: nominal rate of a rank's link; the rest of a message is its hosts'",
         metavar="RATE",
-        help="with --traces: nominal rate of a rank's link; the rest of a message is its hosts'",
-    )
-    group = parser.add_argument_group("training of a model")
-    group.add_argument("--cluster", metavar="CLUSTER", help="catalogue name or YAML file (`forerun list clusters`)")
-    group.add_argument("--gpus", type=whole, metavar="N", help="devices that exchange gradients")
-    group.add_argument("--batch", type=whole, metavar="B", help="samples or sequences per device and step")
-    group.add_argument("--seq-len", type=whole, metavar="S", help="tokens per sequence, for transformers")
-    group.add_argument("--precision", metavar="P", help="fp32, tf32, fp16, bf16: what the device has")
-    group.add_argument("--framework", metavar="F", help="profile of the training software")
-    group.add_argument("--strategy", metavar="TEXT", help='for transformers; default "dpN mbsB"')
-    group.add_argument("--servers", metavar="RATE", help="parameter servers with this rate per direction")
-    group.add_argument("--profile", metavar="FILE", help="operators of this machine, as `forerun profile` wrote them")
-    group.add_argument(
-        "--calibration", metavar="FILE", help="constants of this machine, as `forerun calibrate` wrote them"
-    )
-    parser.add_argument(
-        "--buckets", metavar="RULE", help="default buckets of ddp or horovod (default: of the framework)"
-    )
-    parser.add_argument("--memory", metavar="SIZE", help="memory limit of a device, like 16GiB")
-    parser.add_argument("--fused", type=Path, metavar="FILE", help="measured costs of fused operators (YAML)")
-    parser.add_argument("--no-fuse", action="store_true", help="do not fuse operators")
-    parser.add_argument(
-        "--out", action=OutputFile, metavar="FILE", help="write the best configuration (.yaml or .json)"
-    )
-    add_force(parser)
-    add_json(parser)
+        serves=EVERY,
+    ),
+    Group(
+        "training of a model",
+        (
+            Flag("--cluster", "catalogue name or YAML file (`forerun list clusters`)", metavar="CLUSTER"),
+            Flag("--gpus", "devices that exchange gradients", WHOLE, "N"),
+            Flag("--batch", "samples or sequences per device and step", WHOLE, "B"),
+            Flag("--seq-len", "tokens per sequence, for transformers", WHOLE, "S"),
+            Flag("--precision", "fp32, tf32, fp16, bf16: what the device has", metavar="P"),
+            Flag("--framework", "profile of the training software", metavar="F"),
+            Flag("--strategy", 'for transformers; default "dpN mbsB"', metavar="TEXT"),
+            Flag("--servers", "parameter servers with this rate per direction", metavar="RATE"),
+            PROFILE,
+            CALIBRATION,
+        ),
+    ),
+    Flag("--buckets", "default buckets of ddp or horovod (default: of the framework)", metavar="RULE", serves=EVERY),
+    Flag("--memory", "memory limit of a device, like 16GiB", metavar="SIZE", serves=EVERY),
+    Flag("--fused", "measured costs of fused operators (YAML)", PATH, "FILE", serves=EVERY),
+    Flag("--no-fuse", "do not fuse operators", SWITCH, serves=EVERY),
+    Flag("--out", "write the best configuration (.yaml or .json)", OUTPUT, "FILE", serves=EVERY),
+    replace(FORCE, serves=EVERY),
+    JSON,
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -134,9 +133,7 @@ def _source(args: argparse.Namespace) -> "ImproveSource":
     if (args.model is None) == (args.traces is None):
         raise RequestError("improve takes a MODEL with its training, or --traces of a run; give one of the two")
     if args.traces is not None:
-        for flag in OF_MODELS:
-            if getattr(args, flag) is not None:
-                raise RequestError(f"--{flag.replace('_', '-')} belongs to a MODEL; the --traces say what was trained")
+        refuse_unserved(args, Answer.TRACES, "belongs to a MODEL; the --traces say what was trained")
         link = None if args.link is None else with_unit(parse_rate, args.link)
         if link is not None and link < 1:
             raise RequestError(f"the rate of a link must be at least 1 B/s, but got {args.link}")

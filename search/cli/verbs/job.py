@@ -3,9 +3,9 @@
 import argparse
 import re
 import sys
-from pathlib import Path
 
-from forerun.search.cli.parser import Parser
+from forerun.search.cli.flags.declaration import Declared, Flag, Many
+from forerun.search.cli.flags.kinds import PATH, SWITCH
 
 EPILOG = """\
 examples:
@@ -25,13 +25,11 @@ _REFUSED = {"job": "list its jobs here", "record": "it runs programs, which only
 _NAME = re.compile(r"\$\{([^{}]{0,100})\}")
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of the verb."""
-    parser.add_argument("document", type=Path, metavar="FILE", help="YAML with jobs: verb, arguments, flags")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a value of the document (may be repeated)"
-    )
-    parser.add_argument("--show", action="store_true", help="print the commands and run none")
+FLAGS: Declared = (
+    Flag("document", "YAML with jobs: verb, arguments, flags", PATH, "FILE", required=True),
+    Flag("--set", "a value of the document (may be repeated)", metavar="NAME=VALUE", many=Many.REPEATED),
+    Flag("--show", "print the commands and run none", SWITCH),
+)
 
 
 def run(args: argparse.Namespace) -> int:

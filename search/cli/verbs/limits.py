@@ -2,8 +2,9 @@
 
 import argparse
 
-from forerun.search.cli.arguments import add_json, add_training
-from forerun.search.cli.parser import OutputFile, Parser, add_force
+from forerun.search.cli.flags.declaration import JSON, Declared, Flag, Many
+from forerun.search.cli.flags.kinds import OUTPUT
+from forerun.search.cli.flags.shared import FORCE, MODEL, OPERATOR_GRAPHS, TRAINING, without
 from forerun.spaces.errors import RequestError
 
 EPILOG = """\
@@ -16,22 +17,16 @@ For operator graphs (models with an input shape in `forerun list models`). Usefu
 largest number whose last increase gained at least half of its ideal speed-up."""
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of the verb."""
-    add_training(parser)
-    parser.add_argument("--gpus", required=True, metavar="LO..HI", help="numbers of GPUs to evaluate")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="mode=CHOICES",
-        help="only these kinds of split, like mode=data,filter",
-    )
-    parser.add_argument(
-        "--report", action=OutputFile, metavar="FILE", help="write the curves as one HTML page that opens offline"
-    )
-    add_force(parser)
-    add_json(parser)
+FLAGS: Declared = (
+    MODEL,
+    TRAINING,
+    without(OPERATOR_GRAPHS, "--inference"),
+    Flag("--gpus", "numbers of GPUs to evaluate", metavar="LO..HI", required=True),
+    Flag("--set", "only these kinds of split, like mode=data,filter", metavar="mode=CHOICES", many=Many.REPEATED),
+    Flag("--report", "write the curves as one HTML page that opens offline", OUTPUT, "FILE"),
+    FORCE,
+    JSON,
+)
 
 
 def run(args: argparse.Namespace) -> int:

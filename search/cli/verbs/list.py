@@ -4,8 +4,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from forerun.search.cli.arguments import add_json
-from forerun.search.cli.parser import Parser
+from forerun.search.cli.flags.declaration import JSON, Declared, Flag
 from forerun.spaces.units import format_count
 
 if TYPE_CHECKING:
@@ -25,10 +24,7 @@ COUNTED = 10**6
 """Whole numbers from here on are shown with a suffix."""
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of the verb."""
-    parser.add_argument("kind", choices=KINDS, metavar="|".join(KINDS), help="what to list")
-    add_json(parser)
+FLAGS: Declared = (Flag("kind", "what to list", metavar="|".join(KINDS), choices=KINDS, required=True), JSON)
 
 
 def run(args: argparse.Namespace) -> int:

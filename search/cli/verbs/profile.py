@@ -2,12 +2,13 @@
 
 import argparse
 import sys
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from forerun.search.cli.answers import PROFILE_OF_GRAPH
-from forerun.search.cli.arguments import add_json, add_training, request_of
-from forerun.search.cli.parser import Parser, positive, whole
+from forerun.search.cli.arguments import request_of
+from forerun.search.cli.flags.declaration import JSON, TRANSFORMERS, Declared, Flag, Group, Many
+from forerun.search.cli.flags.kinds import PATH, POSITIVE, SWITCH, WHOLE
+from forerun.search.cli.flags.shared import FORCE, MODEL, OPERATOR_GRAPHS, SET, TRAINING, without
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
@@ -37,38 +38,43 @@ REPEAT = 20
 LARGEST_GIB = 4.0
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of the verb."""
-    add_training(parser, learned=False)
-    what = parser.add_argument_group("what to measure")
-    what.add_argument("--gpus", metavar="N|LO..HI", help="operators of all legal strategies on that many GPUs")
-    what.add_argument(
-        "--set", action="append", default=[], metavar="AXIS=CHOICES", help="restrict these strategies, like tp=1,2"
-    )
-    what.add_argument(
-        "--strategy", action="append", default=[], metavar="TEXT", help="operators of this strategy; may be repeated"
-    )
-    what.add_argument("--only", choices=("operators", "collectives"), help="measure only these")
-    what.add_argument("--collective-bytes", metavar="LO..HI", default="1KiB..1GiB", help="message sizes (1KiB..1GiB)")
-    what.add_argument(
-        "--nccl-tests", action="append", default=[], type=Path, metavar="FILE", help="output of nccl-tests (text, JSON)"
-    )
-    how = parser.add_argument_group("how")
-    how.add_argument("--device", metavar="D", default="auto", help="cpu, cuda or auto (default)")
-    how.add_argument("--repeat", type=whole, default=REPEAT, metavar="N", help=f"readings per operator ({REPEAT})")
-    how.add_argument("--seconds", type=positive, metavar="S", help="time limit; slowest operators first")
-    how.add_argument(
-        "--largest-operator",
-        type=positive,
-        default=LARGEST_GIB,
-        metavar="GIB",
-        help=f"skip operators of more memory ({LARGEST_GIB})",
-    )
-    how.add_argument("--plan", action="store_true", help="print what would be measured, with its time, and stop")
-    how.add_argument("--out", type=Path, metavar="FILE.yaml", help="profile to write")
-    how.add_argument("--force", action="store_true", help="overwrite an existing profile")
-    how.add_argument("--extend", action="store_true", help="keep what --out has and measure only what it lacks")
-    add_json(parser)
+FLAGS: Declared = (
+    MODEL,
+    without(TRAINING, "--profile", "--calibration"),
+    without(OPERATOR_GRAPHS, "--inference"),
+    Group(
+        "what to measure",
+        (
+            Flag("--gpus", "operators of all legal strategies on that many GPUs", metavar="N|LO..HI"),
+            replace(SET, help="restrict these strategies, like tp=1,2"),
+            Flag("--strategy", "operators of this strategy; may be repeated", metavar="TEXT", many=Many.REPEATED),
+            Flag("--only", "measure only these", choices=("operators", "collectives")),
+            Flag("--collective-bytes", "message sizes (1KiB..1GiB)", metavar="LO..HI", default="1KiB..1GiB"),
+            Flag("--nccl-tests", "output of nccl-tests (text, JSON)", PATH, "FILE", many=Many.REPEATED),
+        ),
+    ),
+    Group(
+        "how",
+        (
+            Flag("--device", "cpu, cuda or auto (default)", metavar="D", default="auto"),
+            Flag("--repeat", f"readings per operator ({REPEAT})", WHOLE, "N", default=REPEAT),
+            Flag("--time-limit", "stop after this; slowest operators come first", POSITIVE, "SECONDS", unit="s"),
+            Flag(
+                "--largest-operator",
+                f"skip operators of more memory ({LARGEST_GIB})",
+                POSITIVE,
+                "GIB",
+                unit="GiB",
+                default=LARGEST_GIB,
+            ),
+            Flag("--plan", "print what would be measured, with its time, and stop", SWITCH),
+            Flag("--out", "profile to write", PATH, "FILE.yaml"),
+            FORCE,
+            Flag("--extend", "keep what --out has and measure only what it lacks", SWITCH, serves=TRANSFORMERS),
+        ),
+    ),
+    JSON,
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -81,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.measured.profiling.extending import joined, left_to_measure, profile_to_extend
     from forerun.search.request.resolve import resolve
 
-    setting: Setting[AnyContext] = resolve(request_of(args, graphs=PROFILE_OF_GRAPH, overrides=_overrides(args)))
+    setting: Setting[AnyContext] = resolve(request_of(args, graphs=True, overrides=_overrides(args)))
     _check(args)
     device = setting.context.cluster.device.name
     known = profile_to_extend(args.out, device) if args.extend else None
@@ -196,7 +202,7 @@ def _machine(
         precision=kind_of(setting.context).work(setting.context, 1).precision,
         repeat=args.repeat,
         largest_bytes=args.largest_operator * 2**30,
-        seconds=args.seconds,
+        seconds=args.time_limit,
     )
     if args.plan:
         return settings, 0, [], None
@@ -232,7 +238,7 @@ def _plan(
         from forerun.search.measured.profiling.run import slower_here
 
         seconds, source = expected_s(operators, settings, slower_here), f"on {settings.device}"
-    seconds = min(seconds, args.seconds) if args.seconds else seconds
+    seconds = min(seconds, args.time_limit) if args.time_limit else seconds
     kinds = Counter(one.name.split()[0] for one in operators)
     stream = sys.stdout if args.plan and not args.json else sys.stderr
     shown = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "none"

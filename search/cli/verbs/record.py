@@ -2,11 +2,10 @@
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.arguments import add_json
-from forerun.search.cli.parser import Parser
+from forerun.search.cli.flags.declaration import JSON, Declared, Flag
+from forerun.search.cli.flags.kinds import PATH
 
 if TYPE_CHECKING:
     from forerun.search.recording import Recording
@@ -23,18 +22,18 @@ replay reads sub-folders. The training goes on after the recorded steps; stop it
 In a script: recorder = forerun.search.recording.Recorder("traces"), and recorder.step() after every optimizer step."""
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of the verb."""
-    parser.usage = "forerun record --out DIR [--steps FIRST:LAST] [--json] -- COMMAND ..."
-    parser.rest = "command"
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder for the traces")
-    parser.add_argument(
+FLAGS: Declared = (
+    Flag("--out", "new folder for the traces", PATH, "DIR", required=True),
+    Flag(
         "--steps",
-        default="11:16",
+        "optimizer steps to record, counted from 1 (default 11:16)",
         metavar="FIRST:LAST",
-        help="optimizer steps to record, counted from 1 (default 11:16)",
-    )
-    add_json(parser)
+        default="11:16",
+    ),
+    JSON,
+)
+USAGE = "forerun record --out DIR [--steps FIRST:LAST] [--json] -- COMMAND ..."
+REST = "command"
 
 
 def run(args: argparse.Namespace) -> int:

@@ -2,11 +2,11 @@
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.arguments import add_json
-from forerun.search.cli.parser import OutputFile, Parser, add_force, whole
+from forerun.search.cli.flags.declaration import JSON, Declared, Flag, Many
+from forerun.search.cli.flags.kinds import CHANGE, OUTPUT, PATH, SWITCH, WHOLE
+from forerun.search.cli.flags.shared import FORCE
 
 if TYPE_CHECKING:
     from forerun.simulator.replay import Analysis
@@ -27,71 +27,52 @@ record_shapes=True), Chakra execution traces (NAME.RANK.et) and event files of d
 aligned by the messages that they exchange. `forerun improve --traces` searches for changes that make the run faster."""
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of the verb."""
-    parser.add_argument("traces", nargs="+", type=Path, metavar="TRACES", help="trace files, or folders with them")
-    parser.add_argument("--link", metavar="RATE", help="nominal rate of a rank's link, for comparison (like 25Gbit/s)")
-    parser.add_argument("--no-align", action="store_true", help="do not align the clocks of hosts")
-    parser.add_argument("--timeline", action=OutputFile, metavar="FILE", help="write the replayed run for Perfetto")
-    parser.add_argument(
+FLAGS: Declared = (
+    Flag("traces", "trace files, or folders with them", PATH, "TRACES", many=Many.SOME, required=True),
+    Flag("--link", "nominal rate of a rank's link, for comparison (like 25Gbit/s)", metavar="RATE"),
+    Flag("--no-align", "do not align the clocks of hosts", SWITCH),
+    Flag("--timeline", "write the replayed run for Perfetto", OUTPUT, "FILE"),
+    Flag(
         "--profile-out",
-        action=OutputFile,
-        metavar="FILE.yaml",
-        help="write measured message times as a profile of the machine; needs --cluster",
-    )
-    parser.add_argument("--cluster", metavar="CLUSTER", help="cluster of the run, for --profile-out")
-    parser.add_argument(
-        "--gradient-profile",
-        action=OutputFile,
-        metavar="FILE.yaml",
-        help="write what one worker does, for forerun scale; needs --batch",
-    )
-    parser.add_argument("--batch", type=whole, metavar="B", help="samples per rank and step, for --gradient-profile")
-    parser.add_argument(
+        "write measured message times as a profile of the machine; needs --cluster",
+        OUTPUT,
+        "FILE.yaml",
+    ),
+    Flag("--cluster", "cluster of the run, for --profile-out", metavar="CLUSTER"),
+    Flag("--gradient-profile", "write what one worker does, for forerun scale; needs --batch", OUTPUT, "FILE.yaml"),
+    Flag("--batch", "samples per rank and step, for --gradient-profile", WHOLE, "B"),
+    Flag(
         "--statistics",
-        action=OutputFile,
-        metavar="FILE.csv",
-        help="write statistics per operator: count, mean, deviation, least, most, per step",
-    )
-    parser.add_argument(
+        "write statistics per operator: count, mean, deviation, least, most, per step",
+        OUTPUT,
+        "FILE.csv",
+    ),
+    Flag(
         "--messages",
-        action=OutputFile,
-        metavar="FILE.csv",
-        help="write every message: operation, ranks, bytes, when the last rank came, seconds from there",
-    )
-    parser.add_argument(
-        "--gaps", action="store_true", help="list the longest times that a rank's computation stood still (--top)"
-    )
-    parser.add_argument(
+        "write every message: operation, ranks, bytes, when the last rank came, seconds from there",
+        OUTPUT,
+        "FILE.csv",
+    ),
+    Flag("--gaps", "list the longest times that a rank's computation stood still (--top)", SWITCH),
+    Flag(
         "--find",
-        action="append",
-        default=[],
+        "what operators of this name took, like 'aten::*norm*' (repeatable)",
         metavar="PATTERN",
-        help="what operators of this name took, like 'aten::*norm*' (repeatable)",
-    )
-    parser.add_argument(
-        "--against", nargs="+", type=Path, metavar="TRACES", help="another run, to compare operators with"
-    )
-    parser.add_argument(
+        many=Many.REPEATED,
+    ),
+    Flag("--against", "another run, to compare operators with", PATH, "TRACES", many=Many.SOME),
+    Flag(
         "--what-if",
-        action="append",
-        default=[],
-        type=_change,
-        metavar="OPERATOR[@RANK]=X",
-        help="predict the step if an operator took X times as long, or X longer (+2ms); names may contain *; "
+        "predict the step if an operator took X times as long, or X longer (+2ms); names may contain *; "
         "computation, communication and host mean all operators of that kind (repeatable)",
-    )
-    parser.add_argument(
-        "--top", type=whole, default=10, metavar="N", help="segments of the critical path to list (default 10)"
-    )
-    add_force(parser)
-    add_json(parser)
-
-
-def _change(text: str) -> object:
-    from forerun.search.cli.operators_view import read_change
-
-    return read_change(text)
+        CHANGE,
+        "OPERATOR[@RANK]=X",
+        many=Many.REPEATED,
+    ),
+    Flag("--top", "segments of the critical path to list (default 10)", WHOLE, "N", default=10),
+    FORCE,
+    JSON,
+)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -2,9 +2,10 @@
 
 import argparse
 import sys
-from pathlib import Path
 
-from forerun.search.cli.parser import OutputFile, Parser, add_force, whole
+from forerun.search.cli.flags.declaration import Declared, Flag
+from forerun.search.cli.flags.kinds import OUTPUT, PATH, WHOLE
+from forerun.search.cli.flags.shared import FORCE
 
 EPILOG = """\
 examples:
@@ -21,16 +22,12 @@ The page shows the rows that the search kept (--top sets how many); that of a sw
 while it is running, and --search makes the whole page of one of them. Nothing is loaded from the network."""
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of the verb."""
-    parser.add_argument(
-        "folder", type=Path, metavar="RUN", help="folder that `forerun search --out` or `forerun sweep` wrote"
-    )
-    parser.add_argument("--search", type=whole, metavar="N", help="of a sweep: only this search, with all its details")
-    parser.add_argument(
-        "-o", "--out", action=OutputFile, metavar="FILE", help="page to write (default: report.html in the folder)"
-    )
-    add_force(parser)
+FLAGS: Declared = (
+    Flag("folder", "folder that `forerun search --out` or `forerun sweep` wrote", PATH, "RUN", required=True),
+    Flag("--search", "of a sweep: only this search, with all its details", WHOLE, "N"),
+    Flag("--out", "page to write (default: report.html in the folder)", OUTPUT, "FILE", short="-o"),
+    FORCE,
+)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -3,8 +3,10 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.arguments import add_json, add_training, single_request
-from forerun.search.cli.parser import Parser, count, positive, seed
+from forerun.search.cli.arguments import single_request
+from forerun.search.cli.flags.declaration import JSON, Declared, Flag
+from forerun.search.cli.flags.kinds import COUNT, POSITIVE, SEED
+from forerun.search.cli.flags.shared import TRAINED
 
 if TYPE_CHECKING:
     from forerun.search.request.setting import Setting
@@ -22,28 +24,22 @@ trainer works on this one (one step off-policy). --seq-len counts prompt and res
 is what your engine generates on one GPU, all requests together, with its own tensor parallelism."""
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of the verb."""
-    add_training(parser)
-    parser.add_argument("--gpus", required=True, metavar="N", help="GPUs that train and generate")
-    parser.add_argument(
-        "--rollout-rate",
-        required=True,
-        type=positive,
-        metavar="TOKENS",
-        help="tokens per second that one GPU generates",
-    )
-    parser.add_argument(
-        "--response", required=True, type=count, metavar="TOKENS", help="generated tokens per sequence, on average"
-    )
-    parser.add_argument(
+FLAGS: Declared = (
+    *TRAINED,
+    Flag("--gpus", "GPUs that train and generate", metavar="N", required=True),
+    Flag(
+        "--rollout-rate", "tokens per second that one GPU generates", POSITIVE, "TOKENS", unit="tokens/s", required=True
+    ),
+    Flag("--response", "generated tokens per sequence, on average", COUNT, "TOKENS", unit="tokens", required=True),
+    Flag(
         "--forward-passes",
-        type=seed,
+        "passes over each batch for log-probabilities, of the policy and of a reference (default 1)",
+        SEED,
+        "N",
         default=1,
-        metavar="N",
-        help="passes over each batch for log-probabilities, of the policy and of a reference (default 1)",
-    )
-    add_json(parser)
+    ),
+    JSON,
+)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,14 +5,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forerun.search.cli.arguments import add_json
-from forerun.search.cli.disturbances import straggler
-from forerun.search.cli.parser import OutputFile, Parser, add_force, seed, whole
+from forerun.search.cli.flags.declaration import JSON, Answer, Declared, Flag, Group, Many
+from forerun.search.cli.flags.kinds import NUMBER, OUTPUT, SEED, SIGNED, STRAGGLER, SWITCH, WHOLE
+from forerun.search.cli.flags.parsing import refuse_unserved
+from forerun.search.cli.flags.shared import FORCE, MODEL
 
 if TYPE_CHECKING:
     from forerun.search.scale.request import ScaleRequest, Scaling
     from forerun.spaces.documents import Document
 
+SERVER_SETTINGS = ("bandwidth", "placement", "policy", "window", "barrier", "colocated")
+"""Settings of parameter servers that ``--servers`` takes."""
 EPILOG = """\
 examples:
   forerun scale resnet50 --cluster dgx1-v100 --precision fp32 --batch 64 --workers 1..64
@@ -36,57 +39,61 @@ or a file of several jobs, which share the nodes so that their speed-ups are mos
   jobs: [{model: resnet50, batch: 32, weight: 2}, {model: vgg16, nodes: 1..4}]"""
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of the verb."""
-    parser.add_argument("model", metavar="MODEL", help="a model of the catalogue, or the file of a gradient profile")
-    add_force(parser)
-    add_json(parser)
-    parser.add_argument(
-        "--trace", action=OutputFile, metavar="FILE", help="timeline of the largest run for Perfetto (.json, .json.gz)"
-    )
-    group = parser.add_argument_group("what runs where")
-    group.add_argument("--cluster", metavar="CLUSTER", help="catalogue name or YAML file; a worker is one device")
-    group.add_argument("--workers", metavar="N", help="8, 1,2,6 or 1..64 (doubling; default 1..32)")
-    group.add_argument("--batch", type=whole, metavar="B", help="samples per worker and step (default 32)")
-    group.add_argument("--seq-len", type=whole, metavar="S", help="tokens per sequence of a transformer")
-    group.add_argument("--precision", metavar="P", help="tf32 where the device has it, else fp32 (transformers: bf16)")
-    group.add_argument(
-        "--framework", metavar="F", help="pytorch-ddp (default), horovod, chainermn, ideal; transformers: as in search"
-    )
-    group.add_argument("--step-time", metavar="T", help="measured step of one worker without exchange, like 180ms")
-    group.add_argument("--bandwidth", metavar="RATE", help="NIC of every worker, in place of the cluster's network")
-    group.add_argument("--server-bandwidth", metavar="RATE", help="NIC of every server (default: as a worker's)")
-    group.add_argument("--latency", metavar="T", help="seconds before a message's first byte arrives (default 0)")
-    group = parser.add_argument_group("training mode")
-    group.add_argument("--mode", metavar="MODE", help="all-reduce (default), sync-ps or async-ps")
-    group.add_argument("--shards", type=whole, default=1, metavar="S", help="parameter servers (default 1)")
-    group.add_argument(
-        "--placement",
-        default="even",
-        metavar="P",
-        help="even: each layer split over all servers; whole: each layer on one",
-    )
-    group.add_argument("--colocated", action="store_true", help="servers on the nodes of the first workers")
-    group.add_argument("--policy", default="multiplexed", metavar="P", help="multiplexed, fifo, priority or windowed")
-    group.add_argument("--window", metavar="SIZE", help="bytes of a tensor sent at once under windowed (default 64KiB)")
-    group.add_argument("--barrier", default="step", metavar="B", help="step or layer: what the next fetch waits for")
-    group.add_argument("--no-overlap", action="store_true", help="no overlap of transfers with computation")
-    group.add_argument("--bucket", metavar="SIZE", help="gradients per all-reduce (default: the framework's)")
-    group.add_argument(
-        "--backup-workers", type=int, default=0, metavar="N", help="gradients to drop per step, slowest first"
-    )
-    group = parser.add_argument_group("unequal workers")
-    group.add_argument(
-        "--slow", action="append", default=[], type=straggler, metavar="W=X", help="worker W takes X times as long"
-    )
-    group.add_argument(
-        "--jitter",
-        type=float,
-        metavar="CV",
-        help="standard deviation of step times over their mean (default on a cluster: 0.02)",
-    )
-    group.add_argument("--seed", type=seed, default=0, metavar="N", help="random seed of the step times (default 0)")
-    group.add_argument("--fidelity", metavar="F", help="analytic, events or both (default where events are quick)")
+FLAGS: Declared = (
+    MODEL,
+    FORCE,
+    JSON,
+    Flag("--trace", "timeline of the largest run for Perfetto (.json, .json.gz)", OUTPUT, "FILE"),
+    Group(
+        "what runs where",
+        (
+            Flag("--cluster", "catalogue name or YAML file; a worker is one device", metavar="CLUSTER"),
+            Flag("--workers", "8, 1,2,6 or 1..64 (doubling; default 1..32)", metavar="N"),
+            Flag("--batch", "samples per worker and step (default 32)", WHOLE, "B"),
+            Flag("--seq-len", "tokens per sequence of a transformer", WHOLE, "S"),
+            Flag("--precision", "tf32 where the device has it, else fp32 (transformers: bf16)", metavar="P"),
+            Flag(
+                "--framework",
+                "pytorch-ddp (default), horovod, chainermn, ideal; transformers: as in search",
+                metavar="F",
+            ),
+            Flag("--step-time", "measured step of one worker without exchange, like 180ms", metavar="T"),
+            Flag("--bandwidth", "NIC of every worker, in place of the cluster's network", metavar="RATE"),
+            Flag("--latency", "seconds before a message's first byte arrives (default 0)", metavar="T"),
+        ),
+    ),
+    Group(
+        "training mode",
+        (
+            Flag("--mode", "all-reduce (default), sync-ps or async-ps", metavar="MODE"),
+            Flag("--shards", "parameter servers (default 1)", WHOLE, "S", default=1),
+            Flag(
+                "--servers",
+                "how servers work, like policy=fifo,colocated: bandwidth=RATE (default: as a worker's), placement=even "
+                "or whole (each layer on one server), policy=multiplexed, fifo, priority or windowed, window=SIZE "
+                "(64KiB), barrier=step or layer, colocated (on the nodes of the first workers)",
+                metavar="KEY[=VALUE],...",
+            ),
+            Flag("--no-overlap", "no overlap of transfers with computation", SWITCH),
+            Flag("--bucket", "gradients per all-reduce (default: the framework's)", metavar="SIZE"),
+            Flag("--backup-workers", "gradients to drop per step, slowest first", SIGNED, "N", default=0),
+        ),
+    ),
+    Group(
+        "unequal workers",
+        (
+            Flag("--slow", "worker W takes X times as long", STRAGGLER, "W=X", many=Many.REPEATED),
+            Flag(
+                "--jitter",
+                "standard deviation of step times over their mean (default on a cluster: 0.02)",
+                NUMBER,
+                "CV",
+            ),
+            Flag("--seed", "random seed of the step times (default 0)", SEED, "N", default=0),
+            Flag("--fidelity", "analytic, events or both (default where events are quick)", metavar="F"),
+        ),
+    ),
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -130,11 +137,10 @@ def _run_jobs(args: argparse.Namespace, document: "Document") -> int:
     Raises:
         RequestError: the document is wrong, or a flag is for one model.
     """
-    from forerun.search.cli.answers import only
     from forerun.search.files.documents import dump_json
     from forerun.search.scale.jobs import plan_jobs
 
-    only(args, ("debug", "json", "model"), "is for one model; jobs are said in their file")
+    refuse_unserved(args, Answer.JOBS, "is for one model; jobs are described in their file")
     jobs = plan_jobs(document)
     if args.json:
         print(dump_json(jobs.to_json()))
@@ -183,15 +189,14 @@ def request_of(args: argparse.Namespace) -> "ScaleRequest":
 
     settings: dict[str, Any] = {
         "shards": args.shards,
-        "placement": args.placement,
-        "colocated": args.colocated,
-        "policy": args.policy,
-        "barrier": args.barrier,
         "overlap": not args.no_overlap,
         "backup_workers": args.backup_workers,
     }
-    if args.window is not None:
-        settings["window_bytes"] = with_unit(parse_bytes, args.window)
+    servers = _servers(args.servers or "")
+    bandwidth = servers.pop("bandwidth", None)
+    if "window" in servers:
+        settings["window_bytes"] = with_unit(parse_bytes, servers.pop("window"))
+    settings |= servers
     if args.bucket is not None:  # of the user's size from the first one on
         settings |= {"bucket_bytes": with_unit(parse_bytes, args.bucket), "first_bucket_bytes": None}
     return ScaleRequest(
@@ -205,7 +210,7 @@ def request_of(args: argparse.Namespace) -> "ScaleRequest":
         framework=args.framework,
         step_time_s=quantity(parse_seconds, args.step_time),
         bandwidth_bytes_per_s=quantity(parse_rate, args.bandwidth),
-        server_bandwidth_bytes_per_s=quantity(parse_rate, args.server_bandwidth),
+        server_bandwidth_bytes_per_s=quantity(parse_rate, bandwidth),
         latency_s=quantity(parse_seconds, args.latency),
         slow=dict(args.slow),
         jitter=args.jitter,
@@ -213,3 +218,24 @@ def request_of(args: argparse.Namespace) -> "ScaleRequest":
         fidelity=args.fidelity,
         settings=settings,
     )
+
+
+def _servers(text: str) -> dict[str, Any]:
+    """Read how servers work: settings by name.
+
+    Raises:
+        RequestError: a setting is unknown, has no value, or is given twice.
+    """
+    from forerun.spaces.errors import RequestError, unknown
+
+    settings: dict[str, Any] = {}
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = word.partition("=")
+        if name not in SERVER_SETTINGS:
+            raise unknown("setting of servers", name, SERVER_SETTINGS)
+        if name in settings:
+            raise RequestError(f"--servers {name} is given twice")
+        if (name == "colocated") == bool(value):
+            raise RequestError(f"--servers takes colocated alone and other settings as NAME=VALUE, but got {word}")
+        settings[name] = value or True
+    return settings

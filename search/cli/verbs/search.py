@@ -3,16 +3,34 @@
 import argparse
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.answers import SEARCH_OF_GRAPH
-from forerun.search.cli.arguments import add_json, add_training, add_workers, check_kind, request_of, workers_of
+from forerun.search.cli.arguments import check_kind, request_of
+from forerun.search.cli.flags.declaration import (
+    EQUAL_NODES,
+    JSON,
+    ONE_TRANSFORMER,
+    TRANSFORMERS,
+    Declared,
+    Flag,
+    Group,
+    Many,
+)
+from forerun.search.cli.flags.kinds import OUTPUT, PATH, POSITIVE, SWITCH, WHOLE
+from forerun.search.cli.flags.shared import (
+    FORCE,
+    MODEL,
+    OPERATOR_GRAPHS,
+    SET,
+    TRAINING,
+    WORKER_FLAGS,
+    optional,
+    workers_of,
+)
 from forerun.search.cli.grouped import search_on_groups
-from forerun.search.cli.measuring import add_measuring, check_measuring, with_proposals, write_proposals
-from forerun.search.cli.parser import OutputFile, Parser, positive, whole
-from forerun.search.cli.sampling import add_sampler, exploring_of, samples_stages, suited
-from forerun.search.cli.trees import add_varying, check_varying, varied, write_trees
+from forerun.search.cli.measuring import MEASURING, check_measuring, with_proposals, write_proposals
+from forerun.search.cli.sampling import SAMPLER, exploring_of, samples_stages, suited
+from forerun.search.cli.trees import VARYING, check_varying, varied, write_trees
 from forerun.search.request.interrupts import EndedEarly
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import parse_seconds, parse_share, with_unit
@@ -46,93 +64,111 @@ GiB is the peak memory of the fullest device over the memory of a device; ~ is w
 your run follows as "you", with each part of its step and memory compared with the best, and changes that would help."""
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of the verb."""
-    add_training(parser, batch_required=False)
-    space = parser.add_argument_group("space")
-    space.add_argument("--gpus", metavar="N|LO..HI", help="number of GPUs, or a range of numbers to search")
-    space.add_argument(
-        "--usd-per-hour", type=positive, metavar="USD", help="spend at most this; needs --usd-per-gpu-hour"
-    )
-    space.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="AXIS=CHOICES",
-        help="restrict an axis, like tp=1,2,4 or recompute=full; may be repeated",
-    )
-    space.add_argument("--space", type=Path, metavar="FILE", help="YAML that restricts axes: `axes: {tp: [1, 2, 4]}`")
-    rank = parser.add_argument_group("ranking and output")
-    rank.add_argument(
-        "--objective",
-        metavar="O",
-        help="throughput (default), cost (per token), gpus (fewest that fit), headroom (free memory); "
-        "several, like throughput,gpus, for their Pareto front",
-    )
-    rank.add_argument(
-        "--train-within", metavar="TIME", help="the training of --tokens must end in this time, like 30d or 720h"
-    )
-    rank.add_argument("--train-usd", type=positive, metavar="USD", help="the training of --tokens must cost no more")
-    rank.add_argument(
-        "--oom-risk",
-        metavar="P",
-        help="highest risk of running out of memory, like 5%%, from measured runs at the same predicted peak",
-    )
-    rank.add_argument(
-        "--goodput",
-        nargs="?",
-        const="",
-        metavar="FACTS",
-        help="rank by effective throughput under failures and checkpoints; your own figures like "
-        "failures=2e-5,recovery=10min,interval=30min,storage=1GB/s,spares=4 (failures per GPU-hour)",
-    )
-    rank.add_argument("--top", type=whole, metavar="K", help="rows to keep (default 10)")
-    rank.add_argument(
-        "--all-variants",
-        action="store_true",
-        help="one row per strategy; by default strategies with equal degrees and within 1%% share one row",
-    )
-    rank.add_argument(
-        "--refine",
-        type=whole,
-        nargs="?",
-        const=20,
-        metavar="K",
-        help="simulate the best K (default 20) event by event and rank by the result (10 to 500 ms each)",
-    )
-    add_varying(rank)
-    rank.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="write leaderboard.json, leaderboard.csv, request.yaml and versions.json",
-    )
-    rank.add_argument(
-        "--report", action=OutputFile, metavar="FILE", help="write the leaderboard as one HTML page that opens offline"
-    )
-    detail = rank.add_mutually_exclusive_group()
-    for name, what in (("quiet", "the table alone"), ("verbose", "all notes, rejected counts and defaults")):
-        detail.add_argument(f"--{name}", dest="detail", action="store_const", const=name, help=f"print {what}")
-    parser.set_defaults(detail="brief")
-    rank.add_argument("--force", action="store_true", help="let --out and --report overwrite existing files")
-    _add_baseline(parser)
-    add_measuring(parser)
-    add_sampler(parser)
-    add_workers(parser)
-    add_json(parser)
-
-
-def _add_baseline(parser: Parser) -> None:
-    group = parser.add_argument_group("compare with your current run")
-    group.add_argument(
-        "--baseline",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="its configuration in any format of `forerun import` (repeat it for scripts), its folder, or its "
-        'strategy, like "tp8 pp2 dp4 mbs1"',
-    )
-    group.add_argument("--measured", metavar="LOG", help="its training log (Megatron-LM), or its step time in seconds")
+FLAGS: Declared = (
+    MODEL,
+    optional(TRAINING, "--global-batch"),
+    OPERATOR_GRAPHS,
+    Group(
+        "space",
+        (
+            Flag("--gpus", "number of GPUs, or a range of numbers to search", metavar="N|LO..HI"),
+            Flag(
+                "--usd-per-hour",
+                "spend at most this; needs --usd-per-gpu-hour",
+                POSITIVE,
+                "USD",
+                unit="USD",
+                serves=EQUAL_NODES,
+            ),
+            SET,
+            Flag("--space", "YAML that restricts axes: `axes: {tp: [1, 2, 4]}`", PATH, "FILE", serves=TRANSFORMERS),
+        ),
+    ),
+    Group(
+        "ranking and output",
+        (
+            Flag(
+                "--objective",
+                "throughput (default), cost (per token), gpus (fewest that fit), headroom (free memory); "
+                "several, like throughput,gpus, for their Pareto front",
+                metavar="O",
+            ),
+            Flag(
+                "--train-within",
+                "the training of --tokens must end in this time, like 30d or 720h",
+                metavar="TIME",
+                serves=TRANSFORMERS,
+            ),
+            Flag(
+                "--train-usd",
+                "the training of --tokens must cost no more",
+                POSITIVE,
+                "USD",
+                unit="USD",
+                serves=TRANSFORMERS,
+            ),
+            Flag(
+                "--oom-risk",
+                "highest risk of running out of memory, like 5%, from measured runs at the same predicted peak",
+                metavar="P",
+            ),
+            Flag(
+                "--goodput",
+                "rank by effective throughput under failures and checkpoints; your own figures like "
+                "failures=2e-5,recovery=10min,interval=30min,storage=1GB/s,spares=4 (failures per GPU-hour)",
+                metavar="FACTS",
+                many=Many.OPTIONAL,
+                bare="",
+                serves=ONE_TRANSFORMER,
+            ),
+            Flag("--top", "rows to keep (default 10)", WHOLE, "K"),
+            Flag(
+                "--all-variants",
+                "one row per strategy; by default strategies with equal degrees and within 1% share one row",
+                SWITCH,
+                serves=TRANSFORMERS,
+            ),
+            Flag(
+                "--refine",
+                "simulate the best K (default 20) event by event and rank by the result (10 to 500 ms each)",
+                WHOLE,
+                "K",
+                many=Many.OPTIONAL,
+                bare=20,
+                serves=EQUAL_NODES,
+            ),
+            VARYING,
+            Flag("--out", "write leaderboard.json, leaderboard.csv, request.yaml and versions.json", PATH, "DIR"),
+            Flag("--report", "write the leaderboard as one HTML page that opens offline", OUTPUT, "FILE"),
+            Flag("--quiet", "print the table alone", SWITCH, excludes="--verbose"),
+            Flag("--verbose", "print all notes, rejected counts and defaults", SWITCH, excludes="--quiet"),
+            replace(FORCE, help="let --out and --report overwrite existing files"),
+        ),
+    ),
+    Group(
+        "compare with your current run",
+        (
+            Flag(
+                "--baseline",
+                "its configuration in any format of `forerun import` (repeat it for scripts), its folder, or its "
+                'strategy, like "tp8 pp2 dp4 mbs1"',
+                metavar="FILE",
+                many=Many.REPEATED,
+                serves=EQUAL_NODES,
+            ),
+            Flag(
+                "--measured",
+                "its training log (Megatron-LM), or its step time in seconds",
+                metavar="LOG",
+                serves=EQUAL_NODES,
+            ),
+        ),
+    ),
+    MEASURING,
+    SAMPLER,
+    WORKER_FLAGS,
+    JSON,
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -146,13 +182,13 @@ def run(args: argparse.Namespace) -> int:
     kind = kind_named(args.model)
     graph = kind is not TRANSFORMERS
     if graph:  # before a present run is read: theirs needs the model
-        check_kind(args, SEARCH_OF_GRAPH)
+        check_kind(args, graphs=True)
     present, taken = (None, ()) if graph else _present_run(args)
     check_measuring(args)
     check_varying(args)
     request = request_of(
         args,
-        graphs=SEARCH_OF_GRAPH,
+        graphs=True,
         usd_per_hour=args.usd_per_hour,
         train_within_s=None if args.train_within is None else with_unit(parse_seconds, args.train_within),
         train_usd=args.train_usd,
@@ -209,7 +245,7 @@ def _answer(args: argparse.Namespace, request: "Request", present: "Present | No
         else:
             from forerun.search.cli.board import print_board
 
-            print_board(board, detail=args.detail, out=args.out)
+            print_board(board, detail="quiet" if args.quiet else "verbose" if args.verbose else "brief", out=args.out)
     for written in (args.out, args.report):
         if written is not None and not args.json:
             print(f"forerun: wrote {written}", file=sys.stderr)

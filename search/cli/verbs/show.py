@@ -4,8 +4,7 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from forerun.search.cli.arguments import add_json
-from forerun.search.cli.parser import Parser
+from forerun.search.cli.flags.declaration import JSON, Declared, Flag
 
 EPILOG = """\
 examples:
@@ -17,10 +16,10 @@ examples:
 A cluster is printed as the file that --cluster reads, to be edited; --json adds everything that follows from it."""
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of the verb."""
-    parser.add_argument("name", metavar="NAME", help="a model, cluster, device or framework, or the file of one")
-    add_json(parser)
+FLAGS: Declared = (
+    Flag("name", "a model, cluster, device or framework, or the file of one", metavar="NAME", required=True),
+    JSON,
+)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,16 +1,17 @@
 """``forerun simulate``: one strategy."""
 
 import argparse
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forerun.search.cli.answers import SIMULATE_OF_GRAPH
-from forerun.search.cli.arguments import add_gpus, add_json, add_strategy_or_tree, add_training, single_request
-from forerun.search.cli.disturbances import add_disturbances, disturbance_of
+from forerun.search.cli.arguments import single_request
+from forerun.search.cli.disturbances import DISTURBANCES, disturbance_of
+from forerun.search.cli.flags.declaration import JSON, TRANSFORMERS, Declared, Flag
+from forerun.search.cli.flags.kinds import OUTPUT, PATH, SWITCH
+from forerun.search.cli.flags.shared import FORCE, GPUS_OF_STRATEGY, STRATEGY, TRAINED
 from forerun.search.cli.opgraph import is_graph_model
-from forerun.search.cli.parser import OutputFile, Parser, add_force
-from forerun.search.cli.step_files import add_step_files, refuse_step_files, write_step_files
+from forerun.search.cli.step_files import STEP_FILES, refuse_step_files, write_step_files
 
 if TYPE_CHECKING:
     from forerun.search.board.rows import Row
@@ -32,41 +33,48 @@ three layers), and the two halves of the pipeline in tp (tp2/4 dp8/4 mbs1/2). Fo
 tree (--tree FILE, docs/strategy-trees.md); --write-tree writes a strategy as a tree to edit."""
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of the verb."""
-    add_training(parser)
-    add_gpus(parser)
-    add_strategy_or_tree(parser)
-    parser.add_argument(
+FLAGS: Declared = (
+    *TRAINED,
+    GPUS_OF_STRATEGY,
+    replace(STRATEGY, required=False, excludes="--tree"),
+    Flag(
+        "--tree",
+        "a strategy tree (YAML) instead: layers and stages that differ; simulated event by event",
+        PATH,
+        "FILE",
+        excludes="--strategy",
+    ),
+    Flag(
         "--fidelity",
+        "closed forms (default), or every pass, transfer and bucket of the step as an event (default of trees)",
         choices=("analytic", "events"),
-        help="closed forms (default), or every pass, transfer and bucket of the step as an event (default of trees)",
-    )
-    parser.add_argument(
+    ),
+    Flag(
         "--contention",
-        action="store_true",
-        help="model contention: flows share NICs, PCIe, sockets and spine links fairly; needs --fidelity events",
-    )
-    parser.add_argument(
-        "--write-tree",
-        action=OutputFile,
-        metavar="FILE",
-        help="write the strategy as a strategy tree (YAML) to edit",
-    )
-    parser.add_argument(
+        "model contention: flows share NICs, PCIe, sockets and spine links fairly; needs --fidelity events",
+        SWITCH,
+    ),
+    Flag("--write-tree", "write the strategy as a strategy tree (YAML) to edit", OUTPUT, "FILE"),
+    Flag(
         "--orders",
-        type=Path,
-        metavar="FILE.csv",
-        help="order of the passes of every pipeline rank, in place of the schedule's: a row per rank, cells like 2F0, "
+        "order of the passes of every pipeline rank, in place of the schedule's: a row per rank, cells like 2F0, "
         "2B0 (PyTorch's pipelining CSV); needs --fidelity events",
-    )
-    parser.add_argument(
-        "--write-orders", action=OutputFile, metavar="FILE.csv", help="write the order of the schedule, to edit"
-    )
-    add_step_files(parser)
-    add_disturbances(parser)
-    add_force(parser)
-    add_json(parser)
+        PATH,
+        "FILE.csv",
+        serves=TRANSFORMERS,
+    ),
+    Flag(
+        "--write-orders",
+        "write the order of the schedule, to edit",
+        OUTPUT,
+        "FILE.csv",
+        serves=TRANSFORMERS,
+    ),
+    STEP_FILES,
+    DISTURBANCES,
+    FORCE,
+    JSON,
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -76,8 +84,11 @@ def run(args: argparse.Namespace) -> int:
         RequestError: the request is wrong, or a file cannot be written.
     """
     from forerun.search.request.resolve import resolve
+    from forerun.spaces.errors import RequestError
 
-    setting = resolve(single_request(args, graphs=SIMULATE_OF_GRAPH), groups=True)
+    if args.strategy is None and args.tree is None:
+        raise RequestError("--strategy or --tree is required; see `forerun simulate --help`")
+    setting = resolve(single_request(args, graphs=True), groups=True)
     row, events, tree = _tree(setting, args) if args.tree is not None else _strategy(setting, args)
     try:
         if events is not None:
@@ -95,10 +106,10 @@ def _say(
     tree: "dict[str, Any] | None",
 ) -> None:
     """Print the prediction as tables or as one JSON document."""
-    from forerun.search.cli.opgraph import oracle_of, row_document
+    from forerun.search.cli.opgraph import row_document
     from forerun.search.files.documents import dump_json
 
-    more = oracle_of(args, setting, row)
+    more: dict[str, Any] = {}
     if args.json:
         more |= {} if events is None else {"events": _summary(events)}
         more |= {} if tree is None else {"tree": tree}
@@ -121,7 +132,7 @@ def _say(
     if row.facts is not None:
         from forerun.search.cli.opgraph_view import print_facts
 
-        print_facts(row, tree, more)
+        print_facts(row, tree)
     if events is not None:
         from forerun.simulator.events import timeline_text
 

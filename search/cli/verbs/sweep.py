@@ -2,10 +2,10 @@
 
 import argparse
 import sys
-from pathlib import Path
 
-from forerun.search.cli.arguments import add_json, add_workers, workers_of
-from forerun.search.cli.parser import Parser, whole
+from forerun.search.cli.flags.declaration import JSON, Declared, Flag
+from forerun.search.cli.flags.kinds import PATH, SWITCH, WHOLE
+from forerun.search.cli.flags.shared import CALIBRATION, PROFILE, WORKER_FLAGS, workers_of
 
 EPILOG = """\
 examples:
@@ -27,20 +27,16 @@ parts.jsonl (records) and sweep.json (inputs).
 Exit code 1 if a search failed, 3 if none found anything that fits."""
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of the verb."""
-    parser.add_argument("plan", type=Path, metavar="FILE", help="YAML with models, clusters, workloads, budgets")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="run directory")
-    parser.add_argument("--resume", action="store_true", help="continue the sweep in DIR, or start it if DIR is empty")
-    parser.add_argument("--show", type=whole, default=20, metavar="K", help="rows to print (default 20)")
-    parser.add_argument(
-        "--profile", metavar="FILE", help="operators and collectives of this machine, as `forerun profile` wrote them"
-    )
-    parser.add_argument(
-        "--calibration", metavar="FILE", help="constants of this machine, as `forerun calibrate` wrote them"
-    )
-    add_workers(parser)
-    add_json(parser)
+FLAGS: Declared = (
+    Flag("plan", "YAML with models, clusters, workloads, budgets", PATH, "FILE", required=True),
+    Flag("--out", "run directory", PATH, "DIR", required=True),
+    Flag("--resume", "continue the sweep in DIR, or start it if DIR is empty", SWITCH),
+    Flag("--show", "rows to print (default 20)", WHOLE, "K", default=20),
+    PROFILE,
+    CALIBRATION,
+    WORKER_FLAGS,
+    JSON,
+)
 
 
 def run(args: argparse.Namespace) -> int:

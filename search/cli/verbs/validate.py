@@ -6,12 +6,12 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forerun.search.cli.parser import OutputFile, add_force
+from forerun.search.cli.flags.declaration import JSON, Declared, Flag, Many
+from forerun.search.cli.flags.kinds import OUTPUT, PATH, SHARE, SWITCH, ZERO_OR_MORE
+from forerun.search.cli.flags.shared import FORCE
 from forerun.spaces.errors import RequestError
-from forerun.spaces.units import whole_number
 
 if TYPE_CHECKING:
     from forerun.search.board.evidence import NearestRuns
@@ -26,44 +26,26 @@ FILE has one row per run: run_id, device, gpus, model, its shape, the strategy, 
 docs/measured-runs.md describes every column and what is done with blank cells."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags of the verb."""
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE.csv", help="tables of measured runs")
-    parser.add_argument("--by", metavar="FIELD", help="split the figures by this column instead of by table")
-    parser.add_argument("--worst", type=_count, default=0, metavar="N", help="list the N rows predicted worst")
-    parser.add_argument("--predictions", action=OutputFile, metavar="OUT.csv", help="write the prediction of every row")
-    parser.add_argument(
-        "--plot", action=OutputFile, metavar="FILE.html", help="draw predicted against measured, and order"
-    )
-    parser.add_argument(
-        "--noise",
-        type=_share,
-        default=0.05,
-        metavar="X",
-        help="ignore pairs of runs whose step times differ by less (0.05)",
-    )
-    parser.add_argument(
-        "--margin", type=_share, default=0.0, metavar="X", help="share of memory that must stay free to fit (0)"
-    )
-    parser.add_argument(
-        "--profile", type=Path, metavar="FILE", help="predict runs of that device with what `profile` wrote"
-    )
-    parser.add_argument(
-        "--calibration", type=Path, metavar="FILE", help="predict runs of that machine with what `calibrate` wrote"
-    )
-    parser.add_argument(
+FLAGS: Declared = (
+    Flag("files", "tables of measured runs", PATH, "FILE.csv", many=Many.SOME, required=True),
+    Flag("--by", "split the figures by this column instead of by table", metavar="FIELD"),
+    Flag("--worst", "list the N rows predicted worst", ZERO_OR_MORE, "N", default=0),
+    Flag("--predictions", "write the prediction of every row", OUTPUT, "OUT.csv"),
+    Flag("--plot", "draw predicted against measured, and order", OUTPUT, "FILE.html"),
+    Flag("--noise", "ignore pairs of runs whose step times differ by less (0.05)", SHARE, "X", default=0.05),
+    Flag("--margin", "share of memory that must stay free to fit (0)", SHARE, "X", default=0.0),
+    Flag("--profile", "predict runs of that device with what `profile` wrote", PATH, "FILE"),
+    Flag("--calibration", "predict runs of that machine with what `calibrate` wrote", PATH, "FILE"),
+    Flag(
         "--fidelity",
+        "predict by closed forms (default), or event by event (some seconds per hundred rows)",
         choices=("analytic", "events"),
         default="analytic",
-        help="predict by closed forms (default), or event by event (some seconds per hundred rows)",
-    )
-    parser.add_argument(
-        "--contention",
-        action="store_true",
-        help="traffic shares the links of the cluster, as for simulate; needs events",
-    )
-    add_force(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    ),
+    Flag("--contention", "traffic shares the links of the cluster, as for simulate; needs events", SWITCH),
+    FORCE,
+    JSON,
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -207,22 +189,3 @@ def _nothing(runs: "RunSet") -> str:
     reasons = Counter(skipped.reason for skipped in runs.skipped).most_common(3)
     shown = "; ".join(f"{reason} ({count})" for reason, count in reasons)
     return f"none of {len(runs.skipped)} rows can be predicted: {shown}; docs/measured-runs.md describes the columns"
-
-
-def _count(text: str) -> int:
-    """Read a whole number of zero or more."""
-    number = whole_number(text)
-    if number is None or number >= 10**9:
-        raise argparse.ArgumentTypeError(f"must be a whole number of zero or more, but is {text!r}")
-    return number
-
-
-def _share(text: str) -> float:
-    """Read a share between 0 and 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"must be between 0 and 1, but is {text!r}")
-    return value

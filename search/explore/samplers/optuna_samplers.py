@@ -1,17 +1,15 @@
-"""Optuna's samplers behind the contract: ask and tell in batches, memory as Optuna's own constraint.
+"""Optuna's TPE behind the contract: ask and tell in batches, memory as Optuna's own constraint.
 
 One trial is one strategy; its parameters are the questions that were active. Illegal strategies are told as trials
 that break a constraint, so that the sampler learns to avoid them. Works with Optuna 4 and 5.
 """
 
 import hashlib
-import inspect
 import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from math import isfinite
 from typing import Any
 from urllib.parse import unquote
@@ -32,36 +30,31 @@ MEMORY, LAWS = "memory", "laws"
 """Names of the constraints of a trial; feasible at or below zero."""
 WORST = 1e30
 """Value of what cannot be evaluated: it is also infeasible, so that only its finiteness matters."""
-NEEDS = {"gp": "torch", "cmaes": "cmaes"}
-"""Packages that Optuna's samplers of these names need besides Optuna (optuna.org, samplers)."""
 
 
 class OptunaSampler(Sampler):
-    """One of Optuna's samplers, by name: tpe, nsga2, gp, cmaes.
+    """Optuna's tree-structured Parzen estimator.
 
     ``storage`` keeps the trials and continues those it has of the same space and objectives: a file (journal) or an RDB
     URL; None: in memory.
 
     Raises:
-        RequestError: the package that a sampler needs is missing, or the storage refuses, at any time.
+        RequestError: the storage refuses, at any time.
     """
 
-    def __init__(self, name: str, seed: int = 0, storage: str | None = None) -> None:
+    def __init__(self, seed: int = 0, storage: str | None = None) -> None:
         import optuna
 
-        self.name = name
-        self._numbers = name == "cmaes"
+        self.name = "tpe"
         self._optuna: Any = optuna
         self._storage = None if storage is None else _storage(optuna, storage)
         self._named = storage or ""
-        self._sampler = _sampler(optuna, name, seed)
+        self._sampler = _sampler(optuna, seed)
         self._asked: list[Any] = []
 
     def begin(self, space: StagedSpace, starts: Sequence[Strategy], objectives: int) -> None:
         """Open the study and enqueue the starts."""
         optuna = self._optuna
-        if self.name == "cmaes" and objectives > 1:
-            raise RequestError("sampler cmaes knows one objective; use nsga2, tpe or gp for several")
         self._space, self._objectives = space, objectives
         before = optuna.logging.get_verbosity()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -75,7 +68,7 @@ class OptunaSampler(Sampler):
             )
             self._check_trials()
             for strategy in starts:
-                self._study.enqueue_trial(self._numbered(strategy), skip_if_exists=True)
+                self._study.enqueue_trial(self._parameters(strategy), skip_if_exists=True)
         except RequestError:
             raise
         except Exception as error:
@@ -119,7 +112,7 @@ class OptunaSampler(Sampler):
             for _ in range(count):
                 trial = self._study.ask()
                 self._asked.append(trial)
-                strategy = self._space.build(_answers(trial, numbers=self._numbers))
+                strategy = self._space.build(_answers(trial))
                 strategies.append(strategy)
                 if self._storage is not None:
                     trial.set_user_attr(STRATEGY, "" if strategy is None else str(strategy))
@@ -138,15 +131,13 @@ class OptunaSampler(Sampler):
                 self._study.tell(trial, list(values))
         self._asked = []
 
-    def _numbered(self, strategy: Strategy) -> dict[str, int]:
-        """Return the parameters of the trial that builds a strategy: its answers, or the places of them among the
-        choices where the sampler knows numbers only."""
+    def _parameters(self, strategy: Strategy) -> dict[str, int]:
+        """Return the parameters of the trial that builds a strategy."""
         answers, given = self._space.answers(strategy), dict[str, int]()
 
-        def choose(name: str, choices: Sequence[int]) -> int:
-            value = answers[name]
-            given[name] = choices.index(value) if self._numbers and not isinstance(choices, range) else value
-            return value
+        def choose(name: str, _: Sequence[int]) -> int:
+            given[name] = answers[name]
+            return answers[name]
 
         self._space.build(choose)
         return given
@@ -175,15 +166,12 @@ def study_name(space: StagedSpace, objectives: int) -> str:
     return f"{STUDY}-{context.model.name}-{hashlib.sha256((said + facts).encode()).hexdigest()[:12]}"
 
 
-def _answers(trial: Any, *, numbers: bool) -> Callable[[str, Sequence[int]], int]:
-    """Answer questions by the trial: shifts of boundaries are numbers, everything else is a choice, or with ``numbers``
-    the place of one."""
+def _answers(trial: Any) -> Callable[[str, Sequence[int]], int]:
+    """Answer questions by the trial: shifts of boundaries are numbers, everything else is a choice."""
 
     def choose(name: str, choices: Sequence[int]) -> int:
         if isinstance(choices, range):
             return int(trial.suggest_int(name, choices[0], choices[-1]))
-        if numbers:
-            return int(choices[trial.suggest_int(name, 0, len(choices) - 1)])
         return int(trial.suggest_categorical(name, list(choices)))
 
     return choose
@@ -196,27 +184,13 @@ def _constrain(trial: Any, name: str, value: float) -> None:
         trial.set_user_attr(name, value)
 
 
-def _sampler(optuna: Any, name: str, seed: int) -> Any:
-    samplers = optuna.samplers
+def _sampler(optuna: Any, seed: int) -> Any:
     options: dict[str, Any] = {"seed": seed}
-    if not hasattr(optuna.trial.Trial, "set_constraint") and name in ("tpe", "nsga2", "gp"):
+    if not hasattr(optuna.trial.Trial, "set_constraint"):
         options["constraints_func"] = lambda trial: [trial.user_attrs.get(n, 1.0) for n in (MEMORY, LAWS)]
-    if name in NEEDS and find_spec(NEEDS[name]) is None:
-        raise RequestError(
-            f"sampler {name} needs the package {NEEDS[name]}, which is not installed; `pip install {NEEDS[name]}`, "
-            "or use local, tpe, nsga2 or random"
-        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of experimental options
-        if name == "tpe":
-            return samplers.TPESampler(multivariate=True, constant_liar=True, **options)
-        if name == "nsga2":
-            return samplers.NSGAIISampler(**options)
-        if name == "cmaes":
-            return samplers.CmaEsSampler(warn_independent_sampling=False, **options)
-        if "warn_independent_sampling" in inspect.signature(samplers.GPSampler).parameters:  # not in every Optuna 4
-            options["warn_independent_sampling"] = False
-        return samplers.GPSampler(**options)
+        return optuna.samplers.TPESampler(multivariate=True, constant_liar=True, **options)
 
 
 def _storage(optuna: Any, text: str) -> Any:

@@ -32,18 +32,14 @@ Maker = Callable[[int, str | None], Sampler]
 SAMPLERS: Mapping[str, Maker] = {
     "exhaustive": lambda seed, storage: ExhaustiveSampler(seed),
     "random": lambda seed, storage: RandomSampler(seed),
-    "tpe": lambda seed, storage: OptunaSampler("tpe", seed, storage),
-    "nsga2": lambda seed, storage: OptunaSampler("nsga2", seed, storage),
-    "cmaes": lambda seed, storage: OptunaSampler("cmaes", seed, storage),
-    "gp": lambda seed, storage: OptunaSampler("gp", seed, storage),
+    "tpe": lambda seed, storage: OptunaSampler(seed, storage),
     "local": lambda seed, storage: LocalSampler(seed),
 }
 """All samplers by name; a new one is a file and a line here."""
-MOST_ASKED: Mapping[str, int] = {"tpe": 1_000, "gp": 100, "cmaes": 10_000, "nsga2": 20_000}
-"""Strategies that Optuna's samplers are asked for where the user names no limit: up to what number its documentation
-advises them (optuna.readthedocs.io, samplers; NSGA-II twice that, GP a fifth, for its trials take seconds in spaces
-of tens of axes). A trial of TPE takes 30 ms on a 2-core machine."""
-STORING = ("tpe", "nsga2", "cmaes", "gp")
+MOST_ASKED: Mapping[str, int] = {"tpe": 1_000}
+"""Strategies that a sampler is asked for where the user names no limit: up to what number Optuna's documentation
+advises TPE (optuna.readthedocs.io, samplers). A trial takes 30 ms on a 2-core machine."""
+STORING = ("tpe",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

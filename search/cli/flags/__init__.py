@@ -1,0 +1,1 @@
+"""Flags, declared once: parser, help, completion, man page, documentation and JSON schemas are made of declarations."""

@@ -1,0 +1,172 @@
+"""What a flag is, and for which answers it counts."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
+from enum import Enum
+from typing import Any
+
+from forerun.search.cli.flags.kinds import SWITCH, TEXT, Kind
+
+
+class Answer(Enum):
+    """Kinds of requests; a flag counts for some of them."""
+
+    TRANSFORMER = "transformers"
+    GRAPH = "operator graphs"
+    GROUPS = "nodes that differ"
+    JOBS = "files of jobs"
+    TRACES = "traces"
+
+
+MODELS = frozenset({Answer.TRANSFORMER, Answer.GRAPH, Answer.GROUPS})
+EVERY = frozenset(Answer)
+TRANSFORMERS = frozenset({Answer.TRANSFORMER, Answer.GROUPS})
+ONE_TRANSFORMER = frozenset({Answer.TRANSFORMER})
+EQUAL_NODES = frozenset({Answer.TRANSFORMER, Answer.GRAPH})
+GRAPHS = frozenset({Answer.GRAPH})
+
+
+class Many(Enum):
+    """Numbers of words that a flag or an argument takes."""
+
+    ONE = None
+    OPTIONAL = "?"
+    SOME = "+"
+    ANY = "*"
+    REPEATED = "repeated"
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A flag, or an argument without a name of its own (``name`` without dashes).
+
+    Attributes
+    ----------
+    name, metavar, help
+        Spelling, word for the value, and what it does.
+    kind, choices, unit
+        What values it takes, the words allowed if they are few, and the unit of a number.
+    default, bare
+        Value where the flag is not given, and where it is given without a value.
+    many, required
+        How many words it takes; whether it must be given.
+    key
+        Name of the value in the parsed arguments, if it is not that of the flag.
+    excludes
+        Another flag that cannot be given at the same time.
+    serves
+        Answers for which the flag counts; for others it is refused by name.
+    """
+
+    name: str
+    help: str
+    kind: Kind = TEXT
+    metavar: str = ""
+    _: KW_ONLY
+    choices: tuple[str, ...] = ()
+    unit: str = ""
+    default: Any = None
+    bare: Any = None
+    many: Many = Many.ONE
+    required: bool = False
+    key: str = ""
+    short: str = ""
+    excludes: str = ""
+    serves: frozenset[Answer] = MODELS
+
+    @property
+    def dest(self) -> str:
+        """Name of the value in the parsed arguments."""
+        return self.key or self.name.lstrip("-").replace("-", "_")
+
+    @property
+    def property_name(self) -> str:
+        """Name of the value in JSON."""
+        return self.name.lstrip("-").replace("-", "_")
+
+    @property
+    def is_argument(self) -> bool:
+        """Whether it is given by its place."""
+        return not self.name.startswith("-")
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it takes no value."""
+        return self.kind is SWITCH
+
+    @property
+    def label(self) -> str:
+        """Name for a reader: the flag, or the word that stands for an argument."""
+        return self.metavar if self.is_argument and self.metavar else self.name
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """Words by which it is given; none for an argument."""
+        return () if self.is_argument else tuple(filter(None, (self.short, self.name)))
+
+    @property
+    def is_list(self) -> bool:
+        """Whether its value is a list."""
+        return self.many in (Many.SOME, Many.ANY, Many.REPEATED)
+
+    @property
+    def start(self) -> Any:
+        """Value where it is not given."""
+        if self.is_switch:
+            return False
+        return [] if self.is_list and self.default is None and self.many is not Many.SOME else self.default
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Flags under one title of the help."""
+
+    title: str
+    flags: tuple[Flag, ...]
+
+
+Declared = tuple[Flag | Group, ...]
+"""The flags of a verb, in the order of its help."""
+
+DEBUG = Flag("--debug", "on an error also print the trace", SWITCH, serves=EVERY)
+JSON = Flag("--json", "print one JSON document and nothing else on stdout", SWITCH, serves=EVERY)
+
+
+def flags_of(declared: Iterable[Flag | Group]) -> Iterator[Flag]:
+    """Yield the flags of a verb, those of every verb first."""
+    yield DEBUG
+    for item in declared:
+        yield from item.flags if isinstance(item, Group) else (item,)
+
+
+def json_schema(flags: Iterable[Flag], required: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the JSON schema of an object with a property for every flag.
+
+    Parameters
+    ----------
+    flags
+        The flags to describe.
+    required
+        Properties that are required besides those of required flags.
+    """
+    listed = list(flags)
+    needed = dict.fromkeys([*(flag.property_name for flag in listed if flag.required), *required])
+    return {
+        "type": "object",
+        "properties": {flag.property_name: _property(flag) for flag in listed},
+        "required": list(needed),
+        "additionalProperties": False,
+    }
+
+
+def _property(flag: Flag) -> Mapping[str, Any]:
+    value: dict[str, Any] = dict(flag.kind.schema)
+    if flag.choices:
+        value["enum"] = list(flag.choices)
+    if flag.many is Many.OPTIONAL:
+        value = {"anyOf": [value, {"type": "boolean"}]}
+    if flag.is_list:
+        value = {"type": "array", "items": value}
+    unit = f" ({flag.unit})" if flag.unit else ""
+    stated = {} if flag.start in (None, False, []) else {"default": flag.default}
+    return {**value, "description": flag.help + unit, **stated}

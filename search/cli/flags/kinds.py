@@ -1,0 +1,167 @@
+"""Kinds of values that flags take: how each is read, and its JSON schema."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.escaping import quoted
+
+if TYPE_CHECKING:
+    from forerun.spaces.opgraph.batch import PerDevice
+
+LEAST, LARGEST, MOST_WORKERS = 1e-12, 1e18, 4096
+"""Of a number that a flag takes, and worker processes or tasks at once."""
+
+
+class Unreadable(ValueError):
+    """A value that a flag does not take; the text continues a sentence that begins with the flag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of value: ``read`` makes it of a word, ``schema`` is its JSON schema."""
+
+    name: str
+    read: Callable[[str], Any]
+    schema: Mapping[str, Any]
+
+
+def whole(text: str) -> int:
+    """Read a whole number of at least 1."""
+    digits = text.replace("_", "").replace(",", "")
+    if not digits.isdecimal() or len(digits) > 18 or int(digits) < 1:
+        raise Unreadable(f"must be a whole number of at least 1, but got {quoted(text)}")
+    return int(digits)
+
+
+def batch(text: str) -> "int | PerDevice":
+    """Read a global batch: a whole number, or one per GPU (``64/gpu``)."""
+    from forerun.spaces.opgraph.batch import PerDevice
+
+    number, slash, unit = text.lower().partition("/")
+    if slash and unit not in ("gpu", "device"):
+        raise Unreadable(f"must be a whole number or one per GPU like 64/gpu, but got {quoted(text)}")
+    return PerDevice(whole(number)) if slash else whole(text)
+
+
+def positive(text: str) -> float:
+    """Read a number that leaves finite results: ``LEAST`` to ``LARGEST``."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not LEAST <= number <= LARGEST:
+        raise Unreadable(
+            f"must be a number above 0 ({LEAST:g} or more) and at most {LARGEST:g}, but got {quoted(text)}"
+        )
+    return number
+
+
+def seed(text: str) -> int:
+    """Read the seed of a generator of random numbers: 32 bits, which all of them take."""
+    if not text.isdecimal() or len(text) > 10 or int(text) >= 2**32:
+        raise Unreadable(f"must be a whole number from 0 to {2**32 - 1}, but got {quoted(text)}")
+    return int(text)
+
+
+def signed(text: str) -> int:
+    """Read a whole number of either sign."""
+    if not text.removeprefix("-").isdecimal() or len(text) > 18:
+        raise Unreadable(f"must be a whole number, but got {quoted(text)}")
+    return int(text)
+
+
+def number(text: str) -> float:
+    """Read a number of either sign."""
+    try:
+        return float(text)
+    except ValueError:
+        raise Unreadable(f"must be a number, but got {quoted(text)}") from None
+
+
+def zero_or_more(text: str) -> int:
+    """Read a whole number of zero or more."""
+    from forerun.spaces.units import whole_number
+
+    value = whole_number(text)
+    if value is None or value >= 10**9:
+        raise Unreadable(f"must be a whole number of zero or more, but got {quoted(text)}")
+    return value
+
+
+def share(text: str) -> float:
+    """Read a share from 0 to below 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise Unreadable(f"must be between 0 and 1, but got {quoted(text)}")
+    return value
+
+
+def worker_count(text: str) -> int:
+    """Read a number of worker processes."""
+    count = whole(text)
+    if count > MOST_WORKERS:
+        raise Unreadable(f"must be at most {MOST_WORKERS}, but got {quoted(text)}")
+    return count
+
+
+def count(text: str) -> float:
+    """Read a count above 0, with or without a suffix: ``15T``."""
+    from forerun.spaces.units import parse_count
+
+    try:
+        parsed = parse_count(text)
+    except RequestError as error:
+        raise Unreadable(str(error)) from None
+    return positive(str(parsed))
+
+
+def straggler(text: str) -> tuple[int, float]:
+    """Read who is slow and how much: ``3=1.2`` (``3:1.2`` too)."""
+    device, equals, factor = text.replace(":", "=", 1).partition("=")
+    if not equals or not device.isdecimal() or len(device) > 9:
+        raise Unreadable(f"must be a number and a factor, as in 3=1.2, but got {quoted(text)}")
+    return int(device), positive(factor)
+
+
+def search_number(text: str) -> "int | str":
+    """Read the number of a search of a sweep, or ``all``."""
+    return text if text == "all" else whole(text)
+
+
+def operator_change(text: str) -> object:
+    """Read a change of replayed operators: ``aten::linear=0.5``."""
+    from forerun.search.cli.operators_view import read_change
+
+    return read_change(text)
+
+
+def _integer(least: int, most: int | None = None) -> dict[str, Any]:
+    return {"type": "integer", "minimum": least} | ({} if most is None else {"maximum": most})
+
+
+_NUMBER = {"type": "number", "exclusiveMinimum": 0}
+_QUANTITY = {"type": ["number", "string"]}
+TEXT = Kind("text", str, {"type": "string"})
+SWITCH = Kind("switch", str, {"type": "boolean"})
+PATH = Kind("path", Path, {"type": "string"})
+OUTPUT = Kind("file to write", Path, {"type": "string"})
+WHOLE = Kind("whole number", whole, _integer(1))
+ZERO_OR_MORE = Kind("whole number", zero_or_more, _integer(0, 10**9))
+BATCH = Kind("batch", batch, {"type": ["integer", "string"]})
+POSITIVE = Kind("number above 0", positive, _NUMBER)
+NUMBER = Kind("number", number, {"type": "number"})
+SHARE = Kind("share", share, {"type": "number", "minimum": 0, "exclusiveMaximum": 1})
+SEED = Kind("seed", seed, _integer(0, 2**32 - 1))
+SIGNED = Kind("whole number", signed, {"type": "integer"})
+WORKERS = Kind("number of workers", worker_count, _integer(1, MOST_WORKERS))
+COUNT = Kind("count", count, _QUANTITY)
+STRAGGLER = Kind("straggler", straggler, {"type": "string"})
+SEARCH_NUMBER = Kind("number of a search, or all", search_number, {"type": ["integer", "string"]})
+CHANGE = Kind("change of operators", operator_change, {"type": "string"})
