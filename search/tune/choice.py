@@ -1,19 +1,35 @@
-"""Choice of the next run: the one that is expected to shorten the remaining training by more than it costs."""
+"""Choice of the next run: the one that is expected to shorten the remaining training by more than it costs.
 
-from collections.abc import Mapping, Sequence
+The final choice is the fastest measured candidate. Until one ran, the candidate with the best predicted time is run,
+with a high price on running out of memory. Then the run with the largest knowledge gradient is chosen, the expected
+fall of the time of the final choice under the beliefs of ``posterior``, until it is worth less than the run costs.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtr
 
 from forerun.search.order.worth import failed_start, odds_of
-from forerun.search.tune.posterior import axes_of, conditioned, prior_belief
+from forerun.search.tune.posterior import (
+    USUAL,
+    Spreads,
+    agreement,
+    axes_of,
+    conditioned,
+    expected_improvement,
+    knowledge_gradient,
+    prior_belief,
+    risks_after,
+)
 from forerun.simulator.calibration import Belief
-from forerun.simulator.memory.risk import RISKY
 from forerun.simulator.score_table import Floats
 from forerun.spaces.errors import RequestError
 
+FIRST_START = 5.0
+"""Price of a failed first run over that of any failed start: nothing is known after it. On measured groups 5 and 10
+choose alike; 1 lets six more of 21 first runs fail where the framework is unknown (``benchmarks/tune.py``)."""
 Status = Literal["ok", "oom", "failed", "hung", "stopped"]
 
 
@@ -31,8 +47,6 @@ class Candidate:
         Predicted seconds of a step.
     oom_probability
         Predicted probability of running out of memory, 0 to 1.
-    peak_bytes
-        Predicted peak memory of a device in bytes; None: unknown.
     gpus
         Devices that it uses.
     """
@@ -41,13 +55,7 @@ class Candidate:
     strategy: str
     step_s: float
     oom_probability: float = 0.0
-    peak_bytes: float | None = None
     gpus: int = 1
-
-    @property
-    def axes(self) -> Mapping[str, str]:
-        """Choice by axis."""
-        return axes_of(self.strategy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +132,8 @@ class Chooser:
         nothing ends the search.
     cost
         Cost of a run.
-    belief
-        Prior of the logarithm of step times, in the order of the candidates; None: built from their axes
-        (``posterior.prior_belief``).
+    spreads
+        Standard deviations of prediction errors, by what candidates share.
 
     Raises
     ------
@@ -140,7 +147,7 @@ class Chooser:
         *,
         training_s: float | None = None,
         cost: RunCost | None = None,
-        belief: Belief | None = None,
+        spreads: Spreads = USUAL,
     ) -> None:
         self.candidates = tuple(candidates)
         self.training_s = training_s
@@ -153,7 +160,9 @@ class Chooser:
         if wrong := next((one for one in self.candidates if not one.step_s > 0), None):
             raise RequestError(f"a step takes more than 0 s, but {wrong.key} is predicted to take {wrong.step_s}")
         log_time = np.log([one.step_s for one in self.candidates])
-        self.prior = belief or prior_belief(log_time, [one.axes for one in self.candidates])
+        self._agreed = agreement([axes_of(one.strategy) for one in self.candidates])
+        self._gpus = np.array([float(one.gpus) for one in self.candidates])
+        self.prior = prior_belief(log_time, self._agreed, spreads)
 
     def next_run(self, outcomes: Sequence[Outcome]) -> Choice | None:
         """Choose the next run, or None to stop (``stop_reason``)."""
@@ -167,7 +176,7 @@ class Chooser:
 
     def best(self, outcomes: Sequence[Outcome]) -> Candidate | None:
         """Return the candidate with the shortest measured device time; None where no run was measured."""
-        times = {row: seconds * self.candidates[row].gpus for row, seconds in self._measured(outcomes).items()}
+        times = {row: seconds * self._gpus[row] for row, seconds in self._measured(outcomes).items()}
         return self.candidates[min(times, key=times.__getitem__)] if times else None
 
     def posterior(self, outcomes: Sequence[Outcome]) -> Belief:
@@ -178,9 +187,8 @@ class Chooser:
     def oom_probabilities(self, outcomes: Sequence[Outcome]) -> Floats:
         """Return the probability of running out of memory of every candidate after some runs, shape N."""
         risk = np.array([one.oom_probability for one in self.candidates])
-        for one in outcomes:
-            risk[self._place[one.key]] = float(one.status == "oom")
-        return risk
+        failed = {self._place[one.key]: one.status == "oom" for one in outcomes if one.status == "oom" or _ran(one)}
+        return risks_after(risk, self._agreed, list(failed), list(failed.values()))
 
     def __getitem__(self, key: str) -> Candidate:
         if key not in self._place:
@@ -189,61 +197,54 @@ class Chooser:
 
     def _measured(self, outcomes: Sequence[Outcome]) -> dict[int, float]:
         """Return measured seconds of a step by row."""
-        ran = (one for one in outcomes if one.status in ("ok", "stopped"))
-        return {self._place[one.key]: one.step_s for one in ran if one.step_s is not None}
+        return {self._place[one.key]: one.step_s for one in outcomes if _ran(one) and one.step_s is not None}
 
     def _decide(self, outcomes: Sequence[Outcome]) -> Choice | str:
+        """Return the next run, or why none is worth its cost."""
         done = {self[one.key].key for one in outcomes}
         left = [row for row, one in enumerate(self.candidates) if one.key not in done]
         if not left:
             return f"all {len(self.candidates)} candidates were run"
         risk = self.oom_probabilities(outcomes)
-        belief = self.posterior(outcomes)
-        gpus = np.array([float(one.gpus) for one in self.candidates])
+        belief = self.posterior(outcomes).costing(self._gpus)
+        cost = self._costs(belief, risk)
         best = self.best(outcomes)
         if best is None:
-            return self._first(left, belief, risk, gpus)
-        seconds = self._measured(outcomes)[self._place[best.key]]
-        gain = _expected_improvement(float(np.log(seconds * best.gpus)), belief.costing(gpus)) * (1 - risk)
+            return self._first(left, belief, risk, cost)
+        log_best = float(np.log(self._measured(outcomes)[self._place[best.key]] * best.gpus))
+        gain = expected_improvement(belief, log_best) * (1 - risk)
         value = None if self.training_s is None else gain * self.training_s * best.gpus
-        spent = self._costs(belief, risk, gpus)
-        net = (gain if value is None else value - spent)[left]
+        net = (gain if value is None else value - cost)[left]
         row = left[int(net.argmax())]
+        faster = f"expected to shorten the step of the best run by {gain[row]:.2%}"
         if net.max() <= 0:
-            return (
-                f"the next run would cost {spent[row] / 3600:.2g} GPU-hours and is expected to save "
-                f"{gain[row]:.2%} of a step"
-            )
-        return self._choice(row, gain[row], value, spent, risk, "it may be faster than the best measured run")
+            return f"no further run is worth its cost: the next one is {faster} for {cost[row] / 3600:.2g} GPU-hours"
+        return self._choice(row, gain, value, cost, risk, faster)
 
-    def _first(self, left: Sequence[int], belief: Belief, risk: Floats, gpus: Floats) -> Choice:
-        """Choose the best candidate that is safe; where none is, the safest."""
-        worth = belief.time_s() * gpus * (1 + failed_start(odds_of(risk)))
-        row = min(left, key=lambda one: (max(risk[one], RISKY), worth[one]))
-        spent = self._costs(belief, risk, gpus)
-        return self._choice(row, 0.0, None, spent, risk, "best prediction among candidates with a small OOM risk")
+    def _first(self, left: Sequence[int], belief: Belief, risk: Floats, cost: Floats) -> Choice:
+        """Choose the run before any step was measured."""
+        worth = belief.time_s() * (1 + FIRST_START * failed_start(odds_of(risk)))
+        row = min(left, key=lambda one: float(worth[one]))
+        gain = np.zeros(len(risk))
+        gain[row] = knowledge_gradient(belief, row) * (1 - risk[row])
+        value = None if self.training_s is None else gain * self.training_s * self.candidates[row].gpus
+        return self._choice(row, gain, value, cost, risk, f"best prediction at an OOM risk of {risk[row]:.1%}")
 
-    def _costs(self, belief: Belief, risk: Floats, gpus: Floats) -> Floats:
-        return np.asarray(gpus * (self.cost.start_s + (1 - risk) * self.cost.steps * belief.time_s()))
+    def _costs(self, belief: Belief, risk: Floats) -> Floats:
+        """Return the expected GPU-seconds of a run of every candidate; ``belief``: of GPU-seconds of a step."""
+        return np.asarray(self._gpus * self.cost.start_s + (1 - risk) * self.cost.steps * belief.time_s())
 
-    def _choice(self, row: int, gain: float, value: Floats | None, spent: Floats, risk: Floats, reason: str) -> Choice:
+    def _choice(self, row: int, gain: Floats, value: Floats | None, cost: Floats, risk: Floats, reason: str) -> Choice:
         return Choice(
             candidate=self.candidates[row],
-            gain=float(gain),
+            gain=float(gain[row]),
             gain_gpu_s=None if value is None else float(value[row]),
-            cost_gpu_s=float(spent[row]),
+            cost_gpu_s=float(cost[row]),
             oom_probability=float(risk[row]),
             reason=reason,
         )
 
 
-def _expected_improvement(best: float, belief: Belief) -> Floats:
-    """Compute how much lower than ``best`` every candidate is expected to be measured (a logarithm), shape N.
-
-    The closed form of a normal distribution (Jones, Schonlau and Welch, Efficient Global Optimization, 1998, equation
-    15).
-    """
-    spread = np.maximum(belief.spread(), 1e-12)
-    distance = (best - belief.log_time) / spread
-    density = np.exp(-(distance**2) / 2) / np.sqrt(2 * np.pi)
-    return np.asarray(spread * (distance * ndtr(distance) + density))
+def _ran(outcome: Outcome) -> bool:
+    """Whether steps were measured."""
+    return outcome.step_s is not None and outcome.status in ("ok", "stopped")

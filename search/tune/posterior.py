@@ -1,9 +1,9 @@
 """Step times and memory of candidates as correlated Gaussians, and what measured runs leave of them.
 
 The logarithm of a step time is the predicted one plus an error. The error is a sum of effects that candidates share:
-one common to all (device, framework, kind of run), one per axis on which two candidates have the same choice, and one
-of the candidate alone. Conditioning on measured runs is exact (Rasmussen and Williams, Gaussian Processes for Machine
-Learning, 2006, equations 2.23 and 2.24). N: candidates.
+one common to all (device, framework, kind of run), one for every axis on which two candidates have the same choice, and
+one of the candidate alone. The logarithm of the memory that a candidate needs over what there is has an error of the
+same form, of which a run shows the sign. N: candidates; R: runs.
 """
 
 import re
@@ -11,25 +11,41 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from forerun.simulator.calibration import Belief
+from forerun.simulator.calibration.censored import observations
+from forerun.simulator.memory.risk import PEAKS_SHARE, STEEPNESS
 from forerun.simulator.score_table import Floats
 
 _WORD = re.compile(r"^([a-z-]+?)(?:=(.*)|([0-9][0-9/]*))?$")
+_MEMORY_SPREAD = np.pi / np.sqrt(3.0) / STEEPNESS
+"""Standard deviation of the logistic curve of risks (``simulator/memory/risk.py``)."""
+_LABEL_NOISE = 0.01
+"""Standard deviation of the memory at which a device is full."""
+_LEAST_RISK = 1e-9
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(41)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+_DRAWS = 2048
+"""Samples of the expected regret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spreads:
-    """Standard deviations of the logarithm of measured over predicted step time, by what candidates share."""
+    """Standard deviations of the logarithm of measured over predicted step time, by what candidates share.
+
+    Chosen once for all on measured groups (``benchmarks/tune.py``, which also chooses them without the source that is
+    judged): half or twice of each changes little.
+    """
 
     common: float = 0.08
     """All candidates: device, framework, kind of run."""
-    axes: float = 0.08
-    """Candidates that agree on all axes; those that agree on some share that part of the variance."""
+    axes: float = 0.12
+    """Candidates that agree on all axes; the variance is shared in proportion to the axes on which they agree."""
     alone: float = 0.03
     """A single candidate."""
-    noise: float = 0.01
-    """Between two runs of the same candidate."""
+    noise: float = 0.02
+    """A single run of a candidate."""
 
 
 USUAL = Spreads()
@@ -45,24 +61,43 @@ def axes_of(strategy: str) -> Mapping[str, str]:
     return {match[1]: match[2] or match[3] or "on" for match in matches}
 
 
-def shared_axes(axes: Sequence[Mapping[str, str]]) -> Floats:
+def agreement(axes: Sequence[Mapping[str, str]]) -> Floats:
     """Count the axes on which candidates agree, as a share of those on which any two differ, shape N x N."""
     names = sorted({name for one in axes for name in one})
     columns = [np.array([one.get(name, "") for one in axes]) for name in names]
     differing = [column for column in columns if len(set(column)) > 1]
     if not differing:
         return np.ones((len(axes), len(axes)))
-    return np.asarray(np.mean([np.equal.outer(column, column) for column in differing], axis=0), dtype=np.float64)
+    return np.asarray(sum(np.equal.outer(column, column).astype(float) for column in differing) / len(differing))
 
 
-def prior_belief(log_time: Floats, axes: Sequence[Mapping[str, str]], spreads: Spreads = USUAL) -> Belief:
-    """Build the belief before any run from predicted times (N) and the axes of the candidates."""
-    covariance = spreads.common**2 + spreads.axes**2 * shared_axes(axes) + spreads.alone**2 * np.eye(len(axes))
+def prior_belief(log_time: Floats, agreed: Floats, spreads: Spreads = USUAL) -> Belief:
+    """Build the belief before any run from predicted times (N) and the ``agreement`` of candidates (N x N)."""
+    covariance = spreads.common**2 + spreads.axes**2 * agreed + spreads.alone**2 * np.eye(len(agreed))
     return Belief(log_time=log_time, covariance=covariance, noise=spreads.noise**2)
 
 
 def conditioned(belief: Belief, rows: Sequence[int], log_time: Floats) -> Belief:
-    """Condition a belief on the measured ``log_time`` of some rows."""
+    """Condition a belief on measured logarithms of step times.
+
+    Parameters
+    ----------
+    belief
+        Belief about N candidates.
+    rows
+        Places of the R measured candidates.
+    log_time
+        Logarithms of their measured step times in seconds, shape R.
+
+    Returns
+    -------
+    Belief
+        Exact Gaussian belief after the runs.
+
+    Notes
+    -----
+    Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equations 2.23 and 2.24.
+    """
     if not len(rows):
         return belief
     place = list(rows)
@@ -74,3 +109,77 @@ def conditioned(belief: Belief, rows: Sequence[int], log_time: Floats) -> Belief
         covariance=np.asarray(belief.covariance - belief.covariance[:, place] @ weights),
         components=None,
     )
+
+
+def risks_after(risk: Floats, agreed: Floats, rows: Sequence[int], failed: Sequence[bool]) -> Floats:
+    """Compute the probabilities of running out of memory after some candidates did or did not.
+
+    Parameters
+    ----------
+    risk
+        Probabilities before any run, shape N.
+    agreed
+        Agreement of the candidates, shape N x N.
+    rows
+        Places of the R candidates that ran.
+    failed
+        Whether each ran out of memory, shape R.
+
+    Returns
+    -------
+    Floats
+        Probabilities after the runs, shape N.
+
+    Notes
+    -----
+    A candidate fails where a Gaussian, the logarithm of needed over available memory, is above zero. Of its variance
+    ``PEAKS_SHARE`` is common to all candidates and as much is shared by axes. Labels enter by expectation propagation
+    (``simulator/calibration/censored.py``).
+    """
+    if not len(rows):
+        return risk
+    place = list(rows)
+    mean = _MEMORY_SPREAD * ndtri(np.clip(risk, _LEAST_RISK, 1 - _LEAST_RISK))
+    shared = PEAKS_SHARE * (1.0 + agreed) + (1 - 2 * PEAKS_SHARE) * np.eye(len(risk))
+    covariance = _MEMORY_SPREAD**2 * shared
+    known, side = covariance[np.ix_(place, place)], np.where(failed, 1, -1).astype(np.int8)
+    seen, weight = observations(known, -mean[place], side, _LABEL_NOISE, np.ones(len(place)))
+    weights = np.linalg.solve(known + np.diag(_LABEL_NOISE**2 / weight), covariance[place])
+    left = np.diag(covariance) - np.einsum("rn,rn->n", weights, covariance[place])
+    return np.asarray(ndtr((mean + seen @ weights) / np.sqrt(np.maximum(left, _LABEL_NOISE**2))))
+
+
+def expected_improvement(belief: Belief, best: float) -> Floats:
+    """Compute how much lower than ``best`` (a logarithm of seconds) every candidate is expected to be, shape N.
+
+    Notes
+    -----
+    Closed form of a normal distribution (Jones, Schonlau and Welch, Efficient Global Optimization of Expensive
+    Black-Box Functions, 1998, equation 15). It is the knowledge gradient of a choice among measured candidates.
+    """
+    spread = np.maximum(belief.spread(noisy=False), 1e-12)
+    distance = (best - belief.log_time) / spread
+    density = np.exp(-(distance**2) / 2) / np.sqrt(2 * np.pi)
+    return np.asarray(spread * (distance * ndtr(distance) + density))
+
+
+def knowledge_gradient(belief: Belief, row: int) -> float:
+    """Compute how much the least expected logarithm of a step time falls when one candidate is measured.
+
+    Notes
+    -----
+    Frazier, Powell and Dayanik, The Knowledge-Gradient Policy for Correlated Normal Beliefs, 2009, equation 11, by
+    Gauss-Hermite quadrature.
+    """
+    reach = belief.covariance[:, row] / np.sqrt(max(belief.covariance[row, row] + belief.noise, 1e-300))
+    least = (belief.log_time[:, None] + np.outer(reach, _NODES)).min(axis=0)
+    return max(float(belief.log_time.min() - _WEIGHTS @ least), 0.0)
+
+
+def expected_regret(belief: Belief) -> float:
+    """Compute how much slower than the fastest the candidate believed fastest is expected to be (a logarithm)."""
+    values, vectors = np.linalg.eigh(belief.covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    normal = np.random.default_rng(0).standard_normal((len(values), _DRAWS))
+    times = belief.log_time[:, None] + root @ normal
+    return float((times[int(belief.log_time.argmin())] - times.min(axis=0)).mean())
