@@ -33,7 +33,7 @@ class OperatorGraphs:
 
     name = "an operator graph"
     framework = DEFAULT_PROFILE
-    chunk = 512
+    chunk = 4096
     first = 512
 
     def model(self, name: str) -> GraphModel:

@@ -56,15 +56,25 @@ def _sent_s(cluster: Cluster, size: float, members: tuple[int, ...]) -> float:
 def crossings(levels: Sequence[Level], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, float]]:
     """Return for every pair (sender, receiver) a distance that crosses the same levels, and the share of the devices
     behind the crossed link that send over it at the same time."""
-    crossed = [_common_level(levels, one, other) for one, other in pairs]
-    sizes = [1, *(level.size for level in levels[:-1])]
-    senders: dict[tuple[int, int], set[int]] = {}
-    for (source, _), level in zip(pairs, crossed, strict=True):
-        senders.setdefault((level, source // sizes[level]), set()).add(source)
-    return [
-        (sizes[level], len(senders[level, source // sizes[level]]) / sizes[level])
-        for (source, _), level in zip(pairs, crossed, strict=True)
-    ]
+    distance, share = crossings_of(levels, *np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
+    return list(zip(distance.tolist(), share.tolist(), strict=True))
+
+
+def crossings_of(
+    levels: Sequence[Level], source: NDArray[np.int64], target: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], Floats]:
+    """As ``crossings``, of arrays of senders and receivers."""
+    crossed = np.full(len(source), max(len(levels) - 1, 0))
+    for number, level in reversed(list(enumerate(levels[:-1]))):
+        crossed[source // level.size == target // level.size] = number
+    sizes = np.array([1, *(level.size for level in levels[:-1])])
+    distance = sizes[crossed]
+    many = int(source.max(initial=0)) + 1
+    group = crossed * many + source // distance
+    # Every sender counts once behind each link that it sends over.
+    senders = np.unique(group * many + source) // many
+    behind, count = np.unique(senders, return_counts=True)
+    return distance, count[np.searchsorted(behind, group)] / distance
 
 
 def sent_s(cluster: Cluster, size: ArrayLike, distance: ArrayLike, share: ArrayLike) -> Floats:
@@ -73,14 +83,6 @@ def sent_s(cluster: Cluster, size: ArrayLike, distance: ArrayLike, share: ArrayL
     bytes_sent = np.asarray(size, dtype=np.float64)
     alone = point_to_point_time_s(cluster, bytes_sent, distance, lone=True)
     return np.maximum(alone, point_to_point_time_s(cluster, bytes_sent * np.asarray(share), distance))
-
-
-def _common_level(levels: Sequence[Level], one: int, other: int) -> int:
-    """Return the number of the innermost level that has both devices in one group."""
-    for number, level in enumerate(levels[:-1]):
-        if one // level.size == other // level.size:
-            return number
-    return max(len(levels) - 1, 0)
 
 
 def _pairs_s(cluster: Cluster, transfer: Transfer, element_bytes: float) -> float:

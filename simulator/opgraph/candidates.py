@@ -1,7 +1,7 @@
 """Splits of an operator graph as arrays, one row per candidate."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,11 @@ class Candidates:
     def local_N(self) -> Floats:
         """Samples of one segment of one replica."""
         return self.batch_N / self.replicas_N / self.segments_N
+
+    def take(self, rows: NDArray[np.intp]) -> "Candidates":
+        """Return some rows, in the order given."""
+        columns = {field.name: getattr(self, field.name)[rows] for field in fields(self) if field.name != "splits"}
+        return replace(self, splits=tuple(self.splits[row] for row in rows), **columns)
 
     def is_mode(self, mode: Mode) -> NDArray[np.bool_]:
         """Rows of one mode."""

@@ -9,7 +9,15 @@ from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.dealing import fullest_tables
 from forerun.simulator.opgraph.groups import replica_strides
 from forerun.simulator.opgraph.layers import Floats, added
-from forerun.simulator.opgraph.messages import Filling, exposed_s, fill, reduce_s, rendezvous_s, straggler_wait_s
+from forerun.simulator.opgraph.messages import (
+    Filling,
+    Messages,
+    exposed_s,
+    fill,
+    reduce_s,
+    rendezvous_s,
+    straggler_wait_s,
+)
 from forerun.spaces.opgraph import WEIGHTED, Kind
 from forerun.spaces.opgraph.split import Mode
 
@@ -77,7 +85,8 @@ def gradients(context: GraphContext, c: Candidates, held: Held, backward_NL: Flo
     spacing = np.where(spatial, 1.0, c.parts_N)
     stride = np.where(spatial, 1.0, replica_strides(context.cluster.levels, c))
     sizes = exchanged_bytes(context, c)
-    whole, shown = exchange_s(context, sizes, backward_NL, ranks, stride)
+    messages = fill(Filling.of(profile), sizes, backward_NL)
+    whole, shown = exchange_s(context, messages, added(backward_NL), ranks, stride)
     if profile.staged_bytes_per_s is not None:
         # Parts of a picture add up their gradients as they exchange their borders: through the host's memory, to one
         # of them and back.
@@ -96,17 +105,15 @@ def gradients(context: GraphContext, c: Candidates, held: Held, backward_NL: Flo
 
 
 def exchange_s(
-    context: GraphContext, sizes_NL: Floats, backward_NL: Floats, ranks_N: Floats, stride_N: Floats
+    context: GraphContext, messages: Messages, backward_N: Floats, ranks_N: Floats, stride_N: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the seconds that gradients of ``sizes_NL`` bytes by operator travel between ``ranks_N`` replicas,
-    ``stride_N`` devices apart, and what of them a backward pass of ``backward_NL`` seconds does not hide, its launches
-    included."""
+    """Return the seconds that buckets of gradients travel between ``ranks_N`` replicas, ``stride_N`` devices apart, and
+    what of them a backward pass of ``backward_N`` seconds does not hide, its launches included."""
     profile = context.profile
-    messages = fill(Filling.of(profile), sizes_NL, backward_NL)
     size, share = np.maximum(messages.bytes_NB, 1.0), profile.gradient_share
     wire = messages.sent_NB * reduce_s(context.cluster, size, ranks_N[:, None], stride_N[:, None], share)
-    blocked = profile.blocked_share * reduce_s(context.cluster, np.ones(len(sizes_NL)), ranks_N, stride_N, share)
-    shown = exposed_s(messages, wire, blocked, added(backward_NL), context.cluster.overlap)
+    blocked = profile.blocked_share * reduce_s(context.cluster, np.ones(len(ranks_N)), ranks_N, stride_N, share)
+    shown = exposed_s(messages, wire, blocked, backward_N, context.cluster.overlap)
     whole = added(wire)
     return whole, profile.overlap * shown + (1.0 - profile.overlap) * whole
 

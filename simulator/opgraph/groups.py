@@ -4,13 +4,14 @@ A replica whose parts do not divide a node begins in the middle of one, so that 
 links: the group that is spread most sets the pace of all.
 """
 
-from collections import Counter
+import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 
 from forerun.simulator.costs import stride_of
-from forerun.simulator.layouts.price import crossings
+from forerun.simulator.layouts.price import crossings_of
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.layers import AXES, Floats
 from forerun.spaces.clusters.cluster import Level
@@ -21,52 +22,63 @@ Ways = tuple[tuple[tuple[int, float], tuple[int, ...]], ...]
 
 def part_strides(levels: tuple[Level, ...], c: Candidates) -> Floats:
     """Return the spacing of the parts of one replica, by which collectives are costed, per row."""
-    return np.array([_part_stride(levels, split.replicas, split.parts) for split in c.splits])
+    return _per_shape(c, lambda replicas, parts: _part_stride(levels, replicas, parts))
 
 
 def replica_strides(levels: tuple[Level, ...], c: Candidates) -> Floats:
     """Return the spacing of the devices that hold one part in all replicas, per row."""
-    return np.array(
-        [
-            max(replica_stride(levels, split.replicas, split.parts, part) for part in range(split.parts))
-            for split in c.splits
-        ]
-    )
+    return _per_shape(c, lambda replicas, parts: max(replica_stride(levels, replicas, parts, n) for n in range(parts)))
+
+
+def _per_shape(c: Candidates, value: Callable[[int, int], float]) -> Floats:
+    """Return a value of every row's replicas and parts, which is asked for once per pair."""
+    shapes = np.stack([c.replicas_N, c.parts_N], axis=1).astype(np.int64)
+    distinct, which = np.unique(shapes, axis=0, return_inverse=True)
+    return np.array([value(*shape) for shape in distinct.tolist()], dtype=np.float64)[which.reshape(-1)]
+
+
+def distinct_replicas(levels: tuple[Level, ...], replicas: int, parts: int) -> int:
+    """Return after how many replicas their places on the links repeat, all of them at most."""
+    return min(replicas, math.lcm(parts, *(level.size for level in levels[:-1])) // parts)
 
 
 @lru_cache(maxsize=4096)
 def _part_stride(levels: tuple[Level, ...], replicas: int, parts: int) -> float:
-    return max(stride_of(levels, range(first, first + parts)) for first in range(0, replicas * parts, parts))
+    count = distinct_replicas(levels, replicas, parts)
+    return max(stride_of(levels, range(first, first + parts)) for first in range(0, count * parts, parts))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=65536)
 def replica_stride(levels: tuple[Level, ...], replicas: int, parts: int, part: int) -> float:
     """Return the spacing of the devices that hold one part in all replicas."""
-    return stride_of(levels, range(part, replicas * parts, parts))
+    # At least two: one alone has no spacing.
+    count = min(replicas, 2 * distinct_replicas(levels, replicas, parts))
+    return stride_of(levels, range(part, count * parts, parts))
 
 
 @lru_cache(maxsize=1024)
 def halo_ways(levels: tuple[Level, ...], replicas: int, grid: tuple[int, ...]) -> tuple[Ways, ...]:
     """Return what devices of a picture cut in a ``grid`` send to their neighbours: all different patterns but those
     that another one has more than."""
-    places = np.arange(replicas * int(np.prod(grid))).reshape(replicas, *grid)
-    pairs, axes = list[tuple[int, int]](), list[int]()
+    replicas = distinct_replicas(levels, replicas, math.prod(grid))
+    places = np.arange(replicas * math.prod(grid)).reshape(replicas, *grid)
+    ends = []
     for axis in range(AXES):
-        count = grid[axis]
-        low = places.take(range(count - 1), axis=axis + 1).reshape(-1).tolist()
-        high = places.take(range(1, count), axis=axis + 1).reshape(-1).tolist()
-        pairs += [pair for one, other in zip(low, high, strict=True) for pair in ((one, other), (other, one))]
-        axes += [axis] * (2 * len(low))
-    sent: dict[int, Counter[tuple[tuple[int, float], int]]] = {}
-    for (source, _), axis, way in zip(pairs, axes, crossings(levels, pairs), strict=True):
-        sent.setdefault(source, Counter())[way, axis] += 1
-    patterns = {tuple(sorted(one.items())): one for one in sent.values()}
-    kept = [one for one in patterns.values() if not any(one < other for other in patterns.values())]
-    return tuple(_by_way(one) for one in kept)
-
-
-def _by_way(counts: Counter[tuple[tuple[int, float], int]]) -> Ways:
-    found: dict[tuple[int, float], list[int]] = {}
-    for (way, axis), count in sorted(counts.items()):
-        found.setdefault(way, [0] * AXES)[axis] += count
-    return tuple((way, tuple(messages)) for way, messages in found.items())
+        low = places.take(range(grid[axis] - 1), axis=axis + 1).reshape(-1)
+        high = places.take(range(1, grid[axis]), axis=axis + 1).reshape(-1)
+        ends += [(low, high, axis), (high, low, axis)]
+    source, target = (np.concatenate([one[end] for one in ends]) for end in (0, 1))
+    axis_M = np.concatenate([np.full(len(low), axis) for low, _, axis in ends])
+    ways, way_M = np.unique(np.stack(crossings_of(levels, source, target), axis=1), axis=0, return_inverse=True)
+    counts = np.zeros((places.size, len(ways), AXES), dtype=np.int64)
+    np.add.at(counts, (source, way_M.reshape(-1), axis_M), 1)
+    patterns = np.unique(counts.reshape(places.size, -1), axis=0)
+    less = np.all(patterns[:, None] <= patterns[None], axis=2) & np.any(patterns[:, None] < patterns[None], axis=2)
+    return tuple(
+        tuple(
+            ((int(distance), float(share)), tuple(messages))
+            for (distance, share), messages in zip(ways, pattern.tolist(), strict=True)
+            if any(messages)
+        )
+        for pattern in patterns[~less.any(axis=1)].reshape(-1, len(ways), AXES)
+    )

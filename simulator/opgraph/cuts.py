@@ -1,0 +1,44 @@
+"""Where a pipeline is cut into stages: the longest stage as short as can be."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+
+from forerun.simulator.opgraph.layers import Floats
+
+PRECISION = 1e-9
+"""Share of the longest run to which the cuts are found."""
+
+
+def balanced_cuts(seconds_L: Floats, parts: int) -> tuple[int, ...]:
+    """Return the first operator of each of ``parts`` runs (or as many as there are operators) whose longest is as short
+    as can be.
+
+    Bisection over the longest run; each trial fills runs greedily. Where fewer runs do, the fullest are cut in two.
+    """
+    total = [0.0, *map(float, np.cumsum(seconds_L))]
+    low, high = float(seconds_L.max()), total[-1]
+    while high - low > PRECISION * high:
+        middle = (low + high) / 2
+        if len(_filled(total, middle, parts)) <= parts:
+            high = middle
+        else:
+            low = middle
+    starts = [*_filled(total, high * (1 + 1e-12), parts)]
+    while len(starts) < min(parts, len(seconds_L)):
+        ends = [*starts[1:], len(seconds_L)]
+        begin, end = max(zip(starts, ends, strict=True), key=lambda run: run[1] - run[0])
+        starts = sorted([*starts, (begin + end) // 2])
+    return tuple(starts)
+
+
+def _filled(total: Sequence[float], longest_s: float, parts: int) -> tuple[int, ...]:
+    """Return where runs begin that are filled up one after the other; gives up when there are more than ``parts``."""
+    begin = 0
+    starts: list[int] = []
+    while begin < len(total) - 1 and len(starts) <= parts:
+        starts.append(begin)
+        end = bisect_right(total, total[begin] + longest_s) - 1
+        begin = max(end, begin + 1)
+    return tuple(starts)
