@@ -34,7 +34,7 @@ ROOT = HERE.parents[1]
 WITHOUT_JSON = ("report", "completion")
 """Verbs that have no ``--json``: their standard output is kept as lines."""
 
-MEASURED_KEYS = {"elapsed_s", "candidates_per_s", "versions"}
+MEASURED_KEYS = {"elapsed_s", "candidates_per_s", "versions", "required", "optional", "ray", "accelerators"}
 """Keys whose values differ from run to run, or from machine to machine."""
 
 MEASURED_TIME = re.compile(r"\b\d[\d.,]*(?:e-?\d+)? ?(?:ms|s|seconds|min|M/s|k/s)\b")

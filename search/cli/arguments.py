@@ -35,15 +35,20 @@ def request_of(args: argparse.Namespace, *, graphs: bool = False, **fields: Any)
         RequestError: a flag that transformers need is missing, or one is set that they do not have.
     """
     from forerun.search.request.request import Request
+    from forerun.search.request.words import batch_of
 
     check_kind(args, graphs)
     switches = switches_of(args)
+    filled = dict(args.filled)
+    if "framework" in filled and args.seq_len is None:  # a default framework trains transformers
+        args.framework = None
+        del filled["framework"]
     if args.seq_len is not None:
         switches |= _optimizer_switch(args.optimizer, switches)
     return Request(
         model=args.model,
         cluster=args.cluster,
-        global_batch=args.global_batch,
+        global_batch=batch_of(args.global_batch, args.seq_len),
         seq_len=args.seq_len,
         gpus=args.gpus,
         precision=args.precision,
@@ -62,6 +67,7 @@ def request_of(args: argparse.Namespace, *, graphs: bool = False, **fields: Any)
         seconds_per_sample=args.seconds_per_sample,
         optimizer=None if args.seq_len is not None else args.optimizer,
         allow_generic=args.allow_generic,
+        user_defaults=tuple(text for text in filled.values() if text),
         **fields,
     )
 

@@ -93,4 +93,4 @@ def reason(board: Leaderboard) -> str:
 
 def weighty_defaults(board: Leaderboard) -> list[str]:
     """Return the defaults that can change a decision."""
-    return [text for text in board.defaults if text.startswith(KEPT_DEFAULTS)]
+    return [text for text in board.defaults if text.startswith(KEPT_DEFAULTS) or text.endswith(".toml)")]

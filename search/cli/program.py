@@ -17,6 +17,7 @@ from forerun.search.cli.flags.kinds import SWITCH
 from forerun.search.cli.flags.parsing import HelpWanted, Words
 from forerun.search.cli.progress import working
 from forerun.search.cli.registry import VERBS, Verb
+from forerun.search.cli.settings import user_defaults
 from forerun.search.cli.streams import escaped_streams
 from forerun.search.files.release import VERSION
 from forerun.search.request.interrupts import Signals, Stopped, signals_as_stops
@@ -132,7 +133,8 @@ def dispatch(arguments: list[str]) -> int:
     verb = verbs[arguments[0]]
     module = import_module(verb.module)
     try:
-        words = Words(f"forerun {verb.name}", flags_of(module.FLAGS), arguments[1:])
+        flags = list(flags_of(module.FLAGS))
+        words = Words(f"forerun {verb.name}", flags, arguments[1:], user_defaults(flags))
         args = words.parse(getattr(module, "REST", None))
     except HelpWanted:
         print(verb_help(verb), end="")

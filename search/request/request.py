@@ -110,6 +110,8 @@ class Request:
     """Operator graphs: imported operators without a rule are costed by their bytes and operations."""
     inference: bool = False
     """Operator graphs: forward passes alone."""
+    user_defaults: tuple[str, ...] = ()
+    """Values that a file of the user's defaults gave, as sentence parts."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the request as plain data, fields without a value left out but those that all operator graphs have."""
@@ -119,6 +121,7 @@ class Request:
         data["overrides"] = {axis: [str(value) for value in values] for axis, values in self.overrides.items()}
         if isinstance(self.global_batch, PerDevice):
             data["global_batch"] = str(self.global_batch)
+        del data["user_defaults"]
         for name in ("switches", "all_variants", "allow_generic", "inference"):
             if not data[name] and (name not in kept or name == "inference"):
                 del data[name]

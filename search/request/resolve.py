@@ -296,7 +296,12 @@ def _common_defaults(request: Request, cluster: Cluster) -> list[str]:
     price, filled = cluster.usd_per_device_hour, []
     if request.usd_per_gpu_hour is None and price is not None:
         filled.append(f"price {price:g} USD per GPU-hour (from the cluster)")
-    return [*filled, *_constants(cluster), *(f"cluster {default}" for default in cluster.defaults)]
+    return [
+        *filled,
+        *request.user_defaults,
+        *_constants(cluster),
+        *(f"cluster {default}" for default in cluster.defaults),
+    ]
 
 
 def _constants(cluster: Cluster) -> Iterator[str]:

@@ -56,6 +56,8 @@ class Flag:
         Another flag that cannot be given at the same time.
     serves
         Answers for which the flag counts; for others it is refused by name.
+    configurable
+        Whether a file of defaults (``forerun.toml``) may give its value.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Flag:
     short: str = ""
     excludes: str = ""
     serves: frozenset[Answer] = MODELS
+    configurable: bool = False
 
     @property
     def dest(self) -> str:
@@ -115,6 +118,15 @@ class Flag:
         if self.is_switch:
             return False
         return [] if self.is_list and self.default is None and self.many is not Many.SOME else self.default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserDefault:
+    """A value that a file of defaults gives a flag."""
+
+    value: Any
+    text: str
+    """Sentence part for the defaults used."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from forerun.spaces.escaping import quoted
 if TYPE_CHECKING:
     from forerun.spaces.opgraph.batch import PerDevice
 
+TOKENS_WORD = "tokens"
 LEAST, LARGEST, MOST_WORKERS = 1e-12, 1e18, 4096
 """Of a number that a flag takes, and worker processes or tasks at once."""
 
@@ -27,6 +28,8 @@ class Kind:
     name: str
     read: Callable[[str], Any]
     schema: Mapping[str, Any]
+    unit_word: str = ""
+    """Word of its own that may follow the value."""
 
 
 def whole(text: str) -> int:
@@ -37,13 +40,31 @@ def whole(text: str) -> int:
     return int(digits)
 
 
-def batch(text: str) -> "int | PerDevice":
-    """Read a global batch: a whole number, or one per GPU (``64/gpu``)."""
+def tokens(text: str) -> int:
+    """Read a number of tokens: ``8192``, ``8k``."""
+    from forerun.search.request.words import token_count
+
+    try:
+        return token_count(text)
+    except RequestError as error:
+        raise Unreadable(str(error)) from None
+
+
+def batch(text: str) -> "int | str | PerDevice":
+    """Read a global batch: a whole number, one per GPU (``64/gpu``), or tokens (``4M tokens``), which stay text."""
     from forerun.spaces.opgraph.batch import PerDevice
 
+    amount, blank, word = text.partition(" ")
+    if blank:
+        if word != TOKENS_WORD:
+            raise Unreadable(f"must be a whole number, or like 64/gpu or 4M tokens, but got {quoted(text)}")
+        tokens(amount)
+        return text
     number, slash, unit = text.lower().partition("/")
     if slash and unit not in ("gpu", "device"):
         raise Unreadable(f"must be a whole number or one per GPU like 64/gpu, but got {quoted(text)}")
+    if text[-1:] in "kKmM" and text[:1].isdigit():
+        raise Unreadable(f"counts sequences; for tokens write {quoted(text + ' ' + TOKENS_WORD)}")
     return PerDevice(whole(number)) if slash else whole(text)
 
 
@@ -154,7 +175,8 @@ PATH = Kind("path", Path, {"type": "string"})
 OUTPUT = Kind("file to write", Path, {"type": "string"})
 WHOLE = Kind("whole number", whole, _integer(1))
 ZERO_OR_MORE = Kind("whole number", zero_or_more, _integer(0, 10**9))
-BATCH = Kind("batch", batch, {"type": ["integer", "string"]})
+BATCH = Kind("batch", batch, {"type": ["integer", "string"]}, TOKENS_WORD)
+TOKENS = Kind("tokens", tokens, {"type": ["integer", "string"]})
 POSITIVE = Kind("number above 0", positive, _NUMBER)
 NUMBER = Kind("number", number, {"type": "number"})
 SHARE = Kind("share", share, {"type": "number", "minimum": 0, "exclusiveMaximum": 1})

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from forerun.search.cli.flags.declaration import Answer, Flag, Many
+from forerun.search.cli.flags.declaration import Answer, Flag, Many, UserDefault
 from forerun.search.cli.flags.kinds import OUTPUT, Unreadable
 from forerun.spaces.errors import RequestError, nearest
 from forerun.spaces.escaping import quoted
@@ -29,8 +29,14 @@ class HelpWanted(Exception):
 class Words:
     """Words that are read one by one, and the flags that may be among them."""
 
-    def __init__(self, program: str, flags: Iterable[Flag], words: Sequence[str]) -> None:
-        self.program, self._words = program, list(words)
+    def __init__(
+        self,
+        program: str,
+        flags: Iterable[Flag],
+        words: Sequence[str],
+        defaults: Mapping[str, UserDefault] | None = None,
+    ) -> None:
+        self.program, self._words, self._defaults = program, list(words), defaults or {}
         self.flags = tuple(flags)
         self.named = {spelling: flag for flag in self.flags for spelling in flag.spellings}
         self.arguments = [flag for flag in self.flags if flag.is_argument]
@@ -39,7 +45,8 @@ class Words:
     def parse(self, rest: str | None) -> Namespace:
         """Return the values by name.
 
-        ``given`` of the result has the flag of every value that is not the default. ``rest`` names the value that takes
+        ``given`` of the result has the flag of every value that is not the default, ``filled`` says what files of
+        defaults gave. ``rest`` names the value that takes
         the words after ``--``; without a name they are arguments.
 
         Raises:
@@ -59,15 +66,24 @@ class Words:
             else:
                 loose.append(word)
         self._read_arguments(loose if rest else loose + after, values)
+        given = {flag.dest: flag for flag in self.flags if values.get(flag.dest, _start(flag)) != _start(flag)}
+        filled = self._filled(values)
+        values |= {name: default.value for name, default in filled.items()}
         self._require(values)
         parsed = Namespace(**{flag.dest: values.get(flag.dest, _start(flag)) for flag in self.flags})
-        parsed.given = {flag.dest: flag for flag in self.flags if getattr(parsed, flag.dest) != _start(flag)}
+        parsed.given, parsed.filled = given, {name: default.text for name, default in filled.items()}
         if rest:
             setattr(parsed, rest, tuple(after))
         for flag in self.flags:
             if flag.kind is OUTPUT and getattr(parsed, flag.dest) is not None:
                 _check_output(flag, parsed)
         return parsed
+
+    def _filled(self, values: Mapping[str, Any]) -> dict[str, UserDefault]:
+        """Return the defaults of the user for flags that were not given, nor one that excludes them."""
+        excluding = {flag.excludes for flag in self.flags if flag.dest in values}
+        free = {flag.dest for flag in self.flags if flag.dest not in values and flag.name not in excluding}
+        return {name: default for name, default in self._defaults.items() if name in free}
 
     def _refuse_unknown(self) -> None:
         """Look for unknown flags first: they explain a missing one."""
@@ -121,6 +137,8 @@ class Words:
         texts: list[str] = []
         while self._words and len(texts) < most and not _is_flag(self._words[0]):
             texts.append(self._words.pop(0))
+        if texts and self._words and self._words[0] == flag.kind.unit_word:
+            texts[-1] += f" {self._words.pop(0)}"
         return texts
 
     def _read_arguments(self, words: list[str], values: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from forerun.search.cli.flags.kinds import (
     COUNT,
     POSITIVE,
     SWITCH,
-    WHOLE,
+    TOKENS,
     WORKERS,
 )
 
@@ -38,13 +38,21 @@ CLUSTER = Flag(
     "catalogue name, YAML file, NCCL topology XML, or the text of `nvidia-smi topo -m` (.txt)",
     metavar="CLUSTER",
     required=True,
+    configurable=True,
 )
-GLOBAL_BATCH = Flag("--global-batch", "sequences (or images) per step; 64/gpu for CNNs", BATCH, "B", required=True)
+GLOBAL_BATCH = Flag(
+    "--global-batch",
+    "sequences (or images) per step; 4M tokens; 64/gpu for CNNs",
+    BATCH,
+    "B",
+    required=True,
+)
 SEQ_LEN = Flag(
     "--seq-len",
-    "tokens per sequence (transformers need it)",
-    WHOLE,
+    "tokens per sequence, like 8192 or 8k (transformers need it)",
+    TOKENS,
     "S",
+    unit="tokens",
     serves=TRANSFORMERS,
 )
 PROFILE = Flag(
@@ -65,6 +73,7 @@ TRAINING = Group(
             "training software: NAME, NAME@VERSION or a YAML file with `like: NAME` (default megatron-lm; see "
             "`forerun list frameworks`)",
             metavar="F",
+            configurable=True,
         ),
         Flag(
             "--with",
@@ -121,7 +130,7 @@ TRAINING = Group(
             many=Many.REPEATED,
             serves=TRANSFORMERS,
         ),
-        Flag("--usd-per-gpu-hour", "price of one GPU for one hour", POSITIVE, "USD", unit="USD"),
+        Flag("--usd-per-gpu-hour", "price of one GPU for one hour", POSITIVE, "USD", unit="USD", configurable=True),
         PROFILE,
         CALIBRATION,
     ),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from forerun.search.cli.flags.declaration import EVERY, JSON, Answer, Declared, Flag, Group, Many
-from forerun.search.cli.flags.kinds import OUTPUT, PATH, SWITCH, WHOLE
+from forerun.search.cli.flags.kinds import OUTPUT, PATH, SWITCH, TOKENS, WHOLE
 from forerun.search.cli.flags.parsing import refuse_unserved
 from forerun.search.cli.flags.shared import CALIBRATION, FORCE, PROFILE
 
@@ -54,7 +54,7 @@ FLAGS: Declared = (
             Flag("--cluster", "catalogue name or YAML file (`forerun list clusters`)", metavar="CLUSTER"),
             Flag("--gpus", "devices that exchange gradients", WHOLE, "N"),
             Flag("--batch", "samples or sequences per device and step", WHOLE, "B"),
-            Flag("--seq-len", "tokens per sequence, for transformers", WHOLE, "S"),
+            Flag("--seq-len", "tokens per sequence, for transformers, like 8k", TOKENS, "S"),
             Flag("--precision", "fp32, tf32, fp16, bf16: what the device has", metavar="P"),
             Flag("--framework", "profile of the training software", metavar="F"),
             Flag("--strategy", 'for transformers; default "dpN mbsB"', metavar="TEXT"),

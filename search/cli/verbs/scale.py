@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.flags.declaration import JSON, Answer, Declared, Flag, Group, Many
-from forerun.search.cli.flags.kinds import NUMBER, OUTPUT, SEED, SIGNED, STRAGGLER, SWITCH, WHOLE
+from forerun.search.cli.flags.kinds import NUMBER, OUTPUT, SEED, SIGNED, STRAGGLER, SWITCH, TOKENS, WHOLE
 from forerun.search.cli.flags.parsing import refuse_unserved
 from forerun.search.cli.flags.shared import FORCE, MODEL
 
@@ -47,10 +47,12 @@ FLAGS: Declared = (
     Group(
         "what runs where",
         (
-            Flag("--cluster", "catalogue name or YAML file; a worker is one device", metavar="CLUSTER"),
+            Flag(
+                "--cluster", "catalogue name or YAML file; a worker is one device", metavar="CLUSTER", configurable=True
+            ),
             Flag("--workers", "8, 1,2,6 or 1..64 (doubling; default 1..32)", metavar="N"),
             Flag("--batch", "samples per worker and step (default 32)", WHOLE, "B"),
-            Flag("--seq-len", "tokens per sequence of a transformer", WHOLE, "S"),
+            Flag("--seq-len", "tokens per sequence of a transformer, like 8k", TOKENS, "S"),
             Flag("--precision", "tf32 where the device has it, else fp32 (transformers: bf16)", metavar="P"),
             Flag(
                 "--framework",

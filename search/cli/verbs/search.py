@@ -140,8 +140,14 @@ FLAGS: Declared = (
             VARYING,
             Flag("--out", "write leaderboard.json, leaderboard.csv, request.yaml and versions.json", PATH, "DIR"),
             Flag("--report", "write the leaderboard as one HTML page that opens offline", OUTPUT, "FILE"),
-            Flag("--quiet", "print the table alone", SWITCH, excludes="--verbose"),
-            Flag("--verbose", "print all notes, rejected counts and defaults", SWITCH, excludes="--quiet"),
+            Flag("--quiet", "print the table alone", SWITCH, excludes="--verbose", configurable=True),
+            Flag(
+                "--verbose",
+                "print all notes, rejected counts and defaults",
+                SWITCH,
+                excludes="--quiet",
+                configurable=True,
+            ),
             replace(FORCE, help="let --out and --report overwrite existing files"),
         ),
     ),
@@ -177,12 +183,12 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.request.choices import choices_of
     from forerun.search.request.kinds import TRANSFORMERS, kind_named
 
-    if args.global_batch is None and not (args.baseline or args.measured):
-        raise RequestError("--global-batch is required, unless --baseline names files that state it")
     kind = kind_named(args.model)
     graph = kind is not TRANSFORMERS
-    if graph:  # before a present run is read: theirs needs the model
+    if graph or not (args.baseline or args.measured):  # the files of a present run may state the rest
         check_kind(args, graphs=True)
+    if args.global_batch is None and not (args.baseline or args.measured):
+        raise RequestError("--global-batch is required, unless --baseline names files that state it")
     present, taken = (None, ()) if graph else _present_run(args)
     check_measuring(args)
     check_varying(args)
