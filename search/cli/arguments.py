@@ -105,15 +105,23 @@ def check_kind(args: argparse.Namespace, graphs: bool) -> None:
         refuse_unserved(args, Answer.GRAPH, f"is for transformers, and {args.model} is an operator graph; drop it")
         return
     if args.seq_len is None:
-        from forerun.spaces.models import resolve_model
-        from forerun.spaces.opgraph.catalogue import graph_model_names
-
-        # A name that no model has is the larger mistake; that of a network needs no --seq-len.
-        if near := nearest(args.model, graph_model_names()):
-            raise RequestError(f"unknown model {quoted(args.model)}; operator graphs like it: {', '.join(near)}")
-        resolve_model(args.model, ignore=frozenset(args.ignore_config_field))
+        check_transformer(args)
         raise RequestError("--seq-len is missing; see `forerun search --help`")
     refuse_unserved(args, Answer.TRANSFORMER, f"is for operator graphs, and {args.model} is not")
+
+
+def check_transformer(args: argparse.Namespace) -> None:
+    """Refuse the name of a transformer that is unknown, which is a larger mistake than a missing flag.
+
+    Raises:
+        RequestError: no model has the name, or its file cannot be read.
+    """
+    from forerun.spaces.models import resolve_model
+    from forerun.spaces.opgraph.catalogue import graph_model_names
+
+    if near := nearest(args.model, graph_model_names()):
+        raise RequestError(f"unknown model {quoted(args.model)}; operator graphs like it: {', '.join(near)}")
+    resolve_model(args.model, ignore=frozenset(args.ignore_config_field))
 
 
 def single_request(args: argparse.Namespace, *, graphs: bool = False) -> "Request":

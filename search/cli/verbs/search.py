@@ -5,7 +5,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.arguments import check_kind, request_of
+from forerun.search.cli.arguments import check_kind, check_transformer, request_of
 from forerun.search.cli.flags.declaration import (
     EQUAL_NODES,
     JSON,
@@ -185,9 +185,11 @@ def run(args: argparse.Namespace) -> int:
 
     kind = kind_named(args.model)
     graph = kind is not TRANSFORMERS
-    if graph or not (args.baseline or args.measured):  # the files of a present run may state the rest
+    if graph:  # before a present run is read: theirs needs the model
         check_kind(args, graphs=True)
     if args.global_batch is None and not (args.baseline or args.measured):
+        if not graph:
+            check_transformer(args)
         raise RequestError("--global-batch is required, unless --baseline names files that state it")
     present, taken = (None, ()) if graph else _present_run(args)
     check_measuring(args)
