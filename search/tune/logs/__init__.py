@@ -1,5 +1,5 @@
-"""Training logs of every framework: step times, peak memory and how the run ended."""
+"""Training logs of runs; ``search/formats/logs`` reads them."""
 
-from forerun.search.tune.logs.read import LogReport, read_log
+from forerun.search.formats.logs import LogReport, read_log
 
 __all__ = ["LogReport", "read_log"]

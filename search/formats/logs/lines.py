@@ -1,0 +1,34 @@
+"""Lines of a log without what terminals and launchers add to them."""
+
+import re
+
+_COLOURS = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
+_PREFIX = re.compile(
+    r"""\s*(?:
+    \d{1,6}:\s                                # srun -l
+    | \[\d+,\d+\]<std(?:out|err)>:?           # mpirun --tag-output
+    | \[(?:rank|default|role|local_rank)[_\w]*?\d+\]:  # torchrun
+    | \((?:\w+\s+)?pid=[^)]*\)\s              # Ray
+    | std(?:out|err):\s                       # subprocesses of launchers
+    | [\w.-]+:\s+(?=(?:Traceback|\[rank\d))   # pdsh
+    )""",
+    re.VERBOSE,
+)
+LONGEST = 2000
+"""Characters of a line that are read: steps and errors stand at its start."""
+
+
+def clean_lines(text: str) -> list[str]:
+    r"""Split a log at line ends and carriage returns, without colours and prefixes of ranks.
+
+    >>> clean_lines("0: [rank0]:\x1b[32mstep: 1\x1b[0m\r0: step: 2")
+    ['step: 1', 'step: 2']
+    """
+    return [_unprefixed(line[:LONGEST]) for line in re.split(r"[\r\n]+", _COLOURS.sub("", text))]
+
+
+def _unprefixed(line: str) -> str:
+    """Remove prefixes until none is left."""
+    while match := _PREFIX.match(line):
+        line = line[match.end() :]
+    return line

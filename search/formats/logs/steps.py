@@ -1,0 +1,213 @@
+"""Step times in the lines of a log, one pattern a framework.
+
+A pattern has a group with the time of a step (``s``, ``ms``), the steps in a second (``per_s``) or the ``time`` at
+which the line was written, from which the time of a step is that between two lines over the steps between them.
+``step`` is the number of the step: several ranks print it, and it counts once.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+_NUMBER = r"[0-9][0-9,]*(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?"
+_TIME = r"(?P<time>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)"
+_THOUSANDS = {"K": 1e3, "M": 1e6, "G": 1e9}
+LONGEST_S = 1e6
+"""Longest plausible step: a larger number is something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Time of a step in seconds; ``covered``: the steps that it is a mean of; ``number``: of the last of them."""
+
+    seconds: float
+    covered: int = 1
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepPattern:
+    """Lines of a framework that have a step time; all of them have the text ``mark``."""
+
+    framework: str
+    mark: str
+    pattern: re.Pattern[str]
+
+
+def _pattern(framework: str, mark: str, pattern: str) -> StepPattern:
+    for name, text in (("MILLISECONDS", "(?P<ms>NUMBER)"), ("NUMBER", _NUMBER), ("TIME", _TIME)):
+        pattern = pattern.replace(name, text)
+    return StepPattern(framework, mark, re.compile(pattern))
+
+
+PATTERNS = (
+    _pattern(
+        "megatron-lm",
+        "elapsed time per iteration",
+        r"(?:iteration\s+(?P<step>\d+)\s*/.*?)?elapsed time per iteration \(ms\):\s*MILLISECONDS",
+    ),
+    _pattern(
+        "megatron-bridge",
+        "train_step_timing",
+        r"global_step[:=]\s*(?P<step>\d+).*?train_step_timing in s[:=]\s*(?P<s>NUMBER)",
+    ),
+    _pattern(
+        "megatron-bridge",
+        "train_step_timing",
+        r"train_step_timing in s[:=]\s*(?P<s>NUMBER)(?:.*?global_step[:=]\s*(?P<step>\d+))?",
+    ),
+    _pattern(
+        "megatron-bridge",
+        "Step Time",
+        r"Step Time\s*:\s*(?P<s>NUMBER)\s*s\b",
+    ),
+    _pattern(
+        "nanotron",
+        "elapsed_time_per_iteration_ms",
+        r"iteration: (?P<step>\d+)\b.*?elapsed_time_per_iteration_ms: MILLISECONDS(?P<times>[KMG])?",
+    ),
+    _pattern(
+        "maxtext",
+        "completed step",
+        r"completed step: (?P<step>\d+), seconds: (?P<s>NUMBER)",
+    ),
+    _pattern(
+        "olmo-core",
+        "/BPS",
+        r"throughput/device/BPS(?: \(actual avg\))?\s*[=:]\s*(?P<per_s>NUMBER)",
+    ),
+    _pattern(
+        "deepspeed",
+        "iter time (s)",
+        r"steps: (?P<step>\d+) loss: .*?iter time \(s\): (?P<s>NUMBER)",
+    ),
+    _pattern(
+        "torchtitan",
+        "tps:",
+        r"TIME.*?\bstep:\s*(?P<step>\d+)\s+loss:.*?\btps:",
+    ),
+    _pattern(
+        "deepspeed",
+        "skipped=",
+        r"TIME.*?\bstep=(?P<step>\d+), skipped=",
+    ),
+    _pattern(
+        "deepspeed",
+        "SamplesPerSec=",
+        r"TIME.*?\[timer\.py.*?\d+/(?:micro_step=\d+/global_step=)?(?P<step>\d+), .*?SamplesPerSec=",
+    ),
+    _pattern(
+        "",
+        "iter ",
+        r"\biter (?P<step>\d+): loss .*?time (?P<ms>NUMBER)\s*ms",
+    ),
+    _pattern(
+        "",
+        "ime",
+        r"(?i)(?<!\w)(?:step|iter(?:ation)?)[ _]time(?:[ _]?\(?ms\)?)\s*[:=]\s*(?P<ms>NUMBER)",
+    ),
+    _pattern(
+        "",
+        "ime",
+        r"(?i)(?<!\w)(?:step|iter(?:ation)?)[ _]time[:= ]+(?P<ms>NUMBER)\s*ms\b",
+    ),
+    _pattern(
+        "",
+        "ime",
+        r"(?i)(?<!\w)(?:step|iter(?:ation)?)[ _]time(?:[ _]?\(?s(?:ec)?\)?)?\s*[:=]\s*(?P<s>NUMBER)(?!\s*ms)",
+    ),
+)
+"""Most precise first; without a framework: scripts of users."""
+_BAR = re.compile(
+    r"^(?P<label>[^|%]*?):?\s*\d+%\|[^|]*\|\s*(?P<step>\d+)/(?P<total>\d+)\s*"
+    r"\[(?P<elapsed>[\d:]+)<[^,]*,\s*(?P<rate>[\d.]+)\s*(?P<unit>s/it|it/s)"
+)
+_OF_TRAINING = re.compile(r"^(?:$|.*\b(?:epoch|steps?|train\w*|iter\w*))", re.IGNORECASE)
+
+
+def steps_of(lines: Sequence[str], framework: str | None = None) -> tuple[str, list[Step]]:
+    """Find the framework that wrote some lines, and their step times.
+
+    Parameters
+    ----------
+    lines
+        Lines of the log (``clean_lines``).
+    framework
+        Framework whose patterns are tried first; None: all in their order.
+
+    Returns
+    -------
+    tuple
+        Name of the framework (empty: unknown) and the steps, in the order of the log; none where no pattern matches.
+    """
+    for one in sorted(PATTERNS, key=lambda one: one.framework != framework):
+        if steps := timed_steps(one.pattern, (line for line in lines if one.mark in line)):
+            return one.framework, steps
+    steps = _bar_steps(lines)
+    return "transformers" if steps else "", steps
+
+
+def timed_steps(pattern: re.Pattern[str], lines: Iterable[str]) -> list[Step]:
+    """Read the step times of all lines that match a pattern."""
+    steps, stamps, seen = list[Step](), list[tuple[int, float]](), set[int]()
+    for line in lines:
+        match = pattern.search(line)
+        if match is None:
+            continue
+        groups = match.groupdict()
+        number = int(float(groups["step"].replace(",", ""))) if groups.get("step") else None
+        if number is not None and number in seen:
+            continue
+        if number is not None:
+            seen.add(number)
+        seconds = _seconds(groups)
+        if seconds is not None and 0 < seconds < LONGEST_S:
+            steps.append(Step(seconds, number=number))
+        elif number is not None and groups.get("time"):
+            stamps.append((number, _stamp(groups["time"])))
+    return steps or between(stamps)
+
+
+def _seconds(groups: dict[str, str | None]) -> float | None:
+    """Return the seconds that a line states."""
+    scale = _THOUSANDS.get(groups.get("times") or "", 1.0)
+    for names, factor in ((("s", "step_s"), 1.0), (("ms", "step_ms"), 1e-3)):
+        for name in names:
+            if text := groups.get(name):
+                return float(text.replace(",", "")) * factor * scale
+    text = groups.get("per_s") or groups.get("steps_per_s")
+    return 1.0 / float(text.replace(",", "")) if text and float(text.replace(",", "")) > 0 else None
+
+
+def _stamp(text: str) -> float:
+    """Return a written time as seconds."""
+    return datetime.fromisoformat(text.replace(",", ".")).timestamp()
+
+
+def between(stamps: Sequence[tuple[int, float]]) -> list[Step]:
+    """Return the steps between numbered times in seconds."""
+    steps = []
+    for (first, begin), (last, end) in pairwise(stamps):
+        if last > first and end > begin:
+            steps.append(Step((end - begin) / (last - first), covered=last - first, number=last))
+    return steps
+
+
+def _bar_steps(lines: Iterable[str]) -> list[Step]:
+    """Read the progress bar (tqdm) of the training: of those that count steps the one that got furthest."""
+    bars: dict[tuple[str, str], dict[int, Step]] = {}
+    for line in lines:
+        match = _BAR.search(line) if "it/s" in line or "s/it" in line else None
+        if match is None or not _OF_TRAINING.match(match["label"].strip()):
+            continue
+        rate = float(match["rate"])
+        if rate > 0 and (number := int(match["step"])) > 0:
+            seconds = rate if match["unit"] == "s/it" else 1.0 / rate
+            label = re.sub(r"\d+", "", match["label"].strip())
+            bars.setdefault((label, match["total"]), {})[number] = Step(seconds, number=number)
+    furthest = max(bars.values(), key=lambda bar: max(bar), default={})
+    numbers = sorted(furthest)
+    covered = [after - before for before, after in zip([0, *numbers], numbers, strict=False)]
+    return [Step(furthest[n].seconds, covered=count, number=n) for n, count in zip(numbers, covered, strict=True)]

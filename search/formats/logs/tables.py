@@ -1,0 +1,111 @@
+"""Metrics as tables: CSV and JSON lines, as Weights & Biases and MLflow export them or a script writes them.
+
+A column counts as step times by its name; without one, from times and numbers of steps.
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from forerun.search.formats.logs.steps import LONGEST_S, Step, between
+
+_STEP_TIME = re.compile(
+    r"(?:step|iter(?:ation)?)[ _/-]*(?:time|timing|duration|seconds|ms)"
+    r"|time[ _/]*per[ _/]*(?:step|iter)|end_to_end\(s\)"
+)
+_RATE = re.compile(r"(?:steps?|it|iter(?:ation)?s|batches)[ _]*(?:per|/)[ _]*s(?:ec(?:ond)?)?$|(?:^|/)bps(?: |$)")
+_MILLISECONDS = re.compile(r"(?:\b|_)ms\b|milli")
+_PEAK = re.compile(r"(?:max|peak)\w*.*(?:mem|reserved|allocated)|(?:mem|memory).*(?:max|peak)|reserved mem")
+_NUMBER_NAMES = ("_step", "step", "global_step", "trainer/global_step", "iteration", "train/global_step")
+_CLOCK_NAMES = {"_timestamp": 1.0, "_runtime": 1.0, "relative time (process)": 1.0, "timestamp": 1e-3, "time_s": 1.0}
+"""Columns that say when, and their unit in seconds: MLflow counts milliseconds."""
+_UNITS = {"gi": 2.0**30, "gb": 2.0**30, "mi": 2.0**20, "mb": 2.0**20, "bytes": 1.0}
+_MLFLOW = re.compile(r"^(\d{12,14}) (\S+) (\d+)$")
+Rows = Sequence[Mapping[str, Any]]
+
+
+def rows_of(text: str) -> Rows | None:
+    """Read a table; None where a text is none."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        return None
+    if lines[0].lstrip().startswith("{"):
+        try:
+            rows = [json.loads(line) for line in lines]
+        except ValueError:
+            return None
+        return [row for row in rows if isinstance(row, dict)]
+    if all(_MLFLOW.match(line) for line in lines):
+        cells = [line.split() for line in lines]
+        return [{"timestamp": cell[0], "value": cell[1], "step": cell[2]} for cell in cells]
+    names = lines[0].replace('"', "").split(",")
+    if len(names) < 2 or not any(_known(name) for name in names):
+        return None
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def _plain(name: str) -> str:
+    """Return the name of a metric without the name of its run."""
+    return name.rsplit(" - ", 1)[-1].strip().lower()
+
+
+def _known(name: str) -> bool:
+    plain = _plain(name)
+    return bool(_STEP_TIME.search(plain) or _RATE.search(plain) or plain in (*_NUMBER_NAMES, *_CLOCK_NAMES))
+
+
+def _float(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if number == number else None
+
+
+def table_steps(rows: Rows, metric: str = "") -> list[Step]:
+    """Read the step times of a table; ``metric``: name of the file, which MLflow gives that of the metric."""
+    if metric and all(set(row) == {"timestamp", "value", "step"} for row in rows) and _STEP_TIME.search(metric.lower()):
+        rows = [{metric: row["value"], "step": row["step"]} for row in rows]
+    if all({"key", "value"} <= set(row) for row in rows):  # MLflow, one metric a row
+        rows = [{row["key"]: row["value"], "step": row.get("step")} for row in rows]
+    names = list(dict.fromkeys(name for row in rows for name in row if not name.endswith(("__MIN", "__MAX"))))
+    number = next((name for name in names if _plain(name) in _NUMBER_NAMES), "")
+    for pattern in (_STEP_TIME, _RATE):
+        for name in names:
+            if not pattern.search(_plain(name)):
+                continue
+            factor = 1e-3 if _MILLISECONDS.search(_plain(name)) else 1.0
+            values = [(value, row) for row in rows if (value := _float(row.get(name))) is not None and value > 0]
+            seconds = [(1.0 / value if pattern is _RATE else value * factor, row) for value, row in values]
+            steps = [Step(one, number=_whole(row.get(number))) for one, row in seconds if one < LONGEST_S]
+            if steps:
+                return steps
+    clock = next((name for name in names if _plain(name) in _CLOCK_NAMES), None)
+    if clock is None or not number:
+        return []
+    unit = _CLOCK_NAMES[_plain(clock)]
+    stamps = [(_whole(row.get(number)), _float(row.get(clock))) for row in rows]
+    return between([(one, when * unit) for one, when in stamps if one is not None and when is not None])
+
+
+def _whole(value: Any) -> int | None:
+    number = _float(value)
+    return None if number is None else int(number)
+
+
+def table_peak(rows: Rows) -> float | None:
+    """Return the largest peak of a table in bytes, where the name of its column states the unit."""
+    peaks = []
+    for row in rows:
+        for name, cell in row.items():
+            plain = _plain(name)
+            value = _float(cell)
+            if value is None or not _PEAK.search(plain):
+                continue
+            unit = next((size for mark, size in _UNITS.items() if mark in plain), None)
+            if unit is not None:
+                peaks.append(value * unit)
+    return max(peaks, default=None)
