@@ -81,6 +81,7 @@ def row_from_json(data: Mapping[str, Any]) -> Row[Any]:
         peak_memory_high_gib=optional(finite, data.get("peak_memory_high_gib")),
         unit=str(data.get("unit", "image")) if graph else "token",
         facts=_facts(data) if graph else None,
+        precision=optional(str, data.get("precision")),
         watts_per_gpu=optional(finite, data.get("watts_per_gpu")),
     )
 

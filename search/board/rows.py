@@ -121,6 +121,8 @@ class Row(Generic[S]):
     """What work is counted in: token, image or sample."""
     facts: "SplitFacts | None" = None
     """What only rows of operator graphs have."""
+    precision: str | None = None
+    """Training precision, where the rows of a leaderboard differ in it; None: that of the request."""
     watts_per_gpu: float | None = None
     """Electric power of a device on average over the step; None where the device's limit is not known."""
 
@@ -217,8 +219,9 @@ class Row(Generic[S]):
         if self.peak_memory_low_gib is None:
             for name in ("peak_memory_low_gib", "peak_memory_high_gib"):
                 del data[name]
-        if self.goodput is None:
-            del data["goodput"]
+        for name in ("goodput", "precision"):
+            if data[name] is None:
+                del data[name]
         data |= {"marks": list(self.marks), "train_gpu_hours": self.train_gpu_hours}
         data |= {f"joules_per_{unit}": self.joules_per_unit, "train_mwh": self.train_mwh}
         data["variants"] = [variant.to_json() for variant in self.variants]

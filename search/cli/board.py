@@ -231,9 +231,10 @@ def title(board: Leaderboard) -> Text:
     counts = request["gpu_counts"]
     devices = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     sequence = f"sequence {request['seq_len']}, " if request.get("seq_len") else ""
+    precision = " and ".join(request.get("precisions") or [request["precision"]])
     return Text(
         f"{request['model_name']} on {request['cluster_name']}, {devices} GPUs, "
-        f"global batch {request['global_batch']}, {sequence}{request['precision']}, {request['framework']}: "
+        f"global batch {request['global_batch']}, {sequence}{precision}, {request['framework']}: "
         f"{objective_named(request['objective']).title_in(board.unit)}",
         style="bold",
     )

@@ -27,18 +27,24 @@ def shared_words(rows: Sequence[Row[Any]]) -> tuple[str, ...]:
     """
     if len(rows) < 2:
         return ()
-    words = [row.name.split() for row in rows]
+    words = [words_of(row) for row in rows]
     return tuple(word for word in words[0] if all(word in other for other in words[1:]))
 
 
 def own_words(row: Row[Any], shared: Sequence[str]) -> str:
     """Return a strategy without the words that all rows share; whole where nothing would be left."""
-    return " ".join(word for word in row.name.split() if word not in shared) or row.name
+    return " ".join(word for word in words_of(row) if word not in shared) or row.name
+
+
+def words_of(row: Row[Any]) -> list[str]:
+    """Return the words of a row: those of its strategy, and its precision where rows differ in it."""
+    return [*row.name.split(), *([row.precision] if row.precision else [])]
 
 
 def with_ranks(text: str, rows: Sequence[Row[Any]]) -> str:
     """Replace the strategies of rows in a text by their ranks."""
-    for row in sorted((row for row in rows if row.rank), key=lambda row: -len(row.name)):
+    named = [row for row in rows if row.rank and row.precision == rows[0].precision]  # notes are about its precision
+    for row in sorted(named, key=lambda row: -len(row.name)):
         # A strategy may begin like a longer one that is no row.
         text = re.sub(re.escape(row.name) + r"(?! [a-z_-]+[\d=])(?! sp\b)", f"row {row.rank}", text)
     text = _LEAD.sub("", text) if len({row.gpus for row in rows}) == 1 else text

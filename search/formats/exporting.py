@@ -18,6 +18,7 @@ from forerun.simulator import score
 from forerun.spaces.clusters import grown, resolve_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import resolve_framework, switched
+from forerun.spaces.frameworks.recipes import agreed
 from forerun.spaces.models import resolve_model
 from forerun.spaces.models.tuning import frozen_parts, tuned
 from forerun.spaces.opgraph import GraphModel
@@ -70,7 +71,7 @@ def launch_in(data: Mapping[str, Any], rank: int, *, name: str, source: Path) ->
         workload = Workload(
             global_batch=int(request["global_batch"]),
             seq_len=int(request["seq_len"]),
-            precision=str(request["precision"]),
+            precision=str(rows[rank - 1].get("precision") or request["precision"]),
             moe_imbalance=float(request.get("moe_imbalance") or 1.0),
             document_tokens=documents,
         )
@@ -83,6 +84,7 @@ def launch_in(data: Mapping[str, Any], rank: int, *, name: str, source: Path) ->
     model, cluster = tuned(resolve_model(named["model"]).model, lora, frozen), resolve_cluster(named["cluster"])
     cluster = grown(cluster, strategy.devices)
     framework = switched(resolve_framework(named["framework"]), switches)
+    framework, _ = agreed(framework, workload.precision, switches)
     context = Context(model=model, cluster=cluster, workload=workload, framework=framework)
     launch = Launch(
         strategy=strategy,

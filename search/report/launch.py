@@ -21,7 +21,9 @@ def launch_texts(board: Leaderboard, behind: Behind) -> list[str]:
     context, texts = of_transformer(behind.setting).context, []
     for row in board.rows[:MOST]:
         try:
-            name, files = launch_of(context, row.strategy, name=f"{context.model.name} rank {row.rank}")
+            name, files = launch_of(
+                context.in_precision(row.precision), row.strategy, name=f"{context.model.name} rank {row.rank}"
+            )
         except ForerunError:
             texts.append("")
             continue

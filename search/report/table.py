@@ -166,7 +166,7 @@ def _line(place: int, row: Row, columns: Sequence[Column], on_front: bool) -> Sa
     return tag(
         "tr",
         tag("td", row.rank, class_="n", data_v=row.rank),
-        tag("th", tag("code", row.name), _variants(row), scope="row"),
+        tag("th", tag("code", " ".join(filter(None, (row.name, row.precision)))), _variants(row), scope="row"),
         *(tag("td", column.text(row), class_="n", data_v=f"{column.sort(row):.7g}") for column in columns),
         tag("td", joined(notes), data_v=len(warnings)),
         id=f"r{place}",

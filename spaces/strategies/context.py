@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from forerun.spaces.clusters.cluster import Cluster, Overlap
 from forerun.spaces.frameworks.profile import FrameworkProfile
+from forerun.spaces.frameworks.recipes import agreed
 from forerun.spaces.models.model import Attention, MixtureOfExperts, Model
 from forerun.spaces.models.parts import matrices
 from forerun.spaces.strategies.axes import Software
@@ -82,6 +83,13 @@ class Context:
     def on_groups(self) -> tuple["Context", ...]:
         """The same request on each group of a cluster whose nodes differ, as if it were all there is."""
         return tuple(replace(self, cluster=group.cluster) for group in self.cluster.groups)
+
+    def in_precision(self, precision: str | None) -> "Context":
+        """Return the same request in another precision; None: as it is."""
+        if precision is None:
+            return self
+        framework, agreed_on = agreed(self.framework, precision, ())
+        return replace(self, framework=framework, workload=replace(self.workload, precision=agreed_on))
 
     @property
     def heads(self) -> int:

@@ -66,7 +66,9 @@ TRAINING = Group(
         GLOBAL_BATCH,
         SEQ_LEN,
         Flag(
-            "--precision", "bf16 (default), fp16, fp32, tf32, fp8, mxfp8, fp4, nvfp4: what the device has", metavar="P"
+            "--precision",
+            "bf16 (default), fp16, fp32, tf32, fp8, mxfp8, fp4, nvfp4: what the device has; search also ranks several",
+            metavar="P",
         ),
         Flag(
             "--framework",

@@ -213,8 +213,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _answer(args: argparse.Namespace, request: "Request", present: "Present | None", taken: tuple[str, ...]) -> int:
     """Search, write what is asked for, and print the leaderboard."""
-    from forerun.search.board.folder import write_folder
-    from forerun.search.files.documents import dump_json
     from forerun.search.request.kinds import TRANSFORMERS, kind_named
     from forerun.search.request.resolve import resolve
     from forerun.search.request.setting import of_operator_graph
@@ -224,20 +222,37 @@ def _answer(args: argparse.Namespace, request: "Request", present: "Present | No
         from forerun.search.answer.baseline import adopt
 
         request, adopted = adopt(request, present)
-    setting = resolve(request, groups=True)
+    settings = _by_precision(args, request)
+    setting = next(iter(settings.values())) if settings else resolve(request, groups=True)
     if kind_named(args.model) is not TRANSFORMERS and (args.baseline or args.measured is not None):
         from forerun.search.answer.baseline import read_split
 
         present = read_split(of_operator_graph(setting), args.baseline, args.measured)
     stop: EndedEarly | None = None
     try:
-        board = _board(args, setting) if present is None else _beside(args, setting, present, (*taken, *adopted))
+        if len(settings) > 1:
+            from forerun.search.answer.precisions import search_precisions
+
+            board = search_precisions(settings, lambda one: _board(args, one))
+        else:
+            board = _board(args, setting) if present is None else _beside(args, setting, present, (*taken, *adopted))
     except EndedEarly as interrupted:
         stop, board = interrupted, interrupted.found
         if not hasattr(board, "rows"):
             raise
         if args.refine is not None or args.measure_next is not None:  # more rows were searched for than are shown
             board = replace(board, rows=board.rows[: _shown(args)])
+    _write(args, setting, board)
+    if stop is not None:
+        raise stop
+    return 0
+
+
+def _write(args: argparse.Namespace, setting: "Setting[AnyContext]", board: "Leaderboard") -> None:
+    """Write the files that are asked for, and print the leaderboard even where one cannot be written."""
+    from forerun.search.board.folder import write_folder
+    from forerun.search.files.documents import dump_json
+
     try:
         if args.out is not None:
             write_folder(args.out, board)
@@ -247,7 +262,7 @@ def _answer(args: argparse.Namespace, request: "Request", present: "Present | No
             from forerun.search.report import write_report
 
             write_report(args.report, board)
-    finally:  # the answer is printed even where a file cannot be written
+    finally:
         if args.json:
             print(dump_json(board.to_json()))
         else:
@@ -257,9 +272,25 @@ def _answer(args: argparse.Namespace, request: "Request", present: "Present | No
     for written in (args.out, args.report):
         if written is not None and not args.json:
             print(f"forerun: wrote {written}", file=sys.stderr)
-    if stop is not None:
-        raise stop
-    return 0
+
+
+def _by_precision(args: argparse.Namespace, request: "Request") -> "dict[str, Setting[AnyContext]]":
+    """Return what the request means in each precision, where several are named.
+
+    Raises:
+        RequestError: what else is asked for is answered in one precision.
+    """
+    precisions = (args.precision or "").split(",")
+    if len(precisions) == 1:
+        return {}
+    from forerun.search.answer.precisions import settings_by_precision
+
+    asked = {"--baseline": args.baseline, "--measured": args.measured, "--measure-next": args.measure_next,
+             "--per-stage": samples_stages(args) or None, "--trees": args.trees}  # fmt: skip
+    for flag, value in asked.items():
+        if value:
+            raise RequestError(f"{flag} is answered in one precision, but got --precision {args.precision}")
+    return settings_by_precision(request, precisions)
 
 
 def _board(args: argparse.Namespace, setting: "Setting[AnyContext]") -> "Leaderboard":

@@ -1,0 +1,140 @@
+"""One leaderboard of searches that differ in precision, in which each row names its own."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from heapq import merge
+from typing import Any
+
+from forerun.search.answer.diagnosis.no_answer import NoAnswer
+from forerun.search.board.leaderboard import NEAR, NEAR_MARK, Leaderboard, ranked
+from forerun.search.board.rows import Row
+from forerun.search.order.objectives import objective_named
+from forerun.search.order.undominated import undominated_first
+from forerun.search.request.interrupts import EndedEarly
+from forerun.search.request.kinds import TRANSFORMERS, kind_named
+from forerun.search.request.model_kind import AnyContext
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import Setting, of_transformer
+from forerun.simulator import score
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import table_of
+from forerun.spaces.units import format_seconds, format_whole
+from forerun.spaces.workload import check_precision
+
+Key = tuple[float, ...]
+
+
+def settings_by_precision(request: Request, precisions: Sequence[str]) -> dict[str, Setting[AnyContext]]:
+    """Resolve a request once for each of several precisions.
+
+    Raises
+    ------
+    RequestError
+        A precision is unknown or named twice, the device lacks one, or what is asked for has one precision alone.
+    """
+    if request.objective is not None and objective_named(request.objective).front:
+        raise RequestError("a front of several objectives is searched in one precision; give one --precision")
+    if kind_named(request.model) is not TRANSFORMERS:
+        raise RequestError(f"several precisions are searched for transformers, and {request.model} is none; give one")
+    settings = {}
+    for precision in precisions:
+        check_precision(precision)
+        setting = resolve(dataclasses.replace(request, precision=precision))
+        settings[of_transformer(setting).context.workload.precision] = setting
+    if len(settings) < len(precisions):
+        raise RequestError(f"--precision names each precision once, but got {','.join(precisions)}")
+    return settings
+
+
+def search_precisions(
+    settings: Mapping[str, Setting[AnyContext]], search: Callable[[Setting[AnyContext]], Leaderboard]
+) -> Leaderboard:
+    """Search each setting, and rank the rows of all of them together.
+
+    Parameters
+    ----------
+    settings
+        One setting for each precision.
+    search
+        The search of one setting.
+
+    Returns
+    -------
+    The leaderboard of the precision that has the first row, with the rows of all; what is said of the rows (notes,
+    reasons) is said of that precision.
+
+    Raises
+    ------
+    NoAnswer
+        No precision has a strategy that fits: the error of the last one.
+    EndedEarly
+        With the leaderboard of what was searched by then.
+    """
+    boards: dict[str, Leaderboard] = {}
+    without: list[str] = []
+    end: EndedEarly | None = None
+    for precision, setting in settings.items():
+        try:
+            boards[precision] = search(setting)
+        except EndedEarly as stop:
+            if not boards and not hasattr(stop.found, "rows"):
+                raise
+            end = stop
+            boards |= {precision: stop.found} if hasattr(stop.found, "rows") else {}
+            break
+        except NoAnswer:
+            without.append(f"in {precision} nothing fits")
+            if len(without) == len(settings):
+                raise
+    keyed = [
+        _keyed(settings[precision], board, precision == next(iter(settings))) for precision, board in boards.items()
+    ]
+    rows = _first_undominated([row for _, row in merge(*keyed, key=lambda entry: entry[0])])
+    first = rows[0].precision
+    assert first is not None
+    board, top = boards[first], settings[first].top
+    rows = list(ranked(tuple(rows[:top]), settings[first].objective))
+    gains = [_gain(rows[0], other.rows[0], precision) for precision, other in boards.items() if precision != first]
+    sizes = [f"{format_whole(other.space.size)} in {precision}" for precision, other in boards.items()]
+    joined = dataclasses.replace(
+        board,
+        rows=tuple(rows),
+        request={**board.request, "precisions": list(settings)},
+        warnings=tuple(dict.fromkeys(text for other in boards.values() for text in other.warnings)),
+        remarks=(*board.remarks, *gains, *without, f"candidates by precision: {', '.join(sizes)}"),
+        elapsed_s=sum(other.elapsed_s for other in boards.values()),
+    )
+    if end is not None:
+        raise EndedEarly(joined, end)
+    return joined
+
+
+def _keyed(setting: Setting[AnyContext], board: Leaderboard, preferred: bool) -> list[tuple[Key, Row[Any]]]:
+    """Return the rows of a board, in order, each with its ranking keys among the rows of other boards.
+
+    Where time decides, the ``preferred`` precision goes first within what predictions can tell apart.
+    """
+    context: Any = setting.context
+    table = table_of([row.strategy for row in board.rows])
+    keys = objective_named(setting.objective).keys(context, score(context, table), table)
+    marks = [tuple(mark for mark in row.marks if mark != NEAR_MARK) for row in board.rows]
+    precision = context.workload.precision
+    rows = [
+        dataclasses.replace(row, precision=precision, marks=own, same_as_rank=None)
+        for row, own in zip(board.rows, marks, strict=True)
+    ]
+    factor = 1.0 if preferred or setting.objective not in ("throughput", "cost") else 1.0 + NEAR
+    return [(tuple(factor * float(key[place]) for key in keys), row) for place, row in enumerate(rows)]
+
+
+def _first_undominated(rows: list[Row[Any]]) -> list[Row[Any]]:
+    order = undominated_first([row.gpus * row.step_time_s for row in rows], [row.oom_risk for row in rows])
+    return [rows[place] for place in order]
+
+
+def _gain(first: Row[Any], other: Row[Any], precision: str) -> str:
+    gain = 1 - first.gpus * first.step_time_s / (other.gpus * other.step_time_s)
+    amount = f"{gain:.0%} less GPU time a step than" if gain >= NEAR else "as much GPU time a step, within 1%, as"
+    step = format_seconds(other.step_time_s)
+    return f"{first.precision} takes {amount} the best row in {precision}: {other.name} {precision}, {step}"
