@@ -12,7 +12,7 @@ from typing import Any
 
 from forerun.search.formats.interpolation import resolved
 from forerun.search.formats.job import NO_JOB, Job
-from forerun.search.formats.shell_words import NOTHING, Given
+from forerun.search.formats.shell import NOTHING, Given
 from forerun.spaces.documents import Document, parse_document
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import visible

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from forerun.search.formats.contract import SCRIPTS, Files, Format, Imported, LaunchFile
 from forerun.search.formats.launchers import stated_facts
-from forerun.search.formats.shell_words import NOTHING, Given
+from forerun.search.formats.shell import NOTHING, Given
 from forerun.search.formats.table import FORMATS, format_named, recognised
 from forerun.spaces.errors import RequestError
 from forerun.spaces.reading import MAX_BYTES, read_text
@@ -77,6 +77,8 @@ def import_texts(
     except RecursionError:
         raise RequestError(f"{main} is nested deeper than any configuration") from None
     found = _with_data(found, chosen, files)
+    if joined := next((name for name in found.unknown if len(re.findall(r"[a-z\d]-{2}[a-z]", name)) > 1), None):
+        raise RequestError(f"{main} has several options in one word, {joined[:60]}...: blanks between them are missing")
     missed = [name for name in found.unknown if _DEGREE.search(name)]
     if missed:
         raise RequestError(

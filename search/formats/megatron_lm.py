@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from forerun.search.formats.command_line import options, split_again, split_command
+from forerun.search.formats.command_line import options, split_command
 from forerun.search.formats.contract import Files, Launch, LaunchFile, Limit
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import Launcher, LaunchFacts, Stated
@@ -33,7 +33,7 @@ from forerun.search.formats.megatron_write import (
     sharded_states,
     sharding_of,
 )
-from forerun.search.formats.shell_script import read_script
+from forerun.search.formats.shell import read_script
 from forerun.search.formats.software import assumed, environment, exports, flags_of, plain_name
 from forerun.search.formats.syntax import document
 from forerun.spaces.errors import RequestError
@@ -137,7 +137,7 @@ def arguments(source: LaunchFile) -> Stated:
     found: dict[str, str | bool] = {}
     remarks: list[str] = list(script.notes)
     for command in _commands(script.commands):
-        words, twice = options(split_command(split_again(command))[1], kebab=False)
+        words, twice = options(split_command(command)[1], kebab=False)
         found |= words
         remarks += twice
     if not found:
@@ -223,9 +223,7 @@ def _commands(commands: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
     """Return the command with the most arguments, and lines that are nothing but arguments."""
     bare = [command for command in commands if command[0].startswith("--")]
     sized = {
-        command: len(options(split_command(split_again(command))[1])[0])
-        for command in commands
-        if not command[0].startswith("--")
+        command: len(options(split_command(command)[1])[0]) for command in commands if not command[0].startswith("--")
     }
     largest = max(sized, key=lambda command: sized[command], default=None)
     return [largest, *bare] if largest is not None and sized[largest] else bare

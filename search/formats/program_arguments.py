@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.formats.adapters import LORA, RANK, TARGET_KEYS, adapter_arguments
-from forerun.search.formats.command_line import options, split_again, split_command
+from forerun.search.formats.command_line import options, split_command
 from forerun.search.formats.contract import Launch, LaunchFile
 from forerun.search.formats.keys import LaunchKey, switched_on
 from forerun.search.formats.settings import LaunchSettings
-from forerun.search.formats.shell_script import read_script
-from forerun.search.formats.shell_words import NOTHING, Given
+from forerun.search.formats.shell import NOTHING, Given, read_script
 from forerun.search.formats.syntax import document
 from forerun.spaces.opgraph import GraphModel
 from forerun.spaces.strategies import Recompute
@@ -73,5 +72,5 @@ def program_settings(scripts: Mapping[str, str], given: Given = NOTHING) -> Laun
     found: dict[str, str | bool] = {}
     for name, text in scripts.items():
         for command in read_script(text, name, given).commands:
-            found |= options(split_command(split_again(command))[1], kebab=False)[0]
+            found |= options(split_command(command)[1], kebab=False)[0]
     return LaunchSettings(found, " and ".join(scripts) or "the launch script")

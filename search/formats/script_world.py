@@ -3,10 +3,9 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from forerun.search.formats.command_line import count, options, short, split_again, split_command
+from forerun.search.formats.command_line import count, options, short, split_command
 from forerun.search.formats.devices import World
-from forerun.search.formats.shell_script import Script, read_script
-from forerun.search.formats.shell_words import NOTHING, Given
+from forerun.search.formats.shell import NOTHING, Given, Script, read_script
 
 _NODES = ("nnodes", "num-nodes", "nodes")
 _DEVICES_OF_NODE = ("GPUS_PER_NODE", "NPROC_PER_NODE", "NGPU", "NPUS_PER_NODE", "SLURM_GPUS_PER_NODE")
@@ -33,7 +32,7 @@ def script_devices(script: Script) -> int | None:
     None where one of the two is left to a host file or to a variable that nobody sets.
     """
     for command in script.commands:
-        launcher, program = split_command(split_again(command))
+        launcher, program = split_command(command)
         trained = options(program)[0]  # slime: the rest of the cluster generates
         if (each := count(trained, "actor-num-gpus-per-node")) is not None:
             return each * (count(trained, "actor-num-nodes") or 1)

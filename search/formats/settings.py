@@ -8,7 +8,8 @@ from typing import Any
 
 from forerun.spaces.errors import RequestError
 
-_OUTSIDE = re.compile(r"\$\{?([A-Za-z_]\w*|[0-9]+|[@*#])")
+_OUTSIDE = re.compile(r"\$(?:\{?(?:[A-Za-z_]\w*|[0-9]+|[@*#])|\()")
+"""A variable, or a command or arithmetic that only a run would know."""
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*|[0-9]+|[@*#])(?![\w.:])|([A-Za-z_]\w*|[0-9]+|[@*#]))")
 """One that can be given: no reference to a key, and none to a function."""
 _VARIABLES = re.compile(r"(\$\w+|\$\{\w+\})(\s+(\$\w+|\$\{\w+\}))*")

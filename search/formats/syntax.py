@@ -1,13 +1,13 @@
 """Readers of syntaxes: a file as settings by dotted name."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from forerun.search.formats.command_line import options, split_again, split_command
+from forerun.search.formats.command_line import options, split_command
 from forerun.search.formats.contract import SCRIPTS, LaunchFile
 from forerun.search.formats.settings import flatten
-from forerun.search.formats.shell_script import read_script
+from forerun.search.formats.shell import read_script
 from forerun.spaces.documents import parse_document
 from forerun.spaces.errors import RequestError
 
@@ -58,16 +58,13 @@ def arguments(source: LaunchFile) -> Mapping[str, Any]:
     """
     best: dict[str, Any] = {}
     for command in read_script(source.text, source.name, source.given).commands:
-        words = split_again(command)
-        if words[0] in ("echo", "export"):
-            continue
-        after = split_command(words)[1] or words
+        after = split_command(command)[1] or command
         found: dict[str, Any] = dict(options(after, kebab=False)[0]) | _short(after)
         best = found if len(found) > len(best) else best
     return best
 
 
-def _short(words: list[str]) -> dict[str, Any]:
+def _short(words: Sequence[str]) -> dict[str, Any]:
     """Return flags of one or two letters with their values."""
     found: dict[str, Any] = {}
     for at, word in enumerate(words):
@@ -85,7 +82,7 @@ def overrides(source: LaunchFile) -> Mapping[str, Any]:
     """
     found: dict[str, Any] = {}
     for command in read_script(source.text, source.name, source.given).commands:
-        for word in split_again(command):
+        for word in command:
             if match := _OVERRIDE.fullmatch(word):
                 found[match[1]] = plain(match[2])
     return found

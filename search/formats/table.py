@@ -23,7 +23,7 @@ from forerun.search.formats import (
 from forerun.search.formats.contract import SCRIPTS, Format, LaunchFile
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import Launcher
-from forerun.search.formats.shell_script import read_script
+from forerun.search.formats.shell import read_script
 from forerun.search.formats.tables import (
     axolotl,
     bridge_performance,

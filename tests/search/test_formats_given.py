@@ -4,7 +4,7 @@ import pytest
 
 from forerun.search.cli.program import main
 from forerun.search.formats import Imported, import_texts
-from forerun.search.formats.shell_words import Given
+from forerun.search.formats.shell import Given
 from forerun.spaces.errors import RequestError
 
 POSITIONAL = """\

@@ -9,7 +9,7 @@ from launch_cases import CASES
 from forerun.search.formats import Imported, format_named, import_texts
 from forerun.search.formats.describe import page
 from forerun.search.formats.keys import DECISIONS, Launcher
-from forerun.search.formats.shell_words import Given
+from forerun.search.formats.shell import Given
 from forerun.search.formats.table import TABLES
 
 

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from forerun.search.formats import Imported, import_files
-from forerun.search.formats.command_line import options, split_again, split_command
+from forerun.search.formats.command_line import options, split_command
 from forerun.search.formats.settings import flatten
-from forerun.search.formats.shell_script import read_script
+from forerun.search.formats.shell import read_script
 
 FOLDER = Path(__file__).with_name("public_configs")
 
@@ -247,7 +247,7 @@ def _names(path: Path) -> Iterator[str]:
     """Yield the names of all settings of a file, as they are listed."""
     text = path.read_text()
     if path.suffix == ".sh":
-        commands = [split_command(split_again(command))[1] for command in read_script(text, path.name).commands]
+        commands = [split_command(command)[1] for command in read_script(text, path.name).commands]
         yield from ("--" + name for command in commands for name in options(command)[0])
         return
     data = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)

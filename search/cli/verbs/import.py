@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     """Read and print."""
     from forerun.search.files.documents import SCHEMA, dump_json
     from forerun.search.formats.importing import import_files
-    from forerun.search.formats.shell_words import Given
+    from forerun.search.formats.shell import Given
 
     given = Given(arguments=args.arguments, variables=variables(args.set_var))
     found = import_files(args.files, format=args.format, gpus=args.gpus, entry=args.entry, given=given)

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.formats.adapters import LORA, RANK
-from forerun.search.formats.command_line import options, split_again, split_command
+from forerun.search.formats.command_line import options, split_command
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey
-from forerun.search.formats.shell_script import read_script
+from forerun.search.formats.shell import read_script
 from forerun.search.formats.syntax import arguments, is_script
 from forerun.search.formats.tables.trainer import (
     ACCUMULATION,
@@ -43,9 +43,8 @@ def read(source: LaunchFile) -> Mapping[str, Any]:
     """Return the arguments of the program, and the options of accelerate before it."""
     found: dict[str, Any] = {}
     for command in read_script(source.text, source.name, source.given).commands:
-        words = split_again(command)
-        if words[:2] == ["accelerate", "launch"]:
-            before = options(split_command(words)[0], kebab=False)[0]
+        if command[:2] == ("accelerate", "launch"):
+            before = options(split_command(command)[0], kebab=False)[0]
             found |= {LAUNCHED[name]: value for name, value in before.items() if name in LAUNCHED}
     return found | dict(arguments(source))
 

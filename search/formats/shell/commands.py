@@ -1,0 +1,164 @@
+"""Commands of a script: those of the shell itself, functions, scripts and programs."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from forerun.search.formats.shell.assignments import DECLARING, assign, declare_words
+from forerun.search.formats.shell.reader import Leave, Outcome, Reader
+from forerun.search.formats.shell.tree import text_of
+from forerun.spaces.errors import RequestError
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_PRINTING = ("echo", "printf", "cat", "tee")
+_SHELLS = ("bash", "sh", "sbatch", "zsh")
+_SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
+_DEEPEST_CALL = 16
+_NO_WORDS = ("variable_assignment", "herestring_redirect", "file_redirect", "comment")
+
+
+def follow_command(reader: Reader, node: "Node", more: Sequence["Node"] = ()) -> Outcome:
+    """Follow a command: assignments before it, then itself by its first word; ``more`` are further words."""
+    for child in node.named_children:
+        if child.type == "variable_assignment":
+            assign(reader, child)
+    parts = [child for child in node.named_children if child.type not in _NO_WORDS]
+    if parts and text_of(parts[0]) in DECLARING:  # on the line after assignments, which the grammar joins
+        return declare_words(reader, parts)
+    words = reader.words.fields([*parts, *more])
+    name, arguments = (words[0], words[1:]) if words else (":", [])
+    if name in reader.functions:
+        return _call(reader, name, arguments)
+    if name == "exit" and arguments[:1] not in ([], ["0"]) and not reader.variables.arguments:
+        reader.note("the script ends here as it is started; what follows is read all the same", node)
+        return Outcome.SUCCESS
+    if name in _OF_THE_SHELL:
+        return _OF_THE_SHELL[name](reader, words)
+    if name not in _PRINTING:
+        _start(reader, tuple(words))
+    return Outcome.STARTED
+
+
+def _test(reader: Reader, words: list[str]) -> Outcome:
+    return Outcome.of(reader.conditions.of_words(words[1 : -1 if words[0] == "[" else None]))
+
+
+def _let(reader: Reader, words: list[str]) -> Outcome:
+    for word in words[1:]:
+        reader.inside(f"(( {word} ))", reader.source)
+    return Outcome.SUCCESS
+
+
+def _set(reader: Reader, words: list[str]) -> Outcome:
+    if "--" in words:
+        reader.variables.arguments = words[words.index("--") + 1 :]
+    return Outcome.SUCCESS
+
+
+def _shift(reader: Reader, words: list[str]) -> Outcome:
+    reader.variables.shift(int(words[1]) if len(words) > 1 and words[1].isdecimal() else 1)
+    return Outcome.SUCCESS
+
+
+def _read(reader: Reader, words: list[str]) -> Outcome:
+    for name in words[1:]:
+        reader.variables.forget(name)
+    return Outcome.UNKNOWN
+
+
+def _leave(reader: Reader, words: list[str]) -> Outcome:
+    raise Leave(words[0])
+
+
+def _eval(reader: Reader, words: list[str]) -> Outcome:
+    reader.inside(" ".join(words[1:]), reader.source)
+    return Outcome.STARTED
+
+
+_OF_THE_SHELL: Mapping[str, Callable[[Reader, list[str]], Outcome]] = {
+    **dict.fromkeys((":", "true"), lambda reader, words: Outcome.SUCCESS),
+    "false": lambda reader, words: Outcome.FAILURE,
+    **dict.fromkeys(("test", "["), _test),
+    "let": _let,
+    "set": _set,
+    "shift": _shift,
+    **dict.fromkeys(("read", "mapfile", "readarray"), _read),
+    "getopts": lambda reader, words: Outcome.of(None if reader.variables.arguments else False),
+    **dict.fromkeys(("break", "continue", "return", "exit"), _leave),
+    "eval": _eval,
+}
+
+
+def _start(reader: Reader, words: tuple[str, ...]) -> None:
+    """Keep the words of a program; follow the script that a shell is handed, by name or as a word."""
+    at = next((at for at, word in enumerate(words) if word in (*_SHELLS, "source", ".")), len(words))
+    rest = words[at + 1 :]
+    flag = next((place for place, word in enumerate(rest[:2]) if re.fullmatch(r"-\w*c", word)), None)
+    if flag is not None and flag + 1 < len(rest):
+        reader.commands.append(words[:at] or ("bash",))
+        reader.inside(rest[flag + 1], reader.source)
+        return
+    reader.commands.append(words)
+    name = PurePath(next((word for word in rest if not word.startswith("-")), "")).name
+    if (text := reader.scripts.get(name)) is not None:
+        outer = reader.variables.arguments
+        reader.variables.arguments = [*rest[1:]] or outer
+        reader.inside(text, name)
+        reader.variables.arguments = outer
+
+
+def _call(reader: Reader, name: str, arguments: list[str]) -> Outcome:
+    """Follow a function."""
+    if len(reader.local) >= _DEEPEST_CALL:
+        raise RequestError(f"{reader.source}: functions call each other more than {_DEEPEST_CALL} deep")
+    outer, reader.variables.arguments = reader.variables.arguments, arguments
+    reader.local.append({})
+    try:
+        return reader.run(reader.functions[name])
+    except Leave as leave:
+        if leave.word != "return":
+            raise
+        return Outcome.UNKNOWN
+    finally:
+        reader.variables.arguments = outer
+        for variable, value in reader.local.pop().items():
+            reader.variables.assign(variable, "" if value is None else value)
+
+
+def define(reader: Reader, node: "Node") -> Outcome:
+    """Keep a function."""
+    reader.functions[text_of(node.named_children[0])] = node.named_children[-1]
+    return Outcome.SUCCESS
+
+
+def follow_redirected(reader: Reader, node: "Node") -> Outcome:
+    """Follow a statement with redirections: a here-document is a script that is written, or that a shell reads."""
+    body = node.child_by_field_name("body")
+    for document in (child for child in node.children if child.type == "heredoc_redirect"):
+        _here_document(reader, document, node)
+    if body is None or body.type != "command":
+        return Outcome.SUCCESS if body is None else reader.run(body)
+    files = [child.children_by_field_name("destination") for child in node.children if child.type == "file_redirect"]
+    return follow_command(reader, body, [word for file in files for word in file[1:]])  # words after `> file`
+
+
+def _here_document(reader: Reader, document: "Node", statement: "Node") -> None:
+    inside = next((child for child in document.children if child.type == "heredoc_body"), None)
+    start = next((child for child in document.children if child.type == "heredoc_start"), None)
+    if inside is None or start is None:
+        return
+    text = text_of(inside) if text_of(start)[:1] in "'\"\\" else reader.words.body(inside)
+    if document.children[0].type == "<<-":
+        text = re.sub(r"^\t+", "", text, flags=re.MULTILINE)
+    parts = [*statement.children, *document.children]
+    files = [child.children_by_field_name("destination")[:1] for child in parts if child.type == "file_redirect"]
+    names = [PurePath(name).name for file in files for name in reader.words.fields(file)]
+    if written := [name for name in names if name.endswith(_SCRIPTS)]:
+        reader.scripts.setdefault(written[0], text)
+        return
+    commands = [child for child in parts if child.type in ("command", "pipeline")]
+    if {word for command in commands for word in text_of(command).split()} & {*_SHELLS}:
+        reader.inside(text, reader.source)

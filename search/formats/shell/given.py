@@ -1,0 +1,26 @@
+"""What a script is started with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What a script is started with.
+
+    Parameters
+    ----------
+    arguments
+        Its arguments, in order.
+    variables
+        The environment; these win over the script's own assignments.
+    scripts
+        Texts by file name of scripts that it may read (``source models/x.sh``).
+    """
+
+    arguments: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    scripts: Mapping[str, str] = field(default_factory=dict)
+
+
+NOTHING = Given()

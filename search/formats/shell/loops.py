@@ -1,0 +1,98 @@
+"""Loops of a script: over words and arguments, and with a condition; each ends after a bounded number of turns."""
+
+from typing import TYPE_CHECKING
+
+from forerun.search.formats.shell.reader import Leave, Outcome, Reader
+from forerun.search.formats.shell.tree import text_of
+from forerun.search.formats.shell.words import UNKNOWN
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_MOST_TURNS = 1000
+_OPTIONS_OF_A_RUN = 3
+"""Options from which on a command is a run, of which a launch has one."""
+
+
+def follow_for(reader: Reader, node: "Node") -> Outcome:
+    """Follow a loop over words; over one value where the user gave it."""
+    variable, *values = [child for child in node.named_children if child.type not in ("comment", "do_group")]
+    over = any(child.type == "in" for child in node.children)
+    words = reader.words.fields(values) if over else [*(reader.variables.arguments or ())]
+    if any(UNKNOWN.search(word) for word in words):
+        reader.left_out("loop over", values or [node])
+        return Outcome.SUCCESS
+    name = text_of(variable)
+    turns = _Turns(reader, node)
+    for word in words[: 1 if reader.variables.is_given(name) else _MOST_TURNS]:
+        reader.variables.assign(name, word)
+        if not turns.follow():
+            break
+    turns.choose(f"{name} = {', '.join(words)}")
+    return Outcome.SUCCESS
+
+
+def follow_while(reader: Reader, node: "Node") -> Outcome:
+    """Follow a loop with a condition, as long as the condition is decided and something changes."""
+    conditions = [child for child in node.children_by_field_name("condition") if child.is_named]
+    counts = node.type == "c_style_for_statement"
+    for child in node.children_by_field_name("initializer"):
+        reader.words.number(child)
+    turns = _Turns(reader, node)
+    for _ in range(_MOST_TURNS):
+        before = reader.variables.state
+        truth = _counted(reader, conditions) if counts else reader.truth(conditions)
+        if truth is None:
+            reader.left_out("loop while", conditions or [node])
+        if truth is None or truth == (node.children[0].type == "until") or not turns.follow():
+            break
+        for child in node.children_by_field_name("update"):
+            reader.words.number(child)
+        if reader.variables.state == before:
+            break
+    turns.choose("its turns")
+    return Outcome.SUCCESS
+
+
+def _counted(reader: Reader, conditions: list["Node"]) -> bool | None:
+    numbers = [reader.words.number(child) for child in conditions]
+    return None if None in numbers or not numbers else numbers[-1] != 0
+
+
+class _Turns:
+    """Follows the turns of one loop; of several runs that they start, the first one counts."""
+
+    def __init__(self, reader: Reader, node: "Node") -> None:
+        self._reader = reader
+        self._node = node
+        self._body = node.child_by_field_name("body")
+        self._first = len(reader.commands)
+        self._runs: list[list[tuple[str, ...]]] = []
+
+    def follow(self) -> bool:
+        """Follow one turn and return whether the loop goes on."""
+        start = len(self._reader.commands)
+        goes_on = True
+        try:
+            self._reader.block([] if self._body is None else [self._body])
+        except Leave as leave:
+            if leave.word not in ("break", "continue"):
+                raise
+            goes_on = leave.word == "continue"
+        started = [
+            command
+            for command in self._reader.commands[start:]
+            if sum(word.startswith("--") for word in command) >= _OPTIONS_OF_A_RUN
+        ]
+        if started and started not in self._runs:
+            self._runs.append(started)
+        return goes_on
+
+    def choose(self, over: str) -> None:
+        """Leave out the runs of later turns, with a note."""
+        if len(self._runs) < 2:
+            return
+        self._reader.note(f"the loop over {over[:80]} starts several runs; the first one is read", self._node)
+        later = [command for run in self._runs[1:] for command in run]
+        kept = [command for command in self._reader.commands[self._first :] if command not in later]
+        self._reader.commands[self._first :] = kept

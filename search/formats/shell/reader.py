@@ -1,0 +1,118 @@
+"""What is known of a script while its statements are followed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from forerun.search.formats.shell.conditions import Conditions
+from forerun.search.formats.shell.given import Given
+from forerun.search.formats.shell.tree import line_of, parse_shell, text_of
+from forerun.search.formats.shell.variables import Value, Variables
+from forerun.search.formats.shell.words import Words
+from forerun.spaces.errors import RequestError
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_DEEPEST = 4
+"""Scripts that read one another; published ones go two deep."""
+_MOST_STATEMENTS = 100_000
+
+
+class Outcome(Enum):
+    """How a statement ends."""
+
+    SUCCESS = auto()
+    FAILURE = auto()
+    UNKNOWN = auto()
+    """A test that only a run would decide."""
+    STARTED = auto()
+    """A program, which is taken to succeed."""
+
+    @classmethod
+    def of(cls, truth: bool | None) -> "Outcome":
+        """Return the outcome of a test."""
+        return cls.UNKNOWN if truth is None else cls.SUCCESS if truth else cls.FAILURE
+
+
+class Leave(Exception):
+    """Leaves a loop, a function or the script, by the word that says so."""
+
+    def __init__(self, word: str) -> None:
+        """Take ``break``, ``continue``, ``return`` or ``exit``."""
+        super().__init__(word)
+        self.word = word
+
+
+Follow = Callable[["Reader", "Node"], Outcome]
+
+
+class Reader:
+    """Follows a script statement by statement; ``statements`` has a function for each kind."""
+
+    def __init__(
+        self, source: str, given: Given, statements: Mapping[str, Follow], set_by_queue: Mapping[str, Value]
+    ) -> None:
+        """Start a script with what is ``given`` and with the variables of its queue."""
+        self.source = source
+        self.scripts = dict(given.scripts)
+        self.variables = Variables(given, source, set_by_queue)
+        self.words = Words(self.variables)
+        self.conditions = Conditions(self.words, self.variables)
+        self.functions: dict[str, Node] = {}
+        self.local: list[dict[str, Value | None]] = []
+        """Values that functions in progress hide."""
+        self.commands: list[tuple[str, ...]] = []
+        self.notes: dict[str, None] = {}
+        self._follow = statements
+        self._depth = 0
+        self._count = 0
+
+    def note(self, text: str, node: "Node | None" = None) -> None:
+        """Add a note, once."""
+        self.notes[text if node is None else f"line {line_of(node)}: {text}"] = None
+
+    def left_out(self, kind: str, nodes: Sequence["Node"]) -> None:
+        """Add the note that a condition decides what only a run would know."""
+        shown = " ".join("; ".join(text_of(node) for node in nodes).split())[:80]
+        self.note(f"the {kind} {shown!r} cannot be decided; its branches are left out", nodes[0])
+
+    def inside(self, text: str, source: str) -> None:
+        """Follow a script, or one that a word or a here-document of it is."""
+        if self._depth >= _DEEPEST:
+            return
+        root, notes = parse_shell(text, source)
+        self.notes |= dict.fromkeys(notes)
+        self._depth += 1
+        try:
+            self.block(root.named_children)
+        except Leave:
+            pass
+        finally:
+            self._depth -= 1
+
+    def block(self, nodes: Sequence["Node"]) -> Outcome:
+        """Follow statements one after the other; the last one decides."""
+        outcome = Outcome.SUCCESS
+        for node in nodes:
+            if node.type not in ("comment", "heredoc_body"):
+                outcome = self.run(node)
+        return outcome
+
+    def run(self, node: "Node") -> Outcome:
+        """Follow one statement.
+
+        Raises
+        ------
+        RequestError
+            If the script runs for too long.
+        """
+        self._count += 1
+        if self._count > _MOST_STATEMENTS:
+            raise RequestError(f"{self.source} runs more than {_MOST_STATEMENTS:,} statements")
+        follow = self._follow.get(node.type)
+        return Outcome.SUCCESS if follow is None else follow(self, node)
+
+    def truth(self, nodes: Sequence["Node"]) -> bool | None:
+        """Return whether conditions hold, the last of them deciding; programs are not known to succeed."""
+        return {Outcome.SUCCESS: True, Outcome.FAILURE: False}.get(self.block(nodes))

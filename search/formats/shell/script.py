@@ -1,0 +1,89 @@
+"""A launch script as the commands it would start, read and never run."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from forerun.search.formats.command_line import slurm_variables, split_again
+from forerun.search.formats.shell.assignments import assign, declare, unset
+from forerun.search.formats.shell.branches import follow_case, follow_if, follow_list, negate
+from forerun.search.formats.shell.commands import define, follow_command, follow_redirected
+from forerun.search.formats.shell.given import NOTHING, Given
+from forerun.search.formats.shell.loops import follow_for, follow_while
+from forerun.search.formats.shell.reader import Follow, Outcome, Reader
+from forerun.search.formats.shell.tree import PLACEHOLDER
+from forerun.spaces.errors import RequestError
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """What a script says: its commands as words, its variables, its ``#SBATCH`` words, and what was left out."""
+
+    commands: tuple[tuple[str, ...], ...]
+    variables: Mapping[str, str | Sequence[str]]
+    sbatch: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def read_script(text: str, source: str, given: Given = NOTHING) -> Script:
+    """Read a shell script, or a bare list of arguments, as if it were started with what was ``given``.
+
+    Conditions that compare texts and numbers of the script are decided; branches of the others are left out, with a
+    note.
+
+    Raises
+    ------
+    RequestError
+        If quotes or brackets do not close, or variables grow without end.
+    """
+    if "\0" in text:
+        raise RequestError(f"{source} is not a text file (it has null bytes)")
+    sbatch = tuple(word for match in _SBATCH.finditer(text) for word in match[1].split())
+    reader = Reader(source, given, _STATEMENTS, slurm_variables(sbatch))
+    try:
+        reader.inside(text, source)
+    except RecursionError:
+        raise RequestError(f"{source} is nested deeper than any script") from None
+    commands = tuple(filter(None, (tuple(split_again(command)) for command in reader.commands)))
+    for mark in PLACEHOLDER.findall("\n".join(word for command in commands for word in command)):
+        reader.note(f"{mark} is a placeholder of a template")
+    return Script(commands=commands, variables=reader.variables.stated, sbatch=sbatch, notes=tuple(reader.notes))
+
+
+def _follow_inside(reader: Reader, node: "Node") -> Outcome:
+    """Follow statements between brackets or in a pipeline; ``(( ... ))`` is a test."""
+    if node.children[0].type == "((":
+        return _follow_test(reader, node)
+    if node.type == "subshell":
+        with reader.variables.restored():
+            return reader.block(node.named_children)
+    return reader.block(node.named_children)
+
+
+def _follow_test(reader: Reader, node: "Node") -> Outcome:
+    return Outcome.of(reader.conditions.of_command(node))
+
+
+_STATEMENTS: Mapping[str, Follow] = {
+    "variable_assignment": assign,
+    "declaration_command": declare,
+    "unset_command": unset,
+    "command": follow_command,
+    "redirected_statement": follow_redirected,
+    "test_command": _follow_test,
+    "negated_command": negate,
+    "list": follow_list,
+    "if_statement": follow_if,
+    "case_statement": follow_case,
+    "for_statement": follow_for,
+    "while_statement": follow_while,
+    "c_style_for_statement": follow_while,
+    "function_definition": define,
+    **dict.fromkeys(("variable_assignments", "subshell", "compound_statement", "do_group", "pipeline"), _follow_inside),
+}
