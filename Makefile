@@ -1,5 +1,7 @@
 # `make demo` and `make test` set up everything they need: Python 3.11+ and make are enough.
 PYTHON ?= python3
+# Children would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
@@ -47,7 +49,10 @@ demo: $(RUNTIME)
 	$(BIN)/forerun search llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq-len 8192
 	@echo "Call it as $(BIN)/forerun, or: . $(BIN)/activate"
 
-test: lint types unit wheel
+# Types take one core, so that tests run beside them.
+test: lint
+	$(MAKE) --jobs 2 types unit
+	$(MAKE) wheel
 
 # Everything: tests marked slow as well, properties on all of their examples, and the whole suite on the wheel.
 test-all: UNIT := --hypothesis-profile full

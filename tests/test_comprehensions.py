@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("benchmarks", "docs", "search", "simulator", "spaces", "tests")
+FOLDERS = (
+    "search",
+    "simulator",
+    "spaces",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("benchmarks", "docs", "tests")),
+)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp)
 """What Python 3.12 inlines; generator expressions stay functions of their own."""

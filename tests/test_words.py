@@ -1,6 +1,7 @@
 """The glossary is complete and has every term once; its retired words stay out of code, messages and pages."""
 
 import re
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -20,16 +21,25 @@ def tables() -> dict[str, list[list[str]]]:
     return sections
 
 
-def retired() -> dict[str, str]:
-    """Pattern of every retired word -> what to write."""
-    patterns = {}
+@dataclass(frozen=True)
+class Retired:
+    """A word that is not used: its plain text in small letters, the pattern that finds it, and what to write."""
+
+    text: str
+    pattern: re.Pattern[str]
+    instead: str
+
+
+def retired() -> list[Retired]:
+    """Every retired word of the glossary."""
+    found = []
     for words, instead in tables()[RETIRED]:
         for word in words.split(", "):
             code = word.strip("`")
-            text = re.escape(code)
             start, end = (r"\b" * code[i].isalnum() for i in (0, -1)) if code != word else ("(?<![a-z])", "(?![a-z])")
-            patterns[f"{start}{text}{end}"] = instead
-    return patterns
+            pattern = re.compile(f"{start}{re.escape(code)}{end}", re.IGNORECASE)
+            found.append(Retired(code.lower(), pattern, instead))
+    return found
 
 
 @cache
@@ -48,23 +58,24 @@ def test_every_term_stands_once() -> None:
 def test_names_of_the_glossary_are_those_of_the_code() -> None:
     rows = [cells for title, rows in tables().items() if title != RETIRED for cells in rows]
     names = {name for cells in rows for cell in cells[1:] for name in re.findall(r"`(\w+)`", cell)}
-    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", code())] == []
+    assert sorted(names - set(re.findall(r"\w+", code()))) == []
 
 
 def test_retired_words_stay_out() -> None:
     paths = [path for place in PLACES for path in (ROOT / place).rglob("*") if path.suffix in (".py", ".md", ".yaml")]
     paths += [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
     assert len(paths) > 500
-    patterns = {re.compile(pattern, re.IGNORECASE): instead for pattern, instead in retired().items()}
-    assert len(patterns) > 30
-    one = re.compile("|".join(pattern.pattern for pattern in patterns), re.IGNORECASE)
+    words = retired()
+    assert len(words) > 30
     places = []
     for path in paths:
         text = path.read_text(encoding="utf-8")
-        if path == GLOSSARY or not one.search(text):
+        small = text.lower()
+        present = [word for word in words if word.text in small]  # a hundred times as fast as a pattern
+        if path == GLOSSARY or not present:
             continue
         for number, line in enumerate(text.splitlines(), start=1):
-            for pattern, instead in patterns.items():
-                if pattern.search(line):
-                    places.append(f"{path.relative_to(ROOT)}:{number}: write {instead!r}: {line.strip()}")
+            for word in present:
+                if word.pattern.search(line):
+                    places.append(f"{path.relative_to(ROOT)}:{number}: write {word.instead!r}: {line.strip()}")
     assert not places, "\n".join(places)

@@ -15,6 +15,8 @@ from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 
 TRAINING = {"cluster": "dgx-h100", "global_batch": 64, "seq_len": 4096}
 SEARCH = "search llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --gpus 16 --top 5".split()
+FEW = "--set pp=1,2 --set vpp=1 --set mbs=1,2".split()
+SEARCH += FEW
 OWN = "tp4 pp2 dp2 mbs1 zero1 sp recompute=full"
 SCRIPT = """\
 torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --tensor-model-parallel-size 4 \\
@@ -105,7 +107,7 @@ def test_a_script_is_read_and_nothing_of_it_is_lost(script: Path, capsys: pytest
 
 def test_the_size_of_a_step_comes_from_the_files(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     short = "search llama3-8b --cluster dgx-h100 --gpus 16 --top 5 --json".split()
-    assert main([*short, "--baseline", str(script)]) == 0
+    assert main([*short, *FEW, "--baseline", str(script)]) == 0
     board = json.loads(capsys.readouterr().out)
 
     assert board["leaderboard"] == asked(capsys)["leaderboard"]

@@ -26,7 +26,8 @@ from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.spaces.errors import RequestError
 
 TRAINING = "--cluster dgx-h100 --global-batch 64 --seq-len 4096"
-SEARCH = f"search llama3-8b {TRAINING} --gpus 16"
+FEW = "--set pp=1,2 --set vpp=1 --set mbs=1,2"
+SEARCH = f"search llama3-8b {TRAINING} --gpus 16 {FEW}"
 STRATEGY = ["--strategy", "tp2 pp2 dp4 mbs1 zero1 sp"]
 EXAMPLES = {
     "search": SEARCH.split(),
@@ -273,7 +274,7 @@ def test_a_board_fits_and_grows(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    arguments = f"search llama3-8b {TRAINING} --gpus 8..16 --usd-per-gpu-hour 2".split()
+    arguments = f"search llama3-8b {TRAINING} --gpus 8..16 --usd-per-gpu-hour 2 {FEW}".split()
     out, _ = run(arguments, capsys)
     lines = out.splitlines()
 
@@ -327,14 +328,20 @@ def refused(framework: str, strategy: str) -> str:
 
 JOBS = {
     "dense": "search llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq-len 8192",
-    "mixture": "search mixtral-8x7b --cluster dgx-h100 --gpus 128 --global-batch 256 --seq-len 4096",
+    "mixture": "search mixtral-8x7b --cluster dgx-h100 --gpus 32 --global-batch 256 --seq-len 4096",
     "small cards": "search qwen2.5-3b --cluster rtx4090-box --gpus 8 --global-batch 64 --seq-len 4096 --framework fsdp",
-    "network": "search resnet50 --cluster abci-v100 --gpus 4..64 --global-batch 64/gpu",
+    "network": "search resnet50 --cluster abci-v100 --gpus 4..16 --global-batch 64/gpu",
 }
 
 
-@pytest.mark.parametrize("job", JOBS)
-@pytest.mark.parametrize("columns,most", [(110, 40), (80, 60)])
+@pytest.mark.parametrize(
+    "job,columns,most",
+    [
+        ("dense", 110, 40),
+        *((job, 80, 60) for job in JOBS),
+        *(pytest.param(job, 110, 40, marks=pytest.mark.slow) for job in JOBS if job != "dense"),
+    ],
+)
 def test_a_search_fits_one_screen_and_begins_with_the_decision(
     job: str, columns: int, most: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,15 +11,16 @@ import yaml
 from forerun.search.cli import main
 
 REQUESTS = {
-    "switches that a search turns on": "llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 64 --seq-len 1024",
-    "experts": "mixtral-8x7b --cluster dgx-h100 --gpus 16 --global-batch 64 --seq-len 1024 --set tp=1,2 --set cp=1",
+    "switches that a search turns on": "llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 64 --seq-len 1024 "
+    "--set pp=1,2 --set vpp=1",
+    "experts": "mixtral-8x7b --cluster dgx-h100 --gpus 16 --global-batch 64 --seq-len 1024 --set tp=1 --set cp=1",
     "adapters": "qwen3-0.6b --cluster dgx-a100-80 --gpus 4 --global-batch 16 --seq-len 1024 --lora 16",
     "eight bit": "qwen3-1.7b --cluster dgx-h100 --gpus 4 --global-batch 16 --seq-len 1024 --precision fp8",
     "a switch that is set": "llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64 --seq-len 1024 --with "
-    "activation-offload=on",
+    "activation-offload=on --set pp=1,2 --set vpp=1",
     "an operator graph": "resnet50 --cluster dgx1-v100 --gpus 4 --global-batch 64",
 }
-SLOW = ("adapters", "eight bit", "a switch that is set")
+SLOW = ("experts", "adapters", "eight bit", "a switch that is set")
 
 
 def asked(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
@@ -71,6 +72,7 @@ def test_a_sweep_has_the_rows_of_its_searches(tmp_path: Path, capsys: pytest.Cap
         "clusters": ["dgx-h100"],
         "workloads": [{"global_batch": 64, "seq_len": 1024}],
         "budgets": [{"gpus": 16}],
+        "axes": {"pp": [1, 2], "vpp": [1]},
         "top": 3,
     }
     path = tmp_path / "plan.yaml"

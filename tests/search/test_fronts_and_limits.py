@@ -1,5 +1,6 @@
 """Pareto fronts and limits on a whole training."""
 
+import dataclasses
 import json
 from itertools import pairwise
 
@@ -27,6 +28,7 @@ from forerun.spaces.errors import InfeasibleError, RequestError
 
 REQUEST = Request(model="gpt3-13b", cluster="dgx-a100-80", gpus="8..64", global_batch=128, seq_len=2048)
 SMALL = {"model": "gpt3-13b", "cluster": "dgx-a100-80", "gpus": "16..64", "global_batch": 128, "seq_len": 2048}
+SMALL["overrides"] = {"vpp": ["1"], "recompute": ["none", "full"]}
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 4)] * 3), max_size=30), st.data())
@@ -90,12 +92,12 @@ def test_gpus_pay_until_they_bring_less_than_half() -> None:
 
 
 def test_limits_are_counted_by_reason_and_no_row_breaks_them() -> None:
-    setting = resolve(REQUEST)
+    setting = resolve(dataclasses.replace(REQUEST, gpus="8..32"))
     space = setting.space()
     free = search_slice(Problem(space=space, objective="throughput", top=1), 0, space.size)  # every candidate scored
     assert free.fastest is not None
     fastest_s = float(free.fastest.keys[0, 0])
-    limits = TrainingLimits(step_s=1.5 * fastest_s, device_s=64 * 1.4 * fastest_s)
+    limits = TrainingLimits(step_s=1.5 * fastest_s, device_s=32 * 1.4 * fastest_s)
     piece = search_space(Problem(space=setting.space(), objective="cost", top=10_000, limits=limits))
     table, _ = setting.space().table(0, setting.space().size)
     scores = score(setting.context, table)

@@ -142,7 +142,7 @@ def test_equal_groups_are_searched_like_one_cluster(tmp_path: Path) -> None:
 
 def test_the_command_prints_a_leaderboard_that_simulate_repeats(mixed: str, capsys: pytest.CaptureFixture[str]) -> None:
     own = ["--cluster", mixed, *SMALL, "--json"]
-    assert main(["search", "qwen3-0.6b", *own, "--set", "recompute=none", "--set", "zero=1"]) == 0
+    assert main(["search", "qwen3-0.6b", *own, "--set", "recompute=none", "--set", "zero=1", "--set", "pp=2"]) == 0
     first = json.loads(capsys.readouterr().out)["leaderboard"][0]
     assert main(["simulate", "qwen3-0.6b", *own, "--strategy", first["strategy"]]) == 0
     again = json.loads(capsys.readouterr().out)
@@ -195,7 +195,10 @@ def test_nothing_that_fits_is_said(mixed: str) -> None:
 
 
 def test_evaluations_bound_the_search(mixed: str) -> None:
-    board = search_groups(Request(model="qwen3-0.6b", cluster=mixed, global_batch=16, seq_len=2048), evaluations=3)
+    own = {"recompute": ["none"], "zero": ["1"], "pp": ["2"], "mbs": ["1", "2"]}
+    board = search_groups(
+        Request(model="qwen3-0.6b", cluster=mixed, global_batch=16, seq_len=2048, overrides=own), evaluations=3
+    )
 
     assert board.space.feasible == 3 and any("because 3 were simulated" in note for note in board.notes)
     with pytest.raises(RequestError):

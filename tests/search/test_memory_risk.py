@@ -29,6 +29,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import parse_strategy, table_of
 
 TRAINING = {"cluster": "dgx-h100", "global_batch": 64, "seq_len": 4096}
+FEW = {"recompute": ["none", "full"], "recompute_layers": ["0"], "vpp": ["1"], "mbs": ["1", "2"]}
 COMMAND = "search llama3-70b --cluster dgx-h100 --gpus 32 --global-batch 64 --seq-len 4096"
 
 
@@ -72,7 +73,7 @@ def test_what_is_no_risk_is_refused(risk: float) -> None:
 
 def test_a_search_keeps_below_the_risk_and_loses_nothing_else() -> None:
     fields = {**TRAINING, "gpus": "32", "top": 1000, "all_variants": True}
-    fields["overrides"] = {"recompute": ["none", "full"], "vpp": ["1", "2"], "recompute_layers": ["0"]}
+    fields["overrides"] = FEW
     whole = search("llama3-70b", **fields)
     bounded = search("llama3-70b", **fields, oom_risk=0.05)
     kept = [row.strategy for row in whole.rows if row.oom_risk <= 0.05]
@@ -84,21 +85,21 @@ def test_a_search_keeps_below_the_risk_and_loses_nothing_else() -> None:
 
 
 def test_stages_that_differ_keep_below_it_too() -> None:
-    request = Request(model="llama3-70b", **TRAINING, gpus="32", oom_risk=0.02)
-    board = explore_request(request, exploring=Exploring(sampler="local", evaluations=200))
+    request = Request(model="llama3-70b", **TRAINING, gpus="32", oom_risk=0.02, overrides=FEW)
+    board = explore_request(request, exploring=Exploring(sampler="local", evaluations=100))
 
     assert board.rows and all(row.oom_risk <= 0.02 for row in board.rows)
 
 
 def test_a_row_that_is_likely_to_run_out_is_marked() -> None:
-    rows = search("llama3-70b", **TRAINING, gpus="32", top=200, all_variants=True).rows
+    rows = search("llama3-70b", **TRAINING, gpus="32", top=200, all_variants=True, overrides=FEW).rows
 
     assert {TIGHT_MARK in row.marks for row in rows} == {True, False}
     assert all((TIGHT_MARK in row.marks) == (row.oom_risk > RISKY) for row in rows)
 
 
 def test_one_strategy_is_judged_by_the_risk_at_both_levels(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = search("llama3-70b", **TRAINING, gpus="32", top=1000, all_variants=True).rows
+    rows = search("llama3-70b", **TRAINING, gpus="32", top=1000, all_variants=True, overrides=FEW).rows
     tight = max(rows, key=lambda row: row.oom_risk)
     bounded = resolve(Request(model="llama3-70b", **TRAINING, oom_risk=0.01))
 
@@ -133,8 +134,7 @@ def scored(safest: Row | None = None) -> NoteSearch:
 
 
 def test_the_best_with_a_small_risk_is_named_where_the_first_has_none() -> None:
-    own = {"vpp": ["1", "2"], "recompute": ["none", "full"]}
-    request = Request(model="llama3-70b", **TRAINING, gpus="32", top=1000, all_variants=True, overrides=own)
+    request = Request(model="llama3-70b", **TRAINING, gpus="32", top=1000, all_variants=True, overrides=FEW)
     rows = search_request(request).rows
     risky = max(rows, key=lambda row: row.oom_risk)
     safest = next(row for row in rows if row.oom_risk <= RISKY)

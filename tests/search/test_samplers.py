@@ -95,7 +95,7 @@ def test_contract(space: StagedSpace, name: str) -> None:
         return score(context, table)
 
     watched = Watched(sampler_named(Exploring(sampler=name), space)[0])
-    limits = StopConditions(evaluations=200, asked=300)
+    limits = StopConditions(evaluations=80, asked=120)
     found = explore(space, watched, limits=limits, score=counting)
 
     assert watched.log[0] == "begin" and watched.log[-1] == "close"
@@ -103,7 +103,7 @@ def test_contract(space: StagedSpace, name: str) -> None:
     for batch, told in zip(watched.asked, watched.told, strict=False):
         assert len(batch) == len(told)
         assert [found.known.get(s) if s else None for s in batch] == told
-    assert len(scored) == len(set(scored)) == found.scored <= 200 + 128
+    assert len(scored) == len(set(scored)) == found.scored <= 80 + 128
     assert all(space.canonical(strategy) == strategy for strategy in scored)
     assert space.legal(scored).all()
     legal = {strategy for strategy, evaluation in found.known.items() if evaluation is not None}
@@ -113,7 +113,7 @@ def test_contract(space: StagedSpace, name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_seed_gives_the_same_run(space: StagedSpace, name: str) -> None:
     starts = flat_starts(Problem(space=space.flat, objective="throughput", top=5), SERIAL).strategies
-    limits = StopConditions(evaluations=150, asked=260)
+    limits = StopConditions(evaluations=60, asked=100)
     one, two = (run(space, name, 3, starts=starts, limits=limits) for _ in range(2))
 
     assert one.known == two.known
@@ -123,7 +123,7 @@ def test_the_same_seed_gives_the_same_run(space: StagedSpace, name: str) -> None
 @pytest.mark.parametrize("name", ["random", "tpe", "local"])
 def test_starts_are_looked_at_first(space: StagedSpace, name: str) -> None:
     starts = flat_starts(Problem(space=space.flat, objective="throughput", top=5), SERIAL).strategies
-    found = run(space, name, starts=starts, limits=StopConditions(evaluations=128, asked=128))
+    found = run(space, name, starts=starts, limits=StopConditions(evaluations=48, asked=48))
 
     assert len(starts) > 5
     assert list(found.known)[: len(starts)] == list(starts)

@@ -93,7 +93,8 @@ def test_samplers_search_each_combination_once_per_seed(tmp_path: Path) -> None:
 
 def test_a_limit_that_nothing_keeps_is_infeasible_and_no_failure(tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
-    text = PLAN.replace("seq_len: 2048}", "seq_len: 2048, tokens: 100T}").replace(
+    text = PLAN.replace("[llama3-8b, llama3-70b]", "llama3-8b")
+    text = text.replace("seq_len: 2048}", "seq_len: 2048, tokens: 100T}").replace(
         "gpus: 8}", "gpus: 8, train_within: 1d}"
     )
     path.write_text(text)

@@ -21,9 +21,12 @@ def test_no_row_beats_the_first_in_speed_and_risk(rows: list[tuple[float, float]
 
 
 REQUESTS = (
-    {"model": "llama3-70b", "cluster": "dgx-h100", "gpus": 64, "global_batch": 256, "seq_len": 8192},
+    {"model": "llama3-70b", "cluster": "dgx-h100", "gpus": 32, "global_batch": 256, "seq_len": 8192},
     {"model": "llama3-8b", "cluster": "hgx-h200", "gpus": 16, "global_batch": 16, "seq_len": 131072},
-    {"model": "mixtral-8x7b", "cluster": "dgx-h100", "gpus": 64, "global_batch": 256, "seq_len": 4096},
+    pytest.param(
+        {"model": "mixtral-8x7b", "cluster": "dgx-h100", "gpus": 64, "global_batch": 256, "seq_len": 4096},
+        marks=pytest.mark.slow,
+    ),
     {"model": "gpt3-13b", "cluster": "dgx-a100-80", "gpus": 32, "global_batch": 64, "seq_len": 2048},
 )
 

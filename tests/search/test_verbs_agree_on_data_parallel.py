@@ -16,11 +16,11 @@ from forerun.spaces.opgraph.profile import load_graph_profile
 
 BATCH = 16
 CASES = [
-    ("resnet50", "abci-v100", "pytorch-ddp", 64),
+    pytest.param("resnet50", "abci-v100", "pytorch-ddp", 64, marks=pytest.mark.slow),
     ("resnet50", "dgx-a100-80", "horovod", 16),
     ("vgg16", "abci-v100", "chainermn", 32),
     ("vgg16", "dgx1-v100", "horovod", 4),
-    ("inception-v3", "titan-rtx-box", "pytorch-ddp", 8),
+    pytest.param("inception-v3", "titan-rtx-box", "pytorch-ddp", 8, marks=pytest.mark.slow),
     ("dlrm-516m", "dgx1-v100", "pytorch-ddp", 16),
     ("dlrm-516m", "abci-v100", "ideal", 8),
     ("alexnet", "aws-p3dn", "pytorch-ddp", 16),

@@ -111,7 +111,7 @@ def test_the_leaderboard_is_the_same_bit_for_bit(
     workers: Workers, make_setting: Callable[..., Setting], objective: str
 ) -> None:
     limits = TrainingLimits(step_s=20.0)
-    problem = Problem(space=make_setting(gpus="8..16").space(), objective=objective, top=50, limits=limits)
+    problem = Problem(space=make_setting(gpus="8..16").space({"vpp": [1]}), objective=objective, top=50, limits=limits)
     task, size = Task(problem=problem, score=search_space.__kwdefaults__["score"]), problem.space.size
     expected = search_space(problem)
 
@@ -262,9 +262,12 @@ def test_the_output_says_who_worked() -> None:
     assert ours.space == others.space
 
 
+@pytest.mark.slow  # starts processes
 @pytest.mark.usefixtures("impatient")
 def test_a_search_goes_over_to_processes_when_it_takes_long(make_setting: Callable[..., Setting]) -> None:
-    problem = Problem(space=make_setting(gpus="8..16").space(), objective="throughput", top=50)
+    problem = Problem(
+        space=make_setting(gpus="8..16").space({"mbs": [1], "schedule": ["1f1b"]}), objective="throughput", top=50
+    )
     piece, who, remarks = search_with(problem, Choice())
 
     assert who.startswith("in this process, then in ")

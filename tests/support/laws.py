@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 from forerun_examples import dense_model, moe_model, request, small_cluster
 from numpy.typing import NDArray
+from profiles import every_example
 
 from forerun.simulator import score
 from forerun.spaces.clusters import Cluster
@@ -17,14 +18,17 @@ NETWORKS = (0.5e9, 5e9, 50e9)
 
 
 def examples(framework: str) -> list[Context]:
-    """Requests over three networks: a dense model and a mixture (the latter on the middle network)."""
+    """Requests over three networks: a dense model and a mixture (the latter on the middle network).
+
+    Under other profiles than ``full``: the first and the last of them.
+    """
     dense = dense_model(layers=8, heads=32, kv_heads=8)
     found = []
     for network in NETWORKS:
         context = request(dense, framework=framework, cluster=small_cluster(network=network), global_batch=16)
         found.append(replace(context, workload=replace(context.workload, seq_len=4096)))
     found.append(replace(found[1], model=moe_model(layers=10, experts=8)))
-    return found
+    return found if every_example() else found[::3]
 
 
 def never_slower(better: Context, worse: Context, table: StrategyTable, *, odd: bool = False) -> None:

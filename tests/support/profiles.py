@@ -15,8 +15,13 @@ def tries(full: int) -> int:
     return max(min(FEWEST, full), round(full * share))
 
 
-def some_of(table: StrategyTable, most: int = 5_000) -> StrategyTable:
+def every_example() -> bool:
+    """Whether the Hypothesis profile in use is ``full``."""
+    return settings().max_examples >= settings.get_profile("full").max_examples
+
+
+def some_of(table: StrategyTable, most: int = 1_500) -> StrategyTable:
     """Return all rows under the profile ``full``, else at most so many, drawn from all places and always the same."""
-    if len(table) <= most or settings().max_examples >= settings.get_profile("full").max_examples:
+    if len(table) <= most or every_example():
         return table
     return table.take(np.sort(np.random.default_rng(0).choice(len(table), most, replace=False)))
