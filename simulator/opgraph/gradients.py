@@ -86,7 +86,8 @@ def gradients(context: GraphContext, c: Candidates, held: Held, backward_NL: Flo
     stride = np.where(spatial, 1.0, replica_strides(context.cluster.levels, c))
     sizes = exchanged_bytes(context, c)
     messages = fill(Filling.of(profile), sizes, backward_NL)
-    whole, shown = exchange_s(context, messages, added(backward_NL), ranks, stride)
+    wire = wire_s(context, messages, ranks, stride)
+    whole, shown = hidden_exchange_s(context, messages, wire, added(backward_NL), ranks, stride)
     if profile.staged_bytes_per_s is not None:
         # Parts of a picture add up their gradients as they exchange their borders: through the host's memory, to one
         # of them and back.
@@ -104,17 +105,22 @@ def gradients(context: GraphContext, c: Candidates, held: Held, backward_NL: Flo
     )
 
 
-def exchange_s(
-    context: GraphContext, messages: Messages, backward_N: Floats, ranks_N: Floats, stride_N: Floats
+def wire_s(context: GraphContext, messages: Messages, ranks_N: Floats, stride_N: Floats) -> Floats:
+    """Return the seconds that every bucket travels between ``ranks_N`` replicas, ``stride_N`` devices apart, while all
+    devices exchange; of shape [N, B]."""
+    size, share = np.maximum(messages.bytes_NB, 1.0), context.profile.gradient_share
+    return messages.sent_NB * reduce_s(context.cluster, size, ranks_N[:, None], stride_N[:, None], share)
+
+
+def hidden_exchange_s(
+    context: GraphContext, messages: Messages, wire_NB: Floats, backward_N: Floats, ranks_N: Floats, stride_N: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the seconds that buckets of gradients travel between ``ranks_N`` replicas, ``stride_N`` devices apart, and
-    what of them a backward pass of ``backward_N`` seconds does not hide, its launches included."""
+    """Return the seconds that buckets of gradients travel, and what of them a backward pass of ``backward_N`` seconds
+    does not hide, its launches included."""
     profile = context.profile
-    size, share = np.maximum(messages.bytes_NB, 1.0), profile.gradient_share
-    wire = messages.sent_NB * reduce_s(context.cluster, size, ranks_N[:, None], stride_N[:, None], share)
-    blocked = profile.blocked_share * reduce_s(context.cluster, np.ones(len(ranks_N)), ranks_N, stride_N, share)
-    shown = exposed_s(messages, wire, blocked, backward_N, context.cluster.overlap)
-    whole = added(wire)
+    launch_s = reduce_s(context.cluster, np.ones(len(ranks_N)), ranks_N, stride_N, profile.gradient_share)
+    shown = exposed_s(messages, wire_NB, profile.blocked_share * launch_s, backward_N, context.cluster.overlap)
+    whole = added(wire_NB)
     return whole, profile.overlap * shown + (1.0 - profile.overlap) * whole
 
 

@@ -14,12 +14,13 @@ from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.cuts import balanced_cuts
-from forerun.simulator.opgraph.gradients import exchange_s, exchanged_bytes
+from forerun.simulator.opgraph.gradients import exchanged_bytes, hidden_exchange_s, wire_s
 from forerun.simulator.opgraph.groups import replica_stride
 from forerun.simulator.opgraph.layers import Floats, added
 from forerun.simulator.opgraph.memory import kept_elements
-from forerun.simulator.opgraph.messages import Filling, Messages, fill, rendezvous_s, straggler_wait_s
+from forerun.simulator.opgraph.messages import Filling, Messages, fill, reduce_s, rendezvous_s, straggler_wait_s
 from forerun.simulator.opgraph.sends import NOTHING, CutMessages, cut_messages, drained_s, sends_of
+from forerun.simulator.opgraph.shared_ports import rings_of, shared_s
 from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.split import Mode
 
@@ -121,7 +122,8 @@ def _pipelines(context: GraphContext, c: Candidates, rows: np.ndarray) -> tuple[
         )
         for name in ("there", "back")
     )
-    whole, shown = _exchanges(context, cuts, cut_P, replicas, parts, stages("hiding_S"))
+    done = drained_s(forward, backward, there, back, count)
+    whole, shown = _exchanges(context, cuts, cut_P, replicas, parts, stages("hiding_S"), done)
     several = (replicas > 1) & (not context.inference)
     rendezvous = np.where(several, rendezvous_s(profile, context.nodes(replicas * parts)), 0.0)[:, None]
     whole, shown = (np.where(several[:, None], one, 0.0) + rendezvous for one in (whole, shown))
@@ -130,7 +132,6 @@ def _pipelines(context: GraphContext, c: Candidates, rows: np.ndarray) -> tuple[
     update = context.update_s(dense)
     # The step ends with the stage whose last pass, exposed gradients, wait and update end last. The same pipeline with
     # free sends says what of that stage's time is bubble (free - passes) and what sends cost (done - free).
-    done = drained_s(forward, backward, there, back, count)
     ends = np.where(np.arange(most) < stages_C[cut_P][:, None], done + shown + straggler_wait + update, -np.inf)
     last = np.arange(len(rows)), np.argmax(ends, axis=1)
     free = drained_s(forward, backward, there.free(), back.free(), count)[last]
@@ -191,8 +192,12 @@ def _exchanges(
     replicas_P: Floats,
     parts_P: Floats,
     hiding_PS: Floats,
+    done_PS: Floats,
 ) -> tuple[Floats, Floats]:
-    """Return the seconds of every stage's exchange, and what of it its backward pass does not hide, of shape [P, S]."""
+    """Return the seconds of every stage's exchange, and what of it its backward pass does not hide, of shape [P, S].
+
+    ``hiding_PS``: seconds of the last backward pass of every stage, which ends at ``done_PS``.
+    """
     levels, shape = context.cluster.levels, hiding_PS.shape
     most = max(cut.buckets.bytes_NB.shape[1] for cut in cuts)
     sizes, ready = np.zeros((len(cuts), shape[1], most)), np.zeros((len(cuts), shape[1], most))
@@ -206,5 +211,18 @@ def _exchanges(
         stages = min(parts, shape[1])
         strides[number, :stages] = [replica_stride(levels, replicas, parts, stage) for stage in range(stages)]
     ranks, stride = np.repeat(replicas_P, shape[1]), strides[which.reshape(-1)].reshape(-1)
-    whole, shown = exchange_s(context, messages, hiding_PS.reshape(-1), ranks, stride)
+    wire = wire_s(context, messages, ranks, stride)
+    latency = np.where(wire > 0, reduce_s(context.cluster, np.ones(len(ranks)), ranks, stride, 1.0)[:, None], 0.0)
+    # Without overlap all are sent behind the pass.
+    begin = done_PS - hiding_PS if context.profile.overlap else done_PS
+    ready = begin[:, :, None] + messages.ready_NB.reshape(*shape, most) * bool(context.profile.overlap)
+    wire, latency = wire.reshape(*shape, most), latency.reshape(*shape, most)
+    for number, (replicas, parts) in enumerate(pairs.tolist()):
+        if replicas > 1:
+            one = np.flatnonzero(which.reshape(-1) == number)
+            rings = rings_of(context.cluster, replicas, parts)
+            count = min(parts, shape[1])
+            wire[one, :count] = shared_s(rings, *(values[one, :count] for values in (ready, wire, latency)))
+    wire = wire.reshape(-1, most)
+    whole, shown = hidden_exchange_s(context, messages, wire, hiding_PS.reshape(-1), ranks, stride)
     return whole.reshape(shape), shown.reshape(shape)

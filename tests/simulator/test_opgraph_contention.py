@@ -1,9 +1,10 @@
-"""Transfers of operator graphs on the links of the cluster: what meets nobody takes as long as by the rules."""
+"""Transfers of operator graphs on the links of the cluster, event by event and in closed form."""
 
+import random
 from dataclasses import replace
 
 import pytest
-from split_cases import graph_setting
+from split_cases import graph_setting, split_rows
 
 from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
 from forerun.simulator.opgraph import GraphContext
@@ -24,7 +25,37 @@ def step_s(made: GraphContext, text: str, *, contention: bool) -> float:
 @pytest.mark.parametrize("text", ["data1", "data4", "data16", "filter4"])
 def test_exchanges_that_meet_nobody_take_what_the_rules_say(text: str) -> None:
     made = context()
-    assert step_s(made, text, contention=True) == pytest.approx(step_s(made, text, contention=False), rel=1e-6)
+    by_rules = replace(made, cluster=replace(made.cluster, spec=None))
+    assert step_s(made, text, contention=True) == pytest.approx(step_s(by_rules, text, contention=False), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "batch", "text"),
+    [
+        # Stages end one after the other: each has the one port of its node while the others still compute.
+        ("alexnet", "dgx1-v100-1ib", 512, "data4 pipeline8 segments2"),
+        ("alexnet", "dgx1-v100-1ib", 512, "data8 pipeline4 segments8"),
+        # Groups of three on nodes of four: some lie in one node, some across two.
+        ("dlrm-516m", "abci-v100", 1536, "data8 filter3"),
+        ("dlrm-516m", "abci-v100", 1536, "data3 pipeline8"),
+        ("vgg19", "dgx-a100-80", 96, "data4 pipeline6 segments4"),
+        ("vgg19", "dgx-a100-80", 96, "data2 filter12"),
+    ],
+)
+def test_closed_forms_share_links_as_events_do(model: str, cluster: str, batch: int, text: str) -> None:
+    made = graph_setting(model, cluster, batch).context
+    (row,) = split_rows(made, [OPERATOR_GRAPHS.parse(made, text)], [batch])
+    assert row.step_time_s == pytest.approx(step_s(made, text, contention=True), rel=0.05)
+
+
+def test_closed_forms_order_splits_as_events_do() -> None:
+    setting = graph_setting("alexnet", "dgx1-v100-1ib", 512, "32")
+    legal, _ = setting.space().table(0, setting.space().size)
+    splits = random.Random(3).sample([split for split in legal.splits if split.segments <= 16], 16)
+    closed = [row.step_time_s for row in split_rows(setting.context, splits, [512] * len(splits))]
+    shared = [step_s(setting.context, str(split), contention=True) for split in splits]
+    pairs = [(i, j) for i in range(len(splits)) for j in range(i) if abs(shared[i] / shared[j] - 1) > 0.05]
+    assert all((closed[i] > closed[j]) == (shared[i] > shared[j]) for i, j in pairs)
 
 
 def test_gradients_and_halos_share_the_network() -> None:

@@ -33,14 +33,17 @@ def block_stride(span: Floats) -> Floats:
 
 
 def stride_of(levels: tuple[Level, ...], members: Sequence[int]) -> float:
-    """Spacing that puts as many of ``members`` (device numbers) into one group of each level as there are: their mean
-    distance, corrected where that says otherwise (the outermost level counts most)."""
+    """Return the spacing that puts as many of ``members`` (device numbers) into one group of each level as there are.
+
+    Their mean distance, corrected where that says otherwise (the outermost level counts most). Where groups have more
+    and fewer of them, those with fewest count: rings have as many channels as the node with fewest members.
+    """
     count = len(members)
     stride = float(max((max(members) - min(members)) // max(count - 1, 1), 1))
     for level in levels[:-1]:
-        most = max(Counter(member // level.size for member in members).values())
-        if min(max(level.size // stride, 1), count) != most:
-            stride = level.size / most
+        fewest = min(Counter(member // level.size for member in members).values())
+        if min(max(level.size // stride, 1), count) != fewest:
+            stride = level.size / fewest
     return stride
 
 

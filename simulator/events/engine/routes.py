@@ -97,7 +97,7 @@ class Routes:
                 if other in before or (name[0] == "device" and name != begin and data["kind"] != "scale-up"):
                     continue
                 added += 1
-                heappush(heap, (cost + self._seconds(source, name, other, data), added, other, name))
+                heappush(heap, (cost + self._seconds(source, end, name, other, data), added, other, name))
         return before
 
     def _beside(self, place: Any, end: Hashable | None, nodes: Collection[int] | None) -> Iterable[tuple[Any, Any]]:
@@ -114,12 +114,13 @@ class Routes:
         around = self._around[place]
         return [pair for key in (None, *nodes, end) for pair in around.get(key, ())]
 
-    def _seconds(self, source: int, name: Any, other: Any, data: Mapping[str, Any]) -> float:
-        """Return what a transfer of ``source`` takes from a place to the next."""
+    def _seconds(self, source: int, end: Any, name: Any, other: Any, data: Mapping[str, Any]) -> float:
+        """Return what a transfer of ``source`` takes from a place to the next; devices prefer their own NICs."""
         seconds: float = data["latency_s"] + _MESSAGE_BYTES / data["capacity_bytes_per_s"]
-        if name[0] == "socket" and other[0] == "nic":
-            own = self._nics[name[1], name[2]]
-            seconds += _OTHER_NIC_S * (other[2] != own[source % self._spec.devices_per_socket % len(own)])
+        for nic, socket, device in ((other, name, source), (name, other, source if end is None else end[1])):
+            if nic[0] == "nic" and socket[0] == "socket":
+                own = self._nics[socket[1], socket[2]]
+                seconds += _OTHER_NIC_S * (nic[2] != own[device % self._spec.devices_per_socket % len(own)])
         return seconds
 
     def _links_along(self, before: dict[Any, Any], end: Hashable) -> tuple[tuple[int, ...], float]:

@@ -24,7 +24,7 @@ from forerun.simulator.events.export.chakra_nodes import (
 )
 from forerun.simulator.opgraph.events.compile import CompiledStep, compile_graph
 from forerun.simulator.opgraph.events.plan import GraphPlan, Move
-from forerun.simulator.opgraph.events.sharing import pairs_of, share_links
+from forerun.simulator.opgraph.events.sharing import pairs_of, share_links, shares_links
 from forerun.spaces.errors import RequestError
 
 
@@ -38,7 +38,7 @@ def write_graph_chakra(plan: GraphPlan, folder: Path, *, contention: bool = Fals
     if count > MOST_DEVICES:
         raise RequestError(f"execution traces have at most {MOST_DEVICES} devices, but got {count}; use fewer replicas")
     step = compile_graph(plan)
-    if contention and count > 1:
+    if shares_links(plan.context.cluster, count, contention):
         share_links(plan.context.cluster, count, step.graph, plan.wired(step.moves))
     traces = _Traces(step, execute(step.graph))
     for rank, group in enumerate(plan.tree.groups):

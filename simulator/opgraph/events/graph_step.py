@@ -10,12 +10,14 @@ from forerun.simulator.events.step.contention import Key
 from forerun.simulator.events.step.result import EventResult, result_of_run
 from forerun.simulator.opgraph.events.compile import compile_graph
 from forerun.simulator.opgraph.events.plan import GraphPlan
-from forerun.simulator.opgraph.events.sharing import share_links
+from forerun.simulator.opgraph.events.sharing import share_links, shares_links
 from forerun.spaces.schedules import PipelineShape
 
 
 def simulate_plan(plan: GraphPlan, *, contention: bool = False) -> EventResult:
-    """Simulate one step; with ``contention`` its transfers share the links that they cross by max-min fairness.
+    """Simulate one step, whose transfers share the links that they cross by max-min fairness.
+
+    On a cluster without a graph of links each transfer takes what the cost rules say; ``contention`` refuses that.
 
     Raises:
         RequestError: the schedule has no order for the shape, tasks wait for each other in a circle, or contention is
@@ -26,8 +28,9 @@ def simulate_plan(plan: GraphPlan, *, contention: bool = False) -> EventResult:
     compiled = perf_counter()
     shared = None
     sent: Mapping[Key, float] = {}
-    if contention and plan.tree.device_count > 1:
-        shared, sent = share_links(plan.context.cluster, plan.tree.device_count, step.graph, plan.wired(step.moves))
+    cluster, devices = plan.context.cluster, plan.tree.device_count
+    if shares_links(cluster, devices, contention):
+        shared, sent = share_links(cluster, devices, step.graph, plan.wired(step.moves))
     result = result_of_run(_shape(plan), step.graph, execute(step.graph))
     took_s = {"compile": compiled - begin, "run": perf_counter() - compiled}
     return replace(result, contention=shared, sent_bytes=sent, took_s=took_s)

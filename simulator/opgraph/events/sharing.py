@@ -14,15 +14,26 @@ from forerun.simulator.costs.collectives.constants import constants_of
 from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.simulator.events.step.contention import Contention, Key, SharedLinks, contention_of
 from forerun.simulator.events.step.traffic import CrossedLinks, Flow, Traffic, ring_edges, ring_rate
-from forerun.simulator.layouts import transfer_time_s
+from forerun.simulator.layouts import Transfer, transfer_time_s
+from forerun.simulator.layouts.price import crossings
 from forerun.simulator.opgraph.events.plan import Move
 from forerun.spaces.clusters.cluster import Cluster
 
 Groups = tuple[str, tuple[tuple[int, ...], ...]]
 """Kind and groups of a transfer: what decides the links that it crosses."""
 _RINGS = ("all_reduce", "reduce_scatter", "all_gather")
+_MESSAGES = ("point_to_point", "halo")
+MOST_CONNECTIONS = 20_000
+"""Connections of a transfer up to which its way is looked up, at some 50 us each. More of them, an exchange between
+hundreds of devices, load all ports alike, as the cost rules take it."""
 _LEAST = 1.0
 """Elements of a transfer that is all latency."""
+
+
+def shares_links(cluster: Cluster, devices: int, contention: bool) -> bool:
+    """Return whether transfers between some devices share links: where the cluster has a graph of them, or the user
+    asks for ``contention``, which is refused without one."""
+    return devices > 1 and (contention or cluster.spec is not None)
 
 
 def share_links(
@@ -37,6 +48,7 @@ def share_links(
     links = TaskGraph(())
     crossed = CrossedLinks(cluster, devices, links)
     numbers: dict[Groups, int] = {}
+    moves = {task: move for task, move in moves.items() if _connections(move.transfer) <= MOST_CONNECTIONS}
     for move in moves.values():
         numbers.setdefault((move.transfer.kind, move.transfer.groups), len(numbers))
     traffic = Traffic(
@@ -62,35 +74,40 @@ def _flow(cluster: Cluster, crossed: CrossedLinks, kind: str, groups: tuple[tupl
     if kind in _RINGS:
         return _ring(cluster, crossed, groups)
     pairs = list(pairs_of(kind, groups))
-    level = cluster.levels[max(crossed.level(source, target) for source, target, _ in pairs)]
-    mesh = constants_of(level, cluster.device.architecture).mesh
+    number = max(crossed.level(source, target) for source, target, _ in pairs)
+    level = cluster.levels[number]
     port = level.port_bytes_per_s
-    return Flow(
-        assumed_bytes_per_s=port if mesh else min(port, level.bytes_per_s),
-        lone_bytes_per_s=port,
-        wire_s=0.0,
-        latency_s=0.0,
-        load=crossed.load(pairs),
-    )
+    assumed = port if constants_of(level, cluster.device.architecture).mesh else min(port, level.bytes_per_s)
+    if kind in _MESSAGES:
+        # Messages are priced at what the senders behind a link have of it, which is more where not all of them send.
+        ways = crossings(cluster.levels, [(source, target) for source, target, _ in pairs])
+        farthest = max(distance for distance, _ in ways)
+        share = max(share for distance, share in ways if distance == farthest)
+        assumed = min(port, assumed / share)
+    return Flow(assumed_bytes_per_s=assumed, lone_bytes_per_s=port, wire_s=0.0, latency_s=0.0, load=crossed.load(pairs))
 
 
 def _ring(cluster: Cluster, crossed: CrossedLinks, groups: tuple[tuple[int, ...], ...]) -> Flow:
+    """Return the rings of all groups at the pace of the slowest, each with its channels as parts of one connection."""
     assert cluster.spec is not None
-    channels, connections = 1, []
+    connections: list[tuple[int, int, float]] = []
     for members in groups:
         channels, edges = ring_edges(list(members), cluster.spec.unit)
-        connections += edges
-    first = groups[0]
-    assumed, lone = (
-        ring_rate(cluster, len(first), stride_of(cluster.levels, first), lone=lone) / channels for lone in (False, True)
-    )
+        connections += [(source, target, count / channels) for source, target, count in edges]
+    placed = {(len(members), stride_of(cluster.levels, members)) for members in groups}
+    assumed, lone = (min(ring_rate(cluster, *one, lone=lone) for one in placed) for lone in (False, True))
     load = crossed.load(connections)
     return Flow(assumed_bytes_per_s=assumed, lone_bytes_per_s=lone, wire_s=0.0, latency_s=0.0, load=load)
 
 
+def _connections(transfer: Transfer) -> int:
+    """Return how many pairs of devices a transfer has, but those of rings."""
+    return sum(len(group) ** 2 if transfer.kind == "all_to_all" else len(group) for group in transfer.groups)
+
+
 def pairs_of(kind: str, groups: tuple[tuple[int, ...], ...]) -> Iterator[tuple[int, int, float]]:
     """Yield (sender, receiver, connections); what a port sends to several one after the other is a share for each."""
-    if kind in ("point_to_point", "halo"):
+    if kind in _MESSAGES:
         sent = Counter(source for source, _ in groups)
         yield from ((source, target, 1.0 / sent[source]) for source, target in groups)
         return

@@ -1,0 +1,170 @@
+"""Gradient rings of a pipeline's stages that meet on ports: each gets its max-min share of what it meets.
+
+The rule for collectives lets all devices of a node exchange at once. Stages exchange when each is done, and those with
+few parameters soon after: a ring has a whole port while others compute. Shapes: P pipelines, S stages, B buckets, R
+ports that rings of several stages cross.
+"""
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from forerun.simulator.events.step.traffic import ring_edges, ring_rate
+from forerun.simulator.opgraph.groups import replica_stride
+from forerun.simulator.opgraph.layers import Floats
+from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.clusters.spec import NETWORK_KINDS, ClusterSpec
+
+_SAME = 1e-9
+"""Relative difference below which a rate or what is left of a bucket counts as none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rings:
+    """Rings of the replicas of every stage.
+
+    ``pace_S``: the rate of each alone, 1.0 being what the rule for collectives takes it to have; ``load_RS``: share of
+    a port that each takes at the pace 1.0.
+    """
+
+    pace_S: Floats
+    load_RS: Floats
+
+
+def rings_of(cluster: Cluster, replicas: int, parts: int) -> Rings:
+    """Return the rings of some replicas of some stages each."""
+    return _rings(_ByIdentity(cluster), replicas, parts)
+
+
+class _ByIdentity:
+    """A cluster as the key of a cache: hashing all of its description takes longer than looking up."""
+
+    __slots__ = ("cluster",)
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def __hash__(self) -> int:
+        return hash((self.cluster.name, self.cluster.levels))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByIdentity) and self.cluster == other.cluster
+
+
+@lru_cache(maxsize=4096)
+def _rings(key: _ByIdentity, replicas: int, parts: int) -> Rings:
+    cluster = key.cluster
+    unit = cluster.spec.unit if cluster.spec else cluster.devices_per_node
+    count = min(replicas, 2 * math.lcm(unit, parts) // parts)
+    strides = [replica_stride(cluster.levels, replicas, parts, stage) for stage in range(parts)]
+    rates = {
+        stride: [ring_rate(cluster, replicas, stride, lone=lone) for lone in (False, True)] for stride in set(strides)
+    }
+    assumed = np.array([rates[stride][0] for stride in strides])
+    most = np.array([rates[stride][1] for stride in strides])
+    ports: dict[tuple[object, ...], Floats] = defaultdict(lambda: np.zeros(parts))
+    for stage in range(parts):
+        channels, edges = ring_edges(list(range(stage, count * parts, parts)), unit)
+        for source, target, connections in edges:
+            for port, rate in _ports(cluster, source, target):
+                ports[port][stage] += connections / channels / rate
+    loads = np.unique(np.array(list(ports.values())).reshape(-1, parts), axis=0)
+    most = np.minimum(most, 1.0 / np.maximum(loads.max(axis=0, initial=0.0), _SAME / assumed))
+    met = (np.count_nonzero(loads, axis=1) > 1) & ((loads * most).sum(axis=1) > 1.0 + _SAME)
+    return Rings(pace_S=most / assumed, load_RS=loads[met] * assumed)
+
+
+def _ports(cluster: Cluster, source: int, target: int) -> list[tuple[tuple[object, ...], float]]:
+    """Return what a connection crosses that devices share, each with its rate.
+
+    By level the links of the inner group that it leaves, of a network the ways to it of both ends.
+    """
+    number = next(
+        (n for n, level in enumerate(cluster.levels) if source // level.size == target // level.size),
+        len(cluster.levels) - 1,
+    )
+    level, spec = cluster.levels[number], cluster.spec
+    if level.kind not in NETWORK_KINDS:
+        inner = cluster.levels[number - 1].size if number else 1
+        return [((number, source // inner), level.bytes_per_s * inner)] if inner > 1 else []
+    unit = spec.unit if spec else cluster.devices_per_node
+    ports: list[tuple[tuple[object, ...], float]] = [(("node", source // unit), level.bytes_per_s * unit)]
+    if spec is not None and spec.network is not None:
+        ports += [*_way_out(spec, source, "out"), *_way_out(spec, target, "in")]
+    return ports
+
+
+def _way_out(spec: ClusterSpec, device: int, direction: str) -> list[tuple[tuple[object, ...], float]]:
+    """Return what a device shares on its way to the network: its PCIe switch, the link between sockets, its NIC."""
+    assert spec.network is not None
+    (node, local), host, network = divmod(device, spec.devices_per_node), spec.host, spec.network
+    if network.direct:
+        return [((direction, node, local), network.nic_bytes_per_s)]
+    socket = local // spec.devices_per_socket
+    ports: list[tuple[tuple[object, ...], float]] = []
+    if host.switch_devices:
+        ports.append(((direction, node, "switch", local // host.switch_devices), host.switch_bytes_per_s))
+    near = [nic for nic in range(network.nics_per_node) if nic % host.sockets == socket]
+    if not near:
+        near = list(range(network.nics_per_node))
+        ports.append(((direction, node, "socket", socket), host.socket_bytes_per_s))
+    nic = near[local % spec.devices_per_socket % len(near)]
+    return [
+        *ports,
+        ((direction, node, "device", local), host.bytes_per_s),
+        ((direction, node, nic), network.nic_bytes_per_s),
+    ]
+
+
+def shared_s(rings: Rings, ready_PSB: Floats, wire_PSB: Floats, latency_PSB: Floats) -> Floats:
+    """Return the seconds that every bucket travels, the ones before it gone: ``wire_PSB`` by the rule for collectives.
+
+    ``ready_PSB``: when it is full; ``latency_PSB``: seconds of it that no rate changes. Buckets that take no time by
+    the rule do not exist.
+    """
+    stages = wire_PSB.shape[1]
+    pace, load = rings.pace_S[:stages], rings.load_RS[:, :stages]
+    latency = np.minimum(latency_PSB, wire_PSB)
+    work = wire_PSB - latency
+    if not len(load):
+        return latency + work / pace[:, None]
+    return _played_s(pace, load, ready_PSB, latency, work, np.count_nonzero(wire_PSB, axis=2))
+
+
+def _played_s(
+    pace_S: Floats, load_RS: Floats, ready_PSB: Floats, latency_PSB: Floats, work_PSB: Floats, count_PS: np.ndarray
+) -> Floats:
+    """Play all pipelines at once from one begin or end of a bucket to the next."""
+    took = np.zeros_like(work_PSB)
+    row, stage = np.meshgrid(*(np.arange(size) for size in count_PS.shape), indexing="ij")
+    bucket, free = np.zeros_like(count_PS), np.zeros(count_PS.shape)
+    last = work_PSB.shape[2] - 1
+    asked = ready_PSB[:, :, 0].copy()
+    begin, left = asked + latency_PSB[:, :, 0], work_PSB[:, :, 0].copy()
+    now = np.zeros(len(count_PS))
+    crossed = load_RS > 0
+    while True:
+        open_PS = bucket < count_PS
+        if not open_PS.any():
+            return took
+        active = open_PS & (begin <= now[:, None])
+        # The narrowest port sets the pace of a ring: all on a port get the same of it.
+        full = active @ load_RS.T
+        narrowest = np.where(crossed[None], full[:, :, None], 0.0).max(axis=1)
+        pace = np.minimum(pace_S, 1.0 / np.maximum(narrowest, _SAME))
+        end = np.where(active, now[:, None] + left / pace, np.where(open_PS, begin, np.inf))
+        later = np.where(open_PS.any(axis=1), end.min(axis=1), now)
+        left = np.where(active, left - pace * (later - now)[:, None], left)
+        now = later
+        gone = active & (end <= now[:, None] * (1 + _SAME))
+        p, s = row[gone], stage[gone]
+        took[p, s, bucket[gone]] = now[p] - asked[gone]
+        free[gone] = now[p]
+        bucket[gone] += 1
+        after = np.minimum(bucket[gone], last)
+        asked[gone] = np.maximum(ready_PSB[p, s, after], free[gone])
+        begin[gone] = asked[gone] + latency_PSB[p, s, after]
+        left[gone] = work_PSB[p, s, after]
