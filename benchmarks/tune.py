@@ -1,0 +1,318 @@
+"""How soon `forerun tune` finds the best strategy of measured groups, against other ways to choose runs.
+
+    python benchmarks/tune.py DIR [--cache FILE.json] [--out FILE.md]
+
+DIR holds CSV files of the schema in docs/measured-runs.md. Every group of twelve measured strategies or more is a
+cluster that is asked for runs one after the other. A run that ran out of memory in the table does so here, and counts
+as one. Regret: how much slower than the fastest strategy of the group the fastest measured one is after so many runs;
+before any ran, that of a strategy drawn at random.
+
+Predictions are those of the catalogue as it is; with the framework unknown (the profile of a trainer without a
+description, as for a framework without a measured run); and with the device unknown (constants of another
+architecture). --cache keeps them between calls. The spreads of the chooser are also chosen on all other sources, and
+judged on the one that was left out.
+"""
+
+import argparse
+import json
+import platform
+import re
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import optuna
+from numpy.typing import NDArray
+
+sys.path.insert(0, str(Path(__file__).parent / "accuracy"))
+from unknown_devices import LENDERS, _borrowing
+
+from forerun.search.measured.validate import MeasuredRun, load_runs
+from forerun.search.measured.validate.software import unknown_profile
+from forerun.search.order.worth import failed_start, launch_factor, odds_of_failure
+from forerun.search.tune import Candidate, Chooser, Outcome
+from forerun.search.tune.posterior import USUAL, Spreads, axes_of
+from forerun.simulator import score
+from forerun.spaces.frameworks import FrameworkProfile
+from forerun.spaces.strategies import table_of
+
+Floats = NDArray[np.float64]
+Order = Iterator[int]
+
+SMALLEST = 12
+RUNS = (1, 2, 3, 5)
+LONGEST = max(RUNS)
+DRAWS, STUDIES = 200, 20
+SETTINGS = {
+    "catalogue": "catalogue as it is",
+    "framework": "framework without a measured run",
+    "device": "device without a measured run",
+}
+SPREADS = tuple(
+    Spreads(common=common, axes=axes, alone=alone, noise=noise)
+    for common, axes, alone, noise in product((0.04, 0.08, 0.16), (0.06, 0.12, 0.24), (0.015, 0.03, 0.06), (0.02,))
+)
+"""Among which those of other sources are chosen: the usual ones, halves and doubles."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Strategies that were measured for one job: predictions and the measured ``time_s`` (nan: out of memory)."""
+
+    name: str
+    source: str
+    strategies: tuple[str, ...]
+    step_s: tuple[float, ...]
+    odds: tuple[float, ...]
+    worth: tuple[float, ...]
+    time_s: tuple[float, ...]
+
+    def regret(self, rows: Sequence[int]) -> Floats:
+        """Return the regret after every number of runs up to ``LONGEST``."""
+        times = np.array(self.time_s)
+        best, result = np.nanmin(times), []
+        for count in range(1, LONGEST + 1):
+            ran = times[list(rows[:count])]
+            ran = ran[np.isfinite(ran)]
+            result.append((ran.min() if len(ran) else np.nanmean(times)) / best - 1)
+        return np.array(result)
+
+    def candidates(self) -> list[Candidate]:
+        """Return the strategies as the chooser takes them."""
+        return [
+            Candidate(key=name, strategy=name, step_s=step_s, oom_probability=odds / (1 + odds))
+            for name, step_s, odds in zip(self.strategies, self.step_s, self.odds, strict=True)
+        ]
+
+
+def main() -> int:
+    """Replay all groups and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--cache", type=Path, help="file that keeps the predictions")
+    results = Path(__file__).parent / "results"
+    parser.add_argument("--out", type=Path, default=results / f"{date.today()}-tune.md")
+    args = parser.parse_args()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    start = time.perf_counter()
+    groups = _cached(args.folder, args.cache)
+    lines = page(groups, time.perf_counter() - start)
+    args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"wrote {args.out}")
+    return 0
+
+
+def _cached(folder: Path, cache: Path | None) -> dict[str, list[Group]]:
+    if cache is not None and cache.exists():
+        stored = json.loads(cache.read_text(encoding="utf-8"))
+        return {name: [Group(**{k: _tuple(v) for k, v in one.items()}) for one in stored[name]] for name in SETTINGS}
+    groups = groups_of(folder)
+    if cache is not None:
+        cache.write_text(json.dumps({name: [asdict(one) for one in own] for name, own in groups.items()}))
+    return groups
+
+
+def _tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def groups_of(folder: Path) -> dict[str, list[Group]]:
+    """Return the groups by setting, in the order of their tables."""
+    members: dict[str, list[MeasuredRun]] = defaultdict(list)
+    for run in load_runs(sorted(folder.glob("*.csv"))).runs:
+        if run.group and (run.outcome == "oom" or (run.outcome == "ok" and run.step_time_s)):
+            members[run.group].append(run)
+    large = {
+        name: runs
+        for name, runs in members.items()
+        if len({_text(run) for run in runs if run.outcome == "ok"}) >= SMALLEST
+    }
+    if not large:
+        sys.exit(f"no group of {SMALLEST} measured strategies or more in {folder}")
+    return {setting: [_group(name, runs, setting) for name, runs in large.items()] for setting in SETTINGS}
+
+
+def _text(run: MeasuredRun) -> str:
+    """Return a strategy with the kernels that runs of a group differ in."""
+    eager = "-".join(run.context.framework.eager) or "none"
+    return f"{run.strategy} attention={run.context.attention} eager={eager}"
+
+
+def _group(name: str, runs: Sequence[MeasuredRun], setting: str) -> Group:
+    """Return a group with its predictions; repeats of a strategy count once, with their median."""
+    repeats: dict[str, list[MeasuredRun]] = defaultdict(list)
+    for run in runs:
+        repeats[_text(run)].append(run)
+    device = runs[0].context.cluster.device.name
+    borrow = setting == "device" and device in LENDERS
+    context: AbstractContextManager[None] = _borrowing(device, LENDERS[device][0]) if borrow else nullcontext()
+    step_s, odds, worth = [], [], []
+    with context:
+        for own in repeats.values():
+            asked = own[0].context
+            if setting == "framework":
+                asked = replace(asked, framework=_unknown(asked.framework))
+            table = table_of([own[0].strategy])
+            scores = score(asked, table)
+            step_s.append(float(scores.step_time_s[0]))
+            odds.append(float(odds_of_failure(asked, scores)[0]))
+            worth.append(step_s[-1] * float(launch_factor(asked, table, failed_start(odds[-1]))[0]))
+    times = [[run.step_time_s for run in own if run.outcome == "ok"] for own in repeats.values()]
+    return Group(
+        name=name,
+        source=runs[0].file,
+        strategies=tuple(repeats),
+        step_s=tuple(step_s),
+        odds=tuple(odds),
+        worth=tuple(worth),
+        time_s=tuple(float(np.median(own)) if own else float("nan") for own in times),
+    )
+
+
+def _unknown(own: FrameworkProfile) -> FrameworkProfile:
+    """Return the profile of a trainer without a description; kernels are those that the run names."""
+    return replace(unknown_profile(), attention=own.attention, dropout=own.dropout, eager=own.eager)
+
+
+def tuned(group: Group, spreads: Spreads = USUAL) -> list[int]:
+    """Return the runs of `forerun tune`."""
+    place = {name: row for row, name in enumerate(group.strategies)}
+    chooser, outcomes, rows = Chooser(group.candidates(), spreads=spreads), list[Outcome](), list[int]()
+    while len(rows) < LONGEST and (choice := chooser.next_run(outcomes)) is not None:
+        rows.append(place[choice.candidate.key])
+        time_s = group.time_s[rows[-1]]
+        ran = np.isfinite(time_s)
+        outcomes.append(
+            Outcome(key=choice.candidate.key, status="ok" if ran else "oom", step_s=time_s if ran else None)
+        )
+    return rows
+
+
+def row_order(group: Group) -> list[int]:
+    """Return the runs in the order of the leaderboard."""
+    return np.argsort(group.worth, kind="stable").tolist()
+
+
+def grid(group: Group) -> list[int]:
+    """Return the runs in the nested loops of a grid: tensor, pipeline, context, expert degree, microbatch."""
+    axes = ("tp", "pp", "cp", "ep", "mbs")
+    degrees = [tuple(int(axes_of(text).get(name, 1)) for name in axes) for text in group.strategies]
+    return sorted(range(len(degrees)), key=lambda row: degrees[row])
+
+
+def cold_tpe(group: Group, seed: int) -> list[int]:
+    """Return the runs of Optuna's TPE without predictions; combinations of choices that were not measured cost
+    nothing."""
+    words = [{k: v for k, v in axes_of(text).items() if k != "dp"} for text in group.strategies]
+    choices = {name: sorted({one.get(name, "") for one in words}) for one in words for name in one}
+    row_of = {tuple(one.get(name, "") for name in choices): row for row, one in enumerate(words)}
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
+    rows: list[int] = []
+    for _ in range(2000):
+        trial = study.ask()
+        row = row_of.get(tuple(trial.suggest_categorical(name, values) for name, values in choices.items()))
+        if row is None or row in rows:
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            continue
+        rows.append(row)
+        time_s = group.time_s[row]
+        failed = optuna.trial.TrialState.FAIL if not np.isfinite(time_s) else None
+        study.tell(trial, None if failed else time_s, state=failed)
+        if len(rows) == LONGEST:
+            break
+    return rows
+
+
+def drawn(group: Group, seed: int) -> list[int]:
+    """Return runs drawn at random."""
+    return np.random.default_rng(seed).permutation(len(group.strategies))[:LONGEST].tolist()
+
+
+def without_source(groups: Mapping[str, Sequence[Group]], source: str) -> Spreads:
+    """Return the spreads that do best on the groups of all other sources, in all settings."""
+    others = [group for own in groups.values() for group in own if group.source != source]
+    losses = [np.mean([group.regret(tuned(group, one))[1:].mean() for group in others]) for one in SPREADS]
+    return SPREADS[int(np.argmin(losses))]
+
+
+Way = Callable[[Group, int], Sequence[int]]
+
+
+def page(groups: Mapping[str, Sequence[Group]], predicted_s: float) -> list[str]:
+    """Return the page."""
+    first = groups["catalogue"]
+    chosen = {source: without_source(groups, source) for source in dict.fromkeys(group.source for group in first)}
+    ways: dict[str, tuple[Way, int]] = {
+        "tune": (lambda group, _: tuned(group), 1),
+        "tune, spreads chosen without the source": (lambda group, _: tuned(group, chosen[group.source]), 1),
+        "row order": (lambda group, _: row_order(group), 1),
+        "grid": (lambda group, _: grid(group), 1),
+        "TPE, started cold": (cold_tpe, STUDIES),
+        "random": (drawn, DRAWS),
+    }
+    machine = (
+        re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()) if Path("/proc/cpuinfo").exists() else None
+    )
+    lines = [
+        f"# Runs of `forerun tune` on measured groups, {date.today()}",
+        "",
+        "    python benchmarks/tune.py DIR",
+        "",
+        f"{machine[1] if machine else platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}, "
+        f"Optuna {optuna.__version__}; predictions {predicted_s:.0f} s.",
+        "",
+        f"{len(first)} groups of {SMALLEST} measured strategies or more from {len(chosen)} sources, "
+        f"{sum(len(group.strategies) for group in first):,} strategies, of which "
+        f"{sum(np.isnan(group.time_s).sum() for group in first):,} ran out of memory. Regret in per cent, mean over "
+        f"groups (median; worst), after so many runs; failed starts among the first three. A run out of memory is one. "
+        f"TPE: mean of {STUDIES} studies, random: of {DRAWS} draws.",
+    ]
+    for setting, title in SETTINGS.items():
+        lines += ["", f"## {title[0].upper()}{title[1:]}", ""]
+        lines += ["| runs chosen by | " + " | ".join(f"after {count}" for count in RUNS) + " | failed |"]
+        lines += ["|---|" + "---:|" * (len(RUNS) + 1)]
+        for name, (way, repeats) in ways.items():
+            regrets, failed = _replayed(groups[setting], way, repeats)
+            cells = [
+                f"{regrets[:, count - 1].mean():.2f} ({np.median(regrets[:, count - 1]):.1f}; "
+                f"{regrets[:, count - 1].max():.0f})"
+                for count in RUNS
+            ]
+            lines.append(f"| {name} | " + " | ".join(cells) + f" | {failed:.2f} |")
+            print(setting, name, *cells, flush=True)
+    lines += ["", "## Every group, catalogue as it is", "", "| group | strategies | out of memory | tune | row order |"]
+    lines += ["|---|---:|---:|---|---|"]
+    for group in first:
+        shown = (
+            ", ".join(f"{100 * group.regret(rows)[count - 1]:.1f}" for count in RUNS)
+            for rows in (tuned(group), row_order(group))
+        )
+        out = int(np.isnan(group.time_s).sum())
+        lines.append(
+            f"| {group.name.replace('|', ' ')} | {len(group.strategies)} | {out} | " + " | ".join(shown) + " |"
+        )
+    usual = asdict(USUAL)
+    told = (f"{source}: {', '.join(f'{k} {v:g}' for k, v in asdict(one).items())}" for source, one in chosen.items())
+    lines += ["", f"Spreads: {', '.join(f'{name} {value:g}' for name, value in usual.items())}; without a source:"]
+    return [*lines, "; ".join(told) + "."]
+
+
+def _replayed(groups: Sequence[Group], way: Way, repeats: int) -> tuple[Floats, float]:
+    """Return the regrets in per cent (groups x runs), and the failed starts among three."""
+    regrets, failed = [], []
+    for group in groups:
+        orders = [way(group, seed) for seed in range(repeats)]
+        regrets.append(100 * np.mean([group.regret(rows) for rows in orders], axis=0))
+        failed.append(np.mean([np.isnan(np.array(group.time_s)[list(rows[:3])]).sum() for rows in orders]))
+    return np.array(regrets), float(np.mean(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
