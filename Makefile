@@ -62,7 +62,7 @@ test-all: lint types unit wheel
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/codespell docs search simulator spaces *.md Makefile pyproject.toml
+	$(BIN)/codespell docs public search simulator spaces *.md Makefile pyproject.toml
 
 types: $(STAMP)
 	$(BIN)/mypy
@@ -120,7 +120,7 @@ allowances: $(STAMP)
 
 # Lines of Python by package and by room: what a change adds, it pays for.
 lines:
-	@for folder in search simulator spaces search/*/ simulator/*/ spaces/*/ tests benchmarks; do \
+	@for folder in public search simulator spaces search/*/ simulator/*/ spaces/*/ tests benchmarks; do \
 		count=$$(find $$folder -name '*.py' -exec cat {} + | wc -l); \
 		[ $$count -eq 0 ] || printf '%7d %s\n' $$count $${folder%/}; \
 	done

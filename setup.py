@@ -8,8 +8,11 @@ ROOT = Path(__file__).parent
 
 setup(
     packages=[
-        ".".join(("forerun", *path.parent.relative_to(ROOT).parts))
-        for folder in ("search", "simulator", "spaces")
-        for path in sorted((ROOT / folder).rglob("__init__.py"))
+        "forerun",
+        *(
+            ".".join(("forerun", *path.parent.relative_to(ROOT).parts))
+            for folder in ("search", "simulator", "spaces")
+            for path in sorted((ROOT / folder).rglob("__init__.py"))
+        ),
     ]
 )

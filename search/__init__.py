@@ -4,6 +4,8 @@ Names below are loaded when first used (PEP 562): the command line imports this 
 must not wait for numpy. They stay where they are; modules below may move.
 """
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -70,3 +72,19 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"forerun.search.{_MODULES[name]}"), name)
+
+
+class _CallablePackage(ModuleType):
+    """Package that is also the function ``forerun.search``.
+
+    Importing the package would otherwise hide a function of that name.
+    """
+
+    def __call__(self, model: str, **job: Any) -> Any:
+        """Search; see ``forerun.jobs.search``."""
+        from importlib import import_module
+
+        return import_module("forerun.jobs").search(model, **job)
+
+
+sys.modules[__name__].__class__ = _CallablePackage

@@ -44,6 +44,7 @@ profile {TRAINING} --gpus 16 --only collectives --nccl-tests all_reduce_perf.txt
 list models
 show llama3-8b
 completion bash
+doctor
 job jobs.yaml
 """
 TRAIN = "import torch\noptimizer = torch.optim.Optimizer()\nfor _ in range(6):\n    optimizer.step()\n"

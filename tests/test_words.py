@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 GLOSSARY = ROOT / "docs" / "glossary.md"
-PLACES = ("search", "simulator", "spaces", "docs")
+PLACES = ("public", "search", "simulator", "spaces", "docs")
 RETIRED = "Words that are not used"
 
 

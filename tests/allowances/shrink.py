@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LINT, DOCSTRINGS = Path(__file__).with_name("lint.toml"), Path(__file__).with_name("docstrings.json")
-PACKAGES = ("search", "simulator", "spaces")
+PACKAGES = ("public", "search", "simulator", "spaces")
 RULES = "C901,PLR0913,D"
 BEGINNINGS = re.compile(
     r"(?:Returns?|Yields?|Says?|Tells?) (?:what|how|which|where|when|by how)\b|(?:What|How|Which)\b"

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from typing import Any
 
-from forerun.search.cli.flags.kinds import SWITCH, TEXT, Kind
+from forerun.search.cli.flags.kinds import SWITCH, TEXT, ValueKind
 
 
 class Answer(Enum):
@@ -62,7 +62,7 @@ class Flag:
 
     name: str
     help: str
-    kind: Kind = TEXT
+    kind: ValueKind = TEXT
     metavar: str = ""
     _: KW_ONLY
     choices: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ class Unreadable(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """A kind of value: ``read`` makes it of a word, ``schema`` is its JSON schema."""
 
     name: str
@@ -169,21 +169,21 @@ def _integer(least: int, most: int | None = None) -> dict[str, Any]:
 
 _NUMBER = {"type": "number", "exclusiveMinimum": 0}
 _QUANTITY = {"type": ["number", "string"]}
-TEXT = Kind("text", str, {"type": "string"})
-SWITCH = Kind("switch", str, {"type": "boolean"})
-PATH = Kind("path", Path, {"type": "string"})
-OUTPUT = Kind("file to write", Path, {"type": "string"})
-WHOLE = Kind("whole number", whole, _integer(1))
-ZERO_OR_MORE = Kind("whole number", zero_or_more, _integer(0, 10**9))
-BATCH = Kind("batch", batch, {"type": ["integer", "string"]}, TOKENS_WORD)
-TOKENS = Kind("tokens", tokens, {"type": ["integer", "string"]})
-POSITIVE = Kind("number above 0", positive, _NUMBER)
-NUMBER = Kind("number", number, {"type": "number"})
-SHARE = Kind("share", share, {"type": "number", "minimum": 0, "exclusiveMaximum": 1})
-SEED = Kind("seed", seed, _integer(0, 2**32 - 1))
-SIGNED = Kind("whole number", signed, {"type": "integer"})
-WORKERS = Kind("number of workers", worker_count, _integer(1, MOST_WORKERS))
-COUNT = Kind("count", count, _QUANTITY)
-STRAGGLER = Kind("straggler", straggler, {"type": "string"})
-SEARCH_NUMBER = Kind("number of a search, or all", search_number, {"type": ["integer", "string"]})
-CHANGE = Kind("change of operators", operator_change, {"type": "string"})
+TEXT = ValueKind("text", str, {"type": "string"})
+SWITCH = ValueKind("switch", str, {"type": "boolean"})
+PATH = ValueKind("path", Path, {"type": "string"})
+OUTPUT = ValueKind("file to write", Path, {"type": "string"})
+WHOLE = ValueKind("whole number", whole, _integer(1))
+ZERO_OR_MORE = ValueKind("whole number", zero_or_more, _integer(0, 10**9))
+BATCH = ValueKind("batch", batch, {"type": ["integer", "string"]}, TOKENS_WORD)
+TOKENS = ValueKind("tokens", tokens, {"type": ["integer", "string"]})
+POSITIVE = ValueKind("number above 0", positive, _NUMBER)
+NUMBER = ValueKind("number", number, {"type": "number"})
+SHARE = ValueKind("share", share, {"type": "number", "minimum": 0, "exclusiveMaximum": 1})
+SEED = ValueKind("seed", seed, _integer(0, 2**32 - 1))
+SIGNED = ValueKind("whole number", signed, {"type": "integer"})
+WORKERS = ValueKind("number of workers", worker_count, _integer(1, MOST_WORKERS))
+COUNT = ValueKind("count", count, _QUANTITY)
+STRAGGLER = ValueKind("straggler", straggler, {"type": "string"})
+SEARCH_NUMBER = ValueKind("number of a search, or all", search_number, {"type": ["integer", "string"]})
+CHANGE = ValueKind("change of operators", operator_change, {"type": "string"})

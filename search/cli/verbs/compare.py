@@ -22,40 +22,19 @@ FLAGS: Declared = (
 
 def run(args: argparse.Namespace) -> int:
     """Predict both and print them with their differences."""
-    from dataclasses import replace
-
-    from forerun.search.answer.explain.why import against, trust
-    from forerun.search.answer.intervals import certain
-    from forerun.search.board.rows import rows_of
+    from forerun.search.answer.explain.comparison import compare_strategies
     from forerun.search.files.documents import SCHEMA, dump_json, versions
     from forerun.search.request.resolve import resolve
-    from forerun.search.request.setting import legal_strategy
     from forerun.spaces.errors import RequestError
 
     if len(args.strategy) != 2:
         raise RequestError(f"compare takes two strategies, but got {len(args.strategy)}; name --strategy twice")
     setting = resolve(single_request(args, graphs=True))
-    strategies = [legal_strategy(setting, text) for text in args.strategy]
-    rows = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour)
-    first, second = certain(setting.context, tuple(replace(row, rank=place) for place, row in enumerate(rows, start=1)))
-    text = against(first, second, name="B") + trust(first, second)
-    if second.same_as_rank is not None:
-        text += " The calibration cannot distinguish the two."
-    first, second = replace(first, rank=None), replace(second, rank=None)
+    found = compare_strategies(setting, *args.strategy)
+    first, second = found.first, found.second
     if args.json:
-        print(
-            dump_json(
-                {
-                    "schema": SCHEMA,
-                    "request": setting.document(),
-                    "rows": [first.to_json(), second.to_json()],
-                    "difference_s": {p: second.breakdown_s[p] - s for p, s in first.breakdown_s.items()},
-                    "difference_gib": {p: second.memory_gib[p] - s for p, s in first.memory_gib.items()},
-                    "text": text,
-                    "versions": versions(),
-                }
-            )
-        )
+        document = {"schema": SCHEMA, "request": setting.document(), **found.to_json(), "versions": versions()}
+        print(dump_json(document))
         return 0
     from rich.text import Text
 
@@ -64,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
     console = open_console()
     say(console, Text(f"A  {first.name}"), Text(f"B  {second.name}"))
-    say(console, comparison_table(first, second), Text(text))
+    say(console, comparison_table(first, second), Text(found.text))
     if first.evidence is not None:
         say(console, Text(f"80% ranges: {first.evidence.source}"))
     for name, row in (("A", first), ("B", second)):

@@ -1,0 +1,242 @@
+"""The questions of the command line as functions: one keyword for each field of a request."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
+
+from forerun.results import SearchResult
+from forerun.search.request.request import Request
+
+if TYPE_CHECKING:
+    from forerun.search.answer.explain.comparison import Comparison
+    from forerun.search.answer.explain.explain import Explanation
+    from forerun.search.board.rows import Row
+    from forerun.search.request.scorer import Progress
+    from forerun.search.workers import Choice
+    from forerun.spaces.opgraph.batch import PerDevice
+    from forerun.spaces.strategies import Strategy
+
+
+class TrainingJob(TypedDict, total=False):
+    """A training and its machine; ``cluster`` and ``global_batch`` are required."""
+
+    cluster: Required[str]
+    """Catalogue name or file (YAML, NCCL topology XML, text of ``nvidia-smi topo -m``)."""
+    global_batch: "Required[int | str | PerDevice]"
+    """Sequences per step, ``"4M tokens"``, or samples of each GPU (``"64/gpu"``)."""
+    seq_len: int | str | None
+    """Tokens per sequence (8192 or ``"8k"``); operator graphs have none."""
+    gpus: int | str | None
+    """Number of GPUs, or a range (``"64..512"``)."""
+    usd_per_gpu_hour: float | None
+    """Price of one GPU for one hour, in USD."""
+    precision: str | None
+    """``bf16``, ``fp8``, ...: what the device has."""
+    framework: str | None
+    """Training software: a name, ``NAME@VERSION`` or a file."""
+    switches: Mapping[str, str]
+    """Settings of the software by name (``{"dispatcher": "deepep"}``)."""
+    tokens: float | str | None
+    """Length of the whole training, in tokens (``"15T"``)."""
+    goodput: str | None
+    """Facts about failures and checkpoints (``"failures=2e-5,recovery=10min"``), or ``""`` for typical ones."""
+    moe_imbalance: float | None
+    """Tokens of the busiest expert rank over the mean, 1.0 or more."""
+    lora: str | None
+    """Adapters: ``RANK`` or ``RANK:PRODUCTS``."""
+    freeze: str | None
+    """Parts that are not trained."""
+    documents: str | None
+    """Tokens of a packed document, or a file with a length per line."""
+    profile: str | None
+    """File of ``forerun profile``."""
+    calibration: str | None
+    """File of ``forerun calibrate``."""
+    ignored_config_fields: tuple[str, ...]
+    """Fields of a Hugging Face configuration that do not change the cost."""
+    seconds_per_sample: float | None
+    """Operator graphs: measured forward and backward pass of one sample, in seconds."""
+    optimizer: str | None
+    """Operator graphs: the optimizer."""
+    allow_generic: bool
+    """Operator graphs: operators without a rule are costed by their bytes and operations."""
+    inference: bool
+    """Operator graphs: forward passes alone."""
+
+
+class SearchJob(TrainingJob, total=False):
+    """A job whose strategies are ranked."""
+
+    usd_per_hour: float | None
+    """Most money per hour, in USD; needs ``usd_per_gpu_hour``."""
+    all_variants: bool
+    """Whether strategies with equal degrees have rows of their own."""
+    train_within_s: float | None
+    """Longest time of the training of ``tokens``, in seconds."""
+    train_usd: float | None
+    """Most money that the training may cost, in USD."""
+    oom_risk: float | None
+    """Highest risk of running out of memory, 0 to 1."""
+    objective: str | None
+    """``throughput``, ``cost``, ``gpus`` or ``headroom``; several, with commas, for their Pareto front."""
+    top: int | None
+    """Most rows to return."""
+    overrides: Mapping[str, Sequence[object]]
+    """Choices by axis (``{"tp": [1, 2, 4]}``)."""
+
+
+def search(
+    model: str, *, workers: "Choice | None" = None, progress: "Progress | None" = None, **job: Unpack[SearchJob]
+) -> SearchResult:
+    """Rank every legal way to split a training over a cluster.
+
+    Parameters
+    ----------
+    model
+        Catalogue name or file (YAML, ``config.json``, ``.onnx``, ``.pt2``, ``.net``).
+    workers
+        Who does the work; by default this process.
+    progress
+        Function that is called with how much is done.
+    **job
+        Fields of `SearchJob`.
+
+    Raises
+    ------
+    RequestError
+        The request is wrong.
+    NothingFeasible
+        Nothing fits; the error says what would.
+
+    Examples
+    --------
+    >>> found = search("llama3-8b", cluster="dgx-h100", gpus=64, global_batch=256, seq_len="8k", top=3)
+    >>> [row.rank for row in found.rows]
+    [1, 2, 3]
+    """
+    from forerun.search.answer.searches import search_request
+
+    return SearchResult.of(search_request(request_of(model, job), progress=progress, workers=workers))
+
+
+def simulate(model: str, *, strategy: "str | Strategy", **job: Unpack[TrainingJob]) -> "Row[Any]":
+    """Predict step time and memory of one strategy.
+
+    Parameters
+    ----------
+    model
+        As for `search`.
+    strategy
+        Like ``"tp4 pp2 dp8 mbs1 zero1 sp"``.
+    **job
+        Fields of `TrainingJob`.
+
+    Raises
+    ------
+    RequestError
+        The request is wrong or the strategy illegal; the message has every law it breaks.
+
+    Examples
+    --------
+    >>> job: TrainingJob = {"cluster": "dgx-h100", "global_batch": 256, "seq_len": 8192}
+    >>> simulate("llama3-8b", strategy="tp2 dp32 mbs1 zero1 sp", **job).fits
+    True
+    """
+    from forerun.search.api import simulate_setting
+    from forerun.search.request.resolve import resolve
+
+    return simulate_setting(resolve(request_of(model, job)), strategy)
+
+
+def explain(model: str, *, strategy: "str | Strategy", **job: Unpack[TrainingJob]) -> "Explanation":
+    """Explain one strategy, and every strategy that differs in one axis.
+
+    Parameters
+    ----------
+    model
+        As for `search`; a transformer.
+    strategy
+        Like ``"tp4 pp2 dp8 mbs1 zero1 sp"``.
+    **job
+        Fields of `TrainingJob`.
+
+    Raises
+    ------
+    RequestError
+        The request is wrong, the strategy illegal, or the model an operator graph.
+
+    Examples
+    --------
+    >>> why = explain("llama3-8b", cluster="dgx-h100", global_batch=256, seq_len=8192, strategy="tp2 dp32 mbs1 sp")
+    >>> all(change.added_s < 0 for change in why.helping())
+    True
+    """
+    from forerun.search.answer.explain.explain import explain_strategy
+    from forerun.search.request.resolve import resolve
+    from forerun.search.request.setting import legal_strategy
+
+    setting = resolve(request_of(model, job))
+    legal = legal_strategy(setting, strategy)
+    return explain_strategy(setting.context, legal, usd_per_gpu_hour=setting.usd_per_gpu_hour)
+
+
+def compare(
+    model: str, *, first: "str | Strategy", second: "str | Strategy", **job: Unpack[TrainingJob]
+) -> "Comparison":
+    """Predict two strategies, and say how the second differs from the first.
+
+    Parameters
+    ----------
+    model
+        As for `search`.
+    first, second
+        Strategies, like ``"tp4 pp2 dp8 mbs1 zero1 sp"``.
+    **job
+        Fields of `TrainingJob`.
+
+    Raises
+    ------
+    RequestError
+        The request is wrong or a strategy illegal.
+
+    Examples
+    --------
+    >>> job = {"cluster": "dgx-h100", "global_batch": 256, "seq_len": 8192}
+    >>> compare("llama3-8b", first="tp2 dp32 mbs1 sp", second="tp8 dp8 mbs1 sp", **job).second.fits
+    True
+    """
+    from forerun.search.answer.explain.comparison import compare_strategies
+    from forerun.search.request.resolve import resolve
+
+    return compare_strategies(resolve(request_of(model, job)), first, second)
+
+
+def request_of(model: str, job: Mapping[str, Any]) -> Request:
+    """Return the request of a model and a job, whose words become numbers.
+
+    Raises
+    ------
+    RequestError
+        A field is missing, unknown or cannot be read.
+    """
+    from dataclasses import fields
+
+    from forerun.search.request.words import batch_of, token_count
+    from forerun.spaces.errors import RequestError, unknown
+    from forerun.spaces.units import parse_count
+
+    known = {field.name for field in fields(Request)} - {"model", "user_defaults"}
+    for name in job:
+        if name not in known:
+            raise unknown("keyword", name, sorted(known))
+    for name in ("cluster", "global_batch"):
+        if job.get(name) is None:
+            raise RequestError(f"the keyword {name} is missing")
+    stated = dict(job)
+    if stated.get("seq_len") is not None:
+        stated["seq_len"] = token_count(stated["seq_len"])
+    stated["global_batch"] = batch_of(stated["global_batch"], stated.get("seq_len"))
+    if stated.get("gpus") is not None:
+        stated["gpus"] = str(stated["gpus"])
+    if isinstance(stated.get("tokens"), str):
+        stated["tokens"] = parse_count(stated["tokens"])
+    return Request(model=model, **stated)
