@@ -23,7 +23,7 @@ from forerun.search import search
 from forerun.search.board.rows import Row
 from forerun.search.formats.contract import Format, Launch
 from forerun.search.formats.express import express
-from forerun.search.formats.of_framework import formats_of
+from forerun.search.formats.registry import formats_of
 from forerun.search.formats.software import carried
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve

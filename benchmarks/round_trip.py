@@ -17,7 +17,7 @@ from forerun.search.board.rows import Row
 from forerun.search.formats import import_texts
 from forerun.search.formats.contract import Files, Format, Launch
 from forerun.search.formats.express import express
-from forerun.search.formats.of_framework import formats_of
+from forerun.search.formats.registry import formats_of
 from forerun.search.formats.software import assumed, carried
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve

@@ -1,7 +1,7 @@
 """The keys of every launcher that is a table, as the page ``docs/launchers.md``."""
 
 from forerun.search.formats.keys import DECISIONS, Launcher, LaunchKey
-from forerun.search.formats.table import TABLES
+from forerun.search.formats.registry import tables
 
 HEAD = """\
 # Keys of launch files
@@ -16,7 +16,7 @@ prints this page.
 
 def page() -> str:
     """Return the page: a table of keys for each launcher."""
-    return HEAD + "".join(_section(launcher) for launcher in TABLES)
+    return HEAD + "".join(_section(launcher) for launcher in tables())
 
 
 def _section(launcher: Launcher) -> str:

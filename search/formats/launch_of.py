@@ -6,8 +6,8 @@ from pathlib import Path
 from forerun.search.formats.contract import Files, Format
 from forerun.search.formats.express import express, launch_in
 from forerun.search.formats.job import Job
-from forerun.search.formats.of_framework import formats_of
 from forerun.search.formats.own_yaml import FORMAT as OWN
+from forerun.search.formats.registry import formats_of
 from forerun.search.formats.table import format_named
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy

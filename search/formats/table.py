@@ -2,102 +2,13 @@
 
 import re
 
-from forerun.search.formats import (
-    accelerate_fsdp,
-    accelerate_megatron,
-    bridge_recipes,
-    deepspeed,
-    galvatron,
-    maxtext,
-    megatron_bridge,
-    megatron_lm,
-    megatron_log,
-    megatron_variants,
-    mindspeed,
-    nanotron,
-    own_yaml,
-    torch_parallel,
-    torchtitan_python,
-    torchtitan_toml,
-)
 from forerun.search.formats.contract import SCRIPTS, Format, LaunchFile
-from forerun.search.formats.facts import format_of
-from forerun.search.formats.keys import Launcher
+from forerun.search.formats.registry import ENTRIES, WRITTEN
 from forerun.search.formats.shell import read_script
-from forerun.search.formats.tables import (
-    axolotl,
-    bridge_performance,
-    calculon,
-    colossalai,
-    hf_trainer,
-    levanter,
-    llama_factory,
-    mindspeed_fsdp2,
-    ms_swift,
-    neox,
-    olmo,
-    olmo_core,
-    simumax,
-    verl,
-)
-from forerun.search.formats.tables.maxtext import LAUNCHER as MAXTEXT_KEYS
 from forerun.spaces.errors import RequestError, unknown
 
-LAUNCHERS: tuple[Launcher, ...] = (
-    neox.LAUNCHER,
-    axolotl.LAUNCHER,
-    llama_factory.LAUNCHER,
-    olmo.LAUNCHER,
-    olmo_core.LAUNCHER,
-    verl.LAUNCHER,
-    levanter.LAUNCHER,
-    colossalai.LAUNCHER,
-    ms_swift.LAUNCHER,
-    mindspeed_fsdp2.LAUNCHER,
-    hf_trainer.LAUNCHER,
-    bridge_performance.LAUNCHER,
-    simumax.LAUNCHER,
-    calculon.LAUNCHER,
-)
-"""Formats that are only a table of their keys."""
-TABLES: tuple[Launcher, ...] = (
-    megatron_lm.LAUNCHER,
-    torchtitan_python.LAUNCHER,
-    torchtitan_toml.LAUNCHER,
-    deepspeed.LAUNCHER,
-    accelerate_fsdp.LAUNCHER,
-    accelerate_megatron.LAUNCHER,
-    nanotron.LAUNCHER,
-    MAXTEXT_KEYS,
-    *LAUNCHERS,
-)
-"""All tables: those of frameworks that forerun predicts first."""
-
-WRITTEN = {item.name: item for item in (neox.FORMAT, axolotl.FORMAT, llama_factory.FORMAT, olmo_core.FORMAT)}
-"""Those of the tables that are written, too."""
-
-FORMATS: tuple[Format, ...] = (
-    own_yaml.FORMAT,
-    megatron_log.FORMAT,
-    *(WRITTEN.get(launcher.name) or format_of(launcher) for launcher in LAUNCHERS),
-    maxtext.FORMAT,
-    bridge_recipes.FORMAT,
-    *megatron_variants.FORMATS,
-    mindspeed.FORMAT,
-    megatron_bridge.FORMAT,
-    accelerate_megatron.FORMAT,
-    accelerate_fsdp.FORMAT,
-    nanotron.FORMAT,
-    torch_parallel.FORMAT,
-    torchtitan_toml.FORMAT,
-    torchtitan_python.FORMAT,
-    torchtitan_python.RELEASE_FORMAT,
-    galvatron.FORMAT,
-    deepspeed.FORMAT,
-    megatron_lm.FORMAT,
-)
+FORMATS: tuple[Format, ...] = tuple(entry.load() for entry in ENTRIES)
 """In the order in which a file is tried: the surest mark first."""
-
 
 _STARTED = re.compile(r"(?:^|[;&\s(\"'])(?:source|\.|bash|sh|sbatch)\s+[\"']?(\S+?\.(?:sh|bash|slurm|sbatch))\b")
 """A script that another one starts or reads."""
@@ -126,7 +37,7 @@ def _handed(text: str) -> list[str]:
 
 def writable() -> tuple[Format, ...]:
     """Return the formats that a launch can be written in."""
-    return tuple(item for item in FORMATS if item.write is not None)
+    return tuple(item for item in FORMATS if item.name in WRITTEN)
 
 
 def format_named(name: str) -> Format:

@@ -9,8 +9,8 @@ from launch_cases import CASES
 from forerun.search.formats import Imported, format_named, import_texts
 from forerun.search.formats.describe import page
 from forerun.search.formats.keys import DECISIONS, Launcher
+from forerun.search.formats.registry import tables
 from forerun.search.formats.shell import Given
-from forerun.search.formats.table import TABLES
 
 
 def read(case: Case) -> Imported:
@@ -30,7 +30,7 @@ def test_a_launch_file_is_read_as_the_tool_would_run_it(name: str) -> None:
     assert not found.unknown
 
 
-@pytest.mark.parametrize("launcher", TABLES, ids=lambda launcher: launcher.name)
+@pytest.mark.parametrize("launcher", [*tables()], ids=lambda launcher: launcher.name)
 def test_a_table_says_what_each_key_decides(launcher: Launcher) -> None:
     names = [name for key in launcher.keys for name in key.names]
 

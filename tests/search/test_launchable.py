@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from forerun.search import search
 from forerun.search.answer.searches import explore_request
 from forerun.search.board.rows import NO_LAUNCH_MARK
@@ -10,8 +12,7 @@ from forerun.search.explore.trees.named_trees import row_of_tree
 from forerun.search.formats import import_texts
 from forerun.search.formats.launch_of import launch_of
 from forerun.search.formats.launchable import launchable, marked
-from forerun.search.formats.of_framework import WRITERS, formats_of
-from forerun.search.formats.table import writable
+from forerun.search.formats.registry import ENTRIES, Entry, formats_of
 from forerun.search.order.launchable import launchable_first
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
@@ -67,13 +68,13 @@ def test_profiles_that_are_like_another_have_its_launch_files() -> None:
     assert launch_of(context, parse_strategy("tp2 pp1 dp32 mbs1 zero1 sp"), name="x")[0] == name
 
 
-def test_every_format_that_writes_launches_of_a_framework_is_found_without_the_table() -> None:
-    framed = [item for item in writable() if item.framework or item.also]
-    loaded = [writer.load() for writer in WRITERS]
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_the_registry_says_of_a_format_what_it_is(entry: Entry) -> None:
+    item = entry.load()
 
-    assert [item.name for item in loaded] == [item.name for item in framed]
-    for writer, item in zip(WRITERS, framed, strict=True):
-        assert {*writer.frameworks} == {item.framework, *item.also} - {None}
+    assert item.name == entry.name
+    assert (item.write is not None) == entry.written
+    assert {*entry.frameworks} == ({item.framework, *item.also} - {None} if entry.written else set())
 
 
 def test_rows_without_a_launch_file_are_marked_and_no_safe_choice() -> None:

@@ -10,7 +10,7 @@ from forerun.search.answer.diagnosis.diagnosis import NothingFeasible
 from forerun.search.api import search_request
 from forerun.search.formats import import_texts
 from forerun.search.formats.express import express, launch_in
-from forerun.search.formats.of_framework import formats_of
+from forerun.search.formats.registry import formats_of
 from forerun.search.formats.table import writable
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve

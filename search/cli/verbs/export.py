@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from forerun.search.cli.flags.declaration import JSON, Declared, Flag, Group
 from forerun.search.cli.flags.kinds import PATH, SEARCH_NUMBER, WHOLE
 from forerun.search.cli.flags.shared import FORCE
+from forerun.search.formats.registry import WRITTEN
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from forerun.search.formats.job import Job
 
 EVERY = "all"
-EPILOG = """\
+EPILOG = f"""\
 examples:
   forerun search llama3-70b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 --out run
   forerun export run --rank 1 --format megatron-lm --out launch
@@ -27,9 +28,7 @@ examples:
   forerun export run --format nanotron --partition gpu --time 02:00:00 --out launch
   sbatch launch/slurm.sbatch
 
-Formats: megatron-lm, megatron-bridge, torchtitan (main), torchtitan-0.3, torchtitan-toml (up to 0.2.2), deepspeed,
-accelerate-fsdp, accelerate-megatron, nanotron, torch, gpt-neox, axolotl, llama-factory, olmo-core, maxtext, mindspeed,
-forerun.
+Formats: {", ".join(WRITTEN)}.
 `all` writes a folder for every format that can express the strategy, and says why the others cannot. Files: the
 configuration, launch.sh and slurm.sbatch, which start from any directory. `--search all` writes a folder for every
 search of a sweep that found something."""
