@@ -45,6 +45,7 @@ list models
 show llama3-8b
 completion bash
 doctor
+mcp --help
 job jobs.yaml
 """
 TRAIN = "import torch\noptimizer = torch.optim.Optimizer()\nfor _ in range(6):\n    optimizer.step()\n"

@@ -52,6 +52,7 @@ VERBS: tuple[Verb, ...] = (
     _verb("calibrate", "fit the constants of a machine to measured runs", "calibrating"),
     _verb("list", "names of the catalogue: models, clusters, devices, frameworks"),
     _verb("show", "one entry of the catalogue, with its source"),
+    _verb("mcp", "tools for an agent over the Model Context Protocol: search, simulate, explain, export"),
     _verb("doctor", "versions, optional parts, Ray and accelerators of this machine", "looking"),
     _verb("completion", "completion script for bash, zsh or fish, or the man page"),
 )

@@ -329,12 +329,13 @@ def test_refusals_of_the_command_line_are_sentences(name: str, capsys: pytest.Ca
 
 
 def test_a_negative_number_is_a_value_and_words_after_two_dashes_are_arguments() -> None:
-    flags = (Flag("file", "a file", required=True), Flag("--shift", "a number", NUMBER, "X"), Flag("--on", "", SWITCH))
-    parsed = Words("forerun x", flags, ["--shift", "-1.5", "--on", "--", "--odd"]).parse(None)
+    flags = (
+        Flag("file", "a file", required=True),
+        Flag("--text", "words"),
+        Flag("--shift", "a number", NUMBER, "X"),
+        Flag("--on", "", SWITCH),
+    )
+    parsed = Words("forerun x", flags, ["--text=two words", "--shift", "-1.5", "--on", "--", "--odd"]).parse(None)
 
-    assert (parsed.file, parsed.shift, parsed.on) == ("--odd", -1.5, True)
-    assert {name: flag.name for name, flag in parsed.given.items()} == {
-        "file": "file",
-        "shift": "--shift",
-        "on": "--on",
-    }
+    assert (parsed.file, parsed.text, parsed.shift, parsed.on) == ("--odd", "two words", -1.5, True)
+    assert list(parsed.given) == ["file", "text", "shift", "on"]

@@ -160,7 +160,8 @@ class Words:
 
 
 def _is_flag(word: str) -> bool:
-    return len(word) > 1 and word.startswith("-") and " " not in word and NUMBER.fullmatch(word) is None
+    name = word.split("=", 1)[0]
+    return len(word) > 1 and word.startswith("-") and " " not in name and NUMBER.fullmatch(word) is None
 
 
 def _start(flag: Flag) -> Any:

@@ -1,0 +1,1 @@
+"""Verbs as tools of agents (Model Context Protocol)."""
