@@ -6,8 +6,8 @@ import numpy as np
 
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
-from forerun.simulator.opgraph.dealing import fullest_tables
 from forerun.simulator.opgraph.groups import replica_strides
+from forerun.simulator.opgraph.held import Held
 from forerun.simulator.opgraph.layers import Floats, added
 from forerun.simulator.opgraph.messages import (
     Filling,
@@ -18,19 +18,8 @@ from forerun.simulator.opgraph.messages import (
     rendezvous_s,
     straggler_wait_s,
 )
-from forerun.spaces.opgraph import WEIGHTED, Kind
+from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.split import Mode
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """Parameters on one device: ``dense_N`` are those that every step changes, ``tables_N`` those of embedding tables,
-    of which a step changes the rows that were looked up, ``rows_N`` those of copied tables whose gradients replicas
-    exchange, which are kept until they have: the others go as they are made."""
-
-    dense_N: Floats
-    tables_N: Floats
-    rows_N: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,37 +32,6 @@ class Gradients:
     exposed_s: Floats
     straggler_wait_s: Floats
     update_s: Floats
-
-
-def held_parameters(context: GraphContext, c: Candidates, stage_dense_N: Floats, stage_tables_N: Floats) -> Held:
-    """Return what one device holds; ``stage_*`` is that of the fullest stage of a pipeline."""
-    model = context.model
-    products = float(sum(operator.parameters for operator in model.operators if operator.kind in WEIGHTED))
-    tables = _tables(context)
-    cut = c.is_mode(Mode.FILTER) | c.is_mode(Mode.CHANNEL)
-    dense = model.parameters - tables - products * np.where(cut, 1.0 - 1.0 / c.parts_N, 0.0)
-    dense = dense - _linear(context) * np.where(c.mixed_N, 1.0 - 1.0 / c.replicas_N, 0.0)
-    pipeline = c.is_mode(Mode.PIPELINE)
-    copied = ~c.spread_N & (c.replicas_N > 1)
-    rows = np.sum([context.sent_elements(table, c.batch_N) for table in model.tables], axis=0) if model.tables else 0.0
-    return Held(
-        rows_N=np.where(copied, rows, 0.0) * np.where(pipeline, stage_tables_N / max(tables, 1.0), 1.0),
-        dense_N=np.where(pipeline, stage_dense_N, dense),
-        tables_N=np.where(pipeline, stage_tables_N, np.where(c.spread_N, _spread_tables(context, c), tables)),
-    )
-
-
-def _tables(context: GraphContext) -> float:
-    return float(sum(table.parameters for table in context.model.tables))
-
-
-def _spread_tables(context: GraphContext, c: Candidates) -> Floats:
-    """Parameters of tables on the fullest device when they are dealt out."""
-    each = {
-        count: float(sum(table.parameters for table in fullest_tables(context.model, int(count))))
-        for count in set(c.replicas_N)
-    }
-    return np.array([each[count] for count in c.replicas_N])
 
 
 def gradients(context: GraphContext, c: Candidates, held: Held, backward_NL: Floats, busy_N: Floats) -> Gradients:
@@ -138,7 +96,3 @@ def exchanged_bytes(context: GraphContext, c: Candidates) -> Floats:
     rows = np.stack([context.sent_elements(operator, c.batch_N) for operator in model.operators], axis=1)
     sizes = np.where(table, np.where(c.spread_N[:, None], 0.0, rows), sizes)
     return np.asarray(sizes * GRADIENT_BYTES)
-
-
-def _linear(context: GraphContext) -> float:
-    return float(sum(operator.parameters for operator in context.model.operators if operator.kind is Kind.LINEAR))

@@ -11,7 +11,8 @@ from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.dealing import fullest_tables
 from forerun.simulator.opgraph.exchange import Exchange, exchanges, tails
-from forerun.simulator.opgraph.gradients import Gradients, gradients, held_parameters
+from forerun.simulator.opgraph.gradients import Gradients, gradients
+from forerun.simulator.opgraph.held import held_by
 from forerun.simulator.opgraph.input import own_input_s, stored_input_s
 from forerun.simulator.opgraph.layers import Floats, added
 from forerun.simulator.opgraph.memory import GraphMemory, graph_memory
@@ -78,7 +79,7 @@ def score_splits(context: GraphContext, splits: Sequence[Split], batches: Sequen
     device = added(forward_NL + backward_NL) * c.segments_N
     forward_NL, backward_NL = context.paced(forward_NL, backward_NL, host / c.segments_N)
     pipeline = c.is_mode(Mode.PIPELINE)
-    held = held_parameters(context, c, stages.parameters_N, stages.tables_N)
+    held = held_by(context, c, stages.fullest)
     forward_s = np.where(pipeline, stages.forward_s, added(forward_NL) * c.segments_N)
     backward_s = np.where(pipeline, stages.backward_s, added(backward_NL) * c.segments_N)
     # Gradients go under the backward pass of the last segment, what parts send each other in it included.
@@ -87,7 +88,7 @@ def score_splits(context: GraphContext, splits: Sequence[Split], batches: Sequen
     loading = _loading_s(context, c)
     # Samples are loaded while the step before runs: only what takes longer than that whole step is waited for.
     phases["input"] = np.maximum(loading - np.asarray(sum(phases.values())), 0.0)
-    memory = graph_memory(context, c, held, stages.kept_N, tail)
+    memory = graph_memory(context, c, held)
     return GraphScores(
         candidates=c,
         phases=phases,

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from forerun.simulator.opgraph.candidates import candidates_of
 from forerun.simulator.opgraph.context import GraphContext
-from forerun.simulator.opgraph.exchange import tails
-from forerun.simulator.opgraph.gradients import held_parameters
+from forerun.simulator.opgraph.held import held_by
 from forerun.simulator.opgraph.memory import graph_memory
 from forerun.simulator.opgraph.table import SplitTable, table_of_splits
 from forerun.spaces.divisors import divisors
@@ -114,8 +113,7 @@ def _fits(context: GraphContext, splits: Sequence[Split]) -> list[bool]:
     if not splits:
         return []
     c = candidates_of(splits, [context.batch(split.devices) for split in splits])
-    none = np.zeros(len(c))
-    memory = graph_memory(context, c, held_parameters(context, c, none, none), none, tails(context, c))
+    memory = graph_memory(context, c, held_by(context, c))
     return list(memory.peak_bytes <= context.memory_limit_bytes)
 
 

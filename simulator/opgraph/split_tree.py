@@ -4,12 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from forerun.simulator.opgraph.context import GraphContext
+from forerun.simulator.opgraph.split_cuts import split_cuts
 from forerun.simulator.opgraph.stages import stage_starts
-from forerun.spaces.operators import spatial_axes
-from forerun.spaces.opgraph import WEIGHTED, Kind
-from forerun.spaces.opgraph import Operator as GraphOperator
 from forerun.spaces.opgraph.axes import operator_graph
-from forerun.spaces.opgraph.limits import tail_start
 from forerun.spaces.opgraph.mixture import Mixture, cuts_of
 from forerun.spaces.opgraph.split import Mode, Split
 from forerun.spaces.strategies import Schedule
@@ -34,13 +31,10 @@ def tree_of_split(context: GraphContext, split: Split | Mixture, batch: int) -> 
             children=_stages(context, split, batch),
         )
     own: dict[tuple[tuple[str, int], ...], list[str]] = {}
-    dealt = [table.name for table in model.tables] if split.spread else []
-    start = tail_start(model, split.grid) if split.mode is Mode.SPATIAL else len(model.operators)
-    mixed = model.linear_runs if split.mixed else frozenset()
-    for place, operator in enumerate(model.operators):
-        if operator.name not in dealt:
-            cut = _cut(operator, split, tail=place >= start, mixed=operator.name in mixed)
-            own.setdefault(tuple(cut.items()), []).append(operator.name)
+    cuts = split_cuts(model, split)
+    for name, cut in cuts.items():
+        own.setdefault(tuple(cut.items()), []).append(name)
+    dealt = [operator.name for operator in model.operators if operator.name not in cuts]
     root = _root(own)
     if not dealt:
         return replace(root, schedule=timing)
@@ -69,43 +63,6 @@ def _root(own: Mapping[tuple[tuple[str, int], ...], Sequence[str]]) -> Node:
         Node(layers=tuple(names), compute=Computation(cut=dict(cut))) for cut, names in own.items() if cut != usual
     ]
     return Node(compute=Computation(cut=dict(usual)), children=tuple(children))
-
-
-def _cut(operator: GraphOperator, split: Split, *, tail: bool, mixed: bool) -> dict[str, int]:
-    """Return the degrees of one operator by axis, outermost first."""
-    if mixed:
-        whole = operator.kind is Kind.LINEAR and operator.filters < split.replicas
-        return {"replicate" if whole else _features(operator): split.replicas}
-    cut = {"batch": split.replicas}
-    if split.parts == 1:
-        return cut
-    if split.mode is Mode.SPATIAL:
-        # The parts of a picture exchange all gradients with all others, those of the repeated tail too.
-        return cut | ({"average": split.parts} if tail else _grid(operator, split.grid))
-    return cut | {_product_axis(operator, split): split.parts}
-
-
-def _features(operator: GraphOperator) -> str:
-    """Return the axis that a linear layer makes: of what follows it element by element on tokens the last one."""
-    tokens = operator.kind is not Kind.LINEAR and len(operator.output) > 1
-    return spatial_axes(len(operator.output) - 1)[-1] if tokens else "channels"
-
-
-def _grid(operator: GraphOperator, grid: Sequence[int]) -> dict[str, int]:
-    names = spatial_axes(len(operator.output) - 1)
-    return {name: degree for name, degree in zip(names, grid, strict=False) if degree > 1}
-
-
-def _product_axis(operator: GraphOperator, split: Split) -> str:
-    """Return the axis that filter or channel cuts of a product with a weight; anything else is repeated, and so is what
-    has less than a part for everyone: the last layer's filters, the channels of the data."""
-    if operator.kind not in WEIGHTED:
-        return "replicate"
-    if split.mode is Mode.FILTER:
-        return "channels" if operator.filters >= split.parts else "replicate"
-    if not operator.inputs or operator.channels_in < split.parts:
-        return "replicate"
-    return "in_channels" if operator.groups == 1 else "channels"
 
 
 def _stages(context: GraphContext, split: Split, batch: int) -> tuple[Node, ...]:

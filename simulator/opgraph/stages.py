@@ -12,27 +12,29 @@ import numpy as np
 
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.compute import Local
-from forerun.simulator.opgraph.context import GraphContext
+from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.cuts import balanced_cuts
+from forerun.simulator.opgraph.footprint import beyond_kept, footprint
 from forerun.simulator.opgraph.gradients import exchanged_bytes, hidden_exchange_s, wire_s
 from forerun.simulator.opgraph.groups import replica_stride
+from forerun.simulator.opgraph.held import Held
 from forerun.simulator.opgraph.layers import Floats, added
-from forerun.simulator.opgraph.memory import kept_elements
+from forerun.simulator.opgraph.memory import bucket_bytes
 from forerun.simulator.opgraph.messages import Filling, Messages, fill, reduce_s, rendezvous_s, straggler_wait_s
 from forerun.simulator.opgraph.sends import NOTHING, CutMessages, cut_messages, drained_s, sends_of
 from forerun.simulator.opgraph.shared_ports import rings_of, shared_s
+from forerun.simulator.opgraph.split_cuts import split_cuts
 from forerun.spaces.opgraph import Kind
-from forerun.spaces.opgraph.split import Mode
+from forerun.spaces.opgraph.split import Mode, Split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
-    """Per row, zero where there is no pipeline: seconds on the stage that ends last, and the most that any stage holds.
+    """Per row, zero where there is no pipeline: seconds on the stage that ends last, and what the ``fullest`` holds.
 
     ``forward_s``, ``backward_s``: all its segments; ``bubble_s``: its waiting while others fill and drain the pipeline;
     ``p2p_s``: what transfers between stages add to that; ``exchange_s``, ``exposed_s``: its gradients' exchange, and
-    what of it is not hidden; ``straggler_wait_s``, ``update_s`` as in ``Gradients``. ``parameters_N`` (without tables),
-    ``tables_N`` and ``kept_N`` (elements per sample).
+    what of it is not hidden; ``straggler_wait_s``, ``update_s`` as in ``Gradients``.
     """
 
     forward_s: Floats
@@ -43,9 +45,7 @@ class Stages:
     exposed_s: Floats
     straggler_wait_s: Floats
     update_s: Floats
-    parameters_N: Floats
-    tables_N: Floats
-    kept_N: Floats
+    fullest: Held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,9 @@ class _Cut:
     backward_S: Floats
     dense_S: Floats
     tables_S: Floats
+    rows_S: Floats
     kept_S: Floats
+    beyond_S: Floats
     there: CutMessages
     back: CutMessages
     buckets: Messages
@@ -68,13 +70,15 @@ class _Cut:
 
 def pipeline_stages(context: GraphContext, c: Candidates) -> Stages:
     """Return the stages of every pipeline row, cut as ``stage_starts`` says."""
-    names = [field.name for field in fields(Stages)]
-    columns = {name: np.zeros(len(c)) for name in names}
+    seconds = [field.name for field in fields(Stages) if field.name != "fullest"]
+    holdings = [field.name for field in fields(Held)]
+    columns = {name: np.zeros(len(c)) for name in (*seconds, *holdings)}
     rows = np.flatnonzero(c.is_mode(Mode.PIPELINE))
     if rows.size:
-        for name, values in zip(names, _pipelines(context, c, rows), strict=True):
+        for name, values in zip(columns, _pipelines(context, c, rows), strict=True):
             columns[name][rows] = values
-    return Stages(**columns)
+    fullest = Held(**{name: columns[name] for name in holdings})
+    return Stages(**{name: columns[name] for name in seconds}, fullest=fullest)
 
 
 def stage_starts(context: GraphContext, segment: float, parts: int) -> tuple[int, ...]:
@@ -96,7 +100,7 @@ def _passes(context: GraphContext, batch_K: Floats) -> tuple[Floats, Floats]:
 
 
 def _pipelines(context: GraphContext, c: Candidates, rows: np.ndarray) -> tuple[Floats, ...]:
-    """Return the values of ``Stages`` for the rows that are pipelines, in the order of its fields."""
+    """Return the seconds of ``Stages`` for pipeline rows, and what their fullest stages hold, by field."""
     profile = context.profile
     count, replicas, parts = c.segments_N[rows], c.replicas_N[rows], c.parts_N[rows]
     cuts, cut_P = _cuts(context, c, rows)
@@ -141,8 +145,20 @@ def _pipelines(context: GraphContext, c: Candidates, rows: np.ndarray) -> tuple[
         free - (busy[0] + busy[1]),
         done[last] - free,
         *(values[last] for values in (whole, shown, straggler_wait, update)),
-        *(values.max(axis=1) for values in (dense, stages("tables_S"), stages("kept_S"))),
+        *_fullest(context, c.take(rows), [dense, *map(stages, ("tables_S", "rows_S", "kept_S", "beyond_S"))]),
     )
+
+
+def _fullest(context: GraphContext, c: Candidates, held_PS: Sequence[Floats]) -> list[Floats]:
+    """Return what the fullest stage of every pipeline holds, in the order of ``Held``."""
+    dense, tables, rows, kept, beyond = held_PS
+    rows = np.where(c.replicas_N[:, None] > 1, rows, 0.0)
+    gradients = (dense + rows) * GRADIENT_BYTES * (context.directions - 1.0)
+    states = (dense + tables) * context.parameter_bytes + dense * context.state_bytes + gradients
+    elements = (c.segments_N[:, None] * kept + beyond) * c.local_N[:, None] * (context.directions - 1.0)
+    total = states + bucket_bytes(context, gradients, c.replicas_N[:, None]) + elements * context.width
+    place = np.arange(len(c)), np.argmax(total, axis=1)
+    return [values[place] for values in (dense, tables, rows, kept, beyond)]
 
 
 def _cuts(context: GraphContext, c: Candidates, rows: np.ndarray) -> tuple[list[_Cut], np.ndarray]:
@@ -171,13 +187,16 @@ def _cut(context: GraphContext, forward_L: Floats, backward_L: Floats, sizes_L: 
     host_s = per_stage(np.where(layers.is_kind(Kind.VIEW), 0.0, context.directions)) * context.profile.operator_host_s
     forward_L, backward_L = (one.sum(axis=0) for one in context.paced(own * forward_L, own * backward_L, host_s, own))
     everything, table = layers.per_operator("parameters"), layers.is_kind(Kind.EMBEDDING)
+    whole = footprint(context.model, split_cuts(context.model, Split()))
     back = NOTHING if context.inference else cut_messages(context.model, starts, backward_L[::-1], backward=True)
     return _Cut(
         forward_S=per_stage(forward_L),
         backward_S=per_stage(backward_L),
         dense_S=per_stage(np.where(table, 0.0, everything)),
         tables_S=per_stage(np.where(table, everything, 0.0)),
-        kept_S=per_stage(kept_elements(context)),
+        rows_S=per_stage(np.where(table, sizes_L / GRADIENT_BYTES, 0.0)),
+        kept_S=per_stage(whole.kept_L),
+        beyond_S=np.array([beyond_kept(whole.kept_L[stage], whole.working_L[stage]) for stage in own > 0]),
         there=cut_messages(context.model, starts, forward_L, backward=False),
         back=back,
         buckets=fill(Filling.of(context.profile), own * sizes_L, own * backward_L),

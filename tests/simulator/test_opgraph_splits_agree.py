@@ -44,7 +44,9 @@ def by_events(setting: Setting[GraphContext], split: Split) -> Row[Split]:
 
 
 @pytest.mark.parametrize(("model", "cluster", "gpus"), CASES)
-def test_a_split_takes_as_long_in_closed_form_as_event_by_event(model: str, cluster: str, gpus: int) -> None:
+def test_a_split_takes_as_long_and_holds_as_much_in_closed_form_as_event_by_event(
+    model: str, cluster: str, gpus: int
+) -> None:
     setting = graph_setting(model, cluster, PerDevice(16), str(gpus))
     table, _ = setting.space().table(0, setting.space().size)
     drawn = random.Random(f"{model} {cluster}")
@@ -61,6 +63,32 @@ def test_a_split_takes_as_long_in_closed_form_as_event_by_event(model: str, clus
             str(split),
         )
         assert simulated.gpus == row.gpus
+        assert simulated.peak_memory_gib == pytest.approx(row.peak_memory_gib, rel=0.02), (family, str(split))
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "text"),
+    [
+        ("vgg19", 96, "data2 pipeline3 segments8"),
+        ("vgg19", 96, "data2 filter12"),
+        ("resnet50", 96, "data3 filter8 segments8"),
+        ("resnet50", 96, "spatial4x2"),
+        ("dlrm-516m", 96, "data6 pipeline4"),
+    ],
+)
+def test_both_levels_free_activations_by_one_rule(model: str, batch: int, text: str) -> None:
+    setting = graph_setting(model, "dgx-a100-80", batch)
+    split = parse_split(text)
+    (row,) = split_rows(setting.context, [split], [batch])
+    assert by_events(setting, split).peak_memory_gib == pytest.approx(row.peak_memory_gib, rel=0.02)
+
+
+def test_a_gathered_output_is_kept_whole() -> None:
+    """Filter: normalising needs all channels, so that the parts of a gathered output are no smaller to keep."""
+    setting = graph_setting("resnet50", "dgx-a100-80", 32)
+    whole, cut = split_rows(setting.context, [parse_split("data1"), parse_split("filter2")], [32, 32])
+    activations = [row.memory_gib["activations"] for row in (whole, cut)]
+    assert activations[1] == pytest.approx(activations[0], rel=0.01)
 
 
 def test_what_follows_a_linear_layer_of_tokens_stays_where_it_is() -> None:

@@ -1,6 +1,5 @@
 """What one part of every operator costs, by the rules of the core of operator graphs."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,8 +8,8 @@ import numpy as np
 from forerun.simulator.layouts import Need, Transfer, TransferPhase, transfer_time_s
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.compute import Local
+from forerun.simulator.opgraph.footprint import footprint
 from forerun.simulator.opgraph.host_pace import in_order, paced
-from forerun.simulator.opgraph.memory import IN_PLACE
 from forerun.simulator.opgraph.transfers import all_reduce_s
 from forerun.spaces.operators import Cut, CutOperator, OperatorGraph
 from forerun.spaces.opgraph import Kind
@@ -53,6 +52,8 @@ def part_costs(
     columns = np.array(list(cases))
     local = Local(batch_K=columns[:, 0], grid_KA=columns[:, 1:4], filters_K=columns[:, 4], channels_K=columns[:, 5])
     times, kinds = context.times(local), context.layers.kind_of_L
+    present = {name: own for name, own in degrees.items() if name not in elsewhere}
+    holds = footprint(context.model, present, {name: _by_axis(own) for name, own in (stored or {}).items()})
     found = {}
     for number, layer in enumerate(context.model.operators):
         if layer.name in elsewhere:
@@ -63,21 +64,13 @@ def part_costs(
         share = 1.0 if layer.kind.value in _MATRIX else 1.0 / own.get("channels", 1)
         seconds = [float(table[case, kind]) * share for table in (times.forward_KU, times.input_KU, times.weight_KU)]
         forward_s, input_s, weight_s = seconds
-        each = batch[layer.name] * context.width / _output_parts(own)
-        lies = (
-            batch[layer.name]
-            * context.width
-            / _output_parts(_by_axis((stored or cuts).get(layer.name, cuts[layer.name])))
-        )
-        kept = 0.0 if layer.kind in IN_PLACE else lies * layer.output_elements
-        # The model's own input is kept by those that read it.
-        kept += 0.0 if layer.inputs else each * layer.input_elements
+        size = batch[layer.name] * context.width
         found[layer.name] = PartCost(
             forward_s=forward_s,
             input_s=input_s,
             weight_s=weight_s,
-            kept_bytes=kept,
-            working_bytes=each * (layer.output_elements + layer.input_elements),
+            kept_bytes=size * float(holds.kept_L[number]),
+            working_bytes=size * float(holds.working_L[number]),
         )
     return found
 
@@ -127,10 +120,6 @@ def at_host_speed(
                 input_s=max(known.input_s, cost.input_s + behind_s),
             )
     return found
-
-
-def _output_parts(degrees: Mapping[str, int]) -> int:
-    return math.prod(degree for axis, degree in degrees.items() if axis in ("batch", "channels", *_GRID[3]))
 
 
 def _by_axis(cuts: Sequence[Cut]) -> dict[str, int]:

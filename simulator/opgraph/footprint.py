@@ -1,0 +1,107 @@
+"""What a device keeps of every operator from its forward to its backward pass: the one rule of both levels.
+
+Outputs are kept as they are made. What a product with a weight reads wider it gathers again in its backward pass; any
+other operator that needs what it read has it kept as it read it. An operator that works in place adds nothing but what
+its output has beyond the part that lies there. A backward pass frees operators from the last to the first, and holds
+the gradients of the one that it is at.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from forerun.simulator.opgraph.dealing import fullest_tables
+from forerun.simulator.opgraph.layers import Floats
+from forerun.simulator.opgraph.split_cuts import Cuts, split_cuts
+from forerun.spaces.opgraph import GraphModel, Kind
+from forerun.spaces.opgraph.split import Split
+
+IN_PLACE = frozenset({Kind.ACTIVATION, Kind.VIEW, Kind.LOSS})
+"""Operators whose output takes the place of their input (activations run in place behind a norm or a convolution)."""
+_FORGETS = frozenset({Kind.ADD, Kind.CONCAT, Kind.COPY, Kind.UPSAMPLE, Kind.EMBEDDING})
+"""Operators whose gradients do not depend on what they read."""
+_OUTPUT_AXES = frozenset({"batch", "channels", "depth", "height", "width"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """Elements per sample of all replicas, by operator.
+
+    ``kept_L`` for the backward pass, ``working_L`` of the gradients that its backward pass reads and writes.
+    """
+
+    kept_L: Floats
+    working_L: Floats
+
+
+def output_parts(cuts: Cuts) -> int:
+    """Return in how many parts an output lies."""
+    return math.prod(degree for axis, degree in cuts.items() if axis in _OUTPUT_AXES)
+
+
+def footprint(model: GraphModel, cuts: Mapping[str, Cuts], stored: Mapping[str, Cuts] | None = None) -> Footprint:
+    """Return what is kept of operators under their ``cuts``; none of those without.
+
+    ``stored``: cuts that outputs are kept in, where not as they are made.
+    """
+    share = {name: 1.0 / output_parts(one) for name, one in cuts.items()}
+    lies = share | {name: 1.0 / output_parts(one) for name, one in (stored or {}).items() if name in cuts}
+    for operator in model.operators:
+        if operator.name in share and not (operator.macs or operator.kind in IN_PLACE | _FORGETS):
+            for name in operator.inputs:
+                lies[name] = max(lies.get(name, 0.0), share[operator.name])
+    size = {operator.name: float(operator.output_elements) for operator in model.operators}
+    kept, working = np.zeros(len(size)), np.zeros(len(size))
+    for place, operator in enumerate(model.operators):
+        if operator.name not in share:
+            continue
+        each = share[operator.name]
+        kept[place] = lies[operator.name] * size[operator.name]
+        if operator.kind in IN_PLACE:
+            below = max((lies.get(name, 0.0) * size[name] for name in operator.inputs), default=0.0)
+            kept[place] = max(kept[place] - below, 0.0) if operator.kind is not Kind.LOSS else 0.0
+        # The model's own input is kept by those that read it.
+        kept[place] += 0.0 if operator.inputs else each * operator.input_elements
+        working[place] = each * (operator.output_elements + operator.input_elements)
+    return Footprint(kept_L=kept, working_L=working)
+
+
+def beyond_kept(kept_L: Floats, working_L: Floats) -> float:
+    """Return the elements by which the peak of a backward pass is above all that was kept."""
+    return max(float((np.cumsum(kept_L) + working_L).max(initial=0.0) - kept_L.sum()), 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitFootprint:
+    """What a device holds under a split.
+
+    Parameters, without and of tables; elements per sample of its replica that it keeps, and by how many its backward
+    pass goes beyond.
+    """
+
+    dense: float
+    tables: float
+    kept: float
+    beyond: float
+
+
+@lru_cache(maxsize=4096)
+def split_footprint(model: GraphModel, split: Split) -> SplitFootprint:
+    """Return what the fullest device holds under a split that is no pipeline."""
+    cuts = dict(split_cuts(model, split))
+    fullest = {table.name for table in fullest_tables(model, split.replicas)} if split.spread else set()
+    cuts |= {name: {} for name in fullest}
+    made = footprint(model, cuts)
+    kept, working = made.kept_L * split.replicas, made.working_L * split.replicas
+    dense = tables = 0.0
+    for operator in model.operators:
+        own = cuts.get(operator.name)
+        if operator.kind is Kind.EMBEDDING:
+            tables += operator.parameters if own is not None else 0.0
+        elif own is not None:
+            weights = operator.weight_elements / own.get("in_channels", 1)
+            dense += (weights + operator.parameters - operator.weight_elements) / own.get("channels", 1)
+    return SplitFootprint(dense=dense, tables=tables, kept=float(kept.sum()), beyond=beyond_kept(kept, working))

@@ -1,0 +1,55 @@
+"""What one device of a split holds: parameters, and activations by the rule of ``footprint``."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from forerun.simulator.opgraph.candidates import Candidates
+from forerun.simulator.opgraph.context import GraphContext
+from forerun.simulator.opgraph.footprint import SplitFootprint, split_footprint
+from forerun.simulator.opgraph.layers import Floats
+from forerun.spaces.opgraph.split import Mode, Split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What the fullest device of every row holds.
+
+    Parameters: ``dense_N`` are those that every step changes, ``tables_N`` those of embedding tables, of which a step
+    changes the rows that were looked up, ``rows_N`` those of copied tables whose gradients replicas exchange, which are
+    kept until they have: the others go as they are made. Elements per sample: ``kept_N`` for the backward pass, and
+    ``beyond_N`` at its peak.
+    """
+
+    dense_N: Floats
+    tables_N: Floats
+    rows_N: Floats
+    kept_N: Floats
+    beyond_N: Floats
+
+
+def held_by(context: GraphContext, c: Candidates, stages: Held | None = None) -> Held:
+    """Return what devices hold; ``stages``: the fullest stage of every row that is a pipeline."""
+    known: dict[Split, SplitFootprint] = {}
+    rows: list[SplitFootprint] = []
+    for split in c.splits:
+        # A device's part does not depend on the replicas, but where they share layers or tables.
+        own = replace(split, segments=1, replicas=split.replicas if split.mixed or split.spread else 1)
+        own = Split() if split.mode is Mode.PIPELINE else own
+        if own not in known:
+            known[own] = split_footprint(context.model, own)
+        rows.append(known[own])
+    tables = context.model.tables
+    looked_up = np.sum([context.sent_elements(table, c.batch_N) for table in tables], axis=0) if tables else 0.0
+    flat = Held(
+        dense_N=np.array([row.dense for row in rows]),
+        tables_N=np.array([row.tables for row in rows]),
+        rows_N=np.where(~c.spread_N & (c.replicas_N > 1), looked_up, 0.0),
+        kept_N=np.array([row.kept for row in rows]),
+        beyond_N=np.array([row.beyond for row in rows]),
+    )
+    if stages is None:
+        return flat
+    pipeline = c.is_mode(Mode.PIPELINE)
+    names = ("dense_N", "tables_N", "rows_N", "kept_N", "beyond_N")
+    return Held(**{name: np.where(pipeline, getattr(stages, name), getattr(flat, name)) for name in names})

@@ -1,0 +1,64 @@
+"""What every operator is cut in under a split that is no pipeline, by axis."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from forerun.spaces.operators import spatial_axes
+from forerun.spaces.opgraph import WEIGHTED, GraphModel, Kind, Operator
+from forerun.spaces.opgraph.limits import tail_start
+from forerun.spaces.opgraph.split import Mode, Split
+
+Cuts = Mapping[str, int]
+"""Degrees by axis, outermost first."""
+
+
+@lru_cache(maxsize=1024)
+def split_cuts(model: GraphModel, split: Split) -> Mapping[str, Cuts]:
+    """Return the cuts of every operator by name, but of tables that are dealt out whole."""
+    dealt = {table.name for table in model.tables} if split.spread else set()
+    start = tail_start(model, split.grid) if split.mode is Mode.SPATIAL else len(model.operators)
+    mixed = model.linear_runs if split.mixed else frozenset()
+    return {
+        operator.name: _cut(operator, split, tail=place >= start, mixed=operator.name in mixed)
+        for place, operator in enumerate(model.operators)
+        if operator.name not in dealt
+    }
+
+
+def _cut(operator: Operator, split: Split, *, tail: bool, mixed: bool) -> Cuts:
+    if mixed:
+        whole = operator.kind is Kind.LINEAR and operator.filters < split.replicas
+        return {"replicate" if whole else _features(operator): split.replicas}
+    cut = {"batch": split.replicas}
+    if split.parts == 1:
+        return cut
+    if split.mode is Mode.SPATIAL:
+        # The parts of a picture exchange all gradients with all others, those of the repeated tail too.
+        return cut | ({"average": split.parts} if tail else _grid(operator, split.grid))
+    return cut | {_product_axis(operator, split): split.parts}
+
+
+def _features(operator: Operator) -> str:
+    """Return the axis that a linear layer makes: of what follows it element by element on tokens the last one."""
+    tokens = operator.kind is not Kind.LINEAR and len(operator.output) > 1
+    return spatial_axes(len(operator.output) - 1)[-1] if tokens else "channels"
+
+
+def _grid(operator: Operator, grid: Sequence[int]) -> dict[str, int]:
+    names = spatial_axes(len(operator.output) - 1)
+    return {name: degree for name, degree in zip(names, grid, strict=False) if degree > 1}
+
+
+def _product_axis(operator: Operator, split: Split) -> str:
+    """Return the axis that filter or channel cuts of a product with a weight.
+
+    Anything else is repeated, and so is what has less than a part for everyone: the last layer's filters, the channels
+    of the data.
+    """
+    if operator.kind not in WEIGHTED:
+        return "replicate"
+    if split.mode is Mode.FILTER:
+        return "channels" if operator.filters >= split.parts else "replicate"
+    if not operator.inputs or operator.channels_in < split.parts:
+        return "replicate"
+    return "in_channels" if operator.groups == 1 else "channels"
