@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -121,3 +122,21 @@ def test_answers_are_bounded() -> None:
 
     assert len(json.dumps(short)) <= 1.2 * MOST_CHARACTERS
     assert short["rows"][-1].endswith(" more") and short["rows"][0]["values"][0] == 0.3333 and "versions" not in short
+
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def test_the_page_for_agents_is_short_and_names_every_tool() -> None:
+    page = (DOCS / "agents.md").read_text()
+
+    assert len(page.splitlines()) <= 150
+    assert all(f"`forerun {verb}" in page or f"forerun {verb} " in page for verb in TOOLS)
+
+
+def test_links_of_llms_txt_exist() -> None:
+    text = (DOCS / "llms.txt").read_text()
+    links = re.findall(r"\]\(([^)]+)\)", text)
+
+    assert text.startswith("# forerun\n\n> ") and len(links) > 5
+    assert all((DOCS / link).is_file() for link in links)
