@@ -180,7 +180,7 @@ CASES = {
             "actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=2\n"
         },
         "verl",
-        "tp2 pp2 dp4 mbs2 zero1",
+        "tp2 pp2 dp4 mbs2 zero1 sp",
         512,
         4096,
         "bf16",
