@@ -101,7 +101,7 @@ class SearchResult(Leaderboard):
 
 def _formats_of(framework: str) -> tuple[str, ...]:
     """Return the names of the formats of a framework; of one without any, those that all frameworks can read."""
-    from forerun.search.formats.of_framework import formats_of
+    from forerun.search.formats.registry import formats_of
     from forerun.spaces.frameworks import framework_names, resolve_framework
 
     known = framework.partition("@")[0] in framework_names() or Path(framework).exists()
