@@ -1,14 +1,16 @@
 """What a request for an operator graph means: its context, with what was filled in."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from forerun.simulator.memory.risk import share_at
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.context import USABLE
+from forerun.simulator.opgraph.largest_batch import largest_batch
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError
-from forerun.spaces.opgraph.batch import PerDevice
+from forerun.spaces.opgraph.batch import LARGEST, PerDevice
 from forerun.spaces.opgraph.platform import platform_cluster
 from forerun.spaces.opgraph.profile import DEFAULT_PROFILE, default_precision, load_graph_profile, with_optimizer
 from forerun.spaces.opgraph.resolve import resolve_graph_model
@@ -38,6 +40,9 @@ def graph_context(
     Raises:
         RequestError: any part of it is unknown, or out of bounds.
     """
+    fitting = global_batch == LARGEST
+    if fitting:
+        global_batch = PerDevice(1)
     size = global_batch.samples if isinstance(global_batch, PerDevice) else global_batch
     if not 1 <= size <= LARGEST_BATCH:
         raise RequestError(f"global batch must be between 1 and {LARGEST_BATCH}, but got {global_batch}")
@@ -54,6 +59,12 @@ def graph_context(
         memory_share=USABLE if oom_risk is None else min(USABLE, share_at(oom_risk)),
         inference=inference,
     )
+    if fitting:
+        context = replace(context, global_batch=PerDevice(largest_batch(context)))
+        notes = (
+            *notes,
+            f"{context.global_batch}: the largest power of two of samples that fits into a device's memory",
+        )
     return context, (*graph.notes, *notes)
 
 

@@ -121,6 +121,7 @@ def _graph_setting(request: Request, common: Mapping[str, Any]) -> "Setting[Grap
         oom_risk=request.oom_risk,
         inference=request.inference,
     )
+    request = dataclasses.replace(request, global_batch=context.global_batch)
     context, remarks = _learned(context, request)
     return Setting(
         request=request,

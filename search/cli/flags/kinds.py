@@ -51,8 +51,8 @@ def tokens(text: str) -> int:
 
 
 def batch(text: str) -> "int | str | PerDevice":
-    """Read a global batch: a whole number, one per GPU (``64/gpu``), or tokens (``4M tokens``), which stay text."""
-    from forerun.spaces.opgraph.batch import PerDevice
+    """Read a global batch: a whole number, one per GPU (``64/gpu``, ``max/gpu``), or tokens, which stay text."""
+    from forerun.spaces.opgraph.batch import LARGEST, MAXIMUM, PerDevice
 
     amount, blank, word = text.partition(" ")
     if blank:
@@ -62,7 +62,9 @@ def batch(text: str) -> "int | str | PerDevice":
         return text
     number, slash, unit = text.lower().partition("/")
     if slash and unit not in ("gpu", "device"):
-        raise Unreadable(f"must be a whole number or one per GPU like 64/gpu, but got {quoted(text)}")
+        raise Unreadable(f"must be a whole number or one per GPU like 64/gpu or max/gpu, but got {quoted(text)}")
+    if slash and number == MAXIMUM:
+        return LARGEST
     if text[-1:] in "kKmM" and text[:1].isdigit():
         raise Unreadable(f"counts sequences; for tokens write {quoted(text + ' ' + TOKENS_WORD)}")
     return PerDevice(whole(number)) if slash else whole(text)

@@ -42,7 +42,7 @@ CLUSTER = Flag(
 )
 GLOBAL_BATCH = Flag(
     "--global-batch",
-    "sequences (or images) per step; 4M tokens; 64/gpu for CNNs",
+    "sequences (or images) per step; 4M tokens; 64/gpu or max/gpu for CNNs",
     BATCH,
     "B",
     required=True,
