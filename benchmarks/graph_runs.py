@@ -13,12 +13,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.paradl import MODELS, cases
-from benchmarks.scaling_rows import MACHINES
 from forerun.search.measured.validate.columns import OPTIONAL, REQUIRED
 from forerun.search.measured.validate.graphs import graph_named
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.files import csv_text, write_text
 
+MACHINES = (
+    (r"dgx a100.*40gb|a100-sxm4-40", "dgx-a100-40"),
+    (r"dgx a100|a100-sxm4", "dgx-a100-80"),
+    (r"dgx h100", "dgx-h100"),
+    (r"dgx-2|v100-sxm3", "dgx2-v100"),
+    (r"dgx-1.*32|v100-sxm2-32", "dgx1-v100"),
+    (r"p100", "dgx1-p100"),
+    (r"dgx-1|v100-sxm2", "dgx1-v100-16"),
+    (r"abci", "abci-v100"),
+)
+"""Machines of the catalogue by a pattern of their name, the first that fits."""
 FRAMEWORKS = (("chainer", "chainermn"), ("horovod", "horovod"), ("pytorch", "pytorch-ddp"))
 """Exchange of gradients by a word of the framework's name."""
 

@@ -28,7 +28,11 @@ def _module(name: str) -> ModuleType:
 
 hooks, readme = _module("hooks"), _module("readme")
 WITH_COMMANDS = [page for page in PAGES if any(block.name is None for block in hooks.blocks(page.read_text()))]
-WITH_PYTHON = [page for page in PAGES if "```python\n" in page.read_text()]
+WITH_PYTHON = [
+    pytest.param(page, marks=[pytest.mark.slow] * (page.stem == "python-api"))  # searches of every kind
+    for page in PAGES
+    if "```python\n" in page.read_text()
+]
 
 
 @pytest.mark.slow  # every command of a page

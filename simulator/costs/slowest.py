@@ -12,9 +12,9 @@ from forerun.spaces.errors import RequestError
 Floats = NDArray[np.float64]
 
 NATURAL_JITTER = 0.02
-"""Deviation of a worker's steps over their mean on a quiet machine (benchmarks/real_runs shows one to three per cent).
-Asynchronous workers always have it where no other is given: exactly equal ones that start together would do everything
-at the same instants for ever."""
+"""Deviation of a worker's steps over their mean on a quiet machine (one to three per cent:
+benchmarks/results/2026-11-21-real-runs.md). Asynchronous workers always have it where no other is given: exactly equal
+ones that start together would do everything at the same instants for ever."""
 
 NEAR_REPLICAS = 8
 """Of so many replicas the sustained clocks of devices, taken from runs on one node, contain the wait."""

@@ -8,7 +8,8 @@ that forerun predicts for them, follows a logistic curve over the logarithm of t
 Where runs of the user's machine calibrated memory, the curve lies around the calibrated peak. Its middle, which holds
 for predictions as they are, moves to where what is needed is all there is, as far as the runs make the peak surer than
 it was; its width is made of what makes peaks unsure, which runs take away, and of what no peak tells, which they do
-not. Far from every run both are as they were. ``benchmarks/calibration_memory.py`` judges it on runs left out.
+not. Far from every run both are as they were. Judged on runs left out:
+benchmarks/results/2026-11-22-calibration-memory.md.
 """
 
 import math
@@ -26,7 +27,7 @@ STEEPNESS = 16.0
 """Logits per unit of the logarithm of the share."""
 PEAKS_SHARE = 0.25
 """Share of the curve's variance that measured peaks can take away. Runs left out are told equally well with shares of 0
-to a quarter, and worse with more, in each of two sources (``benchmarks/calibration_memory.py``)."""
+to a quarter, and worse with more, in each of two sources (benchmarks/results)."""
 _DEVIATIONS = 1.2816
 """Standard deviations of a normal distribution on either side of its mean that hold 80 %."""
 RISKY = 0.1

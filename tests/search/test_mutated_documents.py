@@ -1,4 +1,4 @@
-"""A short run of the fuzzer over every reader (``benchmarks/fuzz``; hours of it are for by hand)."""
+"""A short run of the fuzzer over every reader (``tests/fuzz``; hours of it are for by hand)."""
 
 import sys
 from pathlib import Path
@@ -13,12 +13,12 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.slow
 def test_every_mutated_document_has_one_clear_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
-    from benchmarks.fuzz.corpus import samples
-    from benchmarks.fuzz.run import fuzz
+    from tests.fuzz.corpus import samples
+    from tests.fuzz.run import fuzz
 
     corpus = samples(tmp_path)
     assert len(corpus) > 60
-    # How long a case takes depends on what else runs here: `python -m benchmarks.fuzz.run` reports slow ones and hangs.
+    # How long a case takes depends on what else runs here: `python -m tests.fuzz.run` reports slow ones and hangs.
     count, failures = fuzz(corpus, cases=2000, seed=0, folder=tmp_path, minutes=0.5)
     assert count > 60
     assert not [(one.kind, one.words, one.detail) for one in failures if one.kind not in ("slow", "memory", "hang")]
@@ -27,7 +27,7 @@ def test_every_mutated_document_has_one_clear_answer(tmp_path: Path, monkeypatch
 @pytest.mark.slow
 def test_random_requests_keep_the_laws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
-    from benchmarks.fuzz.laws import run
+    from tests.fuzz.laws import run
 
     answered, found = run(cases=60, seed=1, minutes=1.0)
     assert answered.total() > 0 and not found

@@ -1,7 +1,7 @@
 """``forerun record``: the processes of a training write traces of the steps that were asked for.
 
 The training runs in processes of its own on a stand-in for PyTorch; real recordings are checked by
-``benchmarks/replay``."""
+``benchmarks/results/2026-11-24-recorded.md``."""
 
 import gzip
 import json

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.fuzz.graphs_and_traces import dpro_events
 from forerun.simulator.improve.run_questions import run_questions
 from forerun.simulator.replay import analyse_files, match, read_traces
 from forerun.spaces.errors import RequestError
+from tests.fuzz.graphs_and_traces import dpro_events
 
 
 def test_events_of_dpro(tmp_path):

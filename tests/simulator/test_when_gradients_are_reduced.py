@@ -81,7 +81,8 @@ def test_pytorch_pipelines_reduce_once() -> None:
 def test_parameters_that_stay_whole_are_gathered_behind_forward_passes_alone(
     schedule: Schedule, microbatches: int
 ) -> None:
-    """As real steps of FSDP2 in PyTorch's pipelines do (benchmarks/fsdp_gathers.py): m + 1 of every virtual stage."""
+    """As real steps of FSDP2 in PyTorch's pipelines do (``benchmarks/results``, fsdp-gathers): m + 1 of every
+    virtual stage."""
     looped = schedule in (Schedule.INTERLEAVED, Schedule.ZB_V)
     programs = programs_of(int(schedule), PipelineShape(pp=4, vpp=2 if looped else 1, microbatches=microbatches))
     counted = [Counter[tuple[bool, int]]() for _ in programs]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fuzz.graphs_and_traces import call, exported_program, tensor
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.graphs.exported_file import read_exported
 from forerun.spaces.opgraph.graphs.torch_module import model_of_module
+from tests.fuzz.graphs_and_traces import call, exported_program, tensor
 
 
 def write(path: Path, content: Any, name: str = "m/models/model.json") -> Path:

@@ -17,7 +17,7 @@ STEPS = 24
 """Steps that are simulated; the first quarter is the way into the steady state and is not counted."""
 DRAWS = 4
 """Runs of asynchronous workers whose mean is the answer: whether they fall into step, and stay there, differs from run
-to run as it does in reality (rounds of benchmarks/real_runs)."""
+to run as it does in reality (benchmarks/results/2026-11-21-real-runs.md)."""
 LAYERS = 24
 """Layers that a profile keeps; more of them change little and cost events."""
 
