@@ -49,6 +49,8 @@ MEMORY_SLOTS: Mapping[str, int] = {
     "reserve": 9,
 }
 """Part of memory -> colour and hatching in ``page.css``."""
+DRAWN = 0.01
+"""Share of a bar without words from which a part is drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +114,16 @@ def plain_bar(share: float) -> Safe:
         class_="track",
         aria_hidden="true",
     )
+
+
+def bar_of_parts(parts: Mapping[str, float], slots: Mapping[str, int], whole: float) -> Safe:
+    """Return one stacked bar without words, of ``parts`` in the unit of ``whole``, the full width."""
+    segments = [
+        tag("i", class_=f"k{slot}", style=f"width:{100 * parts[part] / whole:.1f}%")
+        for part, slot in slots.items()
+        if parts.get(part, 0.0) > DRAWN * whole
+    ]
+    return tag("div", *segments, class_="track small", aria_hidden="true")
 
 
 def _legend(stack: Stack) -> Safe:

@@ -5,17 +5,20 @@ from typing import Any
 
 from forerun.search.answer.explain.explain import MEANING
 from forerun.search.board.rows import Row
+from forerun.search.report.bars import TIME_SLOTS
 
 
 def details_data(rows: Sequence[Row], launches: Sequence[str]) -> dict[str, Any]:
     """Return the parts of every row as plain data for the page's script.
 
-    ``step`` and ``memory`` have the names and meanings of the parts, ``rows`` their seconds and GiB in that order with
-    three digits; ``launches`` are the launch files of the first rows.
+    ``step`` and ``memory`` have the names and meanings of the parts, ``slots`` the colours of those of the step.
+    ``rows`` have their seconds and GiB in that order with three digits; ``launches`` are the launch files of the first
+    rows.
     """
     return {
         "step": _parts(rows[0].breakdown_s),
         "memory": _parts(rows[0].memory_gib),
+        "slots": [TIME_SLOTS[name] for name in rows[0].breakdown_s],
         "rows": [[_digits(row.breakdown_s), _digits(row.memory_gib)] for row in rows],
         "launches": list(launches),
     }

@@ -8,9 +8,10 @@ from forerun.search.figures.markup import Safe
 from forerun.search.report import sections
 from forerun.search.report.accuracy import accuracy_section
 from forerun.search.report.axes import differing
+from forerun.search.report.cards import cards
 from forerun.search.report.details import details_data
 from forerun.search.report.labels import heading
-from forerun.search.report.launch import launch_details, launch_texts
+from forerun.search.report.launch import launch_texts
 from forerun.search.report.own_run import own_run_section
 from forerun.search.report.request_of import request_behind
 from forerun.search.report.scaling import scaling_section
@@ -49,7 +50,7 @@ def report_html(board: Leaderboard) -> str:
         "its figures; a double click, or arrow keys and Enter, shows its row."
     )
     parts = (
-        part("answer", "Answer", "Answer", sections.verdict(board, launch_details(board, launches))),
+        part("answer", "Answer", "Answer", sections.verdict(board, cards(board, launches))),
         part("own-run", "Your run", "Your run against the best", own_run_section(board)),
         part("leaderboard", "Leaderboard", "Leaderboard", leaderboard),
         part("trade-off", "Trade-off", _against(views), scatter(rows, columns, views, own), trade_off),

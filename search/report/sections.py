@@ -5,15 +5,14 @@ from collections.abc import Sequence
 from forerun.search.answer.explain.explain import MEANING
 from forerun.search.answer.notes.low_oom_risk import SAFEST
 from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.board.rows import TIGHT_MARK, Row
+from forerun.search.board.rows import Row
 from forerun.search.explore.flat.bound import SLOWER
 from forerun.search.figures.markup import Safe, joined, tag
-from forerun.search.figures.plane import number
 from forerun.search.order.objectives import objective_named
 from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS, Bar, Stack, plain_bar, stacked_bars
+from forerun.search.report.cards import safer
 from forerun.search.report.labels import REASONS, command, heading, request_lines
-from forerun.simulator.costs.power import SITE
-from forerun.spaces.units import format_count, format_seconds, format_whole
+from forerun.spaces.units import format_seconds, format_whole
 
 BEST = 10
 """Rows whose parts are drawn."""
@@ -24,8 +23,9 @@ def header(board: Leaderboard) -> Safe:
     """Return the title and what was asked."""
     request = board.request
     sequence = f"sequence {request['seq_len']:,}, " if request.get("seq_len") else ""
+    precision = " and ".join(request.get("precisions") or [request["precision"]])
     asked = (
-        f"global batch {grouped(request['global_batch'])}, {sequence}{request['precision']}, "
+        f"global batch {grouped(request['global_batch'])}, {sequence}{precision}, "
         f"{request['framework']}; ranked by {objective_named(request['objective']).title_in(board.unit)}"
     )
     return joined([tag("h1", heading(board)), tag("p", asked, class_="asked")])
@@ -36,55 +36,19 @@ def grouped(number: int | str) -> str:
     return number if isinstance(number, str) else f"{number:,}"
 
 
-def verdict(board: Leaderboard, launch: Safe | None = None) -> Safe:
-    """Return the answer: the winner, what it risks, how to ``launch`` it, its figures, notes, and why it wins."""
-    best = board.rows[0]
-    facts = [
-        (f"{best.unit}s/s per GPU", number(best.throughput_per_gpu)),
-        (f"{best.unit}s/s in all", number(best.throughput)),
-        ("MFU", f"{best.mfu:.1%}"),
-        ("step", format_seconds(best.step_time_s)),
-        *([(f"{best.interval_level:.0%} of measured steps", best.range_text)] if best.interval_level else []),
-        ("peak memory", f"{best.peak_memory_gib:.1f} of {best.memory_limit_gib:.1f} GiB"),
-        *_measured_peaks(best),
-    ]
-    if len(board.request["gpu_counts"]) > 1:
-        facts.insert(0, ("GPUs", f"{best.gpus:,}"))
-    if best.usd_per_million is not None:
-        facts.append(("cost", f"{number(best.usd_per_million)} USD/M{best.short_unit}"))
-    if best.train_days is not None:
-        cost = "" if best.train_cost_usd is None else f", {format_count(best.train_cost_usd)} USD"
-        hours = f", {format_count(best.train_gpu_hours or 0.0)} GPU-hours"
-        facts.append(("whole training", f"{number(best.train_days)} days{hours}{cost}"))
-    if best.train_mwh is not None:
-        site = f"{number(SITE * best.train_mwh)} with hosts and cooling"
-        facts.append(("energy of the GPUs", f"{number(best.train_mwh)} MWh, {site}"))
-    tiles = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
+def verdict(board: Leaderboard, cards: Safe) -> Safe:
+    """Return the answer: the ``cards`` of the fastest and the safest strategy, notes, and why the first row wins."""
     lead = (
         f"The best of {board.space.legal:,} legal strategies, in a space of {format_whole(board.space.size)} "
         f"candidates. {board.why} All figures are predicted."
     )
-    others = [note for note in board.notes if not note.startswith(SAFEST)]
+    safest = [note for note in board.notes if note.startswith(SAFEST)]
+    others = [note for note in board.notes if note not in safest]
+    safest = [note for note in safest if f" {safer(board.rows).name} " not in note]  # its card says that
     notes = tag("ul", *(tag("li", note) for note in others), class_="notes") if others else None
-    winner = tag("p", tag("code", best.name), class_="winner")
-    unmeasured = tag("p", f"{board.unmeasured}.", class_="warn") if board.unmeasured else None
-    return joined([winner, unmeasured, _warning(board), launch, tag("dl", *tiles), notes, tag("p", lead)])
-
-
-def _measured_peaks(row: Row) -> list[tuple[str, str]]:
-    """Return between which values measured peaks are expected."""
-    low, high = row.peak_memory_low_gib, row.peak_memory_high_gib
-    return [] if low is None or high is None else [(f"{row.interval_level:.0%} of peaks", f"{low:.0f}..{high:.0f} GiB")]
-
-
-def _warning(board: Leaderboard) -> Safe | None:
-    """Return what to look at before the winner is tried, and what to try instead."""
-    best = board.rows[0]
-    risk = f" ({best.oom_risk:.0%} OOM risk)"
-    marks = "; ".join(f"{mark}{risk}" if mark == TIGHT_MARK else mark for mark in best.marks)
-    told = [f"Look at before trying: {marks}."] if marks else []
-    told += [f"{note[0].upper()}{note[1:]}." for note in board.notes if note.startswith(SAFEST)]
-    return tag("p", " ".join(told), class_="warn") if told else None
+    warnings = [f"{board.unmeasured}."] if board.unmeasured else []
+    warnings += [f"{note[0].upper()}{note[1:]}." for note in safest]
+    return joined([*(tag("p", text, class_="warn") for text in warnings), cards, tag("p", lead), notes])
 
 
 def step_section(rows: Sequence[Row]) -> Safe:

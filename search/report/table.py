@@ -13,6 +13,11 @@ from forerun.spaces.units import format_count, format_seconds
 FRONT_MARK = "Pareto front"
 """Stands in the notes of a row that no other row beats in both throughput per GPU and memory."""
 
+NARROW = ("gpus", "tokens_gpu", "step", "memory")
+"""Columns that narrow screens have, too."""
+MIDDLE = ("mfu", "days")
+"""Further columns of screens of middle width."""
+
 Figure = Callable[[Row], float | None]
 Format = Callable[[float], str]
 
@@ -27,6 +32,11 @@ class Column:
     text: Callable[[Row], str]
     sort: Callable[[Row], float]
     first: str = "ascending"
+
+    @property
+    def style(self) -> str:
+        """Classes of its cells: "more" leave narrow screens, "most" those of middle width, too."""
+        return "n" if self.key in NARROW else "n more" if self.key in MIDDLE else "n most"
 
 
 def columns_of(rows: Sequence[Row], *, several: bool, bounded: bool = False) -> list[Column]:
@@ -77,16 +87,24 @@ def leaderboard_table(board: Leaderboard, rows: Sequence[Row], front: frozenset[
         tag("th", "#", scope="col", class_="n", data_first="ascending", aria_sort="ascending", title="rank"),
         tag("th", "strategy", scope="col", data_first="ascending"),
         *(
-            tag("th", column.title, scope="col", class_="n", data_first=column.first, title=column.meaning)
+            tag(
+                "th",
+                column.title,
+                scope="col",
+                class_=column.style,
+                data_first=column.first,
+                data_key=column.key,
+                title=column.meaning,
+            )
             for column in columns
         ),
-        tag("th", "notes", scope="col", data_first="descending"),
+        tag("th", "notes", scope="col", data_first="descending", class_="more"),
     ]
     body = [_line(place, row, columns, place in front) for place, row in enumerate(rows)]
     table = tag(
         "table", tag("caption", tag("span", caption)), tag("thead", tag("tr", *head)), tag("tbody", *body), id="board"
     )
-    return tag("div", table, class_="scroll tall", role="region", aria_label="Leaderboard", tabindex="0")
+    return table
 
 
 def filter_form(columns: Mapping[str, Sequence[Value]], *, example: str = "tp4 recompute=full") -> Safe:
@@ -167,8 +185,8 @@ def _line(place: int, row: Row, columns: Sequence[Column], on_front: bool) -> Sa
         "tr",
         tag("td", row.rank, class_="n", data_v=row.rank),
         tag("th", tag("code", " ".join(filter(None, (row.name, row.precision)))), _variants(row), scope="row"),
-        *(tag("td", column.text(row), class_="n", data_v=f"{column.sort(row):.7g}") for column in columns),
-        tag("td", joined(notes), data_v=len(warnings)),
+        *(tag("td", column.text(row), class_=column.style, data_v=f"{column.sort(row):.7g}") for column in columns),
+        tag("td", joined(notes), data_v=len(warnings), class_="more"),
         id=f"r{place}",
         data_front=on_front,
         data_warned=bool(warnings),

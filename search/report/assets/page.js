@@ -16,6 +16,16 @@
     points[Number(point.dataset.i)] = point;
   }
 
+  // Copying: of a strategy, or of the commands that launch it.
+  for (const button of document.querySelectorAll("button.copy")) {
+    button.hidden = !navigator.clipboard;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(button.dataset.copy);
+      button.textContent = "Copied";
+      setTimeout(() => (button.textContent = "Copy"), 1500);
+    });
+  }
+
   // Sorting: equal rows keep the order of their rank.
   const key = (row, column) => {
     const cell = row.cells[column];
@@ -46,6 +56,23 @@
   // A row opens to its parts and its launch file; sorting and filtering close it.
   const details = JSON.parse(byId("details").textContent);
   let opened = null;
+
+  // The parts of every step as a bar below its seconds, on one scale.
+  const stepColumn = heads.findIndex((head) => head.dataset.key === "step");
+  const total = (values) => values.reduce((sum, value) => sum + value, 0);
+  const longest = Math.max(...details.rows.map(([step]) => total(step)));
+  rows.forEach((row, place) => {
+    const track = document.createElement("div");
+    track.className = "track small";
+    track.ariaHidden = "true";
+    details.rows[place][0].forEach((value, part) => {
+      const piece = document.createElement("i");
+      piece.className = `k${details.slots[part]}`;
+      piece.style.width = `${(100 * value) / longest}%`;
+      track.append(piece);
+    });
+    row.cells[stepColumn].append(track);
+  });
   const element = (name, content, attributes = {}) => {
     const made = document.createElement(name);
     made.append(content);
