@@ -36,7 +36,8 @@ FRAMEWORKS = (("chainer", "chainermn"), ("horovod", "horovod"), ("pytorch", "pyt
 def paradl(path: Path) -> Iterator[dict[str, str]]:
     """Yield the runs of ParaDL's tables: splits of every kind on ABCI."""
     for case in cases(path):
-        if case.synthetic:  # loads no samples, which no profile says
+        # Synthetic samples are not loaded, which no profile says.
+        if case.synthetic or case.model not in MODELS:
             continue
         yield {
             "run_id": case.identity,

@@ -257,7 +257,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--write", action="store_true", help="replace the dated result")
     options = parser.parse_args()
-    found = list(cases(options.folder / "paradl.csv"))
+    rows = list(cases(options.folder / "paradl.csv"))
+    found = [case for case in rows if case.model in MODELS]
+    if unknown := sorted({case.model for case in rows} - {case.model for case in found}):
+        print(f"left out, of no network with a time per sample: {', '.join(unknown)}", file=sys.stderr)
     text = report(found) + "\n".join(vgg_lines())
     print(text)
     if options.write:

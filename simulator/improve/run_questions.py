@@ -26,6 +26,14 @@ class Question:
     visited: int
 
 
+FREE_MESSAGES = "free messages"
+
+
+def free_messages_s(answers: Iterable[Question]) -> float | None:
+    """Return the seconds of a step of a replayed run if its messages took no time; None where nobody asked."""
+    return next((one.step_s for one in answers if one.name == FREE_MESSAGES), None)
+
+
 def run_questions(analysis: Analysis) -> tuple[Question, ...]:
     """Return all questions with their answers, most gain first.
 
@@ -57,7 +65,7 @@ def _changes(analysis: Analysis) -> list[tuple[str, str, dict[int, float]]]:
         messages += graph.task[place][np.isin(trace.kind, MESSAGES)].tolist()
     changes: list[tuple[str, str, dict[int, float]]] = [
         ("faster link", "twice the bandwidth", {task: took[task] / 2 for task in messages}),
-        ("free messages", "all that communication costs", dict.fromkeys(messages, 0.0)),
+        (FREE_MESSAGES, "all that communication costs", dict.fromkeys(messages, 0.0)),
         ("host", "no time between operators", dict.fromkeys(_host_gaps(analysis), 0.0)),
     ]
     names = list(dict.fromkeys(part.name for part in analysis.path if part.kind in ("compute", "copy")))

@@ -56,7 +56,7 @@ def what_ifs(step: RankStep, found: Improvement, *, fuse: bool = True) -> tuple[
         )
         answers.append(WhatIf(name=name, what=what, default_s=default_s, best_s=best_s))
     if len(found.step.senders) > 1:
-        count, group_s = best_groups(with_recompute(found.step, found.fitted_plan), found.fitted_plan)
+        count, group_s = best_groups(found.step, found.fitted_plan)
         what = f"{count} of equally many gradients (Horovod: num_groups)"
         answers.append(WhatIf(name="groups", what=what, default_s=group_s * parts, best_s=group_s * parts))
     return tuple(answers)

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.improve import with_fused_costs, write_plan
     from forerun.search.improve.summary import summary
     from forerun.simulator.improve import RULES, improve, what_ifs
-    from forerun.simulator.improve.run_questions import run_questions
+    from forerun.simulator.improve.run_questions import free_messages_s, run_questions
     from forerun.spaces.errors import unknown
     from forerun.spaces.units import parse_bytes, with_unit
 
@@ -102,6 +102,9 @@ def run(args: argparse.Namespace) -> int:
     asked = what_ifs(source.step, found, fuse=not args.no_fuse)
     ordered = source.analysis is not None and all(source.analysis.replay.graph.graph.ordered)
     answers = run_questions(source.analysis) if ordered and source.analysis is not None else ()
+    free_s = free_messages_s(answers)
+    if free_s is not None:  # the graph of all ranks knows which waits go with the messages
+        found = replace(found, bound_s=free_s)
     elapsed_s = time.perf_counter() - begin_s
     try:
         if args.out is not None:
