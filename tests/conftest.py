@@ -12,6 +12,8 @@ from hypothesis import settings
 for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # before NumPy is imported
     os.environ.setdefault(variable, "1")
 
+os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub reads it
+
 settings.register_profile("full", max_examples=50, deadline=None)
 # The same examples in every run, so that a change is what breaks it; `make test-all` draws others each time.
 settings.register_profile("short", settings.get_profile("full"), max_examples=20, derandomize=True)

@@ -27,6 +27,7 @@ from forerun.spaces.frameworks import (
 )
 from forerun.spaces.frameworks.switch_words import flag_words
 from forerun.spaces.models import Model, active_parameters, model_names, parameter_count, resolve_model
+from forerun.spaces.models.hub import is_hub_name
 from forerun.spaces.models.mixers.attention import Attention
 from forerun.spaces.opgraph import GraphModel, Operator, graph_model_names
 from forerun.spaces.opgraph.profile import graph_profile_names, load_graph_profile
@@ -55,6 +56,8 @@ def describe(name: str) -> tuple[str, dict[str, Any]]:
         return _describe_file(name)
     if Path(name).suffix.lower() in TOPOLOGY_ENDINGS:
         return "cluster", _cluster_facts(resolve_cluster(name))
+    if is_hub_name(name):
+        return "model", _model_facts(resolve_model(name).model)
     raise unknown(
         "entry", name, {*framework_names(), *cluster_names(), *device_names(), *model_names(), *graph_model_names()}
     )

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.spaces.documents import read_document
-from forerun.spaces.errors import RequestError, nearest
+from forerun.spaces.errors import RequestError
 from forerun.spaces.files import exists
 from forerun.spaces.models.catalogue import load_model, load_model_file, model_names
+from forerun.spaces.models.hub import CONFIG_FILE, hub_config, is_hub_name
 from forerun.spaces.models.model import Model
-
-CONFIG_FILE = "config.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,19 +40,23 @@ def _from_path(path: Path, ignore: frozenset[str]) -> ResolvedModel:
             raise RequestError(f"{path} has no {CONFIG_FILE}; name a model, a YAML file or a {CONFIG_FILE}")
         path = path / CONFIG_FILE
     elif not exists(path):
-        if _is_hub_name(str(path)):
-            near = nearest(path.name, model_names())
-            known = f" (the catalogue has {', '.join(near)})" if near else ""
-            raise RequestError(
-                f"{path}: no such file; if it is a Hugging Face name, download its {CONFIG_FILE} and name that{known}"
-            )
+        if is_hub_name(str(path)):
+            return _from_config(hub_config(str(path)), path.name, ignore)
         raise RequestError(f"{path}: no such file")
     if path.suffix.lower() != ".json":
         return ResolvedModel(model=load_model_file(path))
+    return _from_config(path, path.resolve().parent.name if path.name == CONFIG_FILE else path.stem, ignore)
+
+
+def _from_config(path: Path, name: str, ignore: frozenset[str]) -> ResolvedModel:
+    """Return the model of a Hugging Face configuration, called ``name``.
+
+    Raises:
+        RequestError: the file is wrong, or states what is not modelled.
+    """
     from forerun.spaces.models.huggingface import convert_config  # here: 30 modules that few models need
 
     document = read_document(path)
-    name = path.resolve().parent.name if path.name == CONFIG_FILE else path.stem
     conversion = convert_config(document.data, name, ignore=ignore, source=document.source)
     notes = []
     if conversion.guessed is not None:
@@ -69,12 +72,6 @@ def _from_path(path: Path, ignore: frozenset[str]) -> ResolvedModel:
     if conversion.ignored:
         notes.append(f"fields of {document.source} that do not change cost: {', '.join(conversion.ignored)}")
     return ResolvedModel(model=conversion.model, notes=tuple(notes))
-
-
-def _is_hub_name(text: str) -> bool:
-    """Whether it may be the name of a repository, like ``meta-llama/Llama-3.1-8B``."""
-    document = text.lower().endswith((".json", ".yaml", ".yml"))
-    return text.count("/") == 1 and not text.startswith((".", "/", "~")) and not document
 
 
 def _looks_like_a_path(text: str) -> bool:

@@ -34,5 +34,5 @@ def test_what_is_like_nothing_gets_no_guess(name: str) -> None:
     ("name", "known"), [("meta-llama/Llama-3.1-8B", "llama3-8b"), ("deepseek-ai/DeepSeek-V3", "deepseek-v3")]
 )
 def test_a_name_of_the_hub_is_told_from_a_path(name: str, known: str) -> None:
-    with pytest.raises(RequestError, match=f"download its config.json .*{known}"):
+    with pytest.raises(RequestError, match=f"the catalogue has .*{known}"):
         resolve_model(name)
