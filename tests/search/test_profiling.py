@@ -68,6 +68,14 @@ def test_text_of_nccl_tests_is_read(tmp_path: Path) -> None:
     assert large.seconds == pytest.approx(40e-6)
 
 
+def test_a_rank_before_every_line_is_no_part_of_it(tmp_path: Path) -> None:
+    plain, labelled = tmp_path / "out.txt", tmp_path / "labelled.txt"
+    plain.write_text(TEXT)
+    labelled.write_text("".join(f"0: {line}\n" for line in TEXT.splitlines()))
+
+    assert read_nccl_tests(labelled) == read_nccl_tests(plain)
+
+
 def test_json_of_nccl_tests_is_read(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     path.write_text(json_text())

@@ -288,3 +288,30 @@ def test_links_of_rccl_files_are_a_mesh(tmp_path: Path) -> None:
     node = resolve_cluster(str(tmp_path / "ours.yaml")).levels[0]
     assert (node.kind, node.size) == ("xgmi-mesh", 8)
     assert node.bytes_per_s == pytest.approx(448e9)
+
+
+def all_joined(count: int, word: str) -> list[list[str]]:
+    return [["X" if low == high else word for high in range(count)] for low in range(count)]
+
+
+def test_the_table_of_nvidia_smi_names_the_device(tmp_path: Path) -> None:
+    table = "\n".join(
+        f"|   {n}  NVIDIA L40S                    On  |   00000000:4{n}:00.0 Off |                    0 |\n"
+        "| N/A   32C    P8              33W /  350W |       1MiB /  46068MiB |      0%      Default |"
+        for n in range(4)
+    )
+
+    assert read(tmp_path, matrix(all_joined(4, "NODE"), products=table), "smi.txt").device.name == "l40s"
+
+
+def test_the_output_of_rocm_is_named_with_what_to_give(tmp_path: Path) -> None:
+    text = "==== Link Type between two GPUs ====\n       GPU0   GPU1\nGPU0   0      XGMI\nGPU1   XGMI   0\n"
+
+    with pytest.raises(RequestError, match=r"rocm-smi --showtopo.*RCCL"):
+        read(tmp_path, text, "rocm.txt")
+
+
+def test_a_tray_of_a_rack_says_so(tmp_path: Path) -> None:
+    products = "\n".join(f"GPU {n}: NVIDIA GB200 (UUID: GPU-{n})" for n in range(4))
+
+    assert "share NVLink in racks" in read(tmp_path, matrix(all_joined(4, "NV18"), products=products), "gb.txt").title

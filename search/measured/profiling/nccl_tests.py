@@ -23,6 +23,8 @@ _MOST_BYTES, _LONGEST_S = 1 << 60, 1e5
 _TIME = r"(\d{1,15}(?:\.\d{0,15})?(?:e[+-]?\d{1,2})?)"
 _ROW = re.compile(rf"^\s*(\d{{1,18}})\s+(\d+)\s+(\w+)\s+(\w+)\s+(-?\d+)\s+{_TIME}\s+[\d.e+]+\s+[\d.e+]+\s+\S+(.*)$")
 _RANK = re.compile(r"^#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+)\s+device")
+_PREFIX = re.compile(r"^\s*\d+: ?", re.MULTILINE)
+"""The rank that ``srun -l`` and ``mpirun`` write before each line."""
 _KIND = re.compile(r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|sendrecv)_perf", re.IGNORECASE)
 
 
@@ -44,6 +46,7 @@ def read_nccl_tests(path: Path) -> list[NcclReading]:
         RequestError: the file cannot be read, does not say which collective over how many ranks, or has no line.
     """
     text = read_text(path, most=_LARGEST, kind="the output of nccl-tests")
+    text = _PREFIX.sub("", text) if all(map(_PREFIX.match, filter(None, text.splitlines()))) else text
     readings = _json(path, text) if text.lstrip().startswith("{") else _text(path, text)
     if not readings:
         raise RequestError(f"{path}: no line of measurements as nccl-tests prints them")

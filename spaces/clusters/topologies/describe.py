@@ -38,7 +38,7 @@ def topology_document(node: NodeTopology, device: Device, given: Mapping[str, An
         RequestError: links or sockets that no equal nodes have, where ``given`` does not say what to take instead.
     """
     document: dict[str, Any] = {
-        "title": f"nodes of {node.devices} {device.title}, from {Path(node.source).name}",
+        "title": f"nodes of {node.devices} {device.title}, from {Path(node.source).name}{_rack(node, device)}",
         "source": f"the user's own topology {Path(node.source).name}",
         "devices_per_node": node.devices,
     }
@@ -68,6 +68,13 @@ def topology_document(node: NodeTopology, device: Device, given: Mapping[str, An
         inside = document.get(key)
         document[key] = {**inside, **value} if isinstance(inside, dict) and isinstance(value, Mapping) else value
     return document
+
+
+def _rack(node: NodeTopology, device: Device) -> str:
+    """Return what the topology of one tray of a rack-wide NVLink leaves open; empty for other nodes."""
+    if "nvl72" not in device.name or node.devices >= 72:
+        return ""
+    return f" alone; trays of {device.name} share NVLink in racks: --cluster {device.name}, or scale_up: {{size: 72}}"
 
 
 def _rate(bytes_per_s: float) -> str:

@@ -8,7 +8,8 @@ from forerun.spaces.clusters.topologies.node import NodeTopology
 from forerun.spaces.errors import RequestError
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
-_PRODUCT = re.compile(r"\s*GPU [0-9, ]+:(.+)")
+_PRODUCT = re.compile(r"\s*GPU [0-9, ]+:(.+)|\|\s+[0-9]+\s+(\S.*?)\s+(?:On|Off)\s*\|")
+"""A line of ``nvidia-smi -L``, or of the table that ``nvidia-smi`` prints."""
 _RELATION = re.compile(r"X|SYS|SOC|NODE|PHB|PXB|PIX|NV[0-9]{1,3}")
 _FAR = ("SYS", "SOC")
 _NEAR = ("PIX", "PXB")
@@ -22,6 +23,11 @@ def read_smi_matrix(text: str, *, source: str) -> NodeTopology:
     Raises:
         RequestError: there is no matrix, it is cut off, or a cell is no relation or not the same both ways.
     """
+    if "Weight between two GPUs" in text or "Link Type between two GPUs" in text:
+        raise RequestError(
+            f"{source} is the output of `rocm-smi --showtopo`, which does not say which ports are near; give the XML "
+            "that RCCL writes (NCCL_TOPO_DUMP_FILE=topo.xml in a run), or write a cluster file with `device:`"
+        )
     lines = _ESCAPE.sub("", text).splitlines()
     labels, first = _header(lines, source)
     cells, affinity = _rows(lines, labels, first, source)
@@ -94,7 +100,7 @@ def _rows(
 
 
 def _device(lines: list[str], source: str) -> str | None:
-    names = {match[1].partition("(UUID")[0].strip() for line in lines if (match := _PRODUCT.match(line))}
+    names = {(match[1] or match[2]).partition("(UUID")[0].strip() for line in lines if (match := _PRODUCT.match(line))}
     found = {device_of_product(name) for name in names}
     if len(found) > 1:
         raise RequestError(f"{source}: devices of a node must be equal, but got {', '.join(sorted(names))}")
