@@ -51,6 +51,8 @@ def _headline(analysis: Analysis) -> list[Text]:
             style="bold",
         )
     ]
+    if not all(trace.marked for trace in graph.traces):
+        lines.append(Text("no step is marked (ProfilerStep): the whole trace, start-up included, counts as one step"))
     if analysis.averaged is not None:
         lines.append(
             Text(

@@ -85,7 +85,8 @@ class RankTrace:
     gap before a span is a call that waits for the device. ``step``: number of the
     step. ``after``: all that a span waits for, where the trace says so itself (then order on lanes is not measured but
     free); None elsewhere. ``variant``: number of the shapes or grid of a span among ``variants``, so that only alike
-    are compared. ``gradient_s``, ``gradient_bytes``: when each gradient was ready, and its bytes.
+    are compared. ``marked``: whether the trace says where steps begin.
+    ``gradient_s``, ``gradient_bytes``: when each gradient was ready, and its bytes.
     """
 
     rank: int
@@ -110,6 +111,7 @@ class RankTrace:
     groups: tuple[tuple[int, ...], ...] = ()
     world: int = 0
     after: tuple[tuple[int, ...], ...] | None = None
+    marked: bool = True
     gradient_s: Floats = field(default_factory=lambda: np.empty(0))
     gradient_bytes: Floats = field(default_factory=lambda: np.empty(0))
 

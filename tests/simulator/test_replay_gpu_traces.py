@@ -18,7 +18,6 @@ from gpu_traces import (
 
 from forerun.simulator.replay import analyse_files, match, read_traces
 from forerun.simulator.replay.trace import Place, SpanKind, SpanPhase
-from forerun.spaces.errors import RequestError
 
 
 def test_a_pipeline_of_gpus_is_read_and_replayed(tmp_path):
@@ -123,10 +122,11 @@ def test_one_kernel_may_send_and_receive(tmp_path):
     assert abs(analysis.replay.error) < 1e-6
 
 
-def test_a_kernel_of_which_nothing_was_recorded_is_refused(tmp_path):
+def test_a_kernel_of_which_nothing_was_recorded_keeps_its_measured_time(tmp_path):
     both_ways(tmp_path, lambda events: events.__delitem__(slice(1, 3)))
-    with pytest.raises(RequestError, match="its sends and receives were recorded"):
-        read_traces([tmp_path])
+    analysis = analyse_files([tmp_path])
+    assert analysis.replay.graph.matching.unmatched > 0
+    assert abs(analysis.replay.error) < 1e-6
 
 
 def test_groups_are_told_by_their_first_rank_and_stride(tmp_path):

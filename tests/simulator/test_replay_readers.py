@@ -261,3 +261,36 @@ def test_torn_and_hostile_execution_traces(tmp_path):
         with pytest.raises(RequestError) as error:
             analyse_files([path])
         assert "trace.0.et" in str(error.value)
+
+
+def test_control_dependencies_on_nodes_that_were_left_out_are_void(tmp_path):
+    waits = field(4, varint(3))  # ctrl_deps
+    path = tmp_path / "trace.0.et"
+    path.write_bytes(chakra(node(1, "mm", 4, 100) + waits, node(2, "mm2", 4, 40, after=[1])))
+
+    assert analyse_files([path]).replay.run.makespan_s == pytest.approx(140e-6)
+
+
+def test_hidden_files_of_a_folder_are_no_traces(tmp_path):
+    (tmp_path / "trace.0.et").write_bytes(chakra(node(1, "mm", 4, 100)))
+    (tmp_path / "._trace.0.et").write_bytes(b"\x00\x05\x16\x07\xff")
+
+    assert len(read_traces([tmp_path])) == 1
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_kernels_without_recorded_calls_keep_their_time_and_unmarked_steps_are_known(tmp_path, marked):
+    name = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclWorkElem)"
+    spans = [(name, 7, 100 + 10 * at, 5) for at in range(4)] + [("gemm", 8, 100 + 10 * at, 8) for at in range(4)]
+    events = [
+        {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": lane, "ts": start, "dur": took, "args": {}}
+        for name, lane, start, took in spans
+    ]
+    mark = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": 90, "dur": 100}
+    (tmp_path / "rank0.json").write_text(json.dumps(kineto([*events, mark] if marked else events)))
+
+    analysis = analyse_files([tmp_path])
+
+    assert analysis.replay.graph.matching.unmatched == 4
+    assert analysis.replay.run.makespan_s == pytest.approx(38e-6)
+    assert [trace.marked for trace in analysis.replay.graph.traces] == [marked]

@@ -105,10 +105,11 @@ def _trace(
     place_of = {node["id"]: place for place, node in enumerate(nodes)}
     after = []
     for node in nodes:
-        missing = [one for one in node["after"] if one not in place_of]
+        missing = [one for one in node["after"] if one not in place_of and one not in node["controls"]]
         if missing:
             raise RequestError(f"{path} is torn: node {node['id']} waits for node {missing[0]}, which is not there")
-        after.append(tuple(sorted({place_of[one] for one in node["after"]} - {place_of[node["id"]]})))
+        parents = {place_of[one] for one in node["after"] if one in place_of}
+        after.append(tuple(sorted(parents - {place_of[node["id"]]})))
     origin = min(node["start"] for node in nodes)
     start, end = _times(nodes)
     names: dict[str, int] = {}
@@ -218,7 +219,7 @@ def _version(data: bytes, source: str) -> str:
 
 def _node(data: bytes, source: str) -> dict[str, Any]:
     """Return one node as plain data."""
-    node: dict[str, Any] = {"id": 0, "name": "", "type": 0, "after": [], "start": 0, "duration": 0}
+    node: dict[str, Any] = {"id": 0, "name": "", "type": 0, "after": [], "controls": [], "start": 0, "duration": 0}
     for number, _, value in fields(data, source):
         if number == 1 and isinstance(value, int):
             node["id"] = value
@@ -227,12 +228,14 @@ def _node(data: bytes, source: str) -> dict[str, Any]:
         elif number == 3 and isinstance(value, int):
             node["type"] = value
         elif number in (4, 5):
-            node["after"] += packed(value, source)
+            parents = packed(value, source)
+            node["after"] += parents
+            node["controls"] += parents if number == 4 else []  # void where the tracer left their parents out
         elif number in (6, 7) and isinstance(value, int):
             node["start" if number == 6 else "duration"] = min(value, 2**60)
         elif number == 10 and isinstance(value, bytes):
             name, found = _attribute(value, source)
-            if name not in ("id", "name", "type", "after", "start", "duration"):
+            if name not in ("id", "name", "type", "after", "controls", "start", "duration"):
                 node[name] = found
     return node
 

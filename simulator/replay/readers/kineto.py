@@ -25,7 +25,7 @@ from forerun.simulator.replay.readers.kineto_messages import (
     whole,
 )
 from forerun.simulator.replay.readers.spans import Spans
-from forerun.simulator.replay.trace import Floats, Integers, Place, RankTrace, SpanKind, SpanPhase
+from forerun.simulator.replay.trace import Floats, Integers, Place, RankTrace, SpanKind, SpanMessage, SpanPhase
 from forerun.spaces.errors import RequestError
 
 _KINDS = {"send": SpanKind.SEND, "receive": SpanKind.RECEIVE}
@@ -160,11 +160,8 @@ class _Reduction:
             asked = calls.taken(int(self.lane[launch]), float(self.start[launch])) if launch >= 0 else []
             found = [kernel_message(name, arguments, self.rank, groups, str(self.path)) for arguments in asked]
             messages = [one for one in found if one is not None]
-            if not messages:
-                raise RequestError(
-                    f"an NCCL kernel names its collective, or its sends and receives were recorded, but {name[:60]!r} "
-                    f"in {self.path} has neither; profile host and device with PyTorch 2.2 or later"
-                )
+            if not messages:  # no call was recorded: matched with nothing, it keeps its measured time
+                messages = [SpanMessage(operation="send", size_bytes=float("nan"), ranks=(self.rank, self.rank))]
             piece = hosts.piece_of.get(launch, -1)
             phase = self.spans.phase[piece] if piece >= 0 else SpanPhase.OTHER
             places.setdefault(lane, Place.DEVICE)
@@ -265,6 +262,7 @@ class _Reduction:
             messages={int(back[span]): message for span, message in spans.messages.items() if back[span] >= 0},
             groups=self.groups,
             world=self.world,
+            marked=bool(len(marks)),
             gradient_s=gradients[:, 0] * 1e-6,
             gradient_bytes=gradients[:, 1],
         )

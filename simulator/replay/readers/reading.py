@@ -46,7 +46,8 @@ def find_traces(paths: Sequence[Path]) -> list[Path]:
 
 
 def _in_folder(paths: Iterable[Path]) -> list[Path]:
-    return sorted(one for one in paths if one.is_file() and one.name.endswith(_ENDINGS) and one.name != GROUPS)
+    files = (one for one in paths if one.is_file() and one.name.endswith(_ENDINGS))
+    return sorted(one for one in files if one.name != GROUPS and not one.name.startswith("."))
 
 
 def read_traces(paths: Sequence[Path], reading: Reading | None = None) -> tuple[RankTrace, ...]:
