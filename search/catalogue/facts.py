@@ -69,7 +69,7 @@ def _describe_file(name: str) -> tuple[str, dict[str, Any]]:
     Raises:
         RequestError: it cannot be read as that.
     """
-    data = read_document(Path(name)).data
+    data = read_document(Path(name), infinite=True).data
     if isinstance(data, dict) and "like" in data:
         return "framework", framework_facts(resolve_framework(name))
     if isinstance(data, dict) and (data.keys() & {"device", "topology", "groups"}):

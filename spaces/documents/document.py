@@ -56,7 +56,7 @@ class Document:
         return self._known
 
 
-def read_document(path: Path, *, max_bytes: int = MAX_BYTES, own: bool = False) -> Document:
+def read_document(path: Path, *, max_bytes: int = MAX_BYTES, own: bool = False, infinite: bool = False) -> Document:
     """Read the YAML (``.yaml``, ``.yml``) or JSON (``.json``) file at ``path``.
 
     Raises:
@@ -65,13 +65,14 @@ def read_document(path: Path, *, max_bytes: int = MAX_BYTES, own: bool = False) 
     """
     if path.suffix.lower() not in (".yaml", ".yml", ".json"):
         raise RequestError(f"{path}: a document ends in .yaml, .yml or .json")
-    return parse_document(read_text(path, most=max_bytes), source=str(path), own=own)
+    return parse_document(read_text(path, most=max_bytes), source=str(path), own=own, infinite=infinite)
 
 
-def parse_document(text: str, *, source: str, own: bool = False) -> Document:
+def parse_document(text: str, *, source: str, own: bool = False, infinite: bool = False) -> Document:
     """Return the document that ``text`` spells; JSON if ``source`` ends in ``.json``, YAML otherwise.
 
-    ``own``: a result of forerun's, which may have more values.
+    ``own``: a result of forerun's, which may have more values. ``infinite``: numbers of JSON that are not finite are
+    texts.
 
     Raises:
         RequestError: syntax errors with line and column; empty text; tags, aliases, several documents in one file; a
@@ -81,7 +82,7 @@ def parse_document(text: str, *, source: str, own: bool = False) -> Document:
     if not text.strip():
         raise RequestError(f"{source} is empty")
     if _is_json(source):
-        data = read_json(text, source, own=own)
+        data = read_json(text, source, own=own, infinite=infinite)
         return Document(data=data, source=source, text=text)
     most = OWN_VALUES if own else MAX_VALUES
     try:

@@ -17,10 +17,11 @@ _DOTTED = re.compile(rf"""(?<![^\s="',\[\]{{}}])(?:{_KEY}[ \t]*\.[ \t]*){{{MAX_D
 """A key of more parts than a document is deep; strings of a list have commas between them."""
 
 
-def read_json(text: str, source: str, *, own: bool = False) -> Any:
+def read_json(text: str, source: str, *, own: bool = False, infinite: bool = False) -> Any:
     """Return the value that a JSON text spells.
 
-    ``own``: a result of forerun's, which may be large.
+    ``own``: a result of forerun's, which may be large. ``infinite``: ``Infinity`` and ``NaN`` are texts, which a
+    setting that is read refuses by its name.
 
     Raises:
         RequestError: it is no JSON, has a key twice, too many values, or a value that no document has.
@@ -31,6 +32,8 @@ def read_json(text: str, source: str, *, own: bool = False) -> Any:
         raise RequestError(f"{source}: a document has at most {most:,} values")
 
     def constant(name: str) -> str:
+        if infinite:
+            return name
         raise RequestError(f"a number must be finite, but got {name}")
 
     try:

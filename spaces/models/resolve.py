@@ -56,7 +56,7 @@ def _from_config(path: Path, name: str, ignore: frozenset[str]) -> ResolvedModel
     """
     from forerun.spaces.models.huggingface import convert_config  # here: 30 modules that few models need
 
-    document = read_document(path)
+    document = read_document(path, infinite=True)
     conversion = convert_config(document.data, name, ignore=ignore, source=document.source)
     notes = []
     if conversion.guessed is not None:

@@ -293,3 +293,20 @@ def test_resolve_refuses_an_empty_folder_and_a_list(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("[1, 2]")
     with pytest.raises(RequestError, match=r"is a mapping of fields to values, but got a list"):
         resolve_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("field", ["time_step_limit", "hidden_size"])
+def test_numbers_without_end_stop_a_config_only_where_they_count(field: str, tmp_path: Path) -> None:
+    config = {
+        "model_type": "nemotron_h", "hybrid_override_pattern": "M-M*", "num_hidden_layers": 4, "hidden_size": 512,
+        "intermediate_size": 1024, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64,
+        "vocab_size": 1000, "mamba_num_heads": 8, "mamba_head_dim": 64, "ssm_state_size": 64, "n_groups": 2,
+    }  # fmt: skip
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config | {field: [0.0, float("inf")] if field == "time_step_limit" else float("inf")}))
+
+    if field == "hidden_size":
+        with pytest.raises(RequestError, match="hidden_size must be a whole number, but got 'Infinity'"):
+            resolve_model(str(path))
+    else:
+        assert resolve_model(str(path)).model.hidden == 512
