@@ -61,10 +61,15 @@ def lock(descriptor: int) -> bool:
     return True
 
 
-def start(command: Sequence[str], *, env: Mapping[str, str], stdout: Any = None) -> "subprocess.Popen[bytes]":
-    """Start a process.
+def start(
+    command: Sequence[str], *, env: Mapping[str, str], stdout: Any = None, detached: bool = False
+) -> "subprocess.Popen[bytes]":
+    """Start a process; ``detached``: in a session of its own without our terminal, so that it may outlive us.
 
     Raises:
         OSError: there is no such program, or no room for a process.
     """
+    if detached:
+        null = subprocess.DEVNULL
+        return subprocess.Popen([*command], env=env, stdin=null, stdout=null, stderr=null, start_new_session=True)
     return subprocess.Popen([*command], env=env, stdout=stdout)

@@ -1,4 +1,4 @@
-"""Where launch files are written, and what a cluster's queue is asked for."""
+"""Where launch files are written, how many steps they train, and what a cluster's queue is asked for."""
 
 import re
 from dataclasses import dataclass
@@ -14,13 +14,16 @@ _IMAGE = r"[\w.+@:/#~-]+"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The folder of a launch and its options of Slurm; None where nothing is said.
+    """The folder of a launch, its length and its options of Slurm; None where nothing is said.
 
-    ``folder``: absolute path of the launch files. ``container``: image that pyxis runs the launch in (a path, or
-    ``registry#name:tag``).
+    ``folder``: absolute path of the launch files. ``steps``: of the training, where the format states them.
+    ``trainer``: program and arguments, as shell text, that run in place of the framework's program, with its arguments
+    (empty: the framework's own). ``container``: image that pyxis runs the launch in (a path, or ``registry#name:tag``).
     """
 
     folder: str | None = None
+    steps: int = 100
+    trainer: str = ""
     partition: str | None = None
     account: str | None = None
     time: str | None = None

@@ -14,13 +14,19 @@ from forerun.spaces.strategies import Context, Strategy
 
 
 def launch_of(
-    context: Context, strategy: Strategy, *, name: str, format_name: str | None = None, folder: Path | None = None
+    context: Context,
+    strategy: Strategy,
+    *,
+    name: str,
+    format_name: str | None = None,
+    folder: Path | None = None,
+    job: Job | None = None,
 ) -> tuple[str, Files]:
     """Return the name of a format and the files that start ``strategy`` in it: the first of the request's framework
     that can express it, then of those that write it without being its own, else forerun's own.
 
     ``name`` is free text for the files; ``format_name`` asks for one format. ``folder``: where they are written, with
-    the name of the format behind it (``01-megatron-lm``).
+    the name of the format behind it (``01-megatron-lm``). ``job``: names that folder itself, with what else is asked.
 
     Raises:
         RequestError: the format asked for is unknown or cannot express the strategy.
@@ -29,7 +35,7 @@ def launch_of(
 
     def files(item: Format) -> tuple[str, Files]:
         place = None if folder is None else f"{folder.absolute()}-{item.name}"
-        return item.name, express(item, dataclasses.replace(launch, job=Job(folder=place)), context)
+        return item.name, express(item, dataclasses.replace(launch, job=job or Job(folder=place)), context)
 
     if format_name is not None:
         return files(format_named(format_name))

@@ -25,6 +25,9 @@ TORCHRUN = (
 
 DEVICES_IN_SLURM = {"Huawei": "npu", "Intel": "hpu", "AWS": "neuron"}
 """Generic resources that devices of a vendor are to Slurm where they are no GPUs; the names are a site's."""
+YOUR_PROGRAM = '"${TRAIN_SCRIPT'
+"""How the word begins that names the user's program in a script."""
+_PROGRAM = re.compile(r'-m \S+|"[^"]*"\S*|\S+')
 _PREDICTED = re.compile(r"^# predicted with (.*)$", re.MULTILINE)
 _FACT = re.compile(r"--(documents|moe-imbalance) (\d+(?:\.\d+)?)(?= |$)")
 
@@ -102,7 +105,7 @@ def scripts(
         Whether Slurm runs ``launch.sh`` on the first node alone, whose launcher starts the others; by default it runs
         on every node.
     """
-    s = launch.strategy
+    s, command = launch.strategy, _with_trainer(command, launch.job.trainer)
     data = " ".join(f"--{name.replace('_', '-')} {value:.12g}" for name, value in facts_of_data(launch).items())
     lines = [
         "#!/usr/bin/env bash",
@@ -124,6 +127,26 @@ def scripts(
         "",
     ]
     return {LAUNCH: "\n".join(lines), SLURM: _batch(launch, once=once)}
+
+
+def _with_trainer(command: Sequence[str], trainer: str) -> Sequence[str]:
+    """Put a trainer in the place of the program that a launcher starts; its arguments follow as before.
+
+    >>> _with_trainer([*TORCHRUN, "-m torchtitan.train --module m"], "mine.py --log 1")[-1]
+    'mine.py --log 1 --module m'
+
+    Raises
+    ------
+    RequestError
+        The launcher starts no such program.
+    """
+    if not trainer:
+        return command
+    for place, entry in enumerate(command):
+        if entry.startswith(YOUR_PROGRAM) or tuple(command[:place]) == TORCHRUN:
+            changed = _PROGRAM.sub(lambda _: trainer, entry, count=1)
+            return [*command[:place], changed, *command[place + 1 :]]
+    raise RequestError(f"{command[0].split()[0]} starts its own trainer: name another format, or leave --trainer out")
 
 
 def _batch(launch: Launch, *, once: bool) -> str:

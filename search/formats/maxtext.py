@@ -164,7 +164,7 @@ def write(launch: Launch) -> Files:
         "quantization": "fp8" if workload.precision == "fp8" else "",
         **(DOCUMENTS if launch.packed else {"dataset_type": "synthetic"}),
         "enable_checkpointing": False,
-        "steps": 100,
+        "steps": launch.job.steps,
     }
     if s.pp > 1:
         data |= {"num_pipeline_microbatches": launch.microbatches, "num_pipeline_repeats": s.vpp}

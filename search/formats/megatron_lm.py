@@ -43,7 +43,6 @@ NAME, VERSION = "megatron-lm", "0.20.0"
 PACKED = "dataloader_inter_document_masking"
 """Attention inside documents, by their bounds in each sample (GPTDatasetConfig, from 0.19)."""
 TRAINING: dict[str, Value] = {
-    "train_iters": 100,
     "lr": 1.0e-4,
     "min_lr": 1.0e-5,
     "lr_decay_style": "cosine",
@@ -53,10 +52,7 @@ TRAINING: dict[str, Value] = {
     "log_throughput": True,
     "eval_iters": 0,
 }
-"""A short run that measures: replace it by a schedule of learning."""
-
-
-_ARGUMENTS = {name for key in KEYS for name in key.names}
+"""A short run that measures, with the steps of its job: replace it by a schedule of learning."""
 
 
 def _gathered_beside_the_host(launch: Launch) -> bool:
@@ -116,7 +112,7 @@ def write(launch: Launch) -> Files:
         "MODEL_ARGS": model_arguments(launch),
         "PARALLEL_ARGS": parallel_arguments(launch) | sharding_of(launch, switches),
         "SOFTWARE_ARGS": switches,
-        "TRAINING_ARGS": batch | PRECISION[workload.precision] | TRAINING,
+        "TRAINING_ARGS": batch | PRECISION[workload.precision] | {"train_iters": launch.job.steps} | TRAINING,
     }
     for name, arguments in groups.items():
         lines += [*array(name, flags(arguments)), ""]
@@ -205,11 +201,7 @@ def megatron(
             facts.notes.append(f"{told}{facts.get('tp', 1)}")
         if facts.settings.flag("deepspeed"):  # it forked before flash attention was what runs without a flag
             facts.launcher = dataclasses.replace(facts.launcher, frameworks=(NAME, "megatron-deepspeed"))
-        names = [name for name in stated if not name.isupper()]
-        strange = [name for name in names if name not in _ARGUMENTS and not is_known(name) and not own.match(name)]
-        lost = any("parallel" in name for name in strange)  # refused by name, later
-        if lost or 2 * len(strange) <= len(names):  # else it is another program, with a word or two in common
-            facts.stated.add("tp")  # a degree that it does not state is 1
+        facts.stated.add("tp")  # a degree that it does not state is 1
         adjust(facts)
 
     return Launcher(

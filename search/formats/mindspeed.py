@@ -101,6 +101,7 @@ def write(launch: Launch) -> Files:
         "SOFTWARE_ARGS": switches,
         "TRAINING_ARGS": {"micro_batch_size": s.mbs, "global_batch_size": workload.global_batch}
         | PRECISION[workload.precision]
+        | {"train_iters": launch.job.steps}
         | TRAINING,
     }
     lines = [f"# {comment(remark)}" for remark in _remarks(launch)]

@@ -139,7 +139,8 @@ def write(launch: Launch) -> Files:
         "parallelism.tp_linear_async_communication": s.sp,
         f"model.model_config.{kind}": True,
     }
-    data = nested(RUN, own, settings_of(LAUNCHER, launch), flags_of(launch, NAME))
+    run = RUN | {"tokens.train_steps": launch.job.steps}
+    data = nested(run, own, settings_of(LAUNCHER, launch), flags_of(launch, NAME))
     text = dump_yaml(data, f"{launch.name}: nanotron {VERSION}, {s}", "add data_stages; without them data are random")
     command = [*TORCHRUN, f'"${{NANOTRON_PATH:-.}}/run_train.py" --config-file {MAIN}']
     return {MAIN: text, **scripts(launch, f"nanotron {VERSION}", command)}

@@ -76,8 +76,9 @@ def write(launch: Launch) -> Files:
     """Return the TOML, and launch scripts that name it."""
     s, workload = launch.strategy, launch.workload
     name, flavor = FLAVORS.get(launch.model.name, (launch.model.name, launch.model.name))
+    about = {"job.description": f"{launch.name}: {s}", "model.name": name, "model.flavor": flavor}
     sections = nested(
-        {"job.description": f"{launch.name}: {s}", "model.name": name, "model.flavor": flavor, "training.steps": 100},
+        {**about, "training.steps": launch.job.steps},
         parallelism(LAUNCHER, launch, head="output"),
         {MOVED.get(name, name): value for name, value in flags_of(launch, "torchtitan").items()},
     )

@@ -1,7 +1,7 @@
 """Many searches as one job: a plan, a run directory that survives anything, one leaderboard across everything."""
 
+from forerun.search.files.journal import StorageError
 from forerun.search.sweep.chunks import ChunkTimes
-from forerun.search.sweep.journal import StorageError
 from forerun.search.sweep.plan import SweepPlan, SweepSearch, read_plan
 from forerun.search.sweep.run import SweepResult, Watch, run_sweep
 from forerun.search.sweep.rundir import RunDirectory

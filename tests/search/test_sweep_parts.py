@@ -8,6 +8,7 @@ import pytest
 from sweep_cases import PLAN, SERIAL, TINY, SameCuts, fake, results
 
 from forerun.search.explore.flat.exhaustive import Problem, SliceResult
+from forerun.search.files.journal import Journal
 from forerun.search.sweep import (
     SweepPlan,
     SweepSearch,
@@ -17,7 +18,6 @@ from forerun.search.sweep import (
 )
 from forerun.search.sweep import chunks as chunks_module
 from forerun.search.sweep import progress as progress_module
-from forerun.search.sweep.journal import Journal
 from forerun.search.workers import Choice
 from forerun.spaces.errors import RequestError
 

@@ -18,9 +18,9 @@ from sweep_cases import SERIAL, fake
 
 from forerun.search.board.folder import claimed
 from forerun.search.files.growing import FileLostError, GrowingFile
+from forerun.search.files.journal import StorageError
 from forerun.search.sweep import SweepPlan, SweepSearch, run_sweep
 from forerun.search.sweep.chunks import ChunkTimes
-from forerun.search.sweep.journal import StorageError
 from forerun.spaces import system
 from forerun.spaces.documents import read_document
 from forerun.spaces.errors import RequestError
