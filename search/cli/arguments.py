@@ -64,9 +64,9 @@ def request_of(args: argparse.Namespace, *, graphs: bool = False, **fields: Any)
         profile=getattr(args, "profile", None),
         calibration=getattr(args, "calibration", None),
         ignored_config_fields=tuple(args.ignore_config_field),
-        seconds_per_sample=args.seconds_per_sample,
+        seconds_per_sample=getattr(args, "seconds_per_sample", None),
         optimizer=None if args.seq_len is not None else args.optimizer,
-        allow_generic=args.allow_generic,
+        allow_generic=getattr(args, "allow_generic", False),
         user_defaults=tuple(text for text in filled.values() if text),
         **fields,
     )

@@ -73,6 +73,11 @@ def imported(facts: LaunchFacts) -> Imported:
         placement=Placement(int(bool(get("placement")) and pp > 1 and (found.dp > 1 or not found.known))),
         **_stages(facts, pp),
     )
+    ranks = tp * cp * found.dp // strategy.etp
+    if strategy.ep > 1 and found.known and ranks % strategy.ep:
+        facts.notes.append(
+            f"ep={strategy.ep} cannot be formed: it divides tp*cp*dp/etp ranks of a stage, of which there are {ranks}"
+        )
     precision = get("precision", None if "precision" in facts.open else "fp32")
     workload = {"global_batch": batch, "seq_len": get("seq_len"), "precision": precision}
     workload["gpus"] = strategy.devices if found.known else None
@@ -203,7 +208,14 @@ def _batch(facts: LaunchFacts, found: RunReplicas) -> tuple[int, int | None]:
         facts.defaults.append(f"global batch {batch}: {get('local_batch')}*dp, the batches of all replicas")
     elif batch is not None and get("local_batch") and get("pp", 1) > 1 and batch != get("local_batch") * found.dp:
         facts.notes.append("each step runs the pipeline several times (gradient accumulation); read as one longer run")
-    if mbs is None and batch is not None and found.known:
+    if mbs is None and get("most_mbs") and batch is not None and found.known and batch % found.dp == 0:
+        share = batch // found.dp
+        mbs = max(size for size in range(1, get("most_mbs") + 1) if share % size == 0)
+        facts.notes.append(
+            f"mbs={mbs}: microbatches are packed by tokens, at most {get('most_mbs')} full sequences, and {mbs} "
+            f"divides the {share} of a replica"
+        )
+    elif mbs is None and not get("most_mbs") and batch is not None and found.known:
         share, left = divmod(batch, (steps or 1) * found.dp)
         if left or not share:
             raise RequestError(
@@ -211,6 +223,8 @@ def _batch(facts: LaunchFacts, found: RunReplicas) -> tuple[int, int | None]:
                 f"{steps or 1} microbatches"
             )
         mbs = share
+    elif mbs is None and get("most_mbs"):
+        mbs = get("most_mbs")
     elif mbs is None:
         mbs = 1
         facts.defaults.append("mbs=1: the file states no micro-batch")

@@ -61,10 +61,10 @@ def stated(source: LaunchFile, sections: Mapping[str, Any]) -> Stated:
         name = key if name is None or name in named else name  # the first section that has an argument counts
         named[name], spelled[name] = flat[key], key
     repeated = frozenset(key for key in flat if key in named and _argument(key) in named)
-    recipe = next((key for key in ("mixed_precision", "trainer.precision") if isinstance(named.get(key), str)), None)
+    recipe = next((key for key in ("mixed_precision", "trainer.precision") if named.get(key) is not None), None)
     told: tuple[str, ...] = ()
     if recipe is not None:
-        named |= _precision(named.pop(recipe))
+        named |= _precision(str(named.pop(recipe)))
     elif not {"bf16", "fp16", "fp8_format"} & set(named):
         named["bf16"] = True
         told = ("precision bf16, as the recipes have it",)
@@ -136,7 +136,7 @@ def _known(key: str) -> bool:
         or section in ("dataset", "optimizer", "mixed_precision", "trainer", "exp_manager")
     ):
         return True
-    return section in SECTIONS and is_known(name)
+    return section in SECTIONS and (name.startswith("data.") or is_known(name))
 
 
 def recognise(source: LaunchFile) -> bool:
@@ -156,6 +156,11 @@ def settle(facts: LaunchFacts) -> None:
     if facts.get("adapter_rank") is not None:
         facts.values["adapter"] = LORA
     adjust(facts)
+    if facts.settings.flag("megatron_amp_O2") is False and facts.get("precision") in ("bf16", "fp16"):
+        facts.notes.append(
+            "megatron_amp_O2 is off: weights stay in fp32 and are cast in every pass; weights in "
+            f"{facts.get('precision')} with copies in fp32 are predicted"
+        )
 
 
 LAUNCHER = Launcher(

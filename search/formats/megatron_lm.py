@@ -55,6 +55,9 @@ TRAINING: dict[str, Value] = {
 """A short run that measures, with the steps of its job: replace it by a schedule of learning."""
 
 
+_ARGUMENTS = {name for key in KEYS for name in key.names}
+
+
 def _gathered_beside_the_host(launch: Launch) -> bool:
     held = assumed(launch, NAME)
     eight = held.get("fp8-params") == "on" and held.get("fp8-recipe") != "delayed"
@@ -201,7 +204,11 @@ def megatron(
             facts.notes.append(f"{told}{facts.get('tp', 1)}")
         if facts.settings.flag("deepspeed"):  # it forked before flash attention was what runs without a flag
             facts.launcher = dataclasses.replace(facts.launcher, frameworks=(NAME, "megatron-deepspeed"))
-        facts.stated.add("tp")  # a degree that it does not state is 1
+        names = [name for name in stated if not name.isupper()]
+        strange = [name for name in names if name not in _ARGUMENTS and not is_known(name) and not own.match(name)]
+        lost = any("parallel" in name for name in strange)  # refused by name, later
+        if lost or 2 * len(strange) <= len(names):  # else it is another program, with a word or two in common
+            facts.stated.add("tp")  # a degree that it does not state is 1
         adjust(facts)
 
     return Launcher(

@@ -80,6 +80,7 @@ PRIMUS = megatron(
     name="primus",
     version="0.2",
     syntax=in_section("modules.pre_trainer.overrides."),
+    assumed={"bf16": True},
     known=(r"stderr_sink|primus|turbo|enable_primus|disable_|wandb|tensorboard|profile|mock_data|log_|mlflow|use_"),
 )
 FORMATS = tuple(map(format_of, (TESTS, PRIMUS, SLIME, MS_SWIFT, PAI)))

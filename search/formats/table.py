@@ -22,7 +22,7 @@ def _unset_program(source: LaunchFile) -> str:
     """Return the variable that a script starts its program from, or its launcher, without setting it; "" for none."""
     for command in read_script(source.text, source.name, source.given).commands:
         for before, word in zip(("", *command), command, strict=False):
-            match = re.fullmatch(r"\$\{?([A-Za-z_]\w*)\}?", word)
+            match = re.fullmatch(r"\$\{?([A-Za-z_]\w*|\d+)\}?", word)
             if match and not before.startswith("-") and (not before or command[0] in _LAUNCHERS):
                 return match[1]
     return ""
@@ -69,9 +69,9 @@ def recognised(source: LaunchFile) -> Format:
         raise RequestError(f"{source.name} starts a program that has arguments of its own: {told}")
     text = _SAID.sub("", source.text)
     if source.suffix in SCRIPTS and (unset := _unset_program(source)):
+        way = "the arguments of the script after --" if unset.isdecimal() else f"--set-var {unset}=..."
         raise RequestError(
-            f"{source.name} starts ${unset}, which it does not set: give --set-var {unset}=..., or import the file "
-            "that it names"
+            f"{source.name} starts ${unset}, which it does not set: give {way}, or import the file that it names"
         )
     if source.suffix in SCRIPTS and (other := _STARTED.findall(text) or _handed(text)):
         inside = ", ".join(dict.fromkeys(word.rpartition("/")[2] for word in other))[:120]

@@ -7,12 +7,17 @@ from forerun.spaces.errors import RequestError
 
 @dataclass(frozen=True, slots=True)
 class PerDevice:
-    """A global batch of so many samples on every device: ``64/gpu``."""
+    """A global batch of so many samples on every device: ``64/gpu``; 0 for as many as fit: ``max/gpu``."""
 
     samples: int
 
     def __str__(self) -> str:
-        return f"{self.samples}/gpu"
+        return f"{self.samples or MAXIMUM}/gpu"
+
+
+MAXIMUM = "max"
+LARGEST = PerDevice(0)
+"""The most that fits into the memory of a device."""
 
 
 def parse_batch(text: str) -> int | PerDevice:
@@ -20,11 +25,15 @@ def parse_batch(text: str) -> int | PerDevice:
 
     >>> parse_batch("64/gpu")
     PerDevice(samples=64)
+    >>> str(parse_batch("max/gpu"))
+    'max/gpu'
 
     Raises:
         RequestError: it is neither.
     """
     number, slash, unit = text.lower().partition("/")
+    if number == MAXIMUM and unit in ("gpu", "device"):
+        return LARGEST
     if not number.isdecimal() or len(number) > 18 or (slash and unit not in ("gpu", "device")):
-        raise RequestError(f"a global batch is a whole number, or one per GPU like 64/gpu, but got {text!r}")
+        raise RequestError(f"a global batch is a whole number, or one per GPU like 64/gpu or max/gpu, but got {text!r}")
     return PerDevice(int(number)) if slash else int(number)

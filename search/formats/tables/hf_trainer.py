@@ -12,9 +12,10 @@ from typing import Any
 from forerun.search.formats.adapters import LORA, RANK
 from forerun.search.formats.command_line import options, split_command
 from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey
 from forerun.search.formats.shell import read_script
-from forerun.search.formats.syntax import arguments, is_script
+from forerun.search.formats.syntax import arguments, document, is_script, is_yaml
 from forerun.search.formats.tables.trainer import (
     ACCUMULATION,
     FSDP_CHECKPOINTING,
@@ -25,6 +26,7 @@ from forerun.search.formats.tables.trainer import (
     read_fsdp,
 )
 
+_MARK_OF_YAML = re.compile(r"^per_device_train_batch_size:", re.MULTILINE)
 _MARK = re.compile(r"--per[_-]device[_-]train[_-]batch[_-]size")
 
 
@@ -32,6 +34,8 @@ LAUNCHED = {
     "zero_stage": "zero_stage",
     "config_file": "accelerate",
     "mixed_precision": "mixed_precision",
+    "deepspeed_config_file": "deepspeed_config_file",
+    "num_processes": "num_processes",
     "fsdp_sharding_strategy": "fsdp_config.fsdp_sharding_strategy",
     "fsdp_reshard_after_forward": "fsdp_config.fsdp_reshard_after_forward",
     "use_fsdp": "fsdp_config.use",
@@ -49,11 +53,24 @@ def read(source: LaunchFile) -> Mapping[str, Any]:
     return found | dict(arguments(source))
 
 
+def read_documents(source: LaunchFile) -> Mapping[str, Any]:
+    """Return the YAML of TRL, and what a file of accelerate that is given with it decides."""
+    found: dict[str, Any] = {}
+    for name, text in source.others.items():
+        other = document(LaunchFile(name=name, text=text, given=source.given))
+        if "distributed_type" in other:
+            inside = {key.removeprefix("deepspeed_config."): value for key, value in other.items()}
+            deciding = [key for key in inside if key in LAUNCHED or key.startswith("fsdp_")]
+            found |= {LAUNCHED.get(key, key): inside[key] for key in deciding}
+    return found | dict(document(source))
+
+
 def adjust(facts: LaunchFacts) -> None:
     """Settle what is sharded: by DeepSpeed's configuration, else by FSDP, else by the name of accelerate's file."""
     settings = facts.settings
-    if facts.get("zero") is None:
-        read_deepspeed(facts, "deepspeed")
+    for setting in ("deepspeed", "deepspeed_config_file"):
+        if facts.get("zero") is None:
+            read_deepspeed(facts, setting)
     path = str(settings.raw("accelerate") or "").rpartition("/")[2].lower()
     if facts.get("zero") is None and re.search(r"z(ero)?[_-]?(stage)?[_-]?[0-3]", path):
         read_deepspeed(facts, "accelerate")
@@ -61,7 +78,10 @@ def adjust(facts: LaunchFacts) -> None:
         facts.assume("zero", 3, f"by the name {path} (give that file, too, to be sure)")
     if facts.get("zero") is None:
         read_fsdp(facts)
-    if settings.flag("use_lora", "lora_enable", "use_peft") or settings.raw("lora_r") is not None:
+    kind = settings.text("finetuning_type") or ("lora" if settings.raw("lora_rank") is not None else "full")
+    if kind not in ("lora", "full"):
+        facts.values["adapter"] = kind
+    if kind == "lora" or settings.flag("use_lora", "lora_enable", "use_peft") or settings.raw("lora_r") is not None:
         facts.values["adapter"] = LORA
         facts.assume("adapter_rank", 16, "as TRL's ModelConfig assumes")
 
@@ -82,6 +102,13 @@ LAUNCHER = Launcher(
         GRADIENT_CHECKPOINTING,
         FSDP_CHECKPOINTING,
         *PRECISIONS,
+        LaunchKey(
+            names=("torch_dtype", "dtype"),
+            decides="precision",
+            meaning="type of the weights (TRL)",
+            words={"bfloat16": "bf16", "float16": "fp16", "float32": None, "auto": None},
+        ),
+        LaunchKey(names=("num_processes",), decides="devices"),
         RANK,
         LaunchKey(
             names=("mixed_precision",),
@@ -89,9 +116,13 @@ LAUNCHER = Launcher(
             words={"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "no": None},
         ),
     ),
-    syntax=read,
-    marks=lambda source: is_script(source) and _MARK.search(source.text) is not None,
+    syntax=lambda source: read_documents(source) if is_yaml(source) else read(source),
+    marks=lambda source: (
+        (is_script(source) and _MARK.search(source.text) is not None)
+        or (is_yaml(source) and _MARK_OF_YAML.search(source.text) is not None)
+    ),
     harmless=lambda name: "parallel" not in name,
     adjust=adjust,
     assumed={"mbs": 8, "accumulation": 1, "precision": "fp32"},
 )
+FORMAT = format_of(LAUNCHER, joins=True)

@@ -77,8 +77,8 @@ def read_deepspeed(facts: LaunchFacts, name: str) -> None:
         return
     stage, why = _given(facts.source, path), ""
     if stage is None:
-        match = re.search(r"z(?:ero)?[_-]?stage?[_-]?([0-3])|z(?:ero)?_?([0-3])", PurePath(path).name.lower())
-        stage = int(match[1] or match[2]) if match else None
+        match = re.search(r"(?:z(?:ero)?[_-]?|stage[_-]?)+([0-3])", PurePath(path).name.lower())
+        stage = int(match[1]) if match else None
         why = f"by the name {PurePath(path).name} (give that file, too, to be sure)"
     if stage is None:
         facts.assume("zero", 0, f"{path} has DeepSpeed's own configuration: give that file, too")

@@ -30,6 +30,9 @@ def adjust(facts: LaunchFacts) -> None:
     sharded = settings.flag(f"{ACTOR}megatron.use_distributed_optimizer")
     facts.values["zero"] = (0 if sharded is False else 1) if megatron else 3
     if megatron:
+        facts.values["sp"] = (
+            settings.flag(f"{ACTOR}megatron.sequence_parallel", "engine.sequence_parallel") is not False
+        )
         facts.values["recompute"] = facts.get("recompute_granularity") or _granularity(facts)
         ends = [settings.flag(f"{OVERRIDES}account_for_{end}_in_pipeline_split") for end in ("embedding", "loss")]
         if ends[1]:
@@ -37,11 +40,12 @@ def adjust(facts: LaunchFacts) -> None:
     if facts.get("shard") == REST:
         facts.values.pop("shard")
     if facts.get("shard") is not None:
-        facts.values["replicate"] = REST
+        facts.values |= {"replicate": REST, "shard": max(1, facts.get("shard") // facts.get("cp", 1))}
     if settings.flag(f"{ACTOR}use_dynamic_bsz", "data.use_dynamic_bsz"):
         facts.notes.append("use_dynamic_bsz packs microbatches by tokens, the longest sequences one by one")
         most = settings.whole(f"{ACTOR}ppo_max_token_len_per_gpu") or 1
-        facts.values["mbs"] = max(1, most * facts.get("cp", 1) // facts.get("seq_len", most))
+        facts.values.pop("mbs", None)
+        facts.values["most_mbs"] = max(1, most * facts.get("cp", 1) // facts.get("seq_len", most))
     last = settings.whole(f"{OVERRIDES}num_layers_in_last_pipeline_stage")
     first = settings.whole(f"{OVERRIDES}num_layers_in_first_pipeline_stage")
     if facts.get("pp", 1) > 1 and (first or last):

@@ -1,0 +1,128 @@
+"""Output of ``forerun tune``: plans of runs, their steps, and the result as a table."""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from forerun.search.tune.loop import HOUR_S, Limits, Watch
+from forerun.spaces.errors import RequestError
+from forerun.spaces.units import format_seconds
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from forerun.search.tune.launchers import Launcher
+    from forerun.search.tune.run import RunState
+    from forerun.search.tune.summary import TuneSummary
+
+
+class Terminal(Watch):
+    """Says on stderr what is going on, and asks before every launch unless the user agreed to all of them."""
+
+    def __init__(self, limits: Limits, *, yes: bool) -> None:
+        self._limits, self._yes, self._said = limits, yes, dict[int, int]()
+
+    def approve(self, state: "RunState", launcher: "Launcher", spent_gpu_s: float) -> bool:
+        """Say what, where and for how long, and ask.
+
+        Raises
+        ------
+        RequestError
+            There is nobody to ask.
+        """
+        for text in plan_of(state, launcher, self._limits, spent_gpu_s):
+            _say(text)
+        if self._yes:
+            return True
+        if not sys.stdin.isatty():
+            raise RequestError("nobody can be asked here; add --yes to launch runs as they are shown above")
+        print("forerun: launch it? [y]es, [a]ll that follow too, [N]o: ", end="", file=sys.stderr, flush=True)
+        answer = sys.stdin.readline().strip().lower()
+        self._yes = answer in ("a", "all")
+        return self._yes or answer in ("y", "yes")
+
+    def launched(self, state: "RunState", launcher: "Launcher") -> None:
+        """Say where the log is."""
+        if launcher.name == "dry":
+            _say(f"run {state.run.name}: {state.handle}")
+        else:
+            _say(f"run {state.run.name}: launched, log {state.log}")
+
+    def stepped(self, state: "RunState", steps: Sequence[float]) -> None:
+        """Say how far a run is, at most ten times."""
+        tenth = 10 * len(steps) // state.run.steps
+        if self._said.get(state.run.number) != tenth:
+            self._said[state.run.number] = tenth
+            _say(f"run {state.run.name}: step {len(steps)} of {state.run.steps}, {format_seconds(steps[-1])}")
+
+    def ended(self, state: "RunState") -> None:
+        """Say what came of a run."""
+        result = state.result
+        assert result is not None
+        if not result.measured or result.step_s is None:
+            _say(f"run {state.run.name}: {result.status}: {result.text}")
+            return
+        off = result.step_s / state.run.predicted_s - 1
+        more = f"; {result.text}" if result.status == "stopped" else ""
+        _say(f"run {state.run.name}: {format_seconds(result.step_s)} a step, {off:+.1%} against the prediction{more}")
+
+
+def plan_of(state: "RunState", launcher: "Launcher", limits: Limits, spent_gpu_s: float) -> list[str]:
+    """Describe a run before its launch in lines: place, reason, duration and cost."""
+    run = state.run
+    hours, most = run.cost_s * run.gpus / HOUR_S, run.limit_s * run.gpus / HOUR_S
+    cap = "" if limits.gpu_hours is None else f" of {limits.gpu_hours:.3g}"
+    plural = "s" * (run.nodes != 1)
+    return [
+        f"run {run.name} of at most {limits.runs}: {run.strategy}",
+        f"  why: {run.reason}; row {run.rank}, OOM risk {run.risk:.0%}",
+        f"  where: {launcher.place()}, {run.gpus} GPUs on {run.nodes} node{plural}, folder {state.folder}",
+        f"  how long: {run.steps} steps of about {format_seconds(run.expected_s)}, with the start about "
+        f"{format_seconds(run.cost_s)}; ended after {format_seconds(run.limit_s)} at the latest",
+        f"  GPU-hours: about {hours:.2g}, at most {most:.2g}; {spent_gpu_s / HOUR_S:.2g}{cap} spent",
+    ]
+
+
+def print_summary(summary: "TuneSummary") -> None:
+    """Print the runs, what the catalogue missed, and what to launch."""
+    from rich.text import Text
+
+    from forerun.search.cli.console import open_console, say
+    from forerun.search.tune.summary import sentences
+
+    console, document = open_console(), summary.document
+    say(console, _table(summary))
+    for text in sentences(document):
+        say(console, Text(text))
+
+
+def _table(summary: "TuneSummary") -> "Table":
+    """Return the runs: those that were measured first, fastest first, then the others in their order."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in ("run", "row", "predicted", "measured", "off", "GiB", "OOM risk"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("strategy", overflow="fold")
+    order = summary.document["leaderboard"]
+    for state in sorted(summary.states, key=lambda one: (one.run.number not in order, _place(order, one.run.number))):
+        run, result = state.run, state.result
+        cells = [run.name, str(run.rank), format_seconds(run.predicted_s)]
+        if result is not None and result.measured and result.step_s is not None:
+            cells += [format_seconds(result.step_s), f"{result.step_s / run.predicted_s - 1:+.1%}"]
+        else:
+            cells += ["under way" if result is None else result.status, ""]
+        peak = result.peak_gib if result is not None else None
+        cells += [f"{run.predicted_peak_gib:.1f}" if peak is None else f"{peak:.1f}", f"{run.risk:.0%}", run.strategy]
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _place(order: Sequence[int], number: int) -> int:
+    return order.index(number) if number in order else number
+
+
+def _say(text: str) -> None:
+    print(f"forerun: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,167 @@
+"""The folder of a tuning: what was decided is on disk before it is done, so that nothing is launched twice.
+
+``tune.json`` says what the folder was made for. ``journal.jsonl`` grows by a record when a run is chosen, launched,
+about to be ended early and over; ``runs.csv`` by a row per run that is over, as ``forerun calibrate`` reads it.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from forerun.search.files.documents import dump_json
+from forerun.search.files.growing import GrowingFile
+from forerun.search.files.journal import Journal, storage
+from forerun.search.files.version import cost_model_version
+from forerun.search.measured.validate.columns import OPTIONAL, REQUIRED
+from forerun.search.tune.run import RunResult, RunState, RunStatus, TuningRun
+from forerun.spaces.documents import read_document
+from forerun.spaces.errors import RequestError
+from forerun.spaces.files import csv_text, write_text
+from forerun.spaces.locks import held
+
+MANIFEST, JOURNAL, TABLE, CALIBRATION, STUDY = (
+    "tune.json",
+    "journal.jsonl",
+    "runs.csv",
+    "calibration.yaml",
+    "study.log",
+)
+RUNS, SEARCH, LOCK = "runs", "search", ".lock"
+SCHEMA = 1
+COLUMNS = (*REQUIRED, *OPTIONAL)
+FIELDS = frozenset({"run", "event"})
+
+
+class TuneFolder:
+    """An open folder, which one driver at a time can hold; a context manager.
+
+    Parameters
+    ----------
+    path
+        The folder; it is made where it is missing.
+    inputs
+        What the runs depend on, as plain data.
+    resume
+        Whether a folder that has runs already is continued.
+
+    Raises
+    ------
+    RequestError
+        Another driver has the folder, it holds something else or was made for other inputs, or it holds a tuning and
+        ``resume`` is not set.
+    StorageError
+        It cannot be written.
+    """
+
+    def __init__(self, path: Path, inputs: Mapping[str, Any], *, resume: bool) -> None:
+        self.path = path
+        self.states: dict[int, RunState] = {}
+        self._open = ExitStack()
+        with ExitStack() as opened, storage(path):
+            opened.callback(self.close)
+            path.mkdir(parents=True, exist_ok=True)
+            self._open.enter_context(held(path / LOCK, f"the tuning {path}"))
+            self._check(inputs, resume=resume)
+            self._journal = Journal(path / JOURNAL, FIELDS)
+            self._open.callback(self._journal.close)
+            for record in self._journal.records:
+                self._apply(record)
+            opened.pop_all()
+
+    def _check(self, inputs: Mapping[str, Any], *, resume: bool) -> None:
+        manifest = self.path / MANIFEST
+        digest = hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()[:32]
+        wanted = {"schema": SCHEMA, "cost_model": cost_model_version(), "digest": digest, "inputs": dict(inputs)}
+        if not manifest.exists():
+            others = sorted(entry.name for entry in self.path.iterdir() if not entry.name.startswith("."))
+            if others:
+                raise RequestError(f"{self.path} is not empty and is no tuning ({others[0]}); name another folder")
+            write_text(manifest, dump_json(wanted) + "\n")
+            return
+        if not resume:
+            raise RequestError(f"{self.path} is a tuning already; continue it with --resume or name another folder")
+        data = read_document(manifest, own=True).data
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            raise RequestError(f"{manifest} is not what forerun wrote; name another folder")
+        changed = [name for name in ("cost_model", "digest") if data.get(name) != wanted[name]]
+        if changed:
+            asked = json.loads(dump_json(inputs))
+            before = data.get("inputs") or {}
+            names = sorted(name for name in {*before, *asked} if before.get(name) != asked.get(name))
+            raise RequestError(
+                f"{self.path} was begun with another {' and '.join(names) or 'version of the cost model'}; "
+                "repeat the command as it was, or name another folder"
+            )
+
+    def _apply(self, record: Mapping[str, Any]) -> None:
+        """Bring the state of a run to what a record says."""
+        number, event = int(record["run"]), record["event"]
+        if event == "chosen":
+            run = TuningRun.from_record(record)
+            self.states[number] = RunState(run=run, folder=self.path / RUNS / run.name)
+        elif event == "launched":
+            self.states[number].handle = str(record["handle"])
+        elif event == "ending":
+            self.states[number].verdict = (record["status"], str(record["text"]))
+        elif event == "ended":
+            self.states[number].result = RunResult.from_record(record)
+
+    def _record(self, number: int, event: str, facts: Mapping[str, Any]) -> None:
+        record = {**facts, "run": number, "event": event}
+        with storage(self.path / JOURNAL, kept="; runs that are over are kept, continue with --resume"):
+            self._journal.append(record)
+        self._apply(record)
+
+    def choose(self, run: TuningRun) -> RunState:
+        """Record that a run is going to be launched."""
+        self._record(run.number, "chosen", run.to_record())
+        return self.states[run.number]
+
+    def launched(self, state: RunState, handle: str) -> None:
+        """Record that a run was launched."""
+        self._record(state.run.number, "launched", {"handle": handle})
+
+    def ending(self, state: RunState, status: RunStatus, text: str) -> None:
+        """Record that a run is going to be ended early."""
+        self._record(state.run.number, "ending", {"status": status, "text": text})
+
+    def ended(self, state: RunState, result: RunResult) -> None:
+        """Record what came of a run."""
+        self._record(state.run.number, "ended", result.to_record())
+
+    def tabulate(self, cells: Mapping[str, str]) -> None:
+        """Add a row to ``runs.csv`` unless it has one of that ``run_id``; it is on disk when this returns."""
+        table = self.path / TABLE
+        with storage(table, kept="; the journal has the run, continue with --resume"):
+            file = GrowingFile(table)
+            try:
+                kept = table.read_bytes()
+                file.cut(kept.rfind(b"\n") + 1)
+                text = kept[: kept.rfind(b"\n") + 1].decode()
+                if not text:
+                    file.append(csv_text(COLUMNS, ()).encode())
+                if f"\n{cells['run_id']}," not in text:
+                    file.append(csv_text(COLUMNS, [cells]).partition("\n")[2].encode())
+            finally:
+                file.close()
+
+    @property
+    def spent_gpu_s(self) -> float:
+        """GPU-seconds of all runs that are over."""
+        return sum(state.spent_gpu_s for state in self.states.values())
+
+    def close(self) -> None:
+        """Let another driver have the folder."""
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

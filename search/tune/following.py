@@ -1,0 +1,226 @@
+"""Following of a run: its log is read while it trains, and a run that hangs or has shown enough is ended.
+
+A run is hung where no step follows for a time that comes from the prediction: so many predicted steps, and never less
+than a minute, which checkpoints and stragglers may take.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from forerun.search.tune.launchers.contract import Launcher, RunPhase, Status
+from forerun.search.tune.logs import LogReport
+from forerun.search.tune.run import EXIT_CODE, STARTED, RunResult, RunState, RunStatus
+from forerun.search.tune.secrets import line
+
+GIB = 2**30
+ENOUGH = 3
+"""Steps after the warm-up from which a median counts."""
+
+Reader = Callable[[Path], LogReport]
+OnSteps = Callable[[RunState, Sequence[float]], str]
+"""Called with the seconds of all steps so far when one was added; returns why the run should end, or nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Seconds that a driver waits.
+
+    Attributes
+    ----------
+    start_s
+        For the first step of a run, as long as no run has shown how long a start takes.
+    silence_s
+        For the next step at least; else ``steps`` predicted (or measured, where longer) steps.
+    end_s
+        For a run to end by itself after its last step, or after an error in its log.
+    poll_s
+        Between two looks.
+    """
+
+    start_s: float = 900.0
+    silence_s: float = 60.0
+    steps: float = 20.0
+    end_s: float = 60.0
+    poll_s: float = 2.0
+
+    def first_step_s(self, started_s: Sequence[float], expected_s: float) -> float:
+        """Return the seconds to wait for a first step, where earlier runs took ``started_s`` until theirs."""
+        usual = min(self.start_s, 5 * max(started_s)) if started_s else self.start_s
+        return max(usual, self.next_step_s(expected_s))
+
+    def next_step_s(self, expected_s: float) -> float:
+        """Return the seconds to wait for the next step."""
+        return max(self.silence_s, self.steps * expected_s)
+
+    def limit_s(self, started_s: Sequence[float], expected_s: float, steps: int) -> float:
+        """Return after how many seconds a run is ended, whatever its log says."""
+        return self.first_step_s(started_s, expected_s) + self.next_step_s(expected_s) + 5 * steps * expected_s
+
+
+@dataclass(slots=True, kw_only=True)
+class Follower:
+    """Watch over one run.
+
+    Attributes
+    ----------
+    first_step_s
+        How long to wait for the first step.
+    limit_s
+        After how many seconds it is ended.
+    before_ending
+        Called with the status and the reason before the run is ended early.
+    on_steps
+        See ``OnSteps``.
+    """
+
+    state: RunState
+    launcher: Launcher
+    read: Reader
+    patience: Patience
+    first_step_s: float
+    limit_s: float
+    before_ending: Callable[[RunState, RunStatus, str], None]
+    on_steps: OnSteps
+    clock: Callable[[], float] = time.time
+    report: LogReport | None = None
+    _began: float | None = None
+    _first: float | None = None
+    _last: float | None = None
+    _error: float | None = None
+    _size: int = -1
+    _slow: tuple[RunStatus, str] | None = None
+
+    @property
+    def steps(self) -> int:
+        """Steps in its log so far."""
+        return 0 if self.report is None else len(self.report.step_times_s)
+
+    def look(self) -> RunResult | None:
+        """Read what is new; return the result once the run is over."""
+        status = self.launcher.status(self.state)
+        self._read()
+        if status.phase is RunPhase.WAITING:
+            return None
+        if self._began is None:
+            self._began = _changed(self.state.folder / STARTED) or self.clock()
+        if status.phase is RunPhase.RUNNING:
+            verdict = self.state.verdict or self._verdict()
+            if verdict is None:
+                return None
+            return self.end(*verdict)
+        return self.result(status)
+
+    def end(self, status: RunStatus, text: str) -> RunResult:
+        """End the run early."""
+        self.before_ending(self.state, status, text)
+        self.launcher.cancel(self.state)
+        self._read()
+        return self.result(Status(phase=RunPhase.ENDED))
+
+    def result(self, status: Status) -> RunResult:
+        """Judge a run that is over."""
+        report = self.report
+        steps = () if report is None else report.step_times_s
+        counted = 0 if report is None else len(steps) - report.skipped
+        verdict, text = self._judged(status, counted)
+        counts = counted >= self._enough and verdict in ("ok", "stopped")
+        return RunResult(
+            status=verdict,
+            step_s=report.step_s if report is not None and counts else None,
+            peak_gib=None if report is None or report.peak_bytes is None else report.peak_bytes / GIB,
+            steps=len(steps),
+            start_s=None if self._first is None or self._began is None else max(0.0, self._first - self._began),
+            seconds=self._seconds(),
+            text=line(text),
+        )
+
+    def _judged(self, status: Status, counted: int) -> tuple[RunStatus, str]:
+        """Return the status of a run that is over, and its reason."""
+        outcome = "no progress" if self.report is None else self.report.outcome
+        evidence = " ".join(self.report.evidence) if self.report is not None else ""
+        well = self._done or status.exit_code == 0 or (status.exit_code is None and outcome == "ok")
+        if outcome == "oom" and not (self._done and status.exit_code == 0):
+            return "oom", evidence
+        if self.state.verdict is not None:
+            hung = self.state.verdict[0] == "hung"
+            return ("failed", evidence) if hung and outcome == "failed" else self.state.verdict
+        if counted >= self._enough and well:
+            return "ok", f"{counted} steps after the warm-up"
+        code = "without an exit code" if status.exit_code is None else f"with exit code {status.exit_code}"
+        return "failed", evidence or f"it ended {code} after {counted} steps; {status.text or 'see its log'}"
+
+    @property
+    def _enough(self) -> int:
+        """Steps after the warm-up that make a measurement."""
+        return min(ENOUGH, max(1, self.state.run.steps // 2))
+
+    @property
+    def _done(self) -> bool:
+        return self.report is not None and len(self.report.step_times_s) >= self.state.run.steps
+
+    def _verdict(self) -> tuple[RunStatus, str] | None:
+        """Return the status and the reason to end a run now; None where it should go on."""
+        now = self.clock()
+        assert self._began is not None
+        if self._error is not None and now - self._error > self.patience.end_s:
+            assert self.report is not None
+            return "failed", " ".join(self.report.evidence)
+        if self._done and self._last is not None and now - self._last > self.patience.end_s:
+            return "ok", f"it went on after its {self.state.run.steps} steps"
+        if now - self._began > self.limit_s:
+            return "stopped", f"it was not over after {self.limit_s:.0f} s"
+        if self._last is None:
+            if now - self._began > self.first_step_s:
+                return "hung", f"no step in {self.first_step_s:.0f} s"
+            return None
+        expected_s = self.state.run.expected_s
+        if self.report is not None and self.report.step_s is not None:
+            expected_s = max(expected_s, self.report.step_s)
+        silence_s = self.patience.next_step_s(expected_s)
+        if not self._done and now - self._last > silence_s:
+            return (
+                "hung",
+                f"no step in {silence_s:.0f} s after step {len(self.report.step_times_s) if self.report else 0}",
+            )
+        return self._slow
+
+    def _read(self) -> None:
+        """Read the log where it has grown."""
+        try:
+            size = self.state.log.stat().st_size
+        except OSError:
+            return
+        if size == self._size:
+            return
+        self._size, before = size, 0 if self.report is None else len(self.report.step_times_s)
+        self.report = self.read(self.state.log)
+        steps, changed = self.report.step_times_s, _changed(self.state.log) or self.clock()
+        if len(steps) > before:
+            if self._first is None:
+                # Of a log that is read for the first time: its steps lie behind the first one.
+                self._first = changed - math.fsum(steps[1:])
+            self._last, self._error = changed, None
+            if reason := self.on_steps(self.state, steps):
+                self._slow = ("stopped", reason)
+        elif self.report.outcome in ("oom", "failed") and self._error is None:
+            self._error = changed
+
+    def _seconds(self) -> float:
+        """Return the wall time of the run."""
+        if self._began is None:
+            return 0.0
+        ended = _changed(self.state.folder / EXIT_CODE) or self.clock()
+        if self.state.verdict is None and not (self.state.folder / EXIT_CODE).exists():
+            ended = _changed(self.state.log) or ended  # killed while nobody watched
+        return max(0.0, ended - self._began)
+
+
+def _changed(path: Path) -> float | None:
+    """Return the time of the last write to a file; None where there is none."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None

@@ -1,0 +1,109 @@
+"""Contract of launchers: start a run at most once, tell its phase, end it.
+
+Every launcher starts the script of a run (``run.sh``), whose first act is to make the folder ``started``. A second
+start of the same run finds that folder and ends at once, whoever made it and wherever: so a driver that was killed
+between a launch and its record launches nothing twice.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from forerun.search.tune.run import EXIT_CODE, LOG, SCRIPT, STARTED, RunState
+from forerun.spaces.files import write_text
+
+if TYPE_CHECKING:
+    from forerun.search.formats.contract import Files
+
+STARTED_ALREADY = 75
+"""Exit code of the script of a run that was started before (EX_TEMPFAIL of sysexits.h)."""
+PROCESS = f"{STARTED}/process"
+"""File with the process id of the script, the ticks at which it began (Linux), and its host."""
+COMMAND = "@COMMAND@"
+_SCRIPT = f"""\
+#!/usr/bin/env bash
+# Written by forerun tune. It starts the run once, whoever calls it, and leaves {LOG} and {EXIT_CODE} in this folder.
+cd "$(dirname "${{BASH_SOURCE[0]}}")" || exit 1
+mkdir {STARTED} 2> /dev/null || exit {STARTED_ALREADY}
+echo "$$ $(cut -d ' ' -f 22 "/proc/$$/stat" 2> /dev/null || echo 0) $(hostname)" > {PROCESS}.new
+mv {PROCESS}.new {PROCESS}
+{COMMAND} > {LOG} 2>&1 < /dev/null
+echo "$?" > {EXIT_CODE}.new
+mv {EXIT_CODE}.new {EXIT_CODE}
+"""
+
+
+class RunPhase(Enum):
+    """Phase of a run."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Phase of a run; ``exit_code``: of one that ended, None where it left none; ``text``: a remark of the launcher."""
+
+    phase: RunPhase
+    exit_code: int | None = None
+    text: str = ""
+
+
+class Launcher(ABC):
+    """A way to launch runs."""
+
+    name: str
+    """Word of the command line."""
+    command: str = "bash launch.sh"
+    """Shell text that the script of a run executes in its folder."""
+
+    def check(self) -> None:  # noqa: B027  # most launchers need nothing
+        """Refuse to work before anything is computed.
+
+        Raises:
+            RequestError: a program or a service that the launcher needs is missing.
+        """
+
+    @abstractmethod
+    def place(self) -> str:
+        """Describe the place where runs are launched."""
+
+    def slots(self, state: RunState) -> int:
+        """Count the runs like this one that may be under way at once."""
+        return 1
+
+    def prepare(self, state: RunState, files: "Files") -> None:
+        """Write the files of a run into its folder; the same files for the same run."""
+        state.folder.mkdir(parents=True, exist_ok=True)
+        for name, text in {**files, SCRIPT: _SCRIPT.replace(COMMAND, self.command_of(state))}.items():
+            write_text(state.folder / name, text)
+
+    def command_of(self, state: RunState) -> str:
+        """Return the shell text that trains."""
+        return self.command
+
+    @abstractmethod
+    def start(self, state: RunState) -> str:
+        """Start a prepared run, or find it where it was started before; return what it is known by.
+
+        Raises:
+            RequestError: it cannot be started.
+        """
+
+    @abstractmethod
+    def status(self, state: RunState) -> Status:
+        """Return the status of a run that was started."""
+
+    @abstractmethod
+    def cancel(self, state: RunState) -> None:
+        """End a run; returns when it has ended or cannot be reached."""
+
+
+def exit_code_of(state: RunState) -> int | None:
+    """Return the exit code that the script of a run left; None where it left none."""
+    try:
+        return int((state.folder / EXIT_CODE).read_text())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,37 @@
+"""No launch at all: folders are written, and logs that somebody drops into them are read."""
+
+import time
+
+from forerun.search.tune.launchers.contract import Launcher, RunPhase, Status, exit_code_of
+from forerun.search.tune.run import LOG, SCRIPT, RunState
+
+QUIET_S = 60.0
+"""A log that has not grown for so many seconds was dropped in as a whole."""
+
+
+class DryLauncher(Launcher):
+    """Waits for the log of a run, which somebody else starts."""
+
+    name = "dry"
+
+    def place(self) -> str:
+        """Return who launches."""
+        return "by you: nothing is launched from here"
+
+    def start(self, state: RunState) -> str:
+        """Return the path at which the log is expected."""
+        return f"start {state.folder / SCRIPT} on the cluster, or put the log of the run at {state.log}"
+
+    def status(self, state: RunState) -> Status:
+        """Look for the log, and for its growth."""
+        code = exit_code_of(state)
+        if code is not None:
+            return Status(phase=RunPhase.ENDED, exit_code=code)
+        try:
+            quiet_s = time.time() - (state.folder / LOG).stat().st_mtime
+        except OSError:
+            return Status(phase=RunPhase.WAITING)
+        return Status(phase=RunPhase.ENDED if quiet_s > QUIET_S else RunPhase.RUNNING)
+
+    def cancel(self, state: RunState) -> None:
+        """Leave the run to whoever started it."""

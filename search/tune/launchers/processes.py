@@ -1,0 +1,200 @@
+"""Runs as processes of this machine: the launch script itself, or a command of the user's that reaches further."""
+
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from forerun.search.tune.launchers.contract import PROCESS, Launcher, RunPhase, Status, exit_code_of
+from forerun.search.tune.run import SCRIPT, STARTED, RunState
+from forerun.search.tune.secrets import redacted
+from forerun.spaces import system
+from forerun.spaces.errors import RequestError, unknown
+
+GRACE_S = 40.0
+"""Seconds from asking a run to end until it is killed: torchrun takes up to 30 to end its workers."""
+STARTING_S = 20.0
+"""Seconds in which the script of a run has begun."""
+POLL_S = 0.05
+_FIELD = re.compile(r"\{(\w+)\}")
+
+
+class ProcessLauncher(Launcher):
+    """Runs the script in a session of its own, which outlives the driver."""
+
+    name = "local"
+
+    def __init__(self) -> None:
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+
+    def place(self) -> str:
+        """Return the name of this machine."""
+        return f"on this machine ({socket.gethostname()})"
+
+    def start(self, state: RunState) -> str:
+        """Start the script, unless it has begun already."""
+        if not (state.folder / STARTED).exists():
+            try:
+                child = system.start(["bash", str(state.folder / SCRIPT)], env=os.environ, detached=True)
+            except OSError as error:
+                raise RequestError(f"cannot run bash: {error.strerror}") from None
+            self._children[child.pid] = child
+        ends_at = time.monotonic() + STARTING_S
+        while time.monotonic() < ends_at:
+            with suppress(OSError):
+                return (state.folder / PROCESS).read_text().strip()
+            time.sleep(POLL_S)
+        if (state.folder / STARTED).exists():  # its script was killed before it could say more
+            return f"0 ended {socket.gethostname()}"
+        raise RequestError(f"{state.folder / SCRIPT} does not begin: can bash write to its folder?")
+
+    def status(self, state: RunState) -> Status:
+        """Look for the exit code, then for the process."""
+        alive = self._alive(state)
+        code = exit_code_of(state)
+        if code is not None:
+            if (child := self._children.pop(self._process(state)[0], None)) is not None:
+                child.wait()  # nothing follows the exit code in its script
+            return Status(phase=RunPhase.ENDED, exit_code=code)
+        if alive:
+            return Status(phase=RunPhase.RUNNING)
+        return Status(phase=RunPhase.ENDED, text="its process was killed, or the machine was started anew")
+
+    def cancel(self, state: RunState) -> None:
+        """Ask all processes of the run to end, and kill those that do not."""
+        if not self._alive(state):
+            return
+        pid = self._process(state)[0]
+        family = _family(pid)
+        _signal_group(pid, signal.SIGTERM)
+        ends_at = time.monotonic() + GRACE_S
+        while (left := _living(family)) and time.monotonic() < ends_at:
+            self._alive(state)
+            family |= _family(pid)
+            time.sleep(POLL_S)
+        if left:
+            _signal_group(pid, signal.SIGKILL)
+            for member in left:
+                with suppress(OSError):
+                    os.kill(member, signal.SIGKILL)
+        self._alive(state)
+
+    def _process(self, state: RunState) -> tuple[int, str]:
+        """Return the process id of a run and the ticks at which it began.
+
+        Raises
+        ------
+        RequestError
+            It was started on another machine.
+        """
+        pid, began, host = (state.handle or "").split(" ", 2)
+        if host != socket.gethostname():
+            raise RequestError(f"run {state.run.name} was started on {host}; continue there")
+        return int(pid), began
+
+    def _alive(self, state: RunState) -> bool:
+        pid, began = self._process(state)
+        if (child := self._children.get(pid)) is not None and child.poll() is not None:
+            return False
+        return _began(pid) == began
+
+
+class CommandLauncher(ProcessLauncher):
+    """Runs a command of the user's, which ends when the training ends.
+
+    Parameters
+    ----------
+    template
+        Shell text with ``{folder}``, ``{nodes}``, ``{gpus}``, ``{name}`` and ``{steps}``.
+
+    Raises
+    ------
+    RequestError
+        The template has another field.
+    """
+
+    name = "command"
+
+    def __init__(self, template: str) -> None:
+        super().__init__()
+        self.template = redacted(template)
+        if not template.strip():
+            raise RequestError(
+                "--launcher command needs a command, like 'srun --nodes {nodes} bash {folder}/launch.sh'"
+            )
+        filled(template, {"folder": "", "nodes": 1, "gpus": 1, "name": "", "steps": 1})
+
+    def place(self) -> str:
+        """Return the command."""
+        return f"by the command: {self.template}"
+
+    def command_of(self, state: RunState) -> str:
+        """Return the command with its fields filled."""
+        run = state.run
+        fields = {"folder": state.folder.absolute(), "nodes": run.nodes, "gpus": run.gpus}
+        return f"( {filled(self.template, {**fields, 'name': run.name, 'steps': run.steps})} )"
+
+
+def filled(template: str, values: dict[str, object]) -> str:
+    """Fill ``{name}`` fields of shell text with quoted values; ``${name}`` is the shell's.
+
+    >>> filled("run.sh {folder} ${HOME}", {"folder": "a b"})
+    "run.sh 'a b' ${HOME}"
+
+    Raises
+    ------
+    RequestError
+        A field has no value.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        if match.start() and template[match.start() - 1] == "$":
+            return match[0]
+        if match[1] not in values:
+            raise unknown("field", match[1], values)
+        return shlex.quote(str(values[match[1]]))
+
+    return _FIELD.sub(value, template)
+
+
+def _began(pid: int) -> str:
+    """Return the ticks at which a process began, "0" where the system does not say; empty where there is none."""
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return "" if state == "Z" else rest[18]
+    except OSError:
+        pass
+    if Path("/proc/self/stat").exists():
+        return ""
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return ""
+    return "0"
+
+
+def _family(pid: int) -> dict[int, str]:
+    """Return a process and its descendants with the ticks at which each began (Linux; elsewhere itself alone)."""
+    parents: dict[int, int] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError, ValueError):
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    members, ring = {pid}, {pid}
+    while ring:
+        ring = {child for child, parent in parents.items() if parent in ring} - members
+        members |= ring
+    return {member: began for member in members if (began := _began(member))}
+
+
+def _living(family: dict[int, str]) -> list[int]:
+    return [pid for pid, began in family.items() if _began(pid) == began]
+
+
+def _signal_group(pid: int, number: int) -> None:
+    with suppress(OSError):
+        os.killpg(pid, number)

@@ -1,0 +1,293 @@
+"""The loop of a tuning: choose a run, launch it, follow its log, record it, until another one no longer pays."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from forerun.search.tune.candidates import Candidates
+from forerun.search.tune.choice import Choice, Chooser, Outcome, RunCost
+from forerun.search.tune.folder import TuneFolder
+from forerun.search.tune.following import Follower, Patience
+from forerun.search.tune.launchers import Launcher
+from forerun.search.tune.logs import LogReport, read_log
+from forerun.search.tune.results import record_run
+from forerun.search.tune.run import RunResult, RunState, RunStatus, TuningRun
+from forerun.spaces.errors import RequestError
+
+START_S = 120.0
+"""Expected seconds until the first step, before any run has shown it."""
+USUAL = Patience()
+"""Patience of a driver."""
+SOON_S = 0.2
+"""Seconds between two looks while steps follow each other."""
+HOUR_S = 3600.0
+OnInterrupt = Literal["cancel", "leave"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits of a tuning.
+
+    Attributes
+    ----------
+    runs
+        Most runs that are launched, those of earlier drivers of the folder included.
+    gpu_hours
+        Most GPU-hours of all runs; None: no limit.
+    until_s
+        When the last run must be over, in seconds since 1970; None: no limit.
+    """
+
+    runs: int = 4
+    gpu_hours: float | None = None
+    until_s: float | None = None
+
+
+class Watch:
+    """Is told how a tuning goes on, and asked before a launch; this one approves of everything and says nothing."""
+
+    def approve(self, state: RunState, launcher: Launcher, spent_gpu_s: float) -> bool:
+        """Approve of a launch, or decline it."""
+        return True
+
+    def launched(self, state: RunState, launcher: Launcher) -> None:
+        """Take note that a run was launched, or that an earlier driver had launched it."""
+
+    def stepped(self, state: RunState, steps: Sequence[float]) -> None:
+        """Take note of the seconds of all steps of a run when its log has more."""
+
+    def ended(self, state: RunState) -> None:
+        """Take note that a run is over and recorded."""
+
+
+class Trials:
+    """Keeps the runs elsewhere too, and may ask for the end of one that is slow; this one does neither."""
+
+    def begin(self, state: RunState) -> None:
+        """Take note of a run before its launch; a new driver does so for every run that it finds."""
+
+    def stepped(self, state: RunState, steps: Sequence[float]) -> str:
+        """Name the reason to end a run, from the seconds of its steps; empty: it should go on."""
+        return ""
+
+    def ended(self, state: RunState) -> None:
+        """Take note that a run is over."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Tuner:
+    """Runs candidates of one folder until another run no longer pays, or the limits are reached.
+
+    Attributes
+    ----------
+    pattern
+        Regular expression that finds the steps of a log; None: the frameworks' own lines.
+    stopped
+        Why no further run was launched, in one sentence.
+    """
+
+    folder: TuneFolder
+    candidates: Candidates
+    launcher: Launcher
+    limits: Limits
+    watch: Watch
+    trials: Trials
+    patience: Patience = field(default_factory=lambda: USUAL)
+    pattern: str | None = None
+    clock: Callable[[], float] = time.time
+    stopped: str = ""
+    _active: dict[int, Follower] = field(default_factory=dict)
+
+    def run(self, on_interrupt: OnInterrupt = "cancel") -> None:
+        """Launch, follow and record runs.
+
+        Raises:
+            RequestError: a run cannot be launched.
+            KeyboardInterrupt: after runs under way were ended, or left to themselves.
+        """
+        try:
+            self._take_up()
+            while True:
+                while self._launch_next():
+                    pass
+                if not self._active:
+                    return
+                delay_s = self.patience.poll_s if not self._look() else min(self.patience.poll_s, SOON_S)
+                time.sleep(delay_s)
+        except KeyboardInterrupt:
+            if on_interrupt == "cancel":
+                self._end_all("interrupted", "ended by the user")
+            raise
+
+    def _take_up(self) -> None:
+        """Go on with the runs that an earlier driver left."""
+        for state in list(self.folder.states.values()):
+            self.trials.begin(state)
+            if state.result is None:
+                self._launch(state)
+                continue
+            record_run(self.folder, self.candidates, state)
+            self.trials.ended(state)
+
+    def _launch_next(self) -> bool:
+        """Launch the next run; return whether one was launched and another may follow."""
+        choice = self._choice()
+        if choice is None:
+            return False
+        run = self._planned(choice)
+        if run is None:
+            return False
+        state = RunState(run=run, folder=self.folder.path / "runs" / run.name)
+        if self._active and len(self._active) >= self.launcher.slots(state):
+            return False
+        if not self.watch.approve(state, self.launcher, self.folder.spent_gpu_s):
+            self.stopped = "you declined the next run"
+            return False
+        state = self.folder.choose(run)
+        self.trials.begin(state)
+        self._launch(state)
+        return True
+
+    def _launch(self, state: RunState) -> None:
+        """Start a run, or find it where it was started before."""
+        row = self.candidates.rows.get(state.run.strategy)
+        if row is None:
+            raise RequestError(f"run {state.run.name} is {state.run.strategy}, which is no candidate any more")
+        if state.handle is None:
+            name = f"{self.candidates.setting.context.model.name} run {state.run.name}"
+            self.launcher.prepare(state, self.candidates.writer.files(row.strategy, state.folder, name))
+            self.folder.launched(state, self.launcher.start(state))
+        started_s = self._starts()
+        self._active[state.run.number] = Follower(
+            state=state,
+            launcher=self.launcher,
+            read=self._read,
+            patience=self.patience,
+            first_step_s=self.patience.first_step_s(started_s, state.run.expected_s),
+            limit_s=state.run.limit_s,
+            before_ending=self._before_ending,
+            on_steps=self._on_steps,
+            clock=self.clock,
+        )
+        self.watch.launched(state, self.launcher)
+
+    def _look(self) -> bool:
+        """Look at every run under way, and record those that are over; return whether one moved."""
+        before = [(number, one.steps) for number, one in self._active.items()]
+        for number, follower in list(self._active.items()):
+            result = follower.look()
+            if result is None and self.limits.until_s is not None and self.clock() > self.limits.until_s:
+                result = follower.end("stopped", "the time of --until has come")
+            if result is not None:
+                self._finish(number, follower, result)
+        return before != [(number, one.steps) for number, one in self._active.items()]
+
+    def _finish(self, number: int, follower: Follower, result: RunResult) -> None:
+        """Record a run that is over."""
+        self.folder.ended(follower.state, result)
+        del self._active[number]
+        record_run(self.folder, self.candidates, follower.state)
+        self.trials.ended(follower.state)
+        self.watch.ended(follower.state)
+
+    def _end_all(self, status: RunStatus, text: str) -> None:
+        """End every run under way."""
+        for number, follower in list(self._active.items()):
+            with suppress(RequestError):
+                self._finish(number, follower, follower.look() or follower.end(status, text))
+
+    def _before_ending(self, state: RunState, status: RunStatus, text: str) -> None:
+        if state.verdict is None:
+            self.folder.ending(state, status, text)
+
+    def _on_steps(self, state: RunState, steps: Sequence[float]) -> str:
+        self.watch.stepped(state, steps)
+        return self.trials.stepped(state, steps)
+
+    def _read(self, log: Path) -> LogReport:
+        return read_log(log, pattern=self.pattern)
+
+    def _states(self) -> list[RunState]:
+        """Return the runs that count: those that were not interrupted."""
+        states = self.folder.states.values()
+        return [state for state in states if state.result is None or state.result.status != "interrupted"]
+
+    def _starts(self) -> list[float]:
+        """Return the seconds that earlier runs took until their first step."""
+        results = [state.result for state in self._states() if state.result is not None]
+        return [result.start_s for result in results if result.start_s is not None]
+
+    def outcomes(self) -> list[Outcome]:
+        """Return the outcomes of runs that are over."""
+        return [outcome for state in self._states() if (outcome := state.outcome) is not None]
+
+    def chooser(self) -> Chooser:
+        """Return the choice of runs among the candidates."""
+        started_s = self._starts()
+        start_s = max(started_s) if started_s else START_S
+        return Chooser(
+            self.candidates.of_choice(),
+            training_s=self.candidates.training_s,
+            cost=RunCost(start_s=start_s, steps=self.candidates.writer.steps),
+        )
+
+    def _choice(self) -> Choice | None:
+        """Choose the next run; None where none is worth its cost, or the limits are reached."""
+        if self.stopped:
+            return None
+        if len(self._states()) >= self.limits.runs:
+            self.stopped = f"{self.limits.runs} runs were asked for (--runs)"
+            return None
+        chooser, outcomes = self.chooser(), self.outcomes()
+        believed = chooser.posterior(outcomes).time_s()
+        place = {one.key: row for row, one in enumerate(chooser.candidates)}
+        for follower in self._active.values():  # as if they came out as expected
+            key = follower.state.run.strategy
+            outcomes.append(Outcome(key=key, status="ok", step_s=float(believed[place[key]])))
+        choice = chooser.next_run(outcomes)
+        if choice is None and not self._active:
+            self.stopped = chooser.stop_reason(outcomes) or ""
+        return choice
+
+    def _planned(self, choice: Choice) -> TuningRun | None:
+        """Return the run of a choice within what is left of the budget; None where too little is left."""
+        row, writer = self.candidates.rows[choice.candidate.key], self.candidates.writer
+        started_s, outcomes = self._starts(), self.outcomes()
+        chooser = self.chooser()
+        place = [one.key for one in chooser.candidates].index(choice.candidate.key)
+        expected_s = float(chooser.posterior(outcomes).time_s()[place])
+        cost_s = chooser.cost.start_s + writer.steps * expected_s
+        limit_s = self._left_s(row.gpus, self.patience.limit_s(started_s, expected_s, writer.steps))
+        if limit_s < cost_s:
+            what = "GPU-hours" if self.limits.gpu_hours is not None else "time before --until"
+            self.stopped = f"the next run needs about {cost_s / 60:.0f} min, for which too few {what} are left"
+            return None
+        launch = self.candidates.setting.context.cluster
+        return TuningRun(
+            number=max(self.folder.states, default=0) + 1,
+            strategy=choice.candidate.key,
+            rank=row.rank or 0,
+            gpus=row.gpus,
+            nodes=-(-row.gpus // launch.devices_per_node),
+            steps=writer.steps,
+            predicted_s=row.step_time_s,
+            expected_s=expected_s,
+            predicted_peak_gib=row.peak_memory_gib,
+            risk=choice.oom_probability,
+            gain=choice.gain,
+            reason=choice.reason,
+            cost_s=cost_s,
+            limit_s=limit_s,
+        )
+
+    def _left_s(self, gpus: int, most_s: float) -> float:
+        """Return the seconds that a run may take: ``most_s``, or the rest of the budget."""
+        if self.limits.gpu_hours is not None:
+            reserved = sum(one.limit_s * one.state.run.gpus for one in self._active.values())
+            most_s = min(most_s, (self.limits.gpu_hours * HOUR_S - self.folder.spent_gpu_s - reserved) / gpus)
+        if self.limits.until_s is not None:
+            most_s = min(most_s, self.limits.until_s - self.clock())
+        return most_s

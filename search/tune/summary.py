@@ -1,0 +1,158 @@
+"""Result of a tuning: measured against predicted times, errors of the catalogue, and the launch to use."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from forerun.search.files.documents import SCHEMA, versions
+from forerun.search.tune.candidates import Candidates
+from forerun.search.tune.choice import Chooser, Outcome
+from forerun.search.tune.folder import TuneFolder
+from forerun.search.tune.results import calibrate_folder
+from forerun.search.tune.run import RunState
+from forerun.spaces.files import write_text
+
+BEST = "best"
+"""Folder with the launch files of the winner."""
+MOVED = 0.05
+"""Change of a constant from which it is named."""
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneSummary:
+    """The result of a tuning.
+
+    Attributes
+    ----------
+    states
+        All runs in order.
+    best
+        The fastest measured run by device time; None where none ended well.
+    stopped
+        Why no further run was launched.
+    document
+        All of it as plain data.
+    """
+
+    states: tuple[RunState, ...]
+    best: RunState | None
+    stopped: str
+    document: Mapping[str, Any]
+
+
+def summarize(
+    folder: TuneFolder,
+    candidates: Candidates,
+    chooser: Chooser,
+    outcomes: Sequence[Outcome],
+    stopped: str,
+    baseline_s: float | None = None,
+) -> TuneSummary:
+    """Fit the runs, write the winner's launch files, and return the result.
+
+    Parameters
+    ----------
+    outcomes
+        What the runs have shown, as the choice of runs took them.
+    baseline_s
+        Measured seconds of a step of the user's present run; None: there is none.
+
+    Raises
+    ------
+    RequestError
+        A file cannot be written.
+    """
+    states = tuple(folder.states.values())
+    measured = [state for state in states if state.result is not None and state.result.measured]
+    best = min(measured, key=_device_s, default=None)
+    calibrated = calibrate_folder(folder.path)
+    constants = [
+        {"name": one.constant.name, "what": one.constant.title, "factor": one.constant.factor(one.z)}
+        for one in (calibrated.calibration.constants if calibrated is not None else ())
+        if one.refused is None and not one.constant.share and abs(math.log(one.constant.factor(one.z))) > MOVED
+    ]
+    ratios = [_step_s(state) / state.run.predicted_s for state in measured]
+    if best is not None:
+        row, place = candidates.rows[best.run.strategy], folder.path / BEST
+        place.mkdir(exist_ok=True)
+        name = f"{candidates.setting.context.model.name} tuned"
+        for file, text in candidates.writer.full().files(row.strategy, place, name).items():
+            write_text(place / file, text)
+    document = {
+        "schema": SCHEMA,
+        "folder": str(folder.path),
+        "request": candidates.board.request,
+        "runs": [_entry(state) for state in states],
+        "leaderboard": [state.run.number for state in sorted(measured, key=_device_s)],
+        "best": None if best is None else {**_entry(best), "launch": str(folder.path / BEST)},
+        "catalogue": {"measured_over_predicted": statistics.median(ratios) if ratios else None, "moved": constants},
+        "over_row_one": None if best is None else _over_row_one(best, measured, candidates, chooser, outcomes),
+        "over_baseline": None if best is None or not baseline_s else baseline_s / _step_s(best) - 1,
+        "gpu_hours": folder.spent_gpu_s / HOUR_S,
+        "stopped": stopped,
+        "versions": versions(),
+    }
+    return TuneSummary(states=states, best=best, stopped=stopped, document=document)
+
+
+def sentences(document: Mapping[str, Any]) -> list[str]:
+    """Describe the result of a tuning in sentences, for terminal and page."""
+    best, catalogue = document["best"], document["catalogue"]
+    texts = [f"no further run: {document['stopped']}"] if document["stopped"] else []
+    texts.append(f"{document['gpu_hours']:.2g} GPU-hours spent")
+    if best is None:
+        return [*texts, "no run ended well: nothing was measured"]
+    ratio = catalogue["measured_over_predicted"]
+    texts.append(
+        f"the catalogue's prediction was {abs(ratio - 1):.1%} {'low' if ratio > 1 else 'high'} (median of the runs)"
+    )
+    texts += [f"  {one['what']}: x {one['factor']:.2f} of the catalogue's, by the runs" for one in catalogue["moved"]]
+    over = document["over_row_one"]
+    known = "as measured" if over["measured"] else "as expected after the runs"
+    texts.append(
+        f"fastest: run {best['number']:02}, {best['strategy']}: {over['gain']:.1%} faster than row one {known}"
+    )
+    if document["over_baseline"] is not None:
+        texts.append(f"{document['over_baseline']:.1%} faster than your present run")
+    return [*texts, f"launch it from {best['launch']}"]
+
+
+def _step_s(state: RunState) -> float:
+    assert state.result is not None and state.result.step_s is not None
+    return state.result.step_s
+
+
+def _device_s(state: RunState) -> float:
+    return _step_s(state) * state.run.gpus
+
+
+def _entry(state: RunState) -> dict[str, Any]:
+    """Return a run as plain data."""
+    run, result = state.run, state.result
+    entry = {**run.to_record(), "folder": str(state.folder), "log": str(state.log)}
+    if result is None:
+        return {**entry, "status": "under way"}
+    entry |= result.to_record()
+    ratio = result.step_s / run.predicted_s if result.measured and result.step_s else None
+    return {**entry, "measured_over_predicted": ratio, "gpu_hours": state.spent_gpu_s / HOUR_S}
+
+
+def _over_row_one(
+    best: RunState,
+    measured: Sequence[RunState],
+    candidates: Candidates,
+    chooser: Chooser,
+    outcomes: Sequence[Outcome],
+) -> dict[str, Any]:
+    """Compare the best run with row one of the search per device, as measured where that ran."""
+    first = candidates.first
+    own = next((state for state in measured if state.run.strategy == first.name), None)
+    if own is not None:
+        seconds = _step_s(own)
+    else:
+        place = [one.key for one in chooser.candidates].index(first.name)
+        seconds = float(chooser.posterior(outcomes).time_s()[place])
+    return {"gain": seconds * first.gpus / _device_s(best) - 1, "measured": own is not None}

@@ -1,0 +1,256 @@
+"""``forerun tune``: runs are launched once, followed, recorded and chosen from, whatever becomes of the driver."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import fake_trainer
+import pytest
+
+from forerun.search.cli import main
+from forerun.search.tune.folder import JOURNAL
+from forerun.search.tune.following import Patience
+
+SEARCH = "tune llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64 --seq-len 4096 --set pp=1,2 --workers serial"
+TORCHRUN = """\
+import os, sys
+words = sys.argv[1:]
+while words[0].startswith("--"):
+    words = words[2:]
+os.execv(sys.executable, [sys.executable, *words])
+"""
+
+
+@pytest.fixture
+def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the fake trainer, and a torchrun that starts one process."""
+    folder = tmp_path / "code"
+    (folder / "bin").mkdir(parents=True)
+    shutil.copy(fake_trainer.__file__, folder / "train.py")
+    (folder / "bin" / "torchrun").write_text(f"#!{sys.executable}\n{TORCHRUN}")
+    (folder / "bin" / "torchrun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
+    return folder
+
+
+def behave(trainer: Path, **acts: object) -> None:
+    (trainer / "behaviour.json").write_text(json.dumps({name.lstrip("_"): act for name, act in acts.items()}))
+
+
+def starts(trainer: Path) -> list[dict[str, str]]:
+    path = trainer / "starts.txt"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def command(trainer: Path, out: Path, *more: str) -> list[str]:
+    program = f"{trainer / 'train.py'} tp={{tp}} pp={{pp}} mbs={{mbs}} steps={{steps}}"
+    return [*SEARCH.split(), "--launcher", "local", "--trainer", program, "--yes", "--out", str(out), *more]
+
+
+def result(out: Path) -> dict:  # type: ignore[type-arg]
+    found: dict = json.loads((out / "result.json").read_text())  # type: ignore[type-arg]
+    return found
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that looks often and does not wait long."""
+    patience = Patience(start_s=20.0, silence_s=1.0, steps=0.01, end_s=1.0, poll_s=0.1)
+    monkeypatch.setattr("forerun.search.tune.loop.USUAL", patience)
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_fastest_measured_run_wins_and_leaves_what_later_searches_need(
+    trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "night"
+    assert main(command(trainer, out, "--runs", "3", "--measured", "4.4")) == 0
+    printed = capsys.readouterr()
+    document = result(out)
+
+    assert [run["status"] for run in document["runs"]] == ["ok"] * 3 == ["ok"] * len(starts(trainer))
+    times = {run["number"]: run["step_s"] for run in document["runs"]}
+    assert document["leaderboard"] == sorted(times, key=lambda number: times[number])
+    assert document["best"]["step_s"] == min(times.values())
+    assert document["over_baseline"] == pytest.approx(4.4 / min(times.values()) - 1)
+    for run, facts in zip(document["runs"], starts(trainer), strict=True):
+        assert run["step_s"] == pytest.approx(2 * (1 + 0.1 * (int(facts["tp"]) - 1)) * (1 + 0.02 * int(facts["pp"])))
+        assert facts["steps"] == "20"
+    rows = list(csv.DictReader((out / "runs.csv").read_text().splitlines()))
+    assert [float(row["step_time_s"]) for row in rows] == pytest.approx(list(times.values()))
+    assert (out / "best" / "launch.sh").exists()
+    assert "GPU-hours" in printed.err and "ended after" in printed.err
+    assert "launch it from" in " ".join(printed.out.split())
+    again = "search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64 --seq-len 4096 --workers serial"
+    assert main([*again.split(), "--calibration", str(out / "calibration.yaml")]) == 0
+
+
+@pytest.mark.usefixtures("quick")
+def test_failures_are_told_apart_and_cost_no_more_than_their_time(
+    trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    behave(trainer, _0="oom", _1="hang", _2="crash")
+    out = tmp_path / "night"
+    assert main(command(trainer, out, "--runs", "4")) == 0
+    runs = result(out)["runs"]
+
+    assert [run["status"] for run in runs] == ["oom", "hung", "failed", "ok"]
+    assert "out of memory" in runs[0]["text"] and "NCCL" in runs[2]["text"]
+    assert len({run["strategy"] for run in runs}) == 4
+    rows = list(csv.DictReader((out / "runs.csv").read_text().splitlines()))
+    assert [row["outcome"] for row in rows] == ["oom", "failed", "failed", "ok"]
+    capsys.readouterr()
+
+
+@pytest.mark.usefixtures("quick")
+def test_nothing_is_launched_without_consent(trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [word for word in command(trainer, tmp_path / "night") if word != "--yes"]
+    assert main(words) == 2
+    assert "--yes" in capsys.readouterr().err
+    assert starts(trainer) == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_budget_that_is_too_small_launches_nothing(
+    trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command(trainer, tmp_path / "night", "--gpu-hours", "0.001")) == 1
+    assert "too few GPU-hours" in capsys.readouterr().out
+    assert starts(trainer) == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_tuning_that_is_over_is_not_run_again(
+    trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "night"
+    assert main(command(trainer, out, "--runs", "1")) == 0
+    assert main(command(trainer, out, "--runs", "1")) == 2
+    assert "--resume" in capsys.readouterr().err
+    assert main(command(trainer, out, "--runs", "1", "--resume")) == 0
+    assert len(starts(trainer)) == 1
+    assert main(command(trainer, out, "--runs", "2", "--steps", "10", "--resume")) == 2
+    assert "steps" in capsys.readouterr().err
+    assert main(command(trainer, out, "--runs", "2", "--resume")) == 0
+    assert len(starts(trainer)) == 2
+
+
+def driver(words: Sequence[str]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-m", "forerun.search", *words], stderr=subprocess.DEVNULL)
+
+
+def wait_for(condition: object, within_s: float = 30.0) -> None:
+    ends_at = time.monotonic() + within_s
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < ends_at, "it does not happen"
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("event", ["chosen", "launched"])
+def test_a_driver_that_is_killed_launches_nothing_twice(
+    event: str, trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    behave(trainer, _0="late")
+    out = tmp_path / "night"
+    words = command(trainer, out, "--runs", "2")
+    process = driver(words)
+    wait_for(lambda: (out / JOURNAL).exists() and f'"{event}"' in (out / JOURNAL).read_text())
+    process.kill()
+    process.wait()
+    assert main([*words, "--resume"]) == 0
+
+    runs = result(out)["runs"]
+    assert [run["status"] for run in runs] == ["ok", "ok"]
+    assert len(starts(trainer)) == 2
+    assert len(list(csv.DictReader((out / "runs.csv").read_text().splitlines()))) == 2
+    capsys.readouterr()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("asked", "number", "code"), [("cancel", signal.SIGINT, 130), ("leave", signal.SIGTERM, 143)])
+def test_an_interrupted_driver_ends_its_runs_or_leaves_them(
+    asked: str, number: int, code: int, trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    behave(trainer, _0="late")
+    out = tmp_path / "night"
+    words = command(trainer, out, "--runs", "1", "--on-interrupt", asked)
+    process = driver(words)
+    wait_for(lambda: starts(trainer))
+    process.send_signal(number)
+    assert process.wait(60) == code
+    pid = int((out / "runs" / "01" / "started" / "process").read_text().split()[0])
+    assert Path(f"/proc/{pid}").exists() == (asked == "leave")
+
+    assert main([*words, "--resume"]) == 0
+    statuses = [run["status"] for run in result(out)["runs"]]
+    assert statuses == (["ok"] if asked == "leave" else ["interrupted", "ok"])
+    assert len(starts(trainer)) == len(statuses)
+    capsys.readouterr()
+
+
+@pytest.mark.usefixtures("quick")
+def test_logs_that_are_dropped_into_folders_are_read(
+    trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from forerun.search.tune.launchers.dry import DryLauncher
+    from forerun.search.tune.run import RunState
+
+    begin = DryLauncher.start
+
+    def dropped(self: DryLauncher, state: RunState) -> str:
+        assert "--tensor-model-parallel-size" in (state.folder / "launch.sh").read_text()
+        assert "--train-iters 20" in (state.folder / "launch.sh").read_text()
+        lines = [f" iteration {step}/20 | elapsed time per iteration (ms): 2500.0 |" for step in range(1, 21)]
+        state.log.write_text("\n".join(lines))
+        (state.folder / "exit_code").write_text("0")
+        return begin(self, state)
+
+    monkeypatch.setattr(DryLauncher, "start", dropped)
+    out = tmp_path / "night"
+    assert main([*SEARCH.split(), "--launcher", "dry", "--yes", "--runs", "1", "--out", str(out)]) == 0
+    assert result(out)["best"]["step_s"] == 2.5
+    assert "put the log" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_command_of_the_user_starts_runs_without_its_secrets_in_files(
+    trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SITE_TOKEN", "hunter2-and-more")
+    out = tmp_path / "night"
+    words = command(trainer, out, "--runs", "1")
+    place = words.index("local")
+    words[place : place + 1] = ["command", "test hunter2-and-more = $SITE_TOKEN && bash {folder}/launch.sh"]
+    assert main(words) == 0
+    assert result(out)["runs"][0]["status"] == "ok"
+    texts = {path: path.read_text(errors="replace") for path in out.rglob("*") if path.is_file()}
+    assert [path for path, text in texts.items() if "hunter2" in text] == []
+    assert "hunter2" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ("--launcher slrum", "unknown launcher"),
+        ("--launcher local twice", "no further words"),
+        ("--launcher command", "needs a command"),
+        ("--launcher command {nope}", "unknown field"),
+        ("--launcher dry --until yesterday", "--until is written like"),
+        ("--launcher dry --trainer nothing.py", "is not a file"),
+        ("--launcher dry --set tp=3", "tp"),
+    ],
+)
+def test_bad_requests_end_before_anything_is_written(
+    more: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*SEARCH.split(), *more.split(), "--yes", "--out", str(tmp_path / "night")]) in (2, 3)
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "night").exists()
