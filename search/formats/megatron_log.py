@@ -1,7 +1,7 @@
-"""Training logs of Megatron-LM: the measured step time, and the arguments that it prints at the start.
+"""Training logs as the files of a run: the measured step time, and the arguments that Megatron-LM prints at the start.
 
-Lines read: ``elapsed time per iteration (ms): 5123.4`` (newer versions append ``/mean``), ``throughput per GPU
-(TFLOP/s/GPU): 412.3``, ``global batch size: 256`` and the list of arguments ``  tensor_model_parallel_size ....... 8``.
+Step times are those of any framework (``logs``). Of Megatron-LM are read ``throughput per GPU (TFLOP/s/GPU): 412.3``,
+``global batch size: 256`` and the list of arguments ``  tensor_model_parallel_size ....... 8``.
 """
 
 import dataclasses
@@ -13,20 +13,17 @@ from typing import Any
 from forerun.search.formats.contract import Imported, LaunchFile, Steps
 from forerun.search.formats.facts import format_of, read
 from forerun.search.formats.keys import Launcher, LaunchKey
+from forerun.search.formats.logs import read_log
 from forerun.search.formats.megatron_known import is_known
 from forerun.search.formats.megatron_read import KEYS, adjust
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Strategy
 
 NAME, VERSION = "megatron-log", "0.20"
-WARM_UP = 3
-"""Steps left out at the start: kernels are compiled, caches and allocator warm up (Megatron-LM skips one, profilers
-three); of fewer than six only the first is left out."""
-LARGEST_STEP_MS = 1e9
 NO_ARGUMENTS = "the log has no list of arguments: the strategy is unknown, only the steps count"
 """The note that tells readers of steps from readers of runs."""
 
-_STEP = re.compile(r"elapsed time per iteration \(ms\):\s*([0-9]{1,12}(?:\.[0-9]+)?)")
+_STEP = "elapsed time per iteration (ms):"
 _TFLOPS = re.compile(r"throughput per GPU \(TFLOP/s/GPU\):\s*([0-9]{1,6}(?:\.[0-9]+)?)")
 _BATCH = re.compile(r"global batch size:\s*([0-9]{1,9})\b")
 _ARGUMENT = re.compile(r"^[^|\n]{0,80}?\b([a-z][a-z0-9_]{1,60}) \.{3,} ?(.{0,400})$", re.MULTILINE)
@@ -39,18 +36,17 @@ def measured_steps(text: str, source: str) -> Steps:
     Raises:
         RequestError: the log has no line with a step time.
     """
-    times_s = [float(match[1]) / 1e3 for match in _STEP.finditer(text) if 0 < float(match[1]) < LARGEST_STEP_MS]
-    if not times_s:
-        raise RequestError(f"{source}: no line has 'elapsed time per iteration (ms): ...'; is it a log of Megatron-LM?")
-    skipped = WARM_UP if len(times_s) > 2 * WARM_UP else min(1, len(times_s) - 1)
-    counted = sorted(times_s[skipped:])
-    tflops = [float(match[1]) for match in _TFLOPS.finditer(text)][skipped:]
+    report = read_log(text)
+    if not report.step_times_s:
+        raise RequestError(f"{source}: {report.evidence[0]}")
+    counted = sorted(report.step_times_s[report.skipped :])
+    tflops = [float(match[1]) for match in _TFLOPS.finditer(text)][report.skipped :]
     return Steps(
         step_time_s=statistics.median(counted),
         low_s=counted[math.floor(0.1 * (len(counted) - 1))],
         high_s=counted[math.ceil(0.9 * (len(counted) - 1))],
         counted=len(counted),
-        skipped=skipped,
+        skipped=report.skipped,
         tflops_per_gpu=statistics.median(tflops) if tflops else None,
     )
 
@@ -92,7 +88,7 @@ def _plain(text: str) -> Any:
 
 def recognise(source: LaunchFile) -> bool:
     """Whether a text has step times."""
-    return _STEP.search(source.text) is not None
+    return _STEP in source.text
 
 
 LAUNCHER = Launcher(

@@ -17,9 +17,7 @@ from forerun.search.tune.posterior import (
     Spreads,
     agreement,
     axes_of,
-    conditioned,
     expected_improvement,
-    knowledge_gradient,
     prior_belief,
     risks_after,
 )
@@ -182,7 +180,7 @@ class Chooser:
     def posterior(self, outcomes: Sequence[Outcome]) -> Belief:
         """Return the belief about step times after some runs."""
         measured = self._measured(outcomes)
-        return conditioned(self.prior, list(measured), np.log(list(measured.values())))
+        return self.prior.conditioned(list(measured), np.log(list(measured.values())))
 
     def oom_probabilities(self, outcomes: Sequence[Outcome]) -> Floats:
         """Return the probability of running out of memory of every candidate after some runs, shape N."""
@@ -226,7 +224,7 @@ class Chooser:
         worth = belief.time_s() * (1 + FIRST_START * failed_start(odds_of(risk)))
         row = min(left, key=lambda one: float(worth[one]))
         gain = np.zeros(len(risk))
-        gain[row] = knowledge_gradient(belief, row) * (1 - risk[row])
+        gain[row] = belief.knowledge_gradients()[row] * (1 - risk[row])
         value = None if self.training_s is None else gain * self.training_s * self.candidates[row].gpus
         return self._choice(row, gain, value, cost, risk, f"best prediction at an OOM risk of {risk[row]:.1%}")
 

@@ -8,7 +8,7 @@ same form, of which a run shows the sign. N: candidates; R: runs.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -24,10 +24,6 @@ _MEMORY_SPREAD = np.pi / np.sqrt(3.0) / STEEPNESS
 _LABEL_NOISE = 0.01
 """Standard deviation of the memory at which a device is full."""
 _LEAST_RISK = 1e-9
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(41)
-_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
-_DRAWS = 2048
-"""Samples of the expected regret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,40 +71,6 @@ def prior_belief(log_time: Floats, agreed: Floats, spreads: Spreads = USUAL) -> 
     """Build the belief before any run from predicted times (N) and the ``agreement`` of candidates (N x N)."""
     covariance = spreads.common**2 + spreads.axes**2 * agreed + spreads.alone**2 * np.eye(len(agreed))
     return Belief(log_time=log_time, covariance=covariance, noise=spreads.noise**2)
-
-
-def conditioned(belief: Belief, rows: Sequence[int], log_time: Floats) -> Belief:
-    """Condition a belief on measured logarithms of step times.
-
-    Parameters
-    ----------
-    belief
-        Belief about N candidates.
-    rows
-        Places of the R measured candidates.
-    log_time
-        Logarithms of their measured step times in seconds, shape R.
-
-    Returns
-    -------
-    Belief
-        Exact Gaussian belief after the runs.
-
-    Notes
-    -----
-    Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equations 2.23 and 2.24.
-    """
-    if not len(rows):
-        return belief
-    place = list(rows)
-    known = belief.covariance[np.ix_(place, place)] + belief.noise * np.eye(len(place))
-    weights = np.linalg.solve(known, belief.covariance[place])
-    return replace(
-        belief,
-        log_time=belief.log_time + (log_time - belief.log_time[place]) @ weights,
-        covariance=np.asarray(belief.covariance - belief.covariance[:, place] @ weights),
-        components=None,
-    )
 
 
 def risks_after(risk: Floats, agreed: Floats, rows: Sequence[int], failed: Sequence[bool]) -> Floats:
@@ -161,25 +123,3 @@ def expected_improvement(belief: Belief, best: float) -> Floats:
     distance = (best - belief.log_time) / spread
     density = np.exp(-(distance**2) / 2) / np.sqrt(2 * np.pi)
     return np.asarray(spread * (distance * ndtr(distance) + density))
-
-
-def knowledge_gradient(belief: Belief, row: int) -> float:
-    """Compute how much the least expected logarithm of a step time falls when one candidate is measured.
-
-    Notes
-    -----
-    Frazier, Powell and Dayanik, The Knowledge-Gradient Policy for Correlated Normal Beliefs, 2009, equation 11, by
-    Gauss-Hermite quadrature.
-    """
-    reach = belief.covariance[:, row] / np.sqrt(max(belief.covariance[row, row] + belief.noise, 1e-300))
-    least = (belief.log_time[:, None] + np.outer(reach, _NODES)).min(axis=0)
-    return max(float(belief.log_time.min() - _WEIGHTS @ least), 0.0)
-
-
-def expected_regret(belief: Belief) -> float:
-    """Compute how much slower than the fastest the candidate believed fastest is expected to be (a logarithm)."""
-    values, vectors = np.linalg.eigh(belief.covariance)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    normal = np.random.default_rng(0).standard_normal((len(values), _DRAWS))
-    times = belief.log_time[:, None] + root @ normal
-    return float((times[int(belief.log_time.argmin())] - times.min(axis=0)).mean())

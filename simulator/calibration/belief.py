@@ -22,6 +22,10 @@ _FOR_EVER = 100.0
 _HALVINGS = 40
 _LEAST = 1e-12
 """Standard deviation of what is certain."""
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(41)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+_DRAWS = 2048
+"""Samples of the expected regret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,59 @@ class Belief:
     def costing(self, factor: Floats) -> "Belief":
         """Return the belief about step times that are multiplied by known numbers (shape N)."""
         return replace(self, log_time=self.log_time + np.log(factor))
+
+    def conditioned(self, rows: Sequence[int], log_time: Floats) -> "Belief":
+        """Condition the belief on measured logarithms of step times.
+
+        Parameters
+        ----------
+        rows
+            Places of the R measured strategies.
+        log_time
+            Logarithms of their measured step times in seconds, shape R.
+
+        Returns
+        -------
+        Belief
+            Gaussian belief after the runs.
+
+        Notes
+        -----
+        Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equations 2.23 and 2.24.
+        """
+        if not len(rows):
+            return self
+        place = list(rows)
+        known = self.covariance[np.ix_(place, place)] + self.noise * np.eye(len(place))
+        weights = np.linalg.solve(known, self.covariance[place])
+        return replace(
+            self,
+            log_time=self.log_time + (log_time - self.log_time[place]) @ weights,
+            covariance=np.asarray(self.covariance - self.covariance[:, place] @ weights),
+            components=None,
+        )
+
+    def knowledge_gradients(self) -> Floats:
+        """Compute how much the least expected logarithm of a step time falls when each strategy is measured, shape N.
+
+        Notes
+        -----
+        Frazier, Powell and Dayanik, The Knowledge-Gradient Policy for Correlated Normal Beliefs, 2009, equation 11, by
+        Gauss-Hermite quadrature.
+        """
+        reach = self.covariance / np.maximum(self.spread(), _LEAST)[None, :]
+        fall = np.zeros(len(self.log_time))
+        for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+            fall += weight * (self.log_time.min() - (self.log_time[:, None] + reach * node).min(axis=0))
+        return np.maximum(fall, 0.0)
+
+    def expected_regret(self) -> float:
+        """Compute how much slower than the fastest the strategy believed fastest is expected to be (a logarithm)."""
+        values, vectors = np.linalg.eigh(self.covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        normal = np.random.default_rng(0).standard_normal((len(values), _DRAWS))
+        times = self.log_time[:, None] + root @ normal
+        return float((times[int(self.log_time.argmin())] - times.min(axis=0)).mean())
 
     def without(self, rows: Sequence[int]) -> "Belief":
         """Return the belief with some strategies ruled out: they take for ever, and nothing is unknown about them."""

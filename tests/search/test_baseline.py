@@ -184,6 +184,23 @@ def test_a_log_alone_is_baseline_and_measurement(tmp_path: Path, capsys: pytest.
         assert measured["best_step_time_s"] == pytest.approx(measured["ratio"] * best["step_time_s"])
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[titan] 2026-01-02 00:00:{at:02d},000 - root - INFO - step: {step}  loss: 9.1  memory: 30.00GiB  tps: 10",
+        "completed step: {step}, seconds: 3.000, TFLOP/s/device: 400.0, loss: 9.1",
+        '{{"step": {step}, "step_time_ms": 3000}}',
+    ],
+)
+def test_logs_of_other_frameworks_are_measurements(
+    line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("\n".join(line.format(step=step, at=3 * step) for step in range(1, 12)))
+    measured = asked(capsys, "--baseline", OWN, "--measured", str(path))["baseline"]["measured"]
+    assert measured["step_time_s"] == pytest.approx(3.0)
+
+
 def test_a_time_is_a_measurement(capsys: pytest.CaptureFixture[str]) -> None:
     for text in ("2.5", "2.5s", "2500ms"):
         measured = asked(capsys, "--baseline", OWN, "--measured", text)["baseline"]["measured"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from forerun.search.answer.next_runs import expected_regret, propose
+from forerun.search.answer.next_runs import propose
 from forerun.simulator.calibration import Belief
 from forerun.spaces.errors import RequestError
 
@@ -62,8 +62,8 @@ def test_no_exchange_of_one_run_leaves_less_uncertain() -> None:
 
 
 def test_regret_falls_when_the_best_is_known() -> None:
-    assert expected_regret(belief([0.0, 0.0], [0.1, 0.1])) > 0.03
-    assert expected_regret(belief([0.0, 0.5], [0.01, 0.01])) == pytest.approx(0.0, abs=1e-9)
+    assert belief([0.0, 0.0], [0.1, 0.1]).expected_regret() > 0.03
+    assert belief([0.0, 0.5], [0.01, 0.01]).expected_regret() == pytest.approx(0.0, abs=1e-9)
 
 
 def test_an_unknown_reason_names_the_known_ones() -> None:

@@ -182,5 +182,5 @@ def test_short_logs_and_running_means() -> None:
 
     assert (one.step_time_s, one.counted, one.skipped) == (1.0, 1, 0)
     assert (two.step_time_s, two.counted, two.skipped) == (1.0, 1, 1)
-    with pytest.raises(RequestError, match="elapsed time"):
+    with pytest.raises(RequestError, match="no line has a step time"):
         measured_steps("Epoch 1: loss 2.0", "log")

@@ -95,6 +95,14 @@ def script(step: int) -> str:
     return f"iter {step}: loss 4.0863, time {1000 * seconds(step):.2f}ms"
 
 
+def slim(step: int) -> str:
+    return f"INFO:tensorflow:global step {step}: loss = 72.8 ({seconds(step):.3f} sec/step)"
+
+
+def deepspeed_early(step: int) -> str:
+    return f"[INFO 2026-01-02 {clock(step)}] 0/{step}, SamplesPerSec=13.19749106827976"
+
+
 def own_words(step: int) -> str:
     return f"step {step:4} | loss 9.11 | step_time: {seconds(step):.3f} s | peak memory: 17.25 GiB"
 
@@ -112,6 +120,8 @@ FRAMEWORKS: dict[Callable[[int], str], tuple[str, float | None]] = {
     olmo: ("olmo-core", 21.5 * GIB),
     trainer: ("transformers", None),
     script: ("", None),
+    slim: ("", None),
+    deepspeed_early: ("deepspeed", None),
     own_words: ("", 17.25 * GIB),
 }
 
@@ -233,6 +243,11 @@ ENDS = {
         "TIME LIMIT",
     ),
     "host memory": ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=81.0.", "failed", "oom-kill"),
+    "exit code": (
+        "E0526 16:36:24 140 api.py:826] failed (exitcode: -11) local_rank: 0 (pid: 1) of binary: python",
+        "failed",
+        "-11",
+    ),
     "watchdog": (
         "[rank3]:[E] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE)",
         "failed",
@@ -335,6 +350,19 @@ def test_what_is_not_understood_is_refused_with_a_sentence(text: str) -> None:
 
 def test_a_log_of_many_lines_without_steps_is_read_in_time() -> None:
     assert read_log("x" * 200_000 + "\n" + "iteration 3/ " * 20_000).outcome == "no progress"
+
+
+@pytest.mark.parametrize("line", FRAMEWORKS, ids=lambda line: line.__name__)
+def test_a_single_line_is_a_log(line: Callable[[int], str]) -> None:
+    framework, _ = FRAMEWORKS[line]
+    report = read_log("\n".join(line(step) for step in (2, 3)))
+    assert report.framework == framework
+    assert report.step_s == pytest.approx(0.5, rel=0.01)
+
+
+def test_a_summary_of_a_trainer_counts_where_it_shows_no_bar() -> None:
+    text = "{'train_runtime': 103.2, 'train_samples_per_second': 9.6, 'train_steps_per_second': 0.5, 'epoch': 1.0}"
+    assert read_log(text).step_s == 2.0
 
 
 def test_prefixes_and_colours_go() -> None:

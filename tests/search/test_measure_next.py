@@ -6,16 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forerun_machines import machine_context, measured_on, some_strategies
 
-from forerun.search.answer.next_runs import measure_and_choose
 from forerun.search.cli import main
 from forerun.search.measured.calibrate import calibrate_files
 from forerun.search.measured.validate import load_runs, predict
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
-from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Strategy
 
 SEARCH = "search llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 64 --seq-len 4096 --top 3 --workers serial"
 
@@ -156,60 +152,3 @@ def test_rows_that_name_things_are_checked(change: dict[str, str], reason: str |
         assert "framework" in runs.runs[1].filled
     else:
         assert runs.skipped[0].reason.startswith(reason)
-
-
-class Machine:
-    """A machine with constants of its own that measures what it is asked."""
-
-    def __init__(self, failing: tuple[Strategy, ...] = ()) -> None:
-        self.context, self.strategies = machine_context(), some_strategies()
-        truth = {"host_layer": 1.5, "collective_start": 2.0, "compute": -1.0}
-        runs = measured_on(self.context, self.strategies, truth, noise=0.01)
-        self.times = {run.strategy: run.step_time_s for run in runs}
-        self.failing = failing
-        self.asked: list[Strategy] = []
-
-    def measure(self, strategy: Strategy) -> float | None:
-        self.asked.append(strategy)
-        return None if strategy in self.failing else self.times[strategy]
-
-
-@pytest.mark.slow  # a fit after every run
-def test_the_loop_finds_the_best_with_few_runs() -> None:
-    machine = Machine()
-    found = measure_and_choose(machine.context, machine.strategies, machine.measure, budget=4)
-    best = min(machine.times.values())
-    assert machine.times[found.best] <= 1.02 * best
-    assert found.step_time_s == pytest.approx(machine.times[found.best], rel=0.05)
-    assert len(machine.asked) == len(set(machine.asked)) == len(found.history) == 4
-    assert found.history[-1].expected_regret < found.history[0].expected_regret
-
-
-@pytest.mark.slow  # a calibration for every run
-def test_the_loop_never_chooses_what_failed() -> None:
-    machine = Machine()
-    fastest = min(machine.times, key=lambda strategy: machine.times[strategy])
-    machine = Machine(failing=(fastest,))
-    found = measure_and_choose(machine.context, machine.strategies, machine.measure, budget=3)
-    if fastest in machine.asked:
-        assert found.best != fastest
-    assert any(step.step_time_s is None for step in found.history) == (fastest in machine.asked)
-
-
-@pytest.mark.slow  # a calibration for every run
-def test_the_loop_stops_when_it_is_sure_enough() -> None:
-    machine = Machine()
-    found = measure_and_choose(machine.context, machine.strategies, machine.measure, budget=20, enough=0.5)
-    assert len(found.history) < 8
-    assert found.best in machine.asked
-
-
-def test_the_loop_refuses_what_makes_no_sense() -> None:
-    machine = Machine()
-    with pytest.raises(RequestError, match="at least one strategy"):
-        measure_and_choose(machine.context, [], machine.measure, budget=5)
-    with pytest.raises(RequestError, match="more than 0 s"):
-        measure_and_choose(machine.context, machine.strategies, lambda _: 0.0, budget=5)
-    three = machine.strategies[:3]
-    with pytest.raises(RequestError, match="all 3 strategies failed"):
-        measure_and_choose(machine.context, three, lambda _: None, budget=99)

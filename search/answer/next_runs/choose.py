@@ -20,12 +20,8 @@ from forerun.spaces.errors import RequestError, unknown
 
 RULES = ("regret", "accuracy")
 """What measuring is for: the choice of the best strategy, or small errors of all."""
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(41)
-_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 _EXCHANGES, _LITTLE = 3, 1e-9
 """How often each chosen run is looked at again, and what an exchange has to gain (of a mean standard deviation)."""
-_DRAWS = 2048
-"""Samples from which the expected regret is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,33 +43,33 @@ def propose(belief: Belief, count: int, *, rule: str = "regret", known: Sequence
         raise unknown("reason to measure", rule, RULES)
     if not 1 <= count <= len(belief.log_time) - len(known):
         raise RequestError(f"{len(belief.log_time) - len(known)} candidates are left, but {count} are to be proposed")
-    covariance, left = belief.covariance.copy(), np.ones(len(belief.log_time), dtype=bool)
+    left = np.ones(len(belief.log_time), dtype=bool)
     left[list(known)] = False
     chosen: list[Proposal] = []
     if rule == "accuracy":
-        left &= np.isin(np.arange(len(left)), _exchanged(covariance, belief.noise, left, count))
+        left &= np.isin(np.arange(len(left)), _exchanged(belief, left, count))
     for _ in range(count):
         if rule == "regret":
-            gains = _fall_of_regret(belief.log_time, covariance, belief.noise)
+            gains = belief.knowledge_gradients()
             if gains[left].max() <= 1e-12:  # nothing can change the choice any more: make sure of the best ones
                 gains = -belief.log_time
         else:
-            gains = _fall_of_spread(covariance, belief.noise)
+            gains = _fall_of_spread(belief)
         gains[~left] = -np.inf
         row = int(gains.argmax())
         chosen.append(Proposal(row=row, gain=max(float(gains[row]), 0.0)))
         left[row] = False
-        covariance = _measured(covariance, belief.noise, [row])
+        belief = _measured(belief, [row])
     return chosen
 
 
-def _exchanged(covariance: Floats, noise: float, left: NDArray[np.bool_], count: int) -> list[int]:
+def _exchanged(belief: Belief, left: NDArray[np.bool_], count: int) -> list[int]:
     """Return ``count`` rows out of those ``left`` that together leave little uncertain: the greedy choice, improved by
     exchanges of one row."""
     chosen: list[int] = []
     for turn in range(count * (1 + _EXCHANGES)):
         kept, before = (chosen, None) if turn < count else (chosen[1:], chosen[0])
-        gains = _fall_of_spread(_measured(covariance, noise, kept), noise)
+        gains = _fall_of_spread(_measured(belief, kept))
         gains[~left] = -np.inf
         gains[kept] = -np.inf
         row = int(gains.argmax())
@@ -83,37 +79,13 @@ def _exchanged(covariance: Floats, noise: float, left: NDArray[np.bool_], count:
     return chosen
 
 
-def _measured(covariance: Floats, noise: float, rows: Sequence[int]) -> Floats:
-    """Return the covariance that is left once some rows are measured."""
-    if not rows:
-        return covariance
-    own = covariance[np.ix_(rows, rows)] + noise * np.eye(len(rows))
-    return np.asarray(covariance - covariance[:, rows] @ np.linalg.solve(own, covariance[rows]))
+def _measured(belief: Belief, rows: Sequence[int]) -> Belief:
+    """Return the belief that is left once some rows are measured as expected."""
+    return belief.conditioned(rows, belief.log_time[list(rows)])
 
 
-def expected_regret(belief: Belief) -> float:
-    """Return by how much the strategy believed fastest is expected to be slower than the fastest (a logarithm)."""
-    size = len(belief.log_time)
-    values, vectors = np.linalg.eigh(belief.covariance)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    normal = np.random.default_rng(0).standard_normal((size, _DRAWS))
-    times = belief.log_time[:, None] + root @ normal
-    best = int(belief.log_time.argmin())
-    return float((times[best] - times.min(axis=0)).mean())
-
-
-def _fall_of_regret(log_time: Floats, covariance: Floats, noise: float) -> Floats:
-    """Return by how much the least expected time falls when each of N runs is measured, averaged over its outcomes."""
-    spread = np.sqrt(np.maximum(np.diag(covariance), 0.0) + noise)
-    reach = covariance / spread[None, :]
-    fall = np.zeros(len(log_time))
-    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
-        fall += weight * (log_time.min() - (log_time[:, None] + reach * node).min(axis=0))
-    return fall
-
-
-def _fall_of_spread(covariance: Floats, noise: float) -> Floats:
+def _fall_of_spread(belief: Belief) -> Floats:
     """Return by how much the mean standard deviation of all falls when each of N runs is measured."""
-    variance = np.maximum(np.diag(covariance), 0.0)
-    after = np.maximum(variance[:, None] - covariance**2 / (variance + noise)[None, :], 0.0)
+    variance = np.maximum(np.diag(belief.covariance), 0.0)
+    after = np.maximum(variance[:, None] - belief.covariance**2 / (variance + belief.noise)[None, :], 0.0)
     return np.asarray(np.sqrt(variance).mean() - np.sqrt(after).mean(axis=0))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from forerun.search.answer.next_runs.choose import expected_regret, propose
+from forerun.search.answer.next_runs.choose import propose
 from forerun.search.board.next_runs import NextRun, NextRuns
 from forerun.search.board.rows import Row
 from forerun.search.formats.contract import Files
@@ -48,7 +48,7 @@ def next_runs(context: Context, rows: Sequence[Row], count: int, *, rule: str = 
     chosen = propose(believed, count, rule=rule, known=known)
     return NextRuns(
         rule=rule,
-        regret=expected_regret(believed),
+        regret=believed.expected_regret(),
         runs=tuple(NextRun(row=rows[one.row], gain=one.gain) for one in chosen),
         measured=len(known),
     )

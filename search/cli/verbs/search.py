@@ -164,7 +164,7 @@ FLAGS: Declared = (
             ),
             Flag(
                 "--measured",
-                "its training log (Megatron-LM), or its step time in seconds",
+                "its training log or table of metrics, or its step time in seconds",
                 metavar="LOG",
                 serves=EQUAL_NODES,
             ),

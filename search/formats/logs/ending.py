@@ -22,6 +22,7 @@ _CRASH = re.compile(
     | oom-kill\ event|Out\ of\ memory:\ Killed\ process
     | DUE\ TO\ TIME\ LIMIT|STEP\ .*CANCELLED\ AT|JOB\ .*CANCELLED\ AT
     | Watchdog\ caught\ collective\ operation\ timeout|NCCL\ WARN\ .*(?:failed|error)
+    | failed\ \(exitcode:\ -?[1-9]
     | exited\ with\ exit\ code\ [1-9]|Exited\ with\ exit\ code\ [1-9]|Signal\ (?:6|7|9|11)\ \(SIG\w+\)\ received)""",
     re.VERBOSE,
 )

@@ -121,7 +121,13 @@ def _report(
 ) -> LogReport:
     """Put a report together."""
     outcome: LogOutcome = end[0] if end is not None else "ok" if steps else "no progress"
-    evidence = (end[2],) if end is not None else () if steps else ("no line has a step time, and none an error",)
+    evidence = (
+        (end[2],)
+        if end is not None
+        else ()
+        if steps
+        else ("no line has a step time that is known, or an error: is it a training log?",)
+    )
     numbers = [step.number for step in steps if step.number is not None]
     return LogReport(
         framework=framework,

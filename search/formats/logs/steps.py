@@ -96,8 +96,9 @@ PATTERNS = (
     _pattern(
         "deepspeed",
         "SamplesPerSec=",
-        r"TIME.*?\[timer\.py.*?\d+/(?:micro_step=\d+/global_step=)?(?P<step>\d+), .*?SamplesPerSec=",
+        r"TIME.*?\d+/(?:micro_step=\d+/global_step=)?(?P<step>\d+), .*?SamplesPerSec=",
     ),
+    _pattern("", "/step", r"(?P<s>NUMBER) ?s(?:ec)?/step\b"),
     _pattern(
         "",
         "iter ",
@@ -106,17 +107,17 @@ PATTERNS = (
     _pattern(
         "",
         "ime",
-        r"(?i)(?<!\w)(?:step|iter(?:ation)?)[ _]time(?:[ _]?\(?ms\)?)\s*[:=]\s*(?P<ms>NUMBER)",
+        r"(?i)(?<!\w)(?:(?:step|iteration)[ _]time|iter time)(?:[ _]?\(?ms\)?)\s*[:=]\s*(?P<ms>NUMBER)",
     ),
     _pattern(
         "",
         "ime",
-        r"(?i)(?<!\w)(?:step|iter(?:ation)?)[ _]time[:= ]+(?P<ms>NUMBER)\s*ms\b",
+        r"(?i)(?<!\w)(?:(?:step|iteration)[ _]time|iter time)[:= ]+(?P<ms>NUMBER)\s*ms\b",
     ),
     _pattern(
         "",
         "ime",
-        r"(?i)(?<!\w)(?:step|iter(?:ation)?)[ _]time(?:[ _]?\(?s(?:ec)?\)?)?\s*[:=]\s*(?P<s>NUMBER)(?!\s*ms)",
+        r"(?i)(?<!\w)(?:(?:step|iteration)[ _]time|iter time)(?:[ _]?\(?s(?:ec)?\)?)?\s*[:=]\s*(?P<s>NUMBER)(?!\s*ms)",
     ),
 )
 """Most precise first; without a framework: scripts of users."""
@@ -124,6 +125,8 @@ _BAR = re.compile(
     r"^(?P<label>[^|%]*?):?\s*\d+%\|[^|]*\|\s*(?P<step>\d+)/(?P<total>\d+)\s*"
     r"\[(?P<elapsed>[\d:]+)<[^,]*,\s*(?P<rate>[\d.]+)\s*(?P<unit>s/it|it/s)"
 )
+_SUMMARY = re.compile(r"'train_steps_per_second': (?P<per_s>[0-9.]+)")
+"""Line at the end of a Hugging Face trainer, with the mean of all steps."""
 _OF_TRAINING = re.compile(r"^(?:$|.*\b(?:epoch|steps?|train\w*|iter\w*))", re.IGNORECASE)
 
 
@@ -145,7 +148,7 @@ def steps_of(lines: Sequence[str], framework: str | None = None) -> tuple[str, l
     for one in sorted(PATTERNS, key=lambda one: one.framework != framework):
         if steps := timed_steps(one.pattern, (line for line in lines if one.mark in line)):
             return one.framework, steps
-    steps = _bar_steps(lines)
+    steps = _bar_steps(lines) or timed_steps(_SUMMARY, lines)
     return "transformers" if steps else "", steps
 
 

@@ -42,7 +42,8 @@ def rows_of(text: str) -> Rows | None:
         cells = [line.split() for line in lines]
         return [{"timestamp": cell[0], "value": cell[1], "step": cell[2]} for cell in cells]
     names = lines[0].replace('"', "").split(",")
-    if len(names) < 2 or not any(_known(name) for name in names):
+    same = len(lines) > 1 and lines[0].count(",") == lines[1].count(",") > 0
+    if not same or re.search(r"[|=]", lines[0]) or not any(_known(name) for name in names):
         return None
     return list(csv.DictReader(io.StringIO(text)))
 
