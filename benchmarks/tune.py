@@ -21,18 +21,16 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from itertools import product
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import optuna
 from numpy.typing import NDArray
-
-sys.path.insert(0, str(Path(__file__).parent / "accuracy"))
-from unknown_devices import LENDERS, _borrowing
 
 from forerun.search.measured.validate import MeasuredRun, load_runs
 from forerun.search.measured.validate.software import unknown_profile
@@ -40,11 +38,12 @@ from forerun.search.order.worth import failed_start, launch_factor, odds_of_fail
 from forerun.search.tune import Candidate, Chooser, Outcome
 from forerun.search.tune.posterior import USUAL, Spreads, axes_of
 from forerun.simulator import score
+from forerun.simulator.costs import efficiency
+from forerun.simulator.layer import known_times
 from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.strategies import table_of
 
 Floats = NDArray[np.float64]
-Order = Iterator[int]
 
 SMALLEST = 12
 RUNS = (1, 2, 3, 5)
@@ -55,6 +54,13 @@ SETTINGS = {
     "framework": "framework without a measured run",
     "device": "device without a measured run",
 }
+LENDERS = {
+    "a100-sxm4-80": "h100-sxm",
+    "h100-sxm": "a100-sxm4-80",
+    "v100-sxm2-32": "h100-sxm",
+    "t4": "h100-sxm",
+}
+"""Devices of the groups, and those of other architectures that lend them constants."""
 SPREADS = tuple(
     Spreads(common=common, axes=axes, alone=alone, noise=noise)
     for common, axes, alone, noise in product((0.04, 0.08, 0.16), (0.06, 0.12, 0.24), (0.015, 0.03, 0.06), (0.02,))
@@ -151,10 +157,8 @@ def _group(name: str, runs: Sequence[MeasuredRun], setting: str) -> Group:
     for run in runs:
         repeats[_text(run)].append(run)
     device = runs[0].context.cluster.device.name
-    borrow = setting == "device" and device in LENDERS
-    context: AbstractContextManager[None] = _borrowing(device, LENDERS[device][0]) if borrow else nullcontext()
     step_s, odds, worth = [], [], []
-    with context:
+    with _borrowing(device, device if setting != "device" else LENDERS.get(device, device)):
         for own in repeats.values():
             asked = own[0].context
             if setting == "framework":
@@ -174,6 +178,20 @@ def _group(name: str, runs: Sequence[MeasuredRun], setting: str) -> Group:
         worth=tuple(worth),
         time_s=tuple(float(np.median(own)) if own else float("nan") for own in times),
     )
+
+
+@contextmanager
+def _borrowing(device: str, lender: str) -> Iterator[None]:
+    """Give a device the constants of another one for a while."""
+    data = dict(efficiency._data())
+    if lender != device:
+        data["devices"] = {name: entry for name, entry in data["devices"].items() if name != device}
+        data["architectures"] = dict.fromkeys(data["architectures"], lender)
+        data["sustained_clocks"] = {}
+    known_times.forget()
+    with patch.object(efficiency, "_data", lambda: data):
+        yield
+    known_times.forget()
 
 
 def _unknown(own: FrameworkProfile) -> FrameworkProfile:
