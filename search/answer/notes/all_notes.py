@@ -8,6 +8,7 @@ from forerun.search.answer.notes.divisible import divisible_note
 from forerun.search.answer.notes.faster import faster_note, order_note
 from forerun.search.answer.notes.goodput import goodput_note
 from forerun.search.answer.notes.in_time import in_time_note
+from forerun.search.answer.notes.knee import knee_note
 from forerun.search.answer.notes.low_oom_risk import safer_note
 from forerun.search.answer.notes.making_room import room_note
 from forerun.search.answer.notes.racks import racks_note
@@ -52,6 +53,7 @@ NOTES: tuple[Note, ...] = (
     measured_note,
     goodput_note,
     in_time_note,
+    knee_note,
     room_note,
     faster_note,
     safer_note,
@@ -63,5 +65,5 @@ NOTES: tuple[Note, ...] = (
     divisible_note,
     order_note,
 )
-GRAPH_NOTES: tuple[AnyNote, ...] = (measured_note, fast_kernels_note)
+GRAPH_NOTES: tuple[AnyNote, ...] = (measured_note, knee_note, fast_kernels_note)
 """Notes on operator graphs: what the others say was measured of transformers."""

@@ -1,0 +1,34 @@
+"""The number of GPUs beyond which more of them add little."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from forerun.search.answer.notes.contract import NoteSearch
+from forerun.search.board.rows import Row
+from forerun.search.request.model_kind import AnyContext
+from forerun.search.request.setting import Setting
+
+PAYS = 0.5
+"""Share of linear scaling from one number of GPUs to the next from which the added ones pay."""
+
+
+def knee_note(setting: Setting[AnyContext], rows: Sequence[Row[Any]], search: NoteSearch) -> tuple[str, ...]:
+    """Name the row with the most GPUs that still pay, where the first row has more, as one note."""
+    if setting.objective != "throughput":
+        return ()
+    best: dict[int, Row[Any]] = {}
+    for row in rows:
+        best.setdefault(row.gpus, row)
+    counts = sorted(count for count in best if count <= rows[0].gpus)
+    knee = best[counts[0]]
+    for count in counts[1:]:
+        gain, more = best[count].throughput / knee.throughput - 1, count / knee.gpus - 1
+        if gain >= PAYS * more:
+            knee = best[count]
+    if knee.gpus == rows[0].gpus:
+        return ()
+    share, part = knee.throughput / rows[0].throughput, knee.gpus / rows[0].gpus
+    return (
+        f"more than {knee.gpus:,} GPUs add little: {knee.name} on {knee.gpus:,} GPUs reaches {share:.0%} of row 1's "
+        f"throughput with {part:.0%} of its GPUs",
+    )
