@@ -100,7 +100,7 @@ test-oldest:
 	$(PYTHON) -m venv --clear .venv-oldest
 	$(PYTHON) -c '$(BOUNDS)' > .venv-oldest/constraints.txt
 	.venv-oldest/bin/python $(PIP) --upgrade "pip>=25.1"
-	.venv-oldest/bin/python $(PIP) --constraint .venv-oldest/constraints.txt --editable . hypothesis pandas pytest pytest-xdist
+	.venv-oldest/bin/python $(PIP) --constraint .venv-oldest/constraints.txt --editable '.[ray]' hypothesis pandas pytest pytest-xdist
 	.venv-oldest/bin/python $(PYTEST) $(UNIT)
 
 test-newest:

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from pathlib import Path
 
@@ -48,13 +49,11 @@ def test_what_is_copied_builds_into_a_working_command(tmp_path: Path) -> None:
             shutil.copy(path, source / name)
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
     subprocess.run([*install, "--target", str(target), "."], cwd=source, check=True)
+    libraries = sysconfig.get_path("purelib")  # without the editable install of this package, whose hook -S leaves out
+    boot = f"import sys; sys.path.append({libraries!r}); "
     program = f"import sys; sys.path.insert(0, {str(target)!r}); from forerun.search.cli import main; sys.exit(main())"
     done = subprocess.run(
-        [sys.executable, "-S", "-c", BOOT + program, "list", "models"], capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-S", "-c", boot + program, "list", "models"], capture_output=True, text=True, cwd=tmp_path
     )
 
     assert "llama3-8b" in done.stdout, done.stderr
-
-
-BOOT = "import sysconfig, sys; sys.path.append(sysconfig.get_path('purelib')); "
-"""Libraries without the editable install of this package, whose hook ``-S`` leaves out."""

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -11,6 +10,7 @@ from rich.text import Text
 from forerun.search.board.rows import Row
 from forerun.search.cli.console import brush_of, open_console, say
 from forerun.search.cli.details import headline, memory_stack, memory_table
+from forerun.search.cli.tables import table_of
 from forerun.search.opgraph.limits import FamilyLimits, Limits, efficiency
 from forerun.search.opgraph.what_if import Doubling, phases
 from forerun.search.order.objectives import OBJECTIVES
@@ -31,10 +31,6 @@ def title(setting: Setting[GraphContext]) -> Text:
         f"{OBJECTIVES[setting.objective].title_in(context.model.sample)}",
         style="bold",
     )
-
-
-def _table(caption: str) -> Table:
-    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=caption, title_justify="left")
 
 
 def print_explained(
@@ -70,45 +66,46 @@ def print_facts(row: Row[Any], tree: Mapping[str, Any] | None) -> None:
     if facts.bottlenecks:
         say(console, _bottleneck_table(facts.bottlenecks, row))
     if tree is not None:
-        table = _table("inferred communication of one microbatch, and of the weights")
-        for name in ("phase", "kind", "transfers", "elements"):
-            table.add_column(name, justify="right" if name in ("transfers", "elements") else "left", no_wrap=True)
-        for one in tree["communication"]:
-            table.add_row(one["phase"], one["kind"], f"{one['transfers']:,}", f"{one['elements']:,}")
+        table = table_of(
+            ("|phase", "|kind", ">transfers", ">elements"),
+            (
+                (one["phase"], one["kind"], f"{one['transfers']:,}", f"{one['elements']:,}")
+                for one in tree["communication"]
+            ),
+            title="inferred communication of one microbatch, and of the weights",
+        )
         say(console, table)
 
 
 def _parts(console: Console, caption: str, parts: dict[str, float], total: float) -> Table:
-    table = _table(caption)
-    table.add_column("part", no_wrap=True)
-    for name in ("time", "share"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", width=20)
     brush = brush_of(console)
-    for name, seconds in parts.items():
-        bar = brush.stroke("compute", round(20 * seconds / total)) if total > 0 else Text("")
-        table.add_row(Text(name), format_seconds(seconds), f"{seconds / total:.1%}", bar)
-    return table
+    rows = [
+        (
+            name,
+            format_seconds(seconds),
+            f"{seconds / total:.1%}",
+            brush.stroke("compute", round(20 * seconds / total)) if total > 0 else "",
+        )
+        for name, seconds in parts.items()
+    ]
+    return table_of(("|part", ">time", ">share", "|"), rows, title=caption)
 
 
 def _bottleneck_table(found: Sequence[Bottleneck], row: Row[Any]) -> Table:
-    table = _table("bottlenecks (* also in inference)")
-    table.add_column("class", no_wrap=True)
-    table.add_column("share", justify="right", no_wrap=True)
-    table.add_column("here", overflow="fold")
-    for one in found:
-        share = "-" if one.seconds is None else f"{one.seconds / row.step_time_s:.1%}"
-        table.add_row(Text(one.name + ("*" if one.inference else "")), share, Text(one.words))
-    return table
+    rows = (
+        (
+            one.name + ("*" if one.inference else ""),
+            "-" if one.seconds is None else f"{one.seconds / row.step_time_s:.1%}",
+            one.words,
+        )
+        for one in found
+    )
+    return table_of(("|class", ">share", "here"), rows, title="bottlenecks (* also in inference)")
 
 
 def _doubling_table(changes: Sequence[Doubling]) -> Table:
-    table = _table("what a change would bring")
-    table.add_column("change", overflow="fold")
-    table.add_column("throughput", justify="right", no_wrap=True)
-    for change in changes:
-        table.add_row(Text(change.words), _gain(change))
-    return table
+    rows = ((change.words, _gain(change)) for change in changes)
+    return table_of(("change", ">throughput"), rows, title="what a change would bring")
 
 
 def _gain(change: Doubling) -> str:
@@ -128,50 +125,37 @@ def print_limits(limits: Limits) -> None:
 
 
 def _useful_table(limits: Limits) -> Table:
-    table = _table("scaling limits of each family of splits")
-    table.add_column("family", no_wrap=True)
-    table.add_column("useful GPUs", justify="right")
-    table.add_column(f"{limits.setting.context.model.sample}s/s", justify="right", no_wrap=True)
-    table.add_column("limit reached", overflow="fold")
-    table.add_column("hard limit", overflow="fold")
-    for family in limits.families:
-        table.add_row(
-            family.family,
-            str(family.useful_gpus),
-            format_count(family.best.throughput),
-            Text(family.stops),
-            Text(family.law),
-        )
-    return table
+    unit = limits.setting.context.model.sample
+    rows = (
+        (family.family, str(family.useful_gpus), format_count(family.best.throughput), family.stops, family.law)
+        for family in limits.families
+    )
+    columns = ("|family", ">useful GPUs", f">{unit}s/s", "limit reached", "hard limit")
+    return table_of(columns, rows, title="scaling limits of each family of splits")
 
 
 def _help_table(limits: Limits) -> Table:
-    table = _table("change in throughput with twice the bandwidth, compute or batch, or full bisection")
-    table.add_column("family", no_wrap=True)
-    names = [change.what for change in limits.families[0].changes]
-    for name in names:
-        table.add_column("full bisection" if name == "bisection" else name, justify="right", no_wrap=True)
-    for family in limits.families:
-        table.add_row(family.family, *(_gain(change) for change in family.changes))
-    return table
+    names = (change.what for change in limits.families[0].changes)
+    columns = ("|family", *(">full bisection" if name == "bisection" else f">{name}" for name in names))
+    rows = ((family.family, *map(_gain, family.changes)) for family in limits.families)
+    title = "change in throughput with twice the bandwidth, compute or batch, or full bisection"
+    return table_of(columns, rows, title=title)
 
 
 def _curve_table(setting: Setting[GraphContext], family: FamilyLimits) -> Table:
-    table = _table(family.family)
-    for name in ("GPUs", "batch", f"{setting.context.model.sample}s/s", "efficiency", "step", "GiB"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("split", overflow="fold")
-    table.add_column("bottleneck", overflow="fold")
-    for row in family.curve:
-        useful = " <" if row.gpus == family.useful_gpus else ""
-        table.add_row(
-            f"{row.gpus}{useful}",
+    rows = (
+        (
+            f"{row.gpus}{' <' if row.gpus == family.useful_gpus else ''}",
             str(row.graph.global_batch),
             f"{row.throughput:,.1f}",
             f"{efficiency(family.curve[0], row):.0%}",
             format_seconds(row.step_time_s),
             f"{row.peak_memory_gib:.1f}",
-            Text(row.name),
-            Text(row.graph.bottleneck),
+            row.name,
+            row.graph.bottleneck,
         )
-    return table
+        for row in family.curve
+    )
+    unit = setting.context.model.sample
+    columns = (">GPUs", ">batch", f">{unit}s/s", ">efficiency", ">step", ">GiB", "split", "bottleneck")
+    return table_of(columns, rows, title=family.family)

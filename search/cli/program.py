@@ -47,6 +47,8 @@ INTERRUPTED = 130
 READER_GONE = 141
 NOT_EVERYWHERE = ("networkx", "optuna", "ray", "scipy")
 """Dependencies that no flat search imports, so that it runs where one of them has no build."""
+EXTRAS = {"ray": '"forerun[ray]"'}
+"""Packages that are parts of an extra, with its name as pip takes it."""
 OF_NAMES = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENOTDIR)
 """Errors of a file system that names of users bring about anywhere: too long, a loop of links, not readable."""
 OF_THE_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
@@ -92,7 +94,7 @@ def _answer(arguments: list[str], debug: bool, signals: Signals) -> int:
         if package not in NOT_EVERYWHERE:
             return _internal(error, debug)
         _trace(debug)
-        _say(f"this command needs {package}, which is not installed; run `pip install {package}`")
+        _say(f"this command needs {package}, which is not installed; run `pip install {EXTRAS.get(package, package)}`")
         return RequestError.exit_code
     except OSError as error:
         if error.errno in OF_NAMES and error.filename is not None:

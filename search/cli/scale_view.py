@@ -1,11 +1,11 @@
 """A curve of throughput against workers, for people."""
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from forerun.search.cli.console import say
+from forerun.search.cli.tables import table_of
 from forerun.search.scale.changes import EQUAL, limited_by
 from forerun.search.scale.jobs import Jobs
 from forerun.search.scale.request import Scaling
@@ -24,13 +24,19 @@ def print_scaling(console: Console, scaling: Scaling) -> None:
 
 def print_jobs(console: Console, jobs: Jobs) -> None:
     """Print which nodes every job gets and how fast it runs."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("job")
-    for name in ("nodes", "workers", "speed-up", "samples/s alone", "beside the others"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for job in jobs.placed:
-        figures = (f"{job.speed_up:.2f}", f"{job.alone_samples_per_s:,.0f}", f"{job.samples_per_s:,.0f}")
-        table.add_row(job.name, str(job.nodes), str(job.workers), *figures)
+    rows = (
+        (
+            job.name,
+            str(job.nodes),
+            str(job.workers),
+            f"{job.speed_up:.2f}",
+            f"{job.alone_samples_per_s:,.0f}",
+            f"{job.samples_per_s:,.0f}",
+        )
+        for job in jobs.placed
+    )
+    columns = ("job", ">nodes", ">workers", ">speed-up", ">samples/s alone", ">beside the others")
+    table = table_of(columns, rows, wide=True)
     used = sum(job.nodes for job in jobs.placed)
     goal = "most speed-up in all" if jobs.goal == "total" else "smallest speed-up as large as can be"
     say(console, Text(f"{used} of {jobs.nodes} nodes of {jobs.cluster}: {goal}", style="bold"), table)
@@ -65,34 +71,25 @@ def _disagreement(point: CurvePoint) -> float:
 
 def _table(scaling: Scaling, *, ascii_only: bool) -> Table:
     curve = scaling.curve
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("workers", "samples/s", "efficiency", "step", "waiting"):
-        table.add_column(name, justify="right", no_wrap=True)
-    stale = scaling.curve.points[0].chosen.staleness is not None
-    both = curve.points[0].disagreement is not None
-    if stale:
-        table.add_column("stale", justify="right", no_wrap=True)
-    if both:
-        table.add_column("events" if curve.points[0].exact else "analytic", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    most = curve.best.chosen.samples_per_s
+    first = curve.points[0]
+    stale, both = first.chosen.staleness is not None, first.disagreement is not None
+    columns = [">workers", ">samples/s", ">efficiency", ">step", ">waiting", *([">stale"] if stale else [])]
+    columns += [">events" if first.exact else ">analytic"] if both else []
+    most, rows = curve.best.chosen.samples_per_s, []
     for point in curve.points:
         found = point.chosen
-        rest = 1 - found.parts_s["compute"] / found.step_s
         cells = [
             f"{point.workers}",
             f"{found.samples_per_s:,.1f}",
             f"{curve.efficiency(point):.0%}",
             format_seconds(found.step_s),
-            f"{rest:.0%}",
+            f"{1 - found.parts_s['compute'] / found.step_s:.0%}",
         ]
-        if stale:
-            cells.append(f"{found.staleness:.1f}")
-        if both:
-            cells.append(_signed(_disagreement(point)))
-        cells.append(("#" if ascii_only else "█") * round((BAR - 6 * stale) * found.samples_per_s / most))
-        table.add_row(*cells)
-    return table
+        cells += [f"{found.staleness:.1f}"] if stale else []
+        cells += [_signed(_disagreement(point))] if both else []
+        bar = ("#" if ascii_only else "█") * round((BAR - 6 * stale) * found.samples_per_s / most)
+        rows.append((*cells, bar))
+    return table_of((*columns, "|"), rows, wide=True)
 
 
 def _verdict(scaling: Scaling) -> list[Text]:

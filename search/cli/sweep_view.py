@@ -12,6 +12,7 @@ from rich.text import Text
 
 from forerun.search.board.sweeps import STATUSES
 from forerun.search.cli.console import open_console, open_progress, say
+from forerun.search.cli.tables import table_of
 from forerun.search.order.objectives import rate_of
 from forerun.search.sweep.plan import SweepPlan, SweepSearch
 from forerun.search.sweep.run import FINISHED, SweepResult, Watch
@@ -147,23 +148,22 @@ def print_sweep(result: SweepResult, *, show: int) -> None:
 
 
 def _board(rows: list[dict[str, Any]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("search", overflow="fold", min_width=20)
     unit = "smp" if all("samples_per_s" in row for row in rows) else "tok"
-    for name in ("GPUs", f"{unit}/s", f"{unit}/s/GPU", "MFU", "step"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        asked = f"{row['model']} on {row['cluster']}, {row['framework']}, B{row['global_batch']}"
-        asked += f" S{row['seq_len']}" if row["seq_len"] else ""
-        asked += f" {row['precision']}" if row["precision"] else ""
-        table.add_row(
-            str(row["place"]),
-            Text(f"{asked}\n").append(row["strategy"], style="bold"),
-            str(row["gpus"]),
-            f"{rate_of(row):,.0f}",
-            f"{rate_of(row) / row['gpus']:,.0f}",
-            f"{row['mfu']:.1%}",
-            format_seconds(row["step_time_s"]),
-        )
+    table = table_of((">#", "search", ">GPUs", f">{unit}/s", f">{unit}/s/GPU", ">MFU", ">step"), map(_line, rows))
+    table.columns[1].min_width = 20
     return table
+
+
+def _line(row: dict[str, Any]) -> tuple[str | Text, ...]:
+    asked = f"{row['model']} on {row['cluster']}, {row['framework']}, B{row['global_batch']}"
+    asked += f" S{row['seq_len']}" if row["seq_len"] else ""
+    asked += f" {row['precision']}" if row["precision"] else ""
+    return (
+        str(row["place"]),
+        Text(f"{asked}\n").append(row["strategy"], style="bold"),
+        str(row["gpus"]),
+        f"{rate_of(row):,.0f}",
+        f"{rate_of(row) / row['gpus']:,.0f}",
+        f"{row['mfu']:.1%}",
+        format_seconds(row["step_time_s"]),
+    )

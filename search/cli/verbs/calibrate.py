@@ -197,27 +197,23 @@ def _memory(error: "Mapping[str, float]") -> list[str]:
 
 
 def _constants(found: "Calibrated") -> "Table":
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("constant", no_wrap=True)
-    for name in ("against the catalogue", "90 % interval"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
+    from forerun.search.cli.tables import table_of
+
+    rows: list[tuple[str | Text, ...]] = []
     for one in found.calibration.constants:
         if one.refused is not None:
             continue
         value, (low, high) = one.constant.factor(one.z), one.factors(1.645)
         if one.constant.share:
-            cells = [f"{value:+.2f}", f"{low:+.2f} to {high:+.2f}"]
+            cells = (f"{value:+.2f}", f"{low:+.2f} to {high:+.2f}")
         else:
-            cells = [f"x {value:.3g}", f"{low:.3g} to {high:.3g}"]
-        table.add_row(Text(one.constant.name), *map(Text, cells), Text(one.constant.title, style="dim"))
+            cells = (f"x {value:.3g}", f"{low:.3g} to {high:.3g}")
+        rows.append((one.constant.name, *cells, Text(one.constant.title, style="dim")))
     for part in found.calibration.memory:
         if part.determined:
             low, high = part.between
-            cells = [f"x {part.factor.factor(part.z):.3g}", f"{low:.3g} to {high:.3g}"]
-            table.add_row(Text(f"memory: {part.factor.name}"), *map(Text, cells), Text(part.factor.title, style="dim"))
-    return table
+            cells = (f"x {part.factor.factor(part.z):.3g}", f"{low:.3g} to {high:.3g}")
+            rows.append((f"memory: {part.factor.name}", *cells, Text(part.factor.title, style="dim")))
+    return table_of(("|constant", ">against the catalogue", ">90 % interval", ""), rows)

@@ -25,7 +25,7 @@ OPTIONAL = {
     "scipy": "calibrate, validate: pip install scipy",
     "networkx": "replay, operator graphs: pip install networkx",
     "optuna": "search --sampler tpe, tune: pip install optuna",
-    "ray": "--workers ray: pip install ray",
+    "ray": '--workers ray: pip install "forerun[ray]"',
     "torch": 'profile, graphs: pip install "forerun[profile]"',
     "onnx": 'graphs: pip install "forerun[graphs]"',
     "pandas": "to_pandas(): pip install pandas",

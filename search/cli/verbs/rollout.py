@@ -85,27 +85,26 @@ def _print(args: argparse.Namespace, setting: "Setting", found: "tuple[RolloutPl
         document = {**setting.to_json(), "defaults": setting.defaults, "notes": (*setting.warnings, *setting.notes)}
         print(dump_json({"schema": SCHEMA, "request": document, "placements": rows, "versions": versions()}))
         return
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
     from forerun.search.cli.console import open_console, say
+    from forerun.search.cli.tables import table_of
     from forerun.spaces.units import format_seconds
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("GPUs", "train", "generate", "step", "generation", "training", "weights", "idle"):
-        table.add_column(name, justify="left" if name == "GPUs" else "right", no_wrap=True)
-    for one in found:
-        table.add_row(
-            "together" if one.together else "apart",
-            f"{one.train_gpus}",
-            f"{one.rollout_gpus}",
-            format_seconds(one.step_time_s),
-            format_seconds(one.generate_s),
-            format_seconds(one.forward_s + one.train_s),
-            format_seconds(one.weights_s),
-            f"{one.idle_share:.0%}",
-        )
+    table = table_of(
+        ("|GPUs", ">train", ">generate", ">step", ">generation", ">training", ">weights", ">idle"),
+        (
+            (
+                "together" if one.together else "apart",
+                f"{one.train_gpus}",
+                f"{one.rollout_gpus}",
+                *map(format_seconds, (one.step_time_s, one.generate_s, one.forward_s + one.train_s, one.weights_s)),
+                f"{one.idle_share:.0%}",
+            )
+            for one in found
+        ),
+        wide=True,
+    )
     where = f"{setting.context.cluster.name}, {setting.request.gpus} GPUs"
     head = f"{setting.context.model.name} on {where}: fastest step first"
     best = found[0].row
