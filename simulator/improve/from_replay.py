@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forerun.simulator.improve.step import Op, RankStep, StepPlan, simulate
+from forerun.simulator.improve.tensor_messages import names_tensors, tensor_messages
 from forerun.simulator.improve.wires import LineWire
 from forerun.simulator.replay.analysis import Analysis
 from forerun.simulator.replay.graph import ReplayGraph
-from forerun.simulator.replay.learned import crossing, fit_line, served_exchanges
+from forerun.simulator.replay.learned import SHORTEST_S, crossing, fit_line, served_exchanges
 from forerun.simulator.replay.trace import Floats, RankTrace, SpanKind, SpanPhase
 from forerun.spaces.errors import RequestError
 
@@ -20,6 +21,9 @@ _ALIKE = 0.02
 _MESSAGE_S = 50e-6
 """What asking for a reduction takes from the host: c10d::allreduce_ took 30 to 80 us in the traces of
 benchmarks/results/2026-11-24-recorded.md."""
+
+_SLOWEST_LINK = 1e9 / 8
+"""Bytes per second of the slowest network that data-parallel training runs on (1 Gb/s Ethernet)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +46,7 @@ def replayed_step(analysis: Analysis, *, link_bytes_per_s: float | None = None) 
     """Return the step of a run, as the median over its steps.
 
     ``link_bytes_per_s``: nominal rate of a rank's link, which tells what of a message is its hosts' work; None: it is
-    not known, and all of a message counts as the link's.
+    not known, and all that grows with a message counts as the link's.
 
     Raises:
         RequestError: no collective of the run exchanges gradients, or operators of backward passes are not told apart.
@@ -53,16 +57,13 @@ def replayed_step(analysis: Analysis, *, link_bytes_per_s: float | None = None) 
     steps = len(analysis.replay.measured_s)
     passes = [timed_passes(graph, place, number) for number in range(steps)]
     step_number = typical(analysis, [len(pieces) for _, pieces in passes])
-    reductions, ranks = _reductions(graph, place, step_number)
-    sizes = [trace.messages[span].size_bytes for span in reductions]
     usual = passes[step_number][1]
     alike = [one for one in passes if [piece[2] for piece in one[1]] == [piece[2] for piece in usual]]
-    moments, gradients, split = _gradients(trace, graph, place, step_number, reductions, sizes)
+    moments, gradients, sizes, split, (wire, latency_known) = _exchanged(analysis, place, step_number, link_bytes_per_s)
     took = np.mean([[piece[1] for piece in pieces] for _, pieces in alike], axis=0).tolist()
     owned = holders(usual, moments)
     ops, owners = _ops(usual, took, owned, gradients, float(np.mean([forward_s for forward_s, _ in alike])))
     buckets = _buckets(owners, gradients, sizes)
-    wire, latency_known = _wire(analysis, ranks, link_bytes_per_s)
     step = RankStep(
         name=f"rank {trace.rank} of the run",
         ops=ops,
@@ -81,6 +82,27 @@ def replayed_step(analysis: Analysis, *, link_bytes_per_s: float | None = None) 
         split=split,
         latency_known=latency_known,
     )
+
+
+def _exchanged(
+    analysis: Analysis, place: int, step: int, link_bytes_per_s: float | None
+) -> tuple[Floats, Floats, list[float], bool, tuple[LineWire, bool]]:
+    """Return when gradients of a step were ready, their bytes, those of the messages that carried them, whether buckets
+    can be split, and the wire."""
+    graph = analysis.replay.graph
+    trace = graph.traces[place]
+    if names_tensors(trace):
+        every = [tensor_messages(graph, place, number) for number in range(len(analysis.replay.measured_s))]
+        ready, size = (np.array([getattr(one, name) for one in every[step]]) for name in ("ready_s", "size_bytes"))
+        if not len(size):
+            raise RequestError("the traces do not say the sizes of the tensors that ranks send each other")
+        rows = [(one.size_bytes, one.took_s) for messages in every for one in messages]
+        across = crossing("all_reduce", len(graph.traces))
+        return ready, size, size.tolist(), False, _line(np.array(rows), across, link_bytes_per_s)
+    reductions, ranks = _reductions(graph, place, step)
+    sizes = [trace.messages[span].size_bytes for span in reductions]
+    moments, gradients, split = _gradients(trace, graph, place, step, reductions, sizes)
+    return moments, gradients, sizes, split, _wire(analysis, ranks, link_bytes_per_s)
 
 
 def _reductions(graph: ReplayGraph, place: int, step: int) -> tuple[list[int], tuple[int, ...]]:
@@ -243,10 +265,18 @@ def _wire(analysis: Analysis, ranks: tuple[int, ...], link_bytes_per_s: float | 
     table = np.array(rows, dtype=np.float64).reshape(-1, 2)
     if not len(table):
         raise RequestError("no reduction of the traces has members on two ranks; give the traces of all ranks")
+    return _line(table, across, link_bytes_per_s)
+
+
+def _line(table: Floats, across: float, link_bytes_per_s: float | None) -> tuple[LineWire, bool]:
+    """Return the line through (bytes, seconds) of messages, which cross a link ``across`` times."""
     latency_s, rate = fit_line(table[:, 0], table[:, 1])
     known = not math.isnan(rate)
     if not known:
-        latency_s, rate = 0.0, float(np.median(table[:, 0] / table[:, 1]))
+        # One size alone: what the slowest link would not need is paid per message.
+        slowest = min(_SLOWEST_LINK, link_bytes_per_s or math.inf)
+        latency_s = max(float(np.median(table[:, 1] - across * table[:, 0] / slowest)), 0.0)
+        rate = float(np.median(table[:, 0] / np.maximum(table[:, 1] - latency_s, SHORTEST_S)))
     host_s = 0.0 if link_bytes_per_s is None else max(1 / rate - across / link_bytes_per_s, 0.0)
     return LineWire(latency_s=latency_s, bytes_per_s=rate, host_s_per_byte=host_s), known
 

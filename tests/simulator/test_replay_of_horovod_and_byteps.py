@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from forerun.simulator.improve import RULES, improve, simulate
+from forerun.simulator.improve.from_replay import replayed_step
 from forerun.simulator.improve.run_questions import run_questions
 from forerun.simulator.replay import analyse_files, match, read_traces
 from forerun.spaces.errors import RequestError
@@ -98,6 +100,51 @@ def test_stages_of_horovod(tmp_path):
     # Without its delay the step is as much shorter: all stages follow the negotiation.
     (change,) = [what for what in run_questions(analysis) if what.name == "no straggler"]
     assert change.gain_s == pytest.approx(80e-6, rel=0.3)
+
+
+def tensors_on_the_way(kind, *, size, wire, count=6, steps=3):
+    """A run of two ranks: one tensor every 100 us of backward pass, sent one after the other."""
+    events = []
+    for rank in range(2):
+        for step in range(steps):
+            at, free = 10_000 * step, 0
+            events.append(dpro_event("FW.net", rank, at, 300, step))
+            for turn in range(count):
+                name, made = f"layer{count - 1 - turn}", at + 400 + 100 * turn
+                events.append(dpro_event(f"BW.{name}", rank, made - 100, 100, step))
+                begin, half = max(made, free), wire // 2
+                stages = [("PUSH_REQ", 0), ("PULL_RES", half)] if kind == "byteps" else [("SEND", 0), ("SEND", half)]
+                for piece, (word, after) in enumerate(stages):
+                    more = {"size": size // (1 if kind == "byteps" else 2), "name": f"{name}~>0_0_{piece}_0"}
+                    for one in (word, "RECV") if word == "SEND" else (word,):
+                        events.append(dpro_event(f"Comm.{name}.{one}", rank, begin + after, half, step, one, **more))
+                free = begin + wire
+            events.append(dpro_event("UPDATE_0", rank, free + 10, 50, step))
+    return events
+
+
+@pytest.mark.parametrize("kind", ["dpro", "byteps"])
+def test_runs_whose_traces_name_tensors_can_be_improved(tmp_path, kind):
+    (tmp_path / "trace.json").write_text(
+        json.dumps({"traceEvents": tensors_on_the_way(kind, size=2**20, wire=150, steps=3)})
+    )
+    found = replayed_step(analyse_files([tmp_path]))
+    assert found.step.gradient_bytes == pytest.approx(6 * 2**20) and len(found.plan.buckets) == 6
+    assert float(found.step.wire.seconds(2**20)) == pytest.approx(150e-6, rel=0.02)
+    assert simulate(found.step, found.plan).step_s == pytest.approx(found.measured_s, rel=0.01)
+
+
+def test_joining_small_messages_of_one_size_pays(tmp_path):
+    """20 kB in a millisecond is no matter of bytes: as one message they take little more than one of them."""
+    (tmp_path / "trace.json").write_text(
+        json.dumps({"traceEvents": tensors_on_the_way("dpro", size=20_000, wire=1000, steps=1)})
+    )
+    found = replayed_step(analyse_files([tmp_path]))
+    gained = improve(found.step, RULES["ddp"], base=found.plan)
+    # Six messages behind the first 400 us, and one of 120 kB behind 900 us.
+    assert gained.default.step_s == pytest.approx(6.46e-3, rel=0.02)
+    joined_s = 900e-6 + 1e-3 + 100_000 / 125e6 + 60e-6
+    assert gained.best.step_s <= joined_s * 1.03
 
 
 def test_pushes_and_pulls_of_byteps(tmp_path):
