@@ -212,3 +212,13 @@ def test_the_command_line_takes_the_file(tmp_path: Path, capsys: pytest.CaptureF
     capsys.readouterr()
     assert main(["show", str(path)]) == 0
     assert "dense (linear) 8 to 10" in capsys.readouterr().out
+
+
+def test_weights_in_constant_nodes_are_parameters(tmp_path: Path) -> None:
+    held = helper.make_node("Constant", [], ["w"], value=weight("", 8, 3, 3, 3))
+    convolution = helper.make_node("Conv", ["x", "w", "b"], ["y"], "conv", kernel_shape=[3, 3])
+
+    (operator,) = read(tmp_path, graph([held, convolution], [weight("b", 8)])).operators
+
+    assert (operator.kind, operator.bias) == (Kind.CONV, True)
+    assert read(tmp_path, graph([held, convolution], [weight("b", 8)])).parameters == 8 * 27 + 8

@@ -98,6 +98,7 @@ def read_onnx(path: Path, *, allow_generic: bool = False) -> GraphModel:
     if len(model.graph.node) > MAX_NODES:
         raise RequestError(f"{path}: a graph has at most {MAX_NODES} nodes, but got {len(model.graph.node)}")
     notes = _fix_batch(model, path.name)
+    _lift_constants(model)
     _drop_weights(model)
     try:
         model = inferred(model)
@@ -141,6 +142,19 @@ def _fix_batch(model: Any, source: str) -> tuple[str, ...]:
             value.type.tensor_type.ClearField("shape")
         return (f"the batch axis of {', '.join(fixed)} is open; one sample is taken",)
     return ()
+
+
+def _lift_constants(model: Any) -> None:
+    """Make parameters of the tensors of numbers that ``Constant`` nodes hold, as Paddle's exporter writes weights."""
+    held = []
+    for node in model.graph.node:
+        value = next((entry.t for entry in node.attribute if entry.name == "value"), None)
+        if node.op_type == "Constant" and value is not None and value.data_type in FLOATS and value.dims:
+            held.append(node)
+            model.graph.initializer.append(value)
+            model.graph.initializer[-1].name = node.output[0]
+    for node in held:
+        model.graph.node.remove(node)
 
 
 def _drop_weights(model: Any) -> None:
