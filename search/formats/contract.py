@@ -37,7 +37,8 @@ class Launch:
     ``switches``: settings of the software that were predicted (those not named: the framework's defaults). ``name`` is
     free text that the user gave; it reaches files only quoted, or reduced to harmless characters. ``rack_devices``:
     devices of a rack whose nodes share the fast fabric (0: a node has a fabric of its own), ``pod_devices``: of a pod
-    of TPUs (0: there is none), ``vendor``: who makes the devices ("": not known). ``job``: where the files go and what
+    of TPUs (0: there is none), ``vendor``: who makes the devices, ``device``: their name in the
+    catalogue ("": not known). ``job``: where the files go and what
     the queue is asked for.
     """
 
@@ -50,6 +51,7 @@ class Launch:
     rack_devices: int = 0
     pod_devices: int = 0
     vendor: str = ""
+    device: str = ""
     job: Job = NO_JOB
 
     @property

@@ -5,6 +5,7 @@ from typing import Any
 
 from forerun.search.formats.contract import Files, Format, Launch, Limit
 from forerun.search.formats.limits import change
+from forerun.search.formats.platforms import placed
 from forerun.search.formats.software import carried, chosen, refused, usual
 from forerun.search.formats.stages import switches_of_all
 from forerun.spaces.clusters.cluster import Cluster
@@ -37,6 +38,7 @@ def machine_facts(cluster: Cluster) -> dict[str, Any]:
         "rack_devices": rack_devices(cluster),
         "pod_devices": cluster.scale_up_size if pods else 0,
         "vendor": cluster.device.vendor,
+        "device": cluster.device.name,
     }
 
 
@@ -48,13 +50,13 @@ def express(item: Format, launch: Launch, context: Context | None) -> Files:
     """
     _check_vendor(item, launch)
     if context is None:
-        return item.express(launch)
+        return placed(launch, item.express(launch))
     software = _software(launch, context)
     spoken = _spoken(item, software)
     launch = _switched(item, launch, context)
     files = _lawful(item, context).express(launch)
     _check_words(item, software, launch, spoken)
-    return files
+    return placed(launch, files)
 
 
 def other_framework(item: Format, launch: Launch, context: Context) -> Context | None:

@@ -3,10 +3,12 @@
 import re
 from dataclasses import dataclass
 
-from forerun.spaces.errors import RequestError
+from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.escaping import quoted
 
 EXAMPLES = {"partition": "gpu", "account": "project", "time": "04:00:00", "container": "nvcr.io#nvidia/nemo:25.09"}
+PLATFORMS = ("slurm", "skypilot", "kubernetes", "ray")
+"""What starts a launch on its nodes."""
 _NAME = r"[\w.+@/-]+(,[\w.+@/-]+)*"
 _TIME = r"\d+(:\d{1,2}){0,2}|\d+-\d{1,2}(:\d{1,2}){0,2}"
 _IMAGE = r"[\w.+@:/#~-]+"
@@ -19,6 +21,7 @@ class Job:
     ``folder``: absolute path of the launch files. ``steps``: of the training, where the format states them.
     ``trainer``: program and arguments, as shell text, that run in place of the framework's program, with its arguments
     (empty: the framework's own). ``container``: image that pyxis runs the launch in (a path, or ``registry#name:tag``).
+    ``platform``: one of ``PLATFORMS``, what starts the launch on its nodes.
     """
 
     folder: str | None = None
@@ -28,8 +31,11 @@ class Job:
     account: str | None = None
     time: str | None = None
     container: str | None = None
+    platform: str = "slurm"
 
     def __post_init__(self) -> None:
+        if self.platform not in PLATFORMS:
+            raise unknown("platform", self.platform, PLATFORMS)
         forms = {"partition": _NAME, "account": _NAME, "time": _TIME, "container": _IMAGE}
         for name, form in forms.items():
             value = getattr(self, name)

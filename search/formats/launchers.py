@@ -105,6 +105,8 @@ def scripts(
         Whether Slurm runs ``launch.sh`` on the first node alone, whose launcher starts the others; by default it runs
         on every node.
     """
+    if once and launch.job.platform != "slurm":
+        raise RequestError(f"--platform {launch.job.platform}: this launcher starts its nodes by srun, of Slurm")
     s, command = launch.strategy, _with_trainer(command, launch.job.trainer)
     data = " ".join(f"--{name.replace('_', '-')} {value:.12g}" for name, value in facts_of_data(launch).items())
     lines = [

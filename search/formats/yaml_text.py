@@ -18,7 +18,7 @@ class _Dumper(yaml.SafeDumper):
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None if plain else '"')
 
 
 _Dumper.add_representer(str, _text)

@@ -26,6 +26,7 @@ examples:
   forerun export sweep --search 12 --format all --out launch
   forerun export sweep --search all --format megatron-lm --out launch
   forerun export run --format nanotron --partition gpu --time 02:00:00 --out launch
+  forerun export run --format megatron-lm --platform skypilot --out launch
   sbatch launch/slurm.sbatch
 
 Formats: {", ".join(WRITTEN)}.
@@ -55,8 +56,14 @@ FLAGS: Declared = (
     Flag("--format", "name of a format, or all", metavar="F", required=True),
     Flag("--out", "folder to write to", PATH, "DIR", required=True),
     FORCE,
+    Flag(
+        "--platform",
+        "what starts it on its nodes: slurm (default), skypilot, kubernetes or ray",
+        metavar="P",
+        default="slurm",
+    ),
     Group(
-        "Slurm: lines of slurm.sbatch",
+        "Slurm: lines of slurm.sbatch (Kubernetes: queue of Kueue, deadline, image; SkyPilot: image)",
         (
             Flag("--partition", "partition of the job", metavar="P"),
             Flag("--account", "account that the job is charged to", metavar="A"),
@@ -83,7 +90,11 @@ def run(args: argparse.Namespace) -> int:
         found, refused = [Exported(launch=launch, result=result)], list(result.refused.values())
     if not any(one.result.files for one in found):
         raise RequestError("\n".join(refused) or f"no search of {args.run} found anything")
-    if _job(args).queued and not any(SLURM in files for one in found for files in one.result.files.values()):
+    if (
+        _job(args).platform == "slurm"
+        and _job(args).queued
+        and not any(SLURM in files for one in found for files in one.result.files.values())
+    ):
         raise RequestError(f"--format {args.format} writes no script of Slurm: leave out its options")
     with claimed(args.out, force=args.force):
         files = [_write(args.out / one.folder, one.result, folders=args.format == EVERY) for one in found]
@@ -107,7 +118,7 @@ def _job(args: argparse.Namespace, below: str = "") -> "Job":
     """Return the folder of a launch, ``below`` that of the export, and what is asked of Slurm."""
     from forerun.search.formats.job import Job
 
-    options = {name: getattr(args, name) for name in ("partition", "account", "time", "container")}
+    options = {name: getattr(args, name) for name in ("partition", "account", "time", "container", "platform")}
     return Job(folder=str((args.out / below).absolute()), **options)
 
 
