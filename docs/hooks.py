@@ -31,6 +31,7 @@ MORE = {
     "simulate": "Where the figures come from: [cost model](../cost-model.md).",
     "limits": "Models, splits, and where the figures come from: [Operator graphs](../operator-graphs.md).",
     "sweep": "Plans, resuming and Ray: [Many cores, many machines, many searches](../distributed.md).",
+    "tune": "Launchers, trainers, outcomes and files: [From a ranking to the measured best](../tune.md).",
     "validate": "The columns of a table of runs: [Measured runs](../measured-runs.md).",
     "scale": "All-reduce, parameter servers and stragglers: [Training modes](../training-modes.md).",
     "show": "A cluster, device or model of your own: [Extending](../extending.md).",

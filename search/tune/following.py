@@ -7,6 +7,7 @@ than a minute, which checkpoints and stragglers may take.
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -150,7 +151,9 @@ class Follower:
         if counted >= self._enough and well:
             return "ok", f"{counted} steps after the warm-up"
         code = "without an exit code" if status.exit_code is None else f"with exit code {status.exit_code}"
-        return "failed", evidence or f"it ended {code} after {counted} steps; {status.text or 'see its log'}"
+        if outcome == "failed":
+            return "failed", evidence
+        return "failed", f"it ended {code} and {self.steps} steps; {status.text or self._last_line()}"
 
     @property
     def _enough(self) -> int:
@@ -160,6 +163,13 @@ class Follower:
     @property
     def _done(self) -> bool:
         return self.report is not None and len(self.report.step_times_s) >= self.state.run.steps
+
+    def _last_line(self) -> str:
+        """Return the end of the log, which may say why there are no steps."""
+        with suppress(OSError):
+            lines = self.state.log.read_text(errors="replace").strip().splitlines()
+            return f"its log ends: {lines[-1]}" if lines else "its log is empty"
+        return "it has no log"
 
     def _verdict(self) -> tuple[RunStatus, str] | None:
         """Return the status and the reason to end a run now; None where it should go on."""

@@ -141,7 +141,7 @@ class Tuner:
         if run is None:
             return False
         state = RunState(run=run, folder=self.folder.path / "runs" / run.name)
-        if self._active and len(self._active) >= self.launcher.slots(state):
+        if self._active and len(self._active) >= self.launcher.slots(state, len(self._active)):
             return False
         if not self.watch.approve(state, self.launcher, self.folder.spent_gpu_s):
             self.stopped = "you declined the next run"

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import fake_trainer
+import optuna
 import pytest
 
 from forerun.search.cli import main
@@ -59,6 +60,13 @@ def result(out: Path) -> dict:  # type: ignore[type-arg]
     return found
 
 
+def trials(out: Path) -> list[optuna.trial.FrozenTrial]:
+    store = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(out / "study.log")))
+    study = optuna.load_study(study_name="forerun tune", storage=store)
+    assert study.metric_names == ["step_time_s"]
+    return study.get_trials()
+
+
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that looks often and does not wait long."""
@@ -83,6 +91,13 @@ def test_the_fastest_measured_run_wins_and_leaves_what_later_searches_need(
     for run, facts in zip(document["runs"], starts(trainer), strict=True):
         assert run["step_s"] == pytest.approx(2 * (1 + 0.1 * (int(facts["tp"]) - 1)) * (1 + 0.02 * int(facts["pp"])))
         assert facts["steps"] == "20"
+    for trial, facts in zip(trials(out), starts(trainer), strict=True):
+        assert (trial.state.name, trial.value) == ("COMPLETE", times[trial.user_attrs["run"]])
+        assert trial.params["tp"] == int(facts["tp"])
+        assert f"recompute={trial.params['recompute']}" in trial.user_attrs["strategy"] + " recompute=none"
+        assert len(trial.intermediate_values) == 20
+        ratio = trial.user_attrs["measured_tokens_per_s"] / trial.user_attrs["predicted_tokens_per_s"]
+        assert ratio == pytest.approx(trial.user_attrs["predicted_step_time_s"] / trial.value)
     rows = list(csv.DictReader((out / "runs.csv").read_text().splitlines()))
     assert [float(row["step_time_s"]) for row in rows] == pytest.approx(list(times.values()))
     assert (out / "best" / "launch.sh").exists()
@@ -106,6 +121,78 @@ def test_failures_are_told_apart_and_cost_no_more_than_their_time(
     assert len({run["strategy"] for run in runs}) == 4
     rows = list(csv.DictReader((out / "runs.csv").read_text().splitlines()))
     assert [row["outcome"] for row in rows] == ["oom", "failed", "failed", "ok"]
+    assert [trial.state.name for trial in trials(out)] == ["FAIL", "FAIL", "FAIL", "COMPLETE"]
+    capsys.readouterr()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_run_that_is_clearly_slower_is_ended_early(
+    trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    behave(trainer, _1="slow")
+    out = tmp_path / "night"
+    assert main(command(trainer, out, "--runs", "2", "--steps", "100")) == 0
+    first, second = result(out)["runs"]
+    assert (first["status"], second["status"]) == ("ok", "stopped")
+    assert second["steps"] < 50
+    assert "longer than in the best run" in second["text"]
+    assert [trial.state.name for trial in trials(out)] == ["COMPLETE", "PRUNED"]
+    capsys.readouterr()
+
+
+SBATCH = """\
+import os, subprocess, sys
+from pathlib import Path
+queue = Path(os.environ["QUEUE"])
+name = next(word.partition("=")[2] for word in sys.argv if word.startswith("--job-name="))
+assert any(word.startswith("--time=") for word in sys.argv), sys.argv
+null = subprocess.DEVNULL
+given = {**os.environ, "SLURM_JOB_NODELIST": "node0"}
+number = str(len(list(queue.iterdir())) + 1)
+child = subprocess.Popen(["bash", sys.argv[-1]], start_new_session=True, stdout=null, stderr=null, env=given)
+(queue / number).write_text(f"{name} {child.pid}")
+print(number)
+"""
+SQUEUE = """\
+import os, sys
+from pathlib import Path
+for job in sorted(Path(os.environ["QUEUE"]).iterdir()):
+    name, pid = job.read_text().split()
+    alive = Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    if alive and (f"--name={name}" in sys.argv or f"--jobs={job.name}" in sys.argv):
+        print(job.name if f"--name={name}" in sys.argv else "RUNNING")
+"""
+SCANCEL = """\
+import os, signal, sys
+from pathlib import Path
+os.killpg(int((Path(os.environ["QUEUE"]) / sys.argv[1]).read_text().split()[1]), signal.SIGKILL)
+"""
+SCONTROL = "print('node0')"
+SRUN = """\
+import os, sys
+words = [word for word in sys.argv[1:] if not word.startswith("--")]
+os.execvp(words[0], words)
+"""
+
+
+@pytest.mark.usefixtures("quick")
+def test_jobs_of_slurm_are_submitted_once_watched_and_cancelled(
+    trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "queue").mkdir()
+    monkeypatch.setenv("QUEUE", str(tmp_path / "queue"))
+    stubs = {"sbatch": SBATCH, "squeue": SQUEUE, "scancel": SCANCEL, "scontrol": SCONTROL, "srun": SRUN, "sinfo": ""}
+    for name, text in stubs.items():
+        (trainer / "bin" / name).write_text(f"#!{sys.executable}\n{text}")
+        (trainer / "bin" / name).chmod(0o755)
+    behave(trainer, _0="hang")
+    out = tmp_path / "night"
+    words = command(trainer, out, "--runs", "2", "--partition", "gpu")
+    words[words.index("local")] = "slurm"
+    assert main(words) == 0
+    assert [run["status"] for run in result(out)["runs"]] == ["hung", "ok"]
+    assert "#SBATCH --partition=gpu" in (out / "runs" / "01" / "run.sbatch").read_text()
+    assert len(list((tmp_path / "queue").iterdir())) == len(starts(trainer)) == 2
     capsys.readouterr()
 
 

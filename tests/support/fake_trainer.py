@@ -1,7 +1,8 @@
 """A trainer without a network: it prints the lines of Megatron-LM with step times that follow from its strategy.
 
-It reads ``behaviour.json`` beside itself: by the number of the start (from 0) "oom", "crash", "hang" or "late" (it
-sleeps between steps); and leaves a line in ``starts.txt`` every time that it is started.
+It reads ``behaviour.json`` beside itself: by the number of the start (from 0) "oom", "crash", "hang", "late" (it
+sleeps between steps) or "slow" (it also reports twice the time). It leaves a line in ``starts.txt`` every time that it
+is started.
 """
 
 import json
@@ -33,9 +34,9 @@ def main() -> int:
             return 1
         if step == 6 and act == "hang":
             time.sleep(600)
-        ms = step_ms * (3 if step == 1 else 1)
+        ms = step_ms * (3 if step == 1 else 2 if act == "slow" else 1)
         print(f" iteration {step:8d}/{facts['steps']:>8} | elapsed time per iteration (ms): {ms:.1f} |", flush=True)
-        time.sleep(0.5 if act == "late" else 0.01)
+        time.sleep({"late": 0.5, "slow": 0.2}.get(act, 0.01))
     return 0
 
 

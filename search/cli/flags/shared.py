@@ -181,6 +181,15 @@ WORKER_FLAGS = Group(
         Flag("--address", "Ray cluster to use: HOST:PORT, ray://HOST:PORT or auto", metavar="A", serves=EQUAL_NODES),
     ),
 )
+SLURM_FLAGS = Group(
+    "Slurm: lines of slurm.sbatch",
+    (
+        Flag("--partition", "partition of the job", metavar="P"),
+        Flag("--account", "account that the job is charged to", metavar="A"),
+        Flag("--time", "time limit, like 04:00:00 or 1-12", metavar="T"),
+        Flag("--container", "image that pyxis starts on each node (srun)", metavar="IMAGE"),
+    ),
+)
 
 
 def without(group: Group, *names: str) -> Group:

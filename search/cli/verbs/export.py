@@ -2,13 +2,13 @@
 
 import argparse
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.flags.declaration import JSON, Declared, Flag, Group
+from forerun.search.cli.flags.declaration import JSON, Declared, Flag
 from forerun.search.cli.flags.kinds import PATH, SEARCH_NUMBER, WHOLE
-from forerun.search.cli.flags.shared import FORCE
+from forerun.search.cli.flags.shared import FORCE, SLURM_FLAGS
 from forerun.search.formats.registry import WRITTEN
 from forerun.spaces.errors import RequestError
 
@@ -62,14 +62,8 @@ FLAGS: Declared = (
         metavar="P",
         default="slurm",
     ),
-    Group(
-        "Slurm: lines of slurm.sbatch (Kubernetes: queue of Kueue, deadline, image; SkyPilot: image)",
-        (
-            Flag("--partition", "partition of the job", metavar="P"),
-            Flag("--account", "account that the job is charged to", metavar="A"),
-            Flag("--time", "time limit, like 04:00:00 or 1-12", metavar="T"),
-            Flag("--container", "image that pyxis starts on each node (srun)", metavar="IMAGE"),
-        ),
+    replace(
+        SLURM_FLAGS, title="Slurm: lines of slurm.sbatch (Kubernetes: queue of Kueue, deadline, image; SkyPilot: image)"
     ),
     JSON,
 )

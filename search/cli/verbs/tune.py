@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from forerun.search.cli.arguments import request_of
 from forerun.search.cli.flags.declaration import JSON, Declared, Flag, Group, Many
 from forerun.search.cli.flags.kinds import PATH, POSITIVE, SWITCH, WHOLE, Unreadable, positive
-from forerun.search.cli.flags.shared import MODEL, SET, TRAINING, WORKER_FLAGS, workers_of
+from forerun.search.cli.flags.shared import MODEL, SET, SLURM_FLAGS, TRAINING, WORKER_FLAGS, workers_of
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
@@ -27,13 +27,14 @@ examples:
       --launcher command "pdsh -w node[1-{nodes}] bash {folder}/launch.sh" --gpu-hours 20 --yes --out night
   forerun tune llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 64 --seq-len 8192 --launcher dry --out night
 
-Launchers: local (torchrun on this machine), command TEMPLATE (shell text with {folder}, {nodes}, {gpus}, {name} and
-{steps}, which ends when the training ends), dry (writes folders and waits for logs that you drop into them).
+Launchers: local (torchrun on this machine), slurm (sbatch; several runs at once where nodes are idle), command TEMPLATE
+(shell text with {folder}, {nodes}, {gpus}, {name} and {steps}, which ends when the training ends), dry (writes folders
+and waits for logs that you drop into them).
 
 Every run trains some steps on mock data. What is going to run, where and for how long is shown before each launch.
 After a crash --resume continues with the same flags; nothing is launched twice. DIR gets runs.csv and calibration.yaml
-(for later searches), runs/NN (launch files and logs), best (launch files of the fastest), tune.json and
-journal.jsonl."""
+(for later searches), runs/NN (launch files and logs), best (launch files of the fastest), tune.json and journal.jsonl
+(the state), and study.log, an Optuna study: `optuna-dashboard DIR/study.log`."""
 
 
 FLAGS: Declared = (
@@ -52,7 +53,7 @@ FLAGS: Declared = (
         (
             Flag(
                 "--launcher",
-                "local, command TEMPLATE, or dry; see below",
+                "local, slurm, command TEMPLATE, or dry; see below",
                 metavar="NAME",
                 many=Many.SOME,
                 required=True,
@@ -89,6 +90,7 @@ FLAGS: Declared = (
     ),
     Flag("--out", "folder of the runs", PATH, "DIR", required=True),
     Flag("--resume", "continue the tuning in DIR, or begin it if DIR is empty", SWITCH),
+    SLURM_FLAGS,
     WORKER_FLAGS,
     JSON,
 )
@@ -100,7 +102,11 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.tune.folder import TuneFolder
     from forerun.search.tune.launchers import launcher_named
 
-    launcher, limits, baseline_s = launcher_named(args.launcher), _limits(args), _baseline_s(args.measured)
+    launcher, limits, baseline_s = (
+        launcher_named(args.launcher, timed=args.time is not None),
+        _limits(args),
+        _baseline_s(args.measured),
+    )
     launcher.check()
     candidates = _candidates(args)
     inputs = {
@@ -132,8 +138,9 @@ def _tune(
     from forerun.search.board.folder import write_folder
     from forerun.search.cli.tune_view import Terminal, print_summary
     from forerun.search.files.documents import dump_json
-    from forerun.search.tune.folder import SEARCH
-    from forerun.search.tune.loop import Trials, Tuner
+    from forerun.search.tune.folder import SEARCH, STUDY
+    from forerun.search.tune.loop import Tuner
+    from forerun.search.tune.study import StudyTrials
     from forerun.search.tune.summary import summarize
     from forerun.spaces.files import write_text
 
@@ -145,7 +152,7 @@ def _tune(
         launcher=launcher,
         limits=limits,
         watch=Terminal(limits, yes=args.yes),
-        trials=Trials(),
+        trials=StudyTrials(folder.path / STUDY, candidates),
         pattern=args.log_pattern,
     )
     tuner.run(args.on_interrupt)
@@ -164,6 +171,7 @@ def _candidates(args: argparse.Namespace) -> "Candidates":
     from forerun.search.answer.next_runs import CANDIDATES
     from forerun.search.answer.searches import search_request
     from forerun.search.cli.progress import Walk
+    from forerun.search.formats.job import Job
     from forerun.search.formats.table import format_named
     from forerun.search.request.choices import choices_of
     from forerun.search.request.kinds import kind_named
@@ -186,6 +194,7 @@ def _candidates(args: argparse.Namespace) -> "Candidates":
         steps=args.steps,
         trainer=trainer_text(args.trainer),
         format_name=args.launch_format,
+        job=Job(**{name: getattr(args, name) for name in ("partition", "account", "time", "container")}),
     )
     return candidates_of(setting, board, writer)
 

@@ -70,8 +70,8 @@ class Launcher(ABC):
     def place(self) -> str:
         """Describe the place where runs are launched."""
 
-    def slots(self, state: RunState) -> int:
-        """Count the runs like this one that may be under way at once."""
+    def slots(self, state: RunState, active: int) -> int:
+        """Count the runs like this one that may be under way at once, where ``active`` are."""
         return 1
 
     def prepare(self, state: RunState, files: "Files") -> None:

@@ -5,15 +5,18 @@ from collections.abc import Callable, Mapping
 from forerun.search.tune.launchers.contract import Launcher
 from forerun.search.tune.launchers.dry import DryLauncher
 from forerun.search.tune.launchers.processes import CommandLauncher, ProcessLauncher
+from forerun.search.tune.launchers.slurm import SlurmLauncher
 from forerun.spaces.errors import RequestError, unknown
 
-LAUNCHERS: Mapping[str, Callable[[], Launcher]] = {"local": ProcessLauncher, "dry": DryLauncher}
+LAUNCHERS: Mapping[str, Callable[[], Launcher]] = {"local": ProcessLauncher, "slurm": SlurmLauncher, "dry": DryLauncher}
 """Launchers that take no more than their name."""
 COMMAND = "command"
 
 
-def launcher_named(words: list[str]) -> Launcher:
-    """Return the launcher that words name: ``local``, ``dry``, or ``command`` with a template.
+def launcher_named(words: list[str], *, timed: bool = False) -> Launcher:
+    """Return the launcher that words name: ``local``, ``slurm``, ``dry``, or ``command`` with a template.
+
+    ``timed``: the user states a time limit for jobs.
 
     Raises:
         RequestError: there is no such launcher, or words are missing or too many.
@@ -25,4 +28,4 @@ def launcher_named(words: list[str]) -> Launcher:
         raise unknown("launcher", name, (*LAUNCHERS, COMMAND))
     if more:
         raise RequestError(f"--launcher {name} takes no further words, but got {' '.join(more)}")
-    return LAUNCHERS[name]()
+    return SlurmLauncher(timed=timed) if name == SlurmLauncher.name else LAUNCHERS[name]()

@@ -1,0 +1,152 @@
+"""Runs as batch jobs of Slurm, found again by the names of their jobs."""
+
+import hashlib
+import math
+import shlex
+import shutil
+import subprocess
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from forerun.search.formats.launchers import SLURM
+from forerun.search.tune.launchers.contract import Launcher, RunPhase, Status, exit_code_of
+from forerun.search.tune.run import SCRIPT, STARTED, RunState
+from forerun.spaces.errors import RequestError
+from forerun.spaces.files import write_text
+
+if TYPE_CHECKING:
+    from forerun.search.formats.contract import Files
+
+BATCH, OUTPUT = "run.sbatch", "slurm.out"
+"""Batch file of a run, and what Slurm itself has to say."""
+WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED", "RESV_DEL_HOLD")
+LATE_S = 15.0
+"""Seconds after the end of a job in which its files are seen on a shared file system."""
+ANSWER_S, CANCEL_S = 60.0, 90.0
+GONE = "gone"
+"""Handle of a run whose job ended while nobody watched."""
+
+
+class SlurmLauncher(Launcher):
+    """Submits the batch file that ``forerun export`` writes, by way of the script of the run.
+
+    Parameters
+    ----------
+    timed
+        Whether the user states a time limit for every job; else it is that of the run.
+    """
+
+    name = "slurm"
+    command = f'FOLDER="$PWD" bash {SLURM}'
+
+    def __init__(self, *, timed: bool = False) -> None:
+        self._timed = timed
+        self._ended_at: dict[int, float] = {}
+
+    def check(self) -> None:
+        """Look for Slurm's programs.
+
+        Raises
+        ------
+        RequestError
+            One is missing.
+        """
+        missing = [name for name in ("sbatch", "squeue", "scancel") if shutil.which(name) is None]
+        if missing:
+            raise RequestError(
+                f"--launcher slurm needs {' and '.join(missing)}, which is not here; run it on a login node, "
+                "or use --launcher dry"
+            )
+
+    def place(self) -> str:
+        """Describe where runs are launched."""
+        return "by sbatch"
+
+    def slots(self, state: RunState, active: int) -> int:
+        """Count the runs under way and those for which nodes are idle."""
+        done = _slurm(["sinfo", "--noheader", "--states=idle", "--format=%D"])
+        idle = sum(int(word) for word in done.stdout.split() if word.isdecimal()) if done.returncode == 0 else 0
+        return max(1, active + idle // state.run.nodes)
+
+    def prepare(self, state: RunState, files: "Files") -> None:
+        """Write the files of a run and its batch file, whose directives are those of the export."""
+        if SLURM not in files:
+            raise RequestError("this format has no batch file of Slurm; name another one with --launch-format")
+        super().prepare(state, files)
+        directives = [line for line in files[SLURM].splitlines() if line.startswith("#SBATCH ")]
+        script = shlex.quote(str(state.folder.absolute() / SCRIPT))
+        write_text(state.folder / BATCH, "\n".join(["#!/usr/bin/env bash", *directives, f"exec bash {script}", ""]))
+
+    def start(self, state: RunState) -> str:
+        """Submit the batch file, unless a job of its name is queued or has begun."""
+        name = _job_name(state)
+        queued = _slurm(["squeue", "--noheader", f"--name={name}", "--format=%i"])
+        if queued.returncode != 0:
+            raise RequestError(f"squeue does not answer: {_line(queued.stderr)}")
+        if queued.stdout.split():
+            return queued.stdout.split()[0]
+        if (state.folder / STARTED).exists():
+            return GONE
+        time_limit = [] if self._timed else [f"--time={math.ceil(state.run.limit_s / 60) + 1}"]
+        folder = state.folder.absolute()
+        words = ["sbatch", "--parsable", "--no-requeue", f"--job-name={name}", f"--output={folder / OUTPUT}"]
+        done = _slurm([*words, *time_limit, str(folder / BATCH)])
+        if done.returncode != 0:
+            raise RequestError(f"sbatch refuses {folder / BATCH}: {_line(done.stderr)}")
+        return done.stdout.strip().split(";")[0]
+
+    def status(self, state: RunState) -> Status:
+        """Look for the exit code, then for the job in the queue."""
+        code = exit_code_of(state)
+        if code is not None:
+            return Status(phase=RunPhase.ENDED, exit_code=code)
+        if state.handle == GONE:
+            return Status(phase=RunPhase.ENDED, text="its job ended without an exit code")
+        word = self._state(state)
+        if word in WAITING:
+            return Status(phase=RunPhase.WAITING)
+        if word is not None:
+            self._ended_at.pop(state.run.number, None)
+            return Status(phase=RunPhase.RUNNING)
+        if time.monotonic() - self._ended_at.setdefault(state.run.number, time.monotonic()) < LATE_S:
+            return Status(phase=RunPhase.RUNNING)
+        return Status(phase=RunPhase.ENDED, text=f"Slurm says {self._account(state)}")
+
+    def cancel(self, state: RunState) -> None:
+        """Cancel the job, and wait until the queue has it no more."""
+        _slurm(["scancel", str(state.handle)])
+        ends_at = time.monotonic() + CANCEL_S
+        while self._state(state) is not None and time.monotonic() < ends_at:
+            time.sleep(1.0)
+
+    def _state(self, state: RunState) -> str | None:
+        """Return the word of the queue for a job; None where it has none. A queue that does not answer says RUNNING."""
+        done = _slurm(["squeue", "--noheader", "--states=all", f"--jobs={state.handle}", "--format=%T"])
+        if done.returncode != 0:
+            return None if "Invalid job id" in done.stderr else "RUNNING"
+        word = (done.stdout.split() or [""])[0]
+        return word if word in (*WAITING, "RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED") else None
+
+    def _account(self, state: RunState) -> str:
+        """Return the accounting's word for the end of a job."""
+        done = _slurm(["sacct", "--noheader", "--allocations", f"--jobs={state.handle}", "--format=State,ExitCode"])
+        return " ".join(done.stdout.split()) or f"nothing of job {state.handle}; see {state.folder / OUTPUT}"
+
+
+def _job_name(state: RunState) -> str:
+    """Return a name that no other run has."""
+    digest = hashlib.sha256(str(state.folder.absolute()).encode()).hexdigest()[:10]
+    return f"forerun-{digest}-{state.run.name}"
+
+
+def _slurm(words: list[str]) -> "subprocess.CompletedProcess[str]":
+    """Run a program of Slurm; one that is missing or does not answer has exit code 1."""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        return subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_S, stdin=subprocess.DEVNULL)
+    return subprocess.CompletedProcess(words, 1, "", f"{words[0]} does not answer")
+
+
+def _line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else "no reason given"

@@ -1,0 +1,215 @@
+"""The runs of a tuning as trials of an Optuna study, which optuna-dashboard shows and other samplers can continue.
+
+The journal of the folder decides what has run; the study is brought to it whenever a driver begins, so that a kill
+between the two leaves no trial open. Works with Optuna 4 and 5.
+"""
+
+import statistics
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.pruners import BasePruner
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from forerun.search.files.journal import storage
+from forerun.search.formats.logs.read import WARM_UP
+from forerun.search.tune.candidates import Candidates
+from forerun.search.tune.loop import Trials
+from forerun.search.tune.posterior import axes_of
+from forerun.search.tune.run import RunResult, RunState
+from forerun.spaces.units import format_seconds
+
+NAME, METRIC, MEMORY = "forerun tune", "step_time_s", "memory"
+"""Names of the study, of its value, and of its constraint (GiB above the limit, feasible at or below zero)."""
+RUN, GPUS = "run", "gpus"
+"""Attributes of a trial: number of its run, and its devices."""
+SLOWER, LEAST_STEPS = 0.15, 5
+"""A run is clearly slower than the best where its median step takes so much longer, from so many steps after the
+warm-up on: medians of five steps of one run differ by a few per cent."""
+ABSENT = {"recompute": "none", "schedule": "1f1b", "split": "even", "zero": "0"}
+"""Choices of axes that the text of a strategy leaves out; other degrees are 1, other words "off"."""
+
+
+class SlowerThanBest(BasePruner):
+    """Pruner that ends a trial whose median step is clearly slower, per device, than the best complete one."""
+
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        """Return whether a trial should end."""
+        return bool(self.reason(study, trial))
+
+    def reason(self, study: optuna.Study, trial: FrozenTrial) -> str:
+        """Name the reason to end a trial; empty: it should go on."""
+        steps = [seconds for _, seconds in sorted(trial.intermediate_values.items())][WARM_UP:]
+        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        if len(steps) < LEAST_STEPS or not complete:
+            return ""
+        gpus = trial.user_attrs[GPUS]
+        best_s = min(one.values[0] * one.user_attrs[GPUS] for one in complete) / gpus
+        seconds = statistics.median(steps)
+        if seconds <= (1 + SLOWER) * best_s:
+            return ""
+        return f"a step takes {format_seconds(seconds)}, {seconds / best_s - 1:.0%} longer than in the best run"
+
+
+class StudyTrials(Trials):
+    """Keeps the runs as trials in a journal file.
+
+    Parameters
+    ----------
+    path
+        The file of the study; it is made where it is missing.
+    candidates
+        What may be run: the choices of the parameters.
+
+    Raises
+    ------
+    StorageError
+        The file cannot be written.
+    """
+
+    def __init__(self, path: Path, candidates: Candidates) -> None:
+        self._path, self._candidates = path, candidates
+        self._pruner = SlowerThanBest()
+        self._parameters = {name: _parameters(name, candidates) for name in candidates.rows}
+        names = list(next(iter(self._parameters.values())))
+        self._choices = {
+            axis: sorted({own[axis] for own in self._parameters.values()}, key=lambda one: (str(type(one)), one))
+            for axis in names
+        }
+        with self._kept():
+            _mend(path)
+            self._study = optuna.create_study(
+                study_name=NAME,
+                storage=optuna.storages.JournalStorage(JournalFileBackend(str(path))),
+                direction="minimize",
+                sampler=optuna.samplers.RandomSampler(seed=0),
+                pruner=self._pruner,
+                load_if_exists=True,
+            )
+            self._study.set_metric_names([METRIC])
+
+    def begin(self, state: RunState) -> None:
+        """Begin the trial of a run, or find it."""
+        row, run = self._candidates.rows.get(state.run.strategy), state.run
+        if row is None or self._trial_of(state) is not None:
+            return
+        work = self._candidates.setting.context.workload
+        facts = {
+            RUN: run.number,
+            GPUS: run.gpus,
+            "strategy": run.strategy,
+            "reason": run.reason,
+            "predicted_step_time_s": run.predicted_s,
+            "predicted_tokens_per_s": work.global_batch * work.seq_len / run.predicted_s,
+            "predicted_mfu": row.mfu,
+            "predicted_peak_gib": run.predicted_peak_gib,
+            "oom_risk": run.risk,
+            "log": str(state.log),
+        }
+        with self._kept():
+            self._study.enqueue_trial(self._parameters[run.strategy], user_attrs=facts)
+            self._open(self._study.ask())
+
+    def stepped(self, state: RunState, steps: Sequence[float]) -> str:
+        """Report the seconds of steps, and name the reason to end a run that is clearly slower than the best."""
+        trial = self._trial_of(state)
+        if trial is None or trial.state.is_finished():
+            return ""
+        with self._kept():
+            mine = Trial(self._study, trial._trial_id)
+            for number, seconds in enumerate(steps):
+                if number not in trial.intermediate_values:
+                    mine.report(seconds, number)
+            now = self._trial_of(state)
+            return "" if now is None else self._pruner.reason(self._study, now)
+
+    def ended(self, state: RunState) -> None:
+        """End the trial of a run: complete, pruned or failed."""
+        trial, result = self._trial_of(state), state.result
+        if trial is None or result is None or trial.state.is_finished():
+            return
+        with self._kept():
+            mine = Trial(self._study, trial._trial_id)
+            for name, value in self._facts(state, result).items():
+                mine.set_user_attr(name, value)
+            limit_gib = self._candidates.rows[state.run.strategy].memory_limit_gib
+            peak_gib = state.run.predicted_peak_gib if result.peak_gib is None else result.peak_gib
+            excess = 1.0 if result.status == "oom" else min(peak_gib - limit_gib, 0.0)
+            if hasattr(mine, "set_constraint"):
+                mine.set_constraint(MEMORY, excess)
+            else:
+                mine.set_user_attr(MEMORY, excess)
+            if not result.measured or result.step_s is None:
+                self._study.tell(trial.number, state=TrialState.FAIL)
+            elif result.status == "stopped":
+                self._study.tell(trial.number, state=TrialState.PRUNED)
+            else:
+                self._study.tell(trial.number, result.step_s)
+
+    def _facts(self, state: RunState, result: RunResult) -> dict[str, Any]:
+        """Return what was measured of a run, as attributes."""
+        facts: dict[str, Any] = {"outcome": result.status, "text": result.text, "seconds": result.seconds}
+        if result.peak_gib is not None:
+            facts["measured_peak_gib"] = result.peak_gib
+        if result.measured and result.step_s is not None:
+            work, row = self._candidates.setting.context.workload, self._candidates.rows[state.run.strategy]
+            facts["measured_tokens_per_s"] = work.global_batch * work.seq_len / result.step_s
+            facts["measured_mfu"] = row.mfu * row.step_time_s / result.step_s
+        return facts
+
+    def _trial_of(self, state: RunState) -> FrozenTrial | None:
+        """Return the trial of a run; one that a killed driver left waiting is begun."""
+        for trial in self._study.get_trials(deepcopy=False):
+            if trial.user_attrs.get(RUN) == state.run.number:
+                if trial.state == TrialState.WAITING:
+                    with self._kept():
+                        self._open(self._study.ask())
+                    return self._trial_of(state)
+                return trial
+        return None
+
+    def _open(self, trial: Trial) -> None:
+        for axis, choices in self._choices.items():
+            trial.suggest_categorical(axis, choices)
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Keep Optuna quiet, and name the file where the disk refuses."""
+        before = optuna.logging.get_verbosity()
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        try:
+            with warnings.catch_warnings(), storage(self._path, kept="; continue with --resume"):
+                warnings.simplefilter("ignore")  # of experimental features
+                yield
+        finally:
+            optuna.logging.set_verbosity(before)
+
+
+def _mend(path: Path) -> None:
+    """Remove what a killed driver left: its lock, since the folder is ours alone, and a line that is not whole."""
+    for lock in path.parent.glob(f"{path.name}.lock*"):
+        with suppress(FileNotFoundError):
+            lock.unlink()
+    if path.exists():
+        kept = path.read_bytes()
+        whole = kept.rfind(b"\n") + 1
+        if whole < len(kept):
+            with path.open("r+b") as stream:
+                stream.truncate(whole)
+
+
+def _parameters(strategy: str, candidates: Candidates) -> dict[str, str | int]:
+    """Return the parameters of a strategy: every axis on which candidates have a word, degrees as numbers."""
+    axes = [axes_of(name) for name in candidates.rows]
+    own = axes_of(strategy)
+    parameters: dict[str, str | int] = {}
+    for axis in dict.fromkeys(name for one in axes for name in one):
+        numeric = all(one[axis].isdigit() for one in axes if axis in one)
+        text = own.get(axis, ABSENT.get(axis, "1" if numeric else "off"))
+        parameters[axis] = int(text) if numeric and text.isdigit() else text
+    return parameters
