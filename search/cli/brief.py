@@ -12,6 +12,8 @@ from forerun.spaces.units import format_seconds
 
 MOST_NOTES = 5
 """Notes that are shown unless all are asked for."""
+ENCODED = "beside every sequence"
+"""How the default of a model with an encoder ends: how many of its tokens there are."""
 KEPT_DEFAULTS = ("precision", "framework", "switches", "moe imbalance", "price", "GPUs of")
 """How defaults begin that can change a decision; the others are of links and of the search."""
 _LEAD = re.compile(r"(?<=row \d)( on \d[\d,]* GPUs)|(?<=row \d\d)( on \d[\d,]* GPUs)")
@@ -99,4 +101,4 @@ def reason(board: Leaderboard) -> str:
 
 def weighty_defaults(board: Leaderboard) -> list[str]:
     """Return the defaults that can change a decision."""
-    return [text for text in board.defaults if text.startswith(KEPT_DEFAULTS) or text.endswith(".toml)")]
+    return [text for text in board.defaults if text.startswith(KEPT_DEFAULTS) or text.endswith((".toml)", ENCODED))]

@@ -13,7 +13,7 @@ import numpy as np
 
 from forerun.search.answer.intervals import certain
 from forerun.search.answer.searches import search_request
-from forerun.search.board.rows import Row
+from forerun.search.board.rows import GIB, Row
 from forerun.search.explore.flat.best import best_row
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.request import Request
@@ -21,6 +21,7 @@ from forerun.search.request.resolve import resolve
 from forerun.search.request.scorer import OnProgress
 from forerun.search.request.setting import of_transformer
 from forerun.simulator.costs import collective_time_s
+from forerun.simulator.costs.host import host_link_rate
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import parameter_count
 from forerun.spaces.strategies import Context
@@ -30,6 +31,8 @@ MOST_SPLITS = 16
 """Numbers of training GPUs that are searched; of more, some that are evenly spread."""
 LEAST_RATE, MOST_RATE = 1e-3, 1e9
 """Tokens per second of one GPU: from a token in a quarter of an hour to more than any memory can feed."""
+ENGINE_SHARE = 0.5
+"""Share of a GPU's memory that an engine keeps for weights and cache beside a trainer whose states stay on the GPU."""
 FORWARD_SHARE = 1 / 3
 """Work of a forward pass over that of a training pass."""
 
@@ -57,8 +60,12 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutPlacement:
-    """One way to share the GPUs. ``step_time_s`` is ``generate_s + forward_s + train_s + weights_s`` where trainer and
-    engines are ``together``, else the longer of generation and the rest, and ``weights_s``. ``row``: the trainer's."""
+    """One way to share the GPUs.
+
+    ``step_time_s`` is the sum of all seconds where trainer and engines are ``together``, else the longer of generation
+    and the rest, and ``weights_s``. ``row``: the trainer's. ``reload_s``: its states leave for the host's memory while
+    all GPUs generate, and come back.
+    """
 
     together: bool
     train_gpus: int
@@ -68,19 +75,20 @@ class RolloutPlacement:
     forward_s: float
     train_s: float
     weights_s: float
+    reload_s: float = 0.0
 
     @property
     def step_time_s(self) -> float:
         """Seconds from one update to the next."""
         training_s = self.forward_s + self.train_s
         busy_s = self.generate_s + training_s if self.together else max(self.generate_s, training_s)
-        return busy_s + self.weights_s
+        return busy_s + self.weights_s + self.reload_s
 
     @property
     def idle_share(self) -> float:
         """Share of all GPUs' time in which they wait for the other side."""
         if self.together:
-            return self.weights_s / self.step_time_s
+            return (self.weights_s + self.reload_s) / self.step_time_s
         used = self.rollout_gpus * self.generate_s + self.train_gpus * (self.forward_s + self.train_s)
         return 1 - used / ((self.rollout_gpus + self.train_gpus) * self.step_time_s)
 
@@ -149,7 +157,21 @@ def _placement(context: Context, rollout: Rollout, row: Row, gpus: int) -> Rollo
         forward_s=rollout.forwards * FORWARD_SHARE * row.step_time_s,
         train_s=row.step_time_s,
         weights_s=_weights_s(context, gpus),
+        reload_s=_reload_s(context, row) if together else 0.0,
     )
+
+
+def _reload_s(context: Context, row: Row) -> float:
+    """Return the seconds in which a trainer's parameters and optimizer states leave the GPUs and come back; 0 where an
+    engine keeps its share of the memory beside them.
+
+    Raises:
+        RequestError: they have to, and the cluster does not say how fast its host links are.
+    """
+    stays = GIB * (row.memory_gib["parameters"] + row.memory_gib["optimizer"])
+    if stays <= (1 - ENGINE_SHARE) * context.cluster.device.memory_bytes:
+        return 0.0
+    return 2 * stays / host_link_rate(context.cluster)
 
 
 def _weights_s(context: Context, gpus: int) -> float:

@@ -10,7 +10,11 @@ from forerun.search import search
 from forerun.search.cli import main
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import of_transformer
 from forerun.search.rollout import Rollout, RolloutPlacement, place
+from forerun.search.rollout.placing import _reload_s
+from forerun.simulator.costs.host import host_link_rate
 from forerun.spaces.errors import RequestError
 
 REQUEST = Request(
@@ -70,6 +74,17 @@ def test_apart_the_longer_side_sets_the_pace() -> None:
             longer = max(one.generate_s, one.forward_s + one.train_s)
             assert one.step_time_s == pytest.approx(longer + one.weights_s)
             assert 0 <= one.idle_share < 1
+
+
+def test_states_that_leave_no_room_for_an_engine_are_reloaded_once_a_step() -> None:
+    one = next(one for one in placed() if one.together)
+    assert one.reload_s == 0.0  # 4B on H100s: both fit
+    context, row = of_transformer(resolve(REQUEST)).context, one.row
+    full = replace(row, memory_gib={**row.memory_gib, "optimizer": 50.0})
+    states = 2**30 * (50.0 + row.memory_gib["parameters"])
+    assert _reload_s(context, full) == pytest.approx(2 * states / host_link_rate(context.cluster))
+    loaded = replace(one, reload_s=3.0)
+    assert loaded.step_time_s == pytest.approx(one.step_time_s + 3.0)
 
 
 def test_slow_engines_get_all_gpus() -> None:

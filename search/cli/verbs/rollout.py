@@ -77,6 +77,7 @@ def _print(args: argparse.Namespace, setting: "Setting", found: "tuple[RolloutPl
                 "forward_s": one.forward_s,
                 "train_s": one.train_s,
                 "weights_s": one.weights_s,
+                "reload_s": one.reload_s,
                 "idle_share": one.idle_share,
                 "trainer": one.row.to_json(),
             }
@@ -92,13 +93,14 @@ def _print(args: argparse.Namespace, setting: "Setting", found: "tuple[RolloutPl
     from forerun.spaces.units import format_seconds
 
     table = table_of(
-        ("|GPUs", ">train", ">generate", ">step", ">generation", ">training", ">weights", ">idle"),
+        ("|GPUs", ">train", ">generate", ">step", ">generation", ">training", ">reload", ">idle"),
         (
             (
                 "together" if one.together else "apart",
                 f"{one.train_gpus}",
                 f"{one.rollout_gpus}",
-                *map(format_seconds, (one.step_time_s, one.generate_s, one.forward_s + one.train_s, one.weights_s)),
+                *map(format_seconds, (one.step_time_s, one.generate_s, one.forward_s + one.train_s)),
+                format_seconds(one.weights_s + one.reload_s),
                 f"{one.idle_share:.0%}",
             )
             for one in found
