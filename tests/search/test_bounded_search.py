@@ -27,8 +27,16 @@ def small_spaces_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exhaustive, "CHUNK", 1 << 10)
 
 
-@pytest.mark.parametrize("objective", [*OBJECTIVES, "throughput,gpus"])
-@pytest.mark.parametrize("model", ["llama3-8b", pytest.param("mixtral-8x7b", marks=pytest.mark.slow)])
+FRONT = "throughput,gpus"
+
+
+@pytest.mark.parametrize(
+    "model,objective",
+    [
+        *(("llama3-8b", objective) for objective in (*OBJECTIVES, FRONT)),
+        *(pytest.param("mixtral-8x7b", objective, marks=pytest.mark.slow) for objective in ("throughput", FRONT)),
+    ],
+)
 def test_the_best_are_the_same(make_setting: Callable[..., Setting], model: str, objective: str) -> None:
     problem = problem_of(make_setting(model=model, gpus="16..64"), objective)
     whole = search_slice(problem, 0, problem.space.size)

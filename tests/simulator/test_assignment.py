@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 from random_requests import candidates, contexts
 
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.simulator import score
+from forerun.simulator.assignment.memory import stage_memory
 from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.assignment.step_costs import step_costs
 from forerun.simulator.core.staged_passes import stage_passes
@@ -26,9 +28,9 @@ def without_stall(context: Context) -> Context:
     return dataclasses.replace(context, framework=dataclasses.replace(context.framework, allocator_stall=0.0))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=tries(60))
 @given(st.data())
-def test_the_slowest_stage_of_the_core_is_a_rank_of_the_assignment(data: st.DataObject) -> None:
+def test_the_slowest_and_the_fullest_stage_of_the_core_are_ranks_of_the_assignment(data: st.DataObject) -> None:
     context = without_stall(data.draw(contexts()))
     table = data.draw(candidates(context, 4))
     scores = score(dataclasses.replace(context, correction=None), table)
@@ -42,7 +44,9 @@ def test_the_slowest_stage_of_the_core_is_a_rank_of_the_assignment(data: st.Data
             for chunks in assignment.chunks_of_rank
         ]
         core = [scores.time_s[part][row] for part in BLOCK_PARTS]
+        peaks_bytes = stage_memory(assignment).peak_bytes
 
+        assert scores.peak_memory_bytes[row] == pytest.approx(peaks_bytes.max(), rel=EXACT)
         assert any(core == pytest.approx(rank, rel=EXACT, abs=EXACT * sum(rank)) for rank in ranks)
 
 

@@ -1,5 +1,6 @@
 """Bubbles of pipelines whose stages are alike, against their closed forms and against the schedule played out."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,9 +24,9 @@ def uniform(schedule: Schedule, pp: int, microbatches: int, vpp: int = 1, *, ove
     return pipeline_time(stages, *columns, overlap=overlap)
 
 
-def played_1f1b(pp: int, microbatches: int, forward_s: float, backward_s: float) -> float:
+def played_1f1b(microbatches: int, forward_s: Sequence[float], backward_s: Sequence[float]) -> float:
     """Play 1F1B: every stage warms up, alternates and drains; a pass waits for its stage and for its input."""
-    programs = []
+    programs, pp = [], len(forward_s)
     for stage in range(pp):
         warm = min(pp - 1 - stage, microbatches)
         order = [("f", m) for m in range(warm)]
@@ -42,7 +43,7 @@ def played_1f1b(pp: int, microbatches: int, forward_s: float, backward_s: float)
                 if 0 <= source < pp and (kind, source, m) not in done:
                     break
                 free[stage] = max(free[stage], done.get((kind, source, m), 0.0))
-                free[stage] += forward_s if kind == "f" else backward_s
+                free[stage] += forward_s[stage] if kind == "f" else backward_s[stage]
                 done[kind, stage, m] = free[stage]
                 position[stage] += 1
     return max(free)
@@ -56,7 +57,28 @@ def test_1f1b_takes_m_plus_pp_minus_1_passes(pp: int, extra: int) -> None:
 
     assert time.total_s[0] == pytest.approx((microbatches + pp - 1) * (F + B), rel=1e-12)
     assert time.total_s[0] - time.busy_s[0] == pytest.approx((pp - 1) * (F + B), rel=1e-12)
-    assert time.total_s[0] == pytest.approx(played_1f1b(pp, microbatches, F, B), rel=1e-12)
+    assert time.total_s[0] == pytest.approx(played_1f1b(microbatches, [F] * pp, [B] * pp), rel=1e-12)
+
+
+@pytest.mark.parametrize("slow", range(4))
+@pytest.mark.parametrize("microbatches", [4, 12])
+def test_the_bubble_of_1f1b_around_a_slow_stage_is_the_passes_before_and_behind_it(
+    slow: int, microbatches: int
+) -> None:
+    factor = np.where(np.arange(4) == slow, 3.0, 1.0)[:, None]
+    one = np.ones((4, 1))
+    stages = StageTimes(
+        forward_s=F * factor,
+        backward_s=B * factor,
+        weight_s=W * factor,
+        multiplicity=one,
+        first=np.arange(4.0)[:, None],
+    )
+    columns = [np.array([float(value)]) for value in (Schedule.ONE_F_ONE_B, 4, 1, microbatches)]
+    time = pipeline_time(stages, *columns, overlap=True)
+
+    played_s = played_1f1b(microbatches, list(F * factor[:, 0]), list(B * factor[:, 0]))
+    assert time.total_s[0] == pytest.approx(played_s, rel=1e-12)
 
 
 def test_gpipe_takes_as_long_as_1f1b() -> None:
