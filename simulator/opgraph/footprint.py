@@ -74,6 +74,12 @@ def beyond_kept(kept_L: Floats, working_L: Floats) -> float:
     return max(float((np.cumsum(kept_L) + working_L).max(initial=0.0) - kept_L.sum()), 0.0)
 
 
+@lru_cache(maxsize=64)
+def whole_footprint(model: GraphModel) -> Footprint:
+    """Return what is kept of operators that are not cut."""
+    return footprint(model, split_cuts(model, Split()))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitFootprint:
     """What a device holds under a split.

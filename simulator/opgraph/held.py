@@ -30,15 +30,16 @@ class Held:
 
 def held_by(context: GraphContext, c: Candidates, stages: Held | None = None) -> Held:
     """Return what devices hold; ``stages``: the fullest stage of every row that is a pipeline."""
-    known: dict[Split, SplitFootprint] = {}
+    known: dict[tuple[object, ...], SplitFootprint] = {}
     rows: list[SplitFootprint] = []
     for split in c.splits:
         # A device's part does not depend on the replicas, but where they share layers or tables.
-        own = replace(split, segments=1, replicas=split.replicas if split.mixed or split.spread else 1)
-        own = Split() if split.mode is Mode.PIPELINE else own
-        if own not in known:
-            known[own] = split_footprint(context.model, own)
-        rows.append(known[own])
+        replicas = split.replicas if split.mixed or split.spread else 1
+        key = (split.mode, split.parts, split.grid, replicas, split.mixed, split.spread)
+        if key not in known:
+            own = Split() if split.mode is Mode.PIPELINE else replace(split, segments=1, replicas=replicas)
+            known[key] = split_footprint(context.model, own)
+        rows.append(known[key])
     tables = context.model.tables
     looked_up = np.sum([context.sent_elements(table, c.batch_N) for table in tables], axis=0) if tables else 0.0
     flat = Held(

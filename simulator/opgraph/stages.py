@@ -14,7 +14,7 @@ from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.cuts import balanced_cuts
-from forerun.simulator.opgraph.footprint import beyond_kept, footprint
+from forerun.simulator.opgraph.footprint import beyond_kept, whole_footprint
 from forerun.simulator.opgraph.gradients import exchanged_bytes, hidden_exchange_s, wire_s
 from forerun.simulator.opgraph.groups import replica_stride
 from forerun.simulator.opgraph.held import Held
@@ -23,9 +23,8 @@ from forerun.simulator.opgraph.memory import bucket_bytes
 from forerun.simulator.opgraph.messages import Filling, Messages, fill, reduce_s, rendezvous_s, straggler_wait_s
 from forerun.simulator.opgraph.sends import NOTHING, CutMessages, cut_messages, drained_s, sends_of
 from forerun.simulator.opgraph.shared_ports import rings_of, shared_s
-from forerun.simulator.opgraph.split_cuts import split_cuts
 from forerun.spaces.opgraph import Kind
-from forerun.spaces.opgraph.split import Mode, Split
+from forerun.spaces.opgraph.split import Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +186,7 @@ def _cut(context: GraphContext, forward_L: Floats, backward_L: Floats, sizes_L: 
     host_s = per_stage(np.where(layers.is_kind(Kind.VIEW), 0.0, context.directions)) * context.profile.operator_host_s
     forward_L, backward_L = (one.sum(axis=0) for one in context.paced(own * forward_L, own * backward_L, host_s, own))
     everything, table = layers.per_operator("parameters"), layers.is_kind(Kind.EMBEDDING)
-    whole = footprint(context.model, split_cuts(context.model, Split()))
+    whole = whole_footprint(context.model)
     back = NOTHING if context.inference else cut_messages(context.model, starts, backward_L[::-1], backward=True)
     return _Cut(
         forward_S=per_stage(forward_L),
