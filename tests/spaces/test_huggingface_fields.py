@@ -310,3 +310,17 @@ def test_numbers_without_end_stop_a_config_only_where_they_count(field: str, tmp
             resolve_model(str(path))
     else:
         assert resolve_model(str(path)).model.hidden == 512
+
+
+@pytest.mark.parametrize("field", ["tie_word_embeddings", "strange_width"])
+def test_a_field_to_ignore_is_ignored_in_nested_sections_too(field: str, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_hidden_layers": 2}
+    vision = {"model_type": "", **sizes, "image_size": 32, "patch_size": 16, field: 8}
+    config = {"model_type": "clip", "projection_dim": 32, "text_config": {**sizes, "vocab_size": 100}}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**config, "vision_config": vision}))
+
+    if field == "strange_width":
+        with pytest.raises(RequestError, match="pass --ignore-config-field strange_width"):
+            resolve_model(str(path))
+    assert resolve_model(str(path), ignore=frozenset({field})).model.layer_count == 4

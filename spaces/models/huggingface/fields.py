@@ -194,9 +194,13 @@ class Fields:
         self.read.add(name)
         if value is not None and not isinstance(value, Mapping):
             raise RequestError(f"{self.source}: {name} must be a mapping, but got {type(value).__name__}")
-        values = dict(value or {})
+        values = {key: inner for key, inner in (value or {}).items() if key not in self.ignored}
+        if not values.get("model_type"):  # as without the key
+            values.pop("model_type", None)
         kind = values.get("model_type", model_type)
-        part = Fields(values, source=f"{self.source}, {name}", defaults=defaults(str(kind)))
+        part = Fields(values, source=f"{self.source}, {name}", defaults=defaults(str(kind)), ignored=self.ignored)
+        if "vision" in name:  # an encoder has no output layer to tie
+            part.read.add("tie_word_embeddings")
         self.parts[name] = part
         return part
 
