@@ -239,11 +239,26 @@ def test_a_placeholder_of_a_template_is_no_redirection() -> None:
         ("X=a; X+=b; Y=(p); Y+=(q); torchrun a.py $X ${Y[*]}", ["ab", "p", "q"]),
         ("torchrun a.py ${X:-a b} ${Y:+c} ${Z-d} ${1:-e}", ["a", "b", "d", "e"]),
         ("set -- p q; shift; torchrun a.py $1 $# $@", ["q", "1", "q"]),
+        ("set -- p q r; X=(a b c); torchrun a.py ${@:2} ${X[@]:1:1} ${2:0:1}", ["q", "r", "b", "q"]),
         ("eval 'X=1; torchrun a.py --x $X > log'", ["--x", "1"]),
     ],
 )
 def test_words_are_those_of_a_shell(line: str, expected: list[str]) -> None:
     assert words(line) == ["torchrun", "a.py", *expected]
+
+
+def test_a_script_that_is_submitted_from_a_here_document_has_its_own_options() -> None:
+    found = read(
+        "N=2",
+        "sbatch <<EOT",
+        "#!/bin/bash",
+        "#SBATCH --nodes=$N",
+        "#SBATCH --gpus-per-node=8",
+        f"srun python p.py {A}",
+        "EOT",
+    )
+
+    assert (found.workload["gpus"], found.strategy.dp) == (16, 2)
 
 
 @pytest.mark.parametrize("text", ["(" * 3000, "$(" * 3000, "f() { f; }\nf\n", "while :; do A=$A; done\n", "if " * 2000])

@@ -17,6 +17,7 @@ _PRINTING = ("echo", "printf", "cat", "tee")
 _SHELLS = ("bash", "sh", "sbatch", "zsh")
 _SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 _DEEPEST_CALL = 16
+_SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
 _NO_WORDS = ("variable_assignment", "herestring_redirect", "file_redirect", "comment")
 
 
@@ -128,6 +129,11 @@ def _call(reader: Reader, name: str, arguments: list[str]) -> Outcome:
             reader.variables.assign(variable, "" if value is None else value)
 
 
+def sbatch_words(text: str) -> list[str]:
+    """Return the words of ``#SBATCH`` lines."""
+    return [word for match in _SBATCH.finditer(text) for word in match[1].split()]
+
+
 def define(reader: Reader, node: "Node") -> Outcome:
     """Keep a function."""
     reader.functions[text_of(node.named_children[0])] = node.named_children[-1]
@@ -161,4 +167,5 @@ def _here_document(reader: Reader, document: "Node", statement: "Node") -> None:
         return
     commands = [child for child in parts if child.type in ("command", "pipeline")]
     if {word for command in commands for word in text_of(command).split()} & {*_SHELLS}:
+        reader.sbatch += sbatch_words(text)
         reader.inside(text, reader.source)

@@ -62,6 +62,8 @@ class Reader:
         self.functions: dict[str, Node] = {}
         self.local: list[dict[str, Value | None]] = []
         """Values that functions in progress hide."""
+        self.sbatch: list[str] = []
+        """Options of scripts that are submitted from here-documents."""
         self.commands: list[tuple[str, ...]] = []
         self.notes: dict[str, None] = {}
         self._follow = statements

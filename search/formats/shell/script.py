@@ -1,6 +1,5 @@
 """A launch script as the commands it would start, read and never run."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING
 from forerun.search.formats.command_line import slurm_variables, split_again
 from forerun.search.formats.shell.assignments import assign, declare, unset
 from forerun.search.formats.shell.branches import follow_case, follow_if, follow_list, negate
-from forerun.search.formats.shell.commands import define, follow_command, follow_redirected
+from forerun.search.formats.shell.commands import define, follow_command, follow_redirected, sbatch_words
 from forerun.search.formats.shell.given import NOTHING, Given
 from forerun.search.formats.shell.loops import follow_for, follow_while
 from forerun.search.formats.shell.reader import Follow, Outcome, Reader
@@ -17,8 +16,6 @@ from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from tree_sitter import Node
-
-_SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +41,7 @@ def read_script(text: str, source: str, given: Given = NOTHING) -> Script:
     """
     if "\0" in text:
         raise RequestError(f"{source} is not a text file (it has null bytes)")
-    sbatch = tuple(word for match in _SBATCH.finditer(text) for word in match[1].split())
+    sbatch = sbatch_words(text)
     reader = Reader(source, given, _STATEMENTS, slurm_variables(sbatch))
     try:
         reader.inside(text, source)
@@ -53,7 +50,12 @@ def read_script(text: str, source: str, given: Given = NOTHING) -> Script:
     commands = tuple(filter(None, (tuple(split_again(command)) for command in reader.commands)))
     for mark in PLACEHOLDER.findall("\n".join(word for command in commands for word in command)):
         reader.note(f"{mark} is a placeholder of a template")
-    return Script(commands=commands, variables=reader.variables.stated, sbatch=sbatch, notes=tuple(reader.notes))
+    return Script(
+        commands=commands,
+        variables=reader.variables.stated,
+        sbatch=(*sbatch, *reader.sbatch),
+        notes=tuple(reader.notes),
+    )
 
 
 def _follow_inside(reader: Reader, node: "Node") -> Outcome:

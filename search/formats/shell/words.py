@@ -197,6 +197,10 @@ class Words:
         elif len(inside) == 1 or inside[1].type in (":?", "?"):
             joined = quoted and isinstance(value, list) and written.endswith(("[*]}", "$*", "{*}"))
             yield self._of_value(" ".join(value) if joined else value, quoted)
+        elif isinstance(value, list) and inside[1].type == ":":
+            first = [""] if name in _ELEMENTS else []  # place 0 is the script itself
+            part = _slice([*first, *value], inside[1:])
+            yield Piece(elements=(written,), quoted=quoted) if part is None else self._of_value(part, quoted)
         else:
             changed = self._changed(inside[1:], value)
             yield self._of_text(written if changed is None else changed, quoted)
@@ -249,11 +253,8 @@ class Words:
         if operator in _CASES:
             return _CASES[operator](value)
         if operator == ":":
-            places = [whole_number(text_of(node)) for node in arguments]
-            start, length = (*places, None, None)[:2]
-            if start is None or None in places or (length is not None and length < 0):
-                return None
-            return value[start:][:length]
+            part = _slice([*value], rest)
+            return None if part is None else "".join(part)
         if not arguments or UNKNOWN.search(pattern := self.pattern(arguments[0])):
             return None
         if operator in ("#", "##", "%", "%%"):
@@ -271,6 +272,15 @@ _CASES: dict[str, Callable[[str], str]] = {
     "^": lambda text: text[:1].upper() + text[1:],
     ",": lambda text: text[:1].lower() + text[1:],
 }
+
+
+def _slice(elements: list[str], rest: Sequence["Node"]) -> list[str] | None:
+    """Return the elements that ``:start:length`` names; None where only a run would know them."""
+    places = [whole_number(text_of(node)) for node in rest if node.is_named]
+    start, length = (*places, None, None)[:2]
+    if start is None or None in places or (length is not None and length < 0):
+        return None
+    return elements[start:][:length]
 
 
 def without(value: str, pattern: str, operator: str) -> str:
