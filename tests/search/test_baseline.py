@@ -314,3 +314,13 @@ def test_the_page_shows_the_run_and_comes_back_from_a_folder(
     assert 'id="own-run"' in page and 'class="own-cross"' in page and "unknown setting: --frobnicate = 3" in page
     assert f"--baseline {script}" in command(board) and "--measured 2.5" in command(board)
     assert 'id="own-run"' not in report_html(dataclasses.replace(board, baseline=None))
+
+
+def test_a_run_in_fp32_is_told_so_first(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script.write_text(SCRIPT.replace(" --bf16", ""))
+
+    single = asked(capsys, "--baseline", str(script))["baseline"]["text"]
+    half = asked(capsys, "--baseline", OWN)["baseline"]["text"]
+
+    assert single.startswith("Your run computes in fp32; in bf16 a step would take ")
+    assert "fp32" not in half

@@ -37,6 +37,8 @@ IMPLAUSIBLE = 1.5
 COMPARED = {"global_batch": "global batch", "seq_len": "sequence length", "precision": "precision"}
 WORTH_A_NOTE = 0.01
 """Gain from which a switch is proposed."""
+WORTH_NAMING = 1.1
+"""Factor from which another precision is named."""
 SIZES = {"layers": "layers", "hidden": "hidden size"}
 
 
@@ -194,7 +196,7 @@ def stand_beside(
         framework=context.framework.name,
         row=row,
         faster_rows=sum(other.throughput_per_gpu > row.throughput_per_gpu for other in board.rows),
-        text=compared_in_words(row, best, measured),
+        text=_half_precision(context, row, score) + compared_in_words(row, best, measured),
         changes=_changes(context, strategy, price),
         notes=(*present.notes, *notes, *switched_notes, *remarks),
         switches=dict(running(context, strategy.software).framework.switches) if present.switches else {},
@@ -205,6 +207,19 @@ def stand_beside(
     )
     board = board.beside(baseline, present.named, present.measured_as)
     return dataclasses.replace(board, defaults=(*taken, *board.defaults))
+
+
+def _half_precision(context: Context, row: Row, score: Scorer) -> str:
+    """Return what bf16 would gain where a run computes in fp32, as a sentence; empty where it gains nothing or breaks a
+    law."""
+    there = dataclasses.replace(context, workload=dataclasses.replace(context.workload, precision="bf16"))
+    if context.workload.precision != "fp32" or broken_laws(row.strategy, there):
+        return ""
+    step_s = float(score(there, table_of([row.strategy])).step_time_s[0])
+    times = row.step_time_s / step_s
+    if times < WORTH_NAMING:
+        return ""
+    return f"{CALLED} computes in fp32; in bf16 a step would take {format_seconds(step_s)}, {times:.1f} times faster. "
 
 
 def _changes(context: Context, strategy: Strategy, price: float | None) -> tuple[ScoredChange, ...]:
