@@ -137,5 +137,6 @@ def test_every_doubling_of_many_replicas_waits_as_much_longer() -> None:
             float(wait_share(replicas)) * time_s["compute"]
         )
     assert waits[1] == waits[8]
+    assert 0.005 < WAIT_PER_DOUBLING < 0.015
     assert waits[16][0] - waits[8][0] == pytest.approx(WAIT_PER_DOUBLING * waits[8][1])
     assert waits[64][0] - waits[16][0] == pytest.approx(2 * WAIT_PER_DOUBLING * waits[8][1])
