@@ -107,7 +107,7 @@ def sentences(document: Mapping[str, Any]) -> list[str]:
         return [*texts, "no run ended well: nothing was measured"]
     ratio = catalogue["measured_over_predicted"]
     texts.append(
-        f"the catalogue's prediction was {abs(ratio - 1):.1%} {'low' if ratio > 1 else 'high'} (median of the runs)"
+        f"steps took {abs(ratio - 1):.1%} {'longer' if ratio > 1 else 'less'} than predicted (median of the runs)"
     )
     texts += [f"  {one['what']}: x {one['factor']:.2f} of the catalogue's, by the runs" for one in catalogue["moved"]]
     over = document["over_row_one"]

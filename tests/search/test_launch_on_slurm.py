@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import fake_trainer
 import pytest
 import real_slurm
 
@@ -35,6 +36,14 @@ started = [
     for rank in range(ranks)
 ]
 sys.exit(max(one.wait() for one in started))
+"""
+ONE_PROCESS = """\
+import os, sys
+words = sys.argv[1:]
+while words[0].startswith("--"):
+    words = words[2:]
+if os.environ["SLURM_PROCID"] == "0":
+    os.execv(sys.executable, [sys.executable, *words])
 """
 TRAINER = """\
 import json, os, sys
@@ -108,3 +117,27 @@ def test_a_copied_folder_starts_itself_and_a_missing_one_is_named(cluster: Mappi
     code, printed, seen = submit(copied / "slurm.sbatch", tmp_path / "two", cluster)
     assert (code, seen) == (2, [])
     assert f"launch.sh is not in {out}" in printed
+
+
+def test_tune_submits_short_runs_and_keeps_the_fastest(
+    cluster: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out = tmp_path / "code", tmp_path / "night"
+    (code / "bin").mkdir(parents=True)
+    shutil.copy(fake_trainer.__file__, code / "train.py")
+    (code / "bin" / "torchrun").write_text(f"#!{sys.executable}\n{ONE_PROCESS}")
+    (code / "bin" / "torchrun").chmod(0o755)
+    (code / "behaviour.json").write_text('{"0": "crash"}')
+    for name, value in {**cluster, "PATH": f"{code / 'bin'}:{cluster['PATH']}"}.items():
+        monkeypatch.setenv(name, value)
+    words = "tune llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64 --seq-len 4096 --set pp=1,2 --runs 3 --yes"
+    trainer = f"{code / 'train.py'} tp={{tp}} pp={{pp}} steps={{steps}}"
+    assert main([*words.split(), "--launcher", "slurm", "--trainer", trainer, "--out", str(out)]) == 0
+
+    document = json.loads((out / "result.json").read_text())
+    statuses = [run["status"] for run in document["runs"]]
+    assert sorted(statuses) == ["failed", "ok", "ok"]
+    assert len((code / "starts.txt").read_text().splitlines()) == 3
+    times = [run["step_s"] for run in document["runs"] if run["status"] == "ok"]
+    assert document["best"]["step_s"] == min(times)
+    capsys.readouterr()

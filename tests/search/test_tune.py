@@ -101,6 +101,8 @@ def test_the_fastest_measured_run_wins_and_leaves_what_later_searches_need(
     rows = list(csv.DictReader((out / "runs.csv").read_text().splitlines()))
     assert [float(row["step_time_s"]) for row in rows] == pytest.approx(list(times.values()))
     assert (out / "best" / "launch.sh").exists()
+    page = (out / "report.html").read_text()
+    assert all(f"Run {number:02}" in page for number in times) and "<script" not in page
     assert "GPU-hours" in printed.err and "ended after" in printed.err
     assert "launch it from" in " ".join(printed.out.split())
     again = "search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64 --seq-len 4096 --workers serial"

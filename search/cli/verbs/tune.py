@@ -33,8 +33,8 @@ and waits for logs that you drop into them).
 
 Every run trains some steps on mock data. What is going to run, where and for how long is shown before each launch.
 After a crash --resume continues with the same flags; nothing is launched twice. DIR gets runs.csv and calibration.yaml
-(for later searches), runs/NN (launch files and logs), best (launch files of the fastest), tune.json and journal.jsonl
-(the state), and study.log, an Optuna study: `optuna-dashboard DIR/study.log`."""
+(for later searches), runs/NN (launch files and logs), best (launch files of the fastest), result.json and report.html,
+tune.json and journal.jsonl (the state), and study.log, an Optuna study: `optuna-dashboard DIR/study.log`."""
 
 
 FLAGS: Declared = (
@@ -138,10 +138,11 @@ def _tune(
     from forerun.search.board.folder import write_folder
     from forerun.search.cli.tune_view import Terminal, print_summary
     from forerun.search.files.documents import dump_json
+    from forerun.search.report.tune import tune_html
     from forerun.search.tune.folder import SEARCH, STUDY
     from forerun.search.tune.loop import Tuner
     from forerun.search.tune.study import StudyTrials
-    from forerun.search.tune.summary import summarize
+    from forerun.search.tune.summary import sentences, summarize
     from forerun.spaces.files import write_text
 
     (folder.path / SEARCH).mkdir(exist_ok=True)
@@ -158,6 +159,7 @@ def _tune(
     tuner.run(args.on_interrupt)
     summary = summarize(folder, candidates, tuner.chooser(), tuner.outcomes(), tuner.stopped, baseline_s)
     write_text(folder.path / "result.json", dump_json(summary.document) + "\n")
+    write_text(folder.path / "report.html", tune_html(summary.document, sentences(summary.document)))
     if args.json:
         print(dump_json(summary.document))
     else:

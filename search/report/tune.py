@@ -1,0 +1,105 @@
+"""The page of a tuning: its runs in order, predicted against measured, and errors of the catalogue."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from forerun.search.figures.markup import Safe, joined, tag
+from forerun.search.figures.still_page import section, still_page
+from forerun.search.report.bars import plain_bar
+from forerun.spaces.units import format_seconds
+
+COLUMNS = ("run", "row", "predicted", "measured", "off", "GiB predicted", "GiB measured", "OOM risk", "GPU-hours")
+
+
+def tune_html(document: Mapping[str, Any], sentences: Sequence[str]) -> str:
+    """Return the result of a tuning as a page in which nothing is loaded and no script runs.
+
+    Parameters
+    ----------
+    document
+        Result of a tuning as plain data (``result.json``).
+    sentences
+        The same in sentences.
+    """
+    request, runs = document["request"], document["runs"]
+    content = [
+        section("answer", "Answer", tag("ul", *(tag("li", text.strip()) for text in sentences))),
+        section("runs", "Runs in order", *(_story(run) for run in runs)) if runs else None,
+        section("steps", "Predicted and measured steps", _steps(runs)) if runs else None,
+        section("leaderboard", "Leaderboard", _table(document)) if document["leaderboard"] else None,
+        _learned(document["catalogue"]["moved"]),
+    ]
+    asked = (
+        f"{request['model_name']} on {request['cluster_name']} with {request['framework']}: global batch "
+        f"{request['global_batch']}, {request['seq_len']} tokens, {request['precision']}"
+    )
+    return still_page(title="Tuning", subtitle=asked, content=[one for one in content if one is not None])
+
+
+def _story(run: Mapping[str, Any]) -> Safe:
+    """Describe a run: its reason, its strategy, its end."""
+    ended = f"{run['status']}: {run['text']}" if run.get("text") else run["status"]
+    if run.get("measured_over_predicted"):
+        off = run["measured_over_predicted"] - 1
+        ended = f"{format_seconds(run['step_s'])} a step, {off:+.1%} against the prediction ({ended})"
+    facts = [
+        tag("p", tag("code", run["strategy"])),
+        tag("p", f"Chosen because: {run['reason']}. {ended}"),
+        tag("p", "Log: ", tag("code", run["log"]), class_="hint"),
+    ]
+    return joined([tag("h3", f"Run {run['number']:02}"), *facts])
+
+
+def _steps(runs: Sequence[Mapping[str, Any]]) -> Safe:
+    """Draw predicted and measured steps of the runs on one scale."""
+    longest = max(max(run["predicted_s"], run.get("step_s") or 0.0) for run in runs)
+    lines = []
+    for run in runs:
+        pairs = [("predicted", run["predicted_s"]), ("measured", run.get("step_s"))]
+        for name, seconds in pairs:
+            if seconds is not None:
+                label = f"run {run['number']:02} {name}: {format_seconds(seconds)}"
+                lines.append(tag("li", tag("span", label), plain_bar(seconds / longest)))
+    return tag("ol", *lines, class_="bars")
+
+
+def _table(document: Mapping[str, Any]) -> Safe:
+    """Return the runs, measured ones first and fastest first."""
+    order = document["leaderboard"]
+    runs = sorted(document["runs"], key=lambda run: (run["number"] not in order, _place(order, run["number"])))
+    head = [tag("th", name, scope="col", class_="n") for name in COLUMNS]
+    lines = [tag("tr", *(tag("td", text, class_="n") for text in _cells(run)), _named(run)) for run in runs]
+    table = tag("table", tag("thead", tag("tr", *head, tag("th", "strategy", scope="col"))), tag("tbody", *lines))
+    return tag("div", table, class_="scroll", role="region", aria_label="runs", tabindex="0")
+
+
+def _named(run: Mapping[str, Any]) -> Safe:
+    return tag("td", tag("code", run["strategy"]))
+
+
+def _place(order: Sequence[int], number: int) -> int:
+    return order.index(number) if number in order else number
+
+
+def _cells(run: Mapping[str, Any]) -> list[str]:
+    ratio, peak = run.get("measured_over_predicted"), run.get("peak_gib")
+    return [
+        f"{run['number']:02}",
+        str(run["rank"]),
+        format_seconds(run["predicted_s"]),
+        format_seconds(run["step_s"]) if ratio else run["status"],
+        f"{ratio - 1:+.1%}" if ratio else "",
+        f"{run['predicted_peak_gib']:.1f}",
+        f"{peak:.1f}" if peak else "",
+        f"{run['risk']:.1%}",
+        f"{run.get('gpu_hours', 0.0):.3g}",
+    ]
+
+
+def _learned(moved: Sequence[Mapping[str, Any]]) -> Safe | None:
+    """Return the constants that the runs moved; None where they moved none."""
+    if not moved:
+        return None
+    lines = [tag("tr", tag("th", one["what"], scope="row"), tag("td", f"x {one['factor']:.2f}")) for one in moved]
+    head = tag("thead", tag("tr", tag("th", "constant", scope="col"), tag("th", "against the catalogue", scope="col")))
+    return section("learned", "Constants that the runs moved", tag("table", head, tag("tbody", *lines)))
