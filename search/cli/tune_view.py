@@ -23,7 +23,7 @@ class Terminal(Watch):
         self._limits, self._yes, self._said = limits, yes, dict[int, int]()
 
     def approve(self, state: "RunState", launcher: "Launcher", spent_gpu_s: float) -> bool:
-        """Say what, where and for how long, and ask.
+        """Print the runs, their place and their time, and ask for consent.
 
         Raises
         ------
@@ -42,21 +42,21 @@ class Terminal(Watch):
         return self._yes or answer in ("y", "yes")
 
     def launched(self, state: "RunState", launcher: "Launcher") -> None:
-        """Say where the log is."""
+        """Print the path of the log."""
         if launcher.name == "dry":
             _say(f"run {state.run.name}: {state.handle}")
         else:
             _say(f"run {state.run.name}: launched, log {state.log}")
 
     def stepped(self, state: "RunState", steps: Sequence[float]) -> None:
-        """Say how far a run is, at most ten times."""
+        """Print the progress of a run, at most ten times."""
         tenth = 10 * len(steps) // state.run.steps
         if self._said.get(state.run.number) != tenth:
             self._said[state.run.number] = tenth
             _say(f"run {state.run.name}: step {len(steps)} of {state.run.steps}, {format_seconds(steps[-1])}")
 
     def ended(self, state: "RunState") -> None:
-        """Say what came of a run."""
+        """Print the outcome of a run."""
         result = state.result
         assert result is not None
         if not result.measured or result.step_s is None:

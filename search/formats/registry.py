@@ -107,7 +107,7 @@ WRITTEN = tuple(entry.name for entry in ENTRIES if entry.written)
 
 
 def writers_of(framework: FrameworkProfile) -> tuple[Entry, ...]:
-    """Return what writes launches of a framework, else of the nearest one that it is like; imports none."""
+    """Return the writers of a framework, else of the nearest one that it is like; import none."""
     own = next((name for name in framework.lineage if any(name in entry.frameworks for entry in ENTRIES)), None)
     return tuple(entry for entry in ENTRIES if own in entry.frameworks)
 

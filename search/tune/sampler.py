@@ -154,7 +154,7 @@ class ForerunSampler(BaseSampler):
         return self._random.sample_independent(study, trial, param_name, param_distribution)
 
     def _outcomes(self, study: Study, number: int) -> list[Outcome]:
-        """Return what earlier trials of the study showed; a running one counts as if it came out as expected."""
+        """Return the results of earlier trials of the study; a running one counts as if it came out as expected."""
         outcomes, running = dict[str, Outcome](), list[str]()
         for trial in study.get_trials(deepcopy=False):
             key = self._key_of(trial.params) or trial.user_attrs.get(STRATEGY)
@@ -195,7 +195,7 @@ def _value(name: str, text: str | None, words: Sequence[Any]) -> Value:
 
 
 def _outcome(key: str, trial: FrozenTrial) -> Outcome:
-    """Return what a finished trial showed."""
+    """Return the result of a finished trial."""
     if trial.state == TrialState.COMPLETE and trial.value is not None and trial.value > 0:
         return Outcome(key=key, status="ok", step_s=trial.value)
     if trial.state == TrialState.PRUNED and trial.intermediate_values:

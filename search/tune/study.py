@@ -152,7 +152,7 @@ class StudyTrials(Trials):
                 self._study.tell(trial.number, result.step_s)
 
     def _facts(self, state: RunState, result: RunResult) -> dict[str, Any]:
-        """Return what was measured of a run, as attributes."""
+        """Return the measurements of a run as attributes."""
         facts: dict[str, Any] = {"outcome": result.status, "text": result.text, "seconds": result.seconds}
         if result.peak_gib is not None:
             facts["measured_peak_gib"] = result.peak_gib

@@ -87,8 +87,8 @@ def replayed_step(analysis: Analysis, *, link_bytes_per_s: float | None = None) 
 def _exchanged(
     analysis: Analysis, place: int, step: int, link_bytes_per_s: float | None
 ) -> tuple[Floats, Floats, list[float], bool, tuple[LineWire, bool]]:
-    """Return when gradients of a step were ready, their bytes, those of the messages that carried them, whether buckets
-    can be split, and the wire."""
+    """Return the times at which gradients of a step were ready, their bytes, those of the messages that carried them,
+    whether buckets can be split, and the wire."""
     graph = analysis.replay.graph
     trace = graph.traces[place]
     if names_tensors(trace):

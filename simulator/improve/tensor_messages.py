@@ -61,7 +61,7 @@ def tensor_messages(graph: ReplayGraph, place: int, step: int) -> list[TensorMes
 
 
 def _made_s(graph: ReplayGraph, place: int, step: int) -> dict[str, float]:
-    """Return when the backward operators that are called like tensors ended."""
+    """Return the ends of the backward operators that are called like tensors."""
     trace = graph.traces[place]
     own = np.flatnonzero((trace.phase == SpanPhase.BACKWARD) & (trace.kind == SpanKind.COMPUTE) & (trace.step == step))
     return {trace.title(span).partition(".")[2]: float(graph.end_s[place][span]) for span in own.tolist()}

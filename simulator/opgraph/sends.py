@@ -24,7 +24,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutMessages:
-    """What the stages of one cut send for one segment in one direction, in the order of sending.
+    """Messages of the stages of one cut for one segment in one direction, in the order of sending.
 
     The stage, the one that reads it, elements per sample; seconds from the begin of the pass until it is ``made_M`` and
     until the reader ``needs_M`` it. ``pass_M``: seconds of the sending pass.
@@ -49,7 +49,7 @@ NOTHING = CutMessages(
 
 
 def cut_messages(model: GraphModel, starts: tuple[int, ...], seconds_L: Floats, *, backward: bool) -> CutMessages:
-    """Return what stages that begin at ``starts`` send for one segment.
+    """Return the messages of stages that begin at ``starts`` for one segment.
 
     Each output to every other stage that reads it, or its gradient back; ``seconds_L``: of the operators in the order
     of the pass.
@@ -115,7 +115,7 @@ def crossing_outputs(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sends:
-    """What P pipelines send in one direction; ``total_PS``: seconds of all that a stage sends for one segment.
+    """Messages of P pipelines in one direction; ``total_PS``: seconds of all that a stage sends for one segment.
 
     Edges, sorted by the sending stage: pipeline, both stages, and the seconds from the end of the sending pass until
     the reader can begin (less than none where that computes something else first), ``free_E`` were sending free.
@@ -150,7 +150,7 @@ def sends_of(
     segment_P: Floats,
     width: float,
 ) -> Sends:
-    """Return what pipelines send; a stage sends one message after the other, as they are made.
+    """Return the messages of pipelines; a stage sends one message after the other, as they are made.
 
     ``cut_P``: which of ``cuts`` each has; ``segment_P``: samples of a segment; ``width``: bytes of an element.
     """

@@ -78,7 +78,7 @@ def _rings(key: _ByIdentity, replicas: int, parts: int) -> Rings:
 
 
 def _ports(cluster: Cluster, source: int, target: int) -> list[tuple[tuple[object, ...], float]]:
-    """Return what a connection crosses that devices share, each with its rate.
+    """Return the ports of a connection that devices share, each with its rate.
 
     By level the links of the inner group that it leaves, of a network the ways to it of both ends.
     """
@@ -98,7 +98,7 @@ def _ports(cluster: Cluster, source: int, target: int) -> list[tuple[tuple[objec
 
 
 def _way_out(spec: ClusterSpec, device: int, direction: str) -> list[tuple[tuple[object, ...], float]]:
-    """Return what a device shares on its way to the network: its PCIe switch, the link between sockets, its NIC."""
+    """Return the ports that a device shares on its way to the network: PCIe switch, link between sockets, NIC."""
     assert spec.network is not None
     (node, local), host, network = divmod(device, spec.devices_per_node), spec.host, spec.network
     if network.direct:

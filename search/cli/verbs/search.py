@@ -275,7 +275,7 @@ def _write(args: argparse.Namespace, setting: "Setting[AnyContext]", board: "Lea
 
 
 def _by_precision(args: argparse.Namespace, request: "Request") -> "dict[str, Setting[AnyContext]]":
-    """Return what the request means in each precision, where several are named.
+    """Return the requests of the precisions that are named, one each.
 
     Raises:
         RequestError: what else is asked for is answered in one precision.

@@ -47,7 +47,7 @@ def devices_of(cut: Strategy) -> int:
 
 
 def layout_of(cut: Strategy) -> tuple[int, ...]:
-    """Return what the transfers to and from a stage depend on."""
+    """Return the key of the transfers to and from a stage."""
     return (cut.dp, cut.cp, cut.tp, int(cut.sp))
 
 

@@ -89,7 +89,7 @@ class Exploring:
 
 
 def limits_of(exploring: Exploring, name: str) -> StopConditions:
-    """Return when the sampler of a name is to stop."""
+    """Return the stop conditions of a sampler."""
     given, seconds, stagnation = exploring.evaluations, exploring.seconds, exploring.stagnation
     if given is not None:
         return StopConditions(evaluations=given, asked=50 * given, stagnation=stagnation, seconds=seconds)

@@ -142,7 +142,7 @@ def _report(
 
 
 def warm_up(steps: Sequence[Step]) -> int:
-    """Return how many values at the start are of the warm-up; never all of them."""
+    """Count the values of the warm-up at the start; never all of them."""
     if len(steps) > 2 * WARM_UP:
         covered, skipped = 0, 0
         while covered < WARM_UP:

@@ -1,4 +1,4 @@
-"""What a script is started with."""
+"""Arguments and environment of a script."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

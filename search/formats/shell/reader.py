@@ -20,7 +20,7 @@ _MOST_STATEMENTS = 100_000
 
 
 class Outcome(Enum):
-    """How a statement ends."""
+    """End of a statement."""
 
     SUCCESS = auto()
     FAILURE = auto()

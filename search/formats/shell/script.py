@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """What a script says: its commands as words, its variables, its ``#SBATCH`` words, and what was left out."""
+    """Commands of a script as words, its variables, its ``#SBATCH`` words, and what was left out."""
 
     commands: tuple[tuple[str, ...], ...]
     variables: Mapping[str, str | Sequence[str]]

@@ -55,7 +55,7 @@ class Variables:
 
     @property
     def state(self) -> tuple[object, ...]:
-        """What a turn of a loop may change."""
+        """Variables that a turn of a loop may change."""
         return dict(self.values), frozenset(self.unknown), tuple(self.arguments or ())
 
     def assign(self, name: str, value: Value) -> None:

@@ -42,7 +42,7 @@ def _component(
 
 
 def _shape(group: Sequence[FlowGroup], capacity_bytes_per_s: Sequence[float]) -> Hashable:
-    """Return what the rates of a component depend on; components of one shape learn from each other, as those of
+    """Return the key of the rates of a component; components of one shape learn from each other, as those of
     replicas do."""
     links: dict[int, int] = {}
     routes = tuple(tuple(links.setdefault(link, len(links)) for link in flow_group.route) for flow_group in group)

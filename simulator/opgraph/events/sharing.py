@@ -101,7 +101,7 @@ def _ring(cluster: Cluster, crossed: CrossedLinks, groups: tuple[tuple[int, ...]
 
 
 def _connections(transfer: Transfer) -> int:
-    """Return how many pairs of devices a transfer has, but those of rings."""
+    """Count the pairs of devices of a transfer, but those of rings."""
     return sum(len(group) ** 2 if transfer.kind == "all_to_all" else len(group) for group in transfer.groups)
 
 

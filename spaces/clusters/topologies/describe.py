@@ -71,7 +71,7 @@ def topology_document(node: NodeTopology, device: Device, given: Mapping[str, An
 
 
 def _rack(node: NodeTopology, device: Device) -> str:
-    """Return what the topology of one tray of a rack-wide NVLink leaves open; empty for other nodes."""
+    """Return the open facts of the topology of one tray of a rack-wide NVLink; empty for other nodes."""
     if "nvl72" not in device.name or node.devices >= 72:
         return ""
     return f" alone; trays of {device.name} share NVLink in racks: --cluster {device.name}, or scale_up: {{size: 72}}"
