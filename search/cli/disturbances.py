@@ -30,10 +30,7 @@ DISTURBANCES = Group(
         ),
         Flag("--seed", "random seed of the jitter (default 0)", WHOLE, "N", serves=TRANSFORMERS),
         Flag(
-            "--every-replica",
-            "simulate all replicas one by one, even where all are equal",
-            SWITCH,
-            serves=TRANSFORMERS,
+            "--every-replica", "simulate all replicas one by one, even where all are equal", SWITCH, serves=TRANSFORMERS
         ),
     ),
 )

@@ -44,12 +44,7 @@ SAMPLER = Group(
             serves=ONE_TRANSFORMER,
         ),
         Flag("--seed", "random seed of the sampler (default 0)", SEED, "N", default=0, serves=ONE_TRANSFORMER),
-        Flag(
-            "--storage",
-            "keep Optuna's trials: a journal file or an RDB URL",
-            metavar="S",
-            serves=ONE_TRANSFORMER,
-        ),
+        Flag("--storage", "keep Optuna's trials: a journal file or an RDB URL", metavar="S", serves=ONE_TRANSFORMER),
     ),
 )
 """Flags of samplers."""

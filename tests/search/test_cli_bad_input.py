@@ -23,6 +23,7 @@ CASES = {
     "misspelt flag": (f"search llama3-8b {TRAINING} --gpu 16", "did you mean --gpus"),
     "misspelt flag hides a required one": ("search llama3-8b --clutser dgx-h100", "did you mean --cluster"),
     "flag of another tool": (f"{SEARCH} --nodes 5", "unknown flag '--nodes'; did you mean --gpus?"),
+    "flag of an earlier release": (f"{SEARCH} --uneven-stages", "did you mean --per-stage layers?"),
     "argument as a flag": (f"search --model llama3-8b {TRAINING}", "write forerun search MODEL, without --model"),
     "flag unlike any": (f"{SEARCH} --zzzz 5", "see `forerun search --help`"),
     "missing flags": ("search llama3-8b", "--cluster is required"),

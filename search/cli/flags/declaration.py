@@ -100,7 +100,7 @@ class Flag:
     @property
     def label(self) -> str:
         """Name for a reader: the flag, or the word that stands for an argument."""
-        return self.metavar if self.is_argument and self.metavar else self.name
+        return self.metavar if self.is_argument and self.metavar and not self.choices else self.name
 
     @property
     def spellings(self) -> tuple[str, ...]:

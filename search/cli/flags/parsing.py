@@ -18,8 +18,12 @@ ELSEWHERE = {
     **dict.fromkeys(("--nodes", "--nnodes", "--num-nodes", "--world-size", "--n-gpus", "--devices"), "--gpus"),
     **dict.fromkeys(("--hardware", "--system", "--machine", "--device", "--gpu-type"), "--cluster"),
     **dict.fromkeys(("--dtype", "--fp8", "--bf16", "--fp16"), "--precision"),
+    **dict.fromkeys(("--placement", "--colocated", "--policy", "--window", "--barrier"), "--servers"),
+    "--server-bandwidth": "--servers",
+    "--uneven-stages": "--per-stage layers",
+    "--seconds": "--time-limit",
 }
-"""What other tools call a flag of forerun."""
+"""Names that other tools, or earlier releases, give a flag of forerun."""
 
 
 class HelpWanted(Exception):
@@ -102,7 +106,7 @@ class Words:
             if argument.name == flag.removeprefix("--"):
                 return RequestError(f"{flag} is not a flag: write {self.program} {argument.label}, without {flag}")
         own = ELSEWHERE.get(flag)
-        if own in self.named:
+        if own is not None and own.split()[0] in self.named:
             return RequestError(f"unknown flag {flag!r}; did you mean {own}?")
         near = nearest(flag.lstrip("-"), [name[2:] for name in self.named if name.startswith("--")])
         if near:

@@ -3,23 +3,8 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.flags.declaration import (
-    EQUAL_NODES,
-    EVERY,
-    GRAPHS,
-    TRANSFORMERS,
-    Flag,
-    Group,
-    Many,
-)
-from forerun.search.cli.flags.kinds import (
-    BATCH,
-    COUNT,
-    POSITIVE,
-    SWITCH,
-    TOKENS,
-    WORKERS,
-)
+from forerun.search.cli.flags.declaration import EQUAL_NODES, EVERY, GRAPHS, TRANSFORMERS, Flag, Group, Many
+from forerun.search.cli.flags.kinds import BATCH, COUNT, POSITIVE, SWITCH, TOKENS, WORKERS
 
 if TYPE_CHECKING:
     import argparse

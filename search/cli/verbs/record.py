@@ -24,12 +24,7 @@ In a script: recorder = forerun.search.recording.Recorder("traces"), and recorde
 
 FLAGS: Declared = (
     Flag("--out", "new folder for the traces", PATH, "DIR", required=True),
-    Flag(
-        "--steps",
-        "optimizer steps to record, counted from 1 (default 11:16)",
-        metavar="FIRST:LAST",
-        default="11:16",
-    ),
+    Flag("--steps", "optimizer steps to record, counted from 1 (default 11:16)", metavar="FIRST:LAST", default="11:16"),
     JSON,
 )
 USAGE = "forerun record --out DIR [--steps FIRST:LAST] [--json] -- COMMAND ..."
