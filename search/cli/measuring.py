@@ -32,7 +32,7 @@ MEASURING = Group(
             serves=ONE_TRANSFORMER,
         ),
         Flag(
-            "--launch-format",
+            "--format",
             "format of the launch files (default: the framework's own)",
             metavar="F",
             serves=ONE_TRANSFORMER,
@@ -48,15 +48,15 @@ def check_measuring(args: argparse.Namespace) -> None:
         RequestError: a format without runs, an unknown format, or several objectives at once.
     """
     if args.measure_next is None:
-        if args.launch_format is not None:
-            raise RequestError("--launch-format is for the runs of --measure-next; name both")
+        if args.format is not None:
+            raise RequestError("--format is for the runs of --measure-next; name both")
         return
     if "," in (args.objective or ""):
         raise RequestError(f"--measure-next needs a single objective, but got {args.objective}")
-    if args.launch_format is not None:
+    if args.format is not None:
         from forerun.search.formats.table import format_named
 
-        format_named(args.launch_format)
+        format_named(args.format)
 
 
 def with_proposals(
@@ -80,7 +80,7 @@ def write_proposals(args: argparse.Namespace, setting: "Setting[AnyContext]", bo
     if found is None:
         return
     folder = args.out / "measure"
-    for place, files in launches(of_transformer(setting), found, args.launch_format, folder=folder):
+    for place, files in launches(of_transformer(setting), found, args.format, folder=folder):
         place.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
             write_text(place / file, text)

@@ -35,7 +35,6 @@ SAMPLER = Group(
         ),
         Flag("--evaluations", "most strategies that the sampler scores", WHOLE, "N", serves=TRANSFORMERS),
         Flag("--time-limit", "stop the sampler after this", POSITIVE, "SECONDS", unit="s", serves=ONE_TRANSFORMER),
-        Flag("--stagnation", "stop after N strategies without improvement", WHOLE, "N", serves=ONE_TRANSFORMER),
         Flag(
             "--start",
             "begin with this strategy, or with those of an earlier search (its --out folder); may be repeated",
@@ -71,7 +70,7 @@ def exploring_of(args: argparse.Namespace) -> "Exploring | None":
         raise RequestError("--per-stage needs one of layers, recompute, tp, offload, devices")
     per_stage = tuple(dict.fromkeys(name for name in named if name != DEVICES))
     if args.sampler in (None, "auto", "exhaustive") and not per_stage:
-        given = {"--evaluations": args.evaluations, "--time-limit": args.time_limit, "--stagnation": args.stagnation}
+        given = {"--evaluations": args.evaluations, "--time-limit": args.time_limit}
         for flag, value in {**given, "--start": args.start or None}.items():
             if value is not None:
                 raise RequestError(f"{flag} is for samplers, and every candidate is looked at; add --per-stage layers")
@@ -88,7 +87,6 @@ def exploring_of(args: argparse.Namespace) -> "Exploring | None":
         storage=args.storage,
         evaluations=args.evaluations,
         seconds=args.time_limit,
-        stagnation=args.stagnation,
         starts=tuple(args.start),
         best=None if args.out is None else args.out / NAME,
     )

@@ -7,11 +7,12 @@ import as it takes to search.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from forerun.search.formats.contract import Format
-from forerun.search.formats.keys import Launcher, LaunchKey
-from forerun.spaces.frameworks.profile import FrameworkProfile
+if TYPE_CHECKING:
+    from forerun.search.formats.contract import Format
+    from forerun.search.formats.keys import Launcher, LaunchKey
+    from forerun.spaces.frameworks.profile import FrameworkProfile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,15 +39,18 @@ class Entry:
     written: bool = False
     frameworks: tuple[str, ...] = ()
 
-    def load(self) -> Format:
+    def load(self) -> "Format":
         """Return the format."""
         from forerun.search.formats.facts import format_of
+        from forerun.search.formats.keys import Launcher
 
         value = self._attribute(self.attribute)
-        return format_of(value) if isinstance(value, Launcher) else cast(Format, value)
+        return format_of(value) if isinstance(value, Launcher) else cast("Format", value)
 
-    def table(self) -> Launcher | None:
+    def table(self) -> "Launcher | None":
         """Return the table of its keys, None where it has none."""
+        from forerun.search.formats.keys import Launcher
+
         tables = (self._attribute(self.attribute), self._attribute("LAUNCHER"))
         return next((table for table in tables if isinstance(table, Launcher)), None)
 
@@ -106,18 +110,18 @@ WRITTEN = tuple(entry.name for entry in ENTRIES if entry.written)
 """Names of the formats that launches are written in."""
 
 
-def writers_of(framework: FrameworkProfile) -> tuple[Entry, ...]:
+def writers_of(framework: "FrameworkProfile") -> tuple[Entry, ...]:
     """Return the writers of a framework, else of the nearest one that it is like; import none."""
     own = next((name for name in framework.lineage if any(name in entry.frameworks for entry in ENTRIES)), None)
     return tuple(entry for entry in ENTRIES if own in entry.frameworks)
 
 
-def formats_of(framework: FrameworkProfile) -> tuple[Format, ...]:
+def formats_of(framework: "FrameworkProfile") -> "tuple[Format, ...]":
     """Return the formats of a framework, or of one that it is like."""
     return tuple(entry.load() for entry in writers_of(framework))
 
 
-def tables() -> Iterator[Launcher]:
+def tables() -> "Iterator[Launcher]":
     """Iterate over the tables of keys, those of frameworks that forerun predicts first.
 
     One that has all keys of another (of Megatron-LM) is left out.

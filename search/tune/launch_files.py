@@ -61,7 +61,7 @@ class LaunchWriter:
             return self._own(strategy, dataclasses.replace(job, trainer=""), name)
         item, files = launch_of(self.context, strategy, name=name, format_name=self.format_name, job=job)
         if LAUNCH not in files:
-            raise RequestError(f"{item} has no launch script for {strategy}; name a format with --launch-format")
+            raise RequestError(f"{item} has no launch script for {strategy}; name a format with --format")
         return files
 
     def _own(self, strategy: Strategy, job: Job, name: str) -> Files:

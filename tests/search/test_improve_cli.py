@@ -48,9 +48,9 @@ def test_mixed_precision_where_the_device_has_it(capsys):
 @pytest.mark.parametrize("model", ["vgg16", pytest.param("inception-v3", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rule", ["ddp", "horovod"])
 def test_the_default_is_beaten(capsys, model, rule):
-    found = document(capsys, model, *RESNET[1:], "--buckets", rule)
+    found = document(capsys, model, *RESNET[1:], "--bucket", rule)
     assert found["best_step_time_s"] < found["default_step_time_s"]
-    without = document(capsys, model, *RESNET[1:], "--buckets", rule, "--no-fuse")
+    without = document(capsys, model, *RESNET[1:], "--bucket", rule, "--no-fuse")
     assert not without["plan"]["fused"] and without["best_step_time_s"] >= found["best_step_time_s"]
 
 
@@ -126,7 +126,7 @@ def test_a_run(tmp_path, capsys):
         (["--traces", "/nowhere"], "does not exist", 2),
         (["bert-large", *RESNET[1:]], "--seq-len", 2),
         ([*RESNET[:-3], "1", "--batch", "1"], "2 or more", 2),
-        ([*RESNET, "--buckets", "nccl"], "unknown rule of buckets", 2),
+        ([*RESNET, "--bucket", "nccl"], "unknown rule of buckets", 2),
         ([*RESNET, "--servers", "1e-300B/s"], "a rate is 0 or", 2),
         ([*RESNET, "--servers", "25"], "write the unit too", 2),
         ([*RESNET, "--memory", "16"], "write the unit too", 2),

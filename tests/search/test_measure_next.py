@@ -81,7 +81,7 @@ def test_launch_files_are_of_the_framework_or_as_asked(tmp_path: Path, capsys: p
     folders = sorted(path.name for path in (tmp_path / "own" / "measure").iterdir() if path.is_dir())
     assert [name[:3] for name in folders] == ["01-", "02-", "03-"]
     assert all(list((tmp_path / "own" / "measure" / name).iterdir()) for name in folders)
-    proposed(tmp_path / "forerun", capsys, "--launch-format", "forerun")
+    proposed(tmp_path / "forerun", capsys, "--format", "forerun")
     folders = sorted(path.name for path in (tmp_path / "forerun" / "measure").iterdir() if path.is_dir())
     assert folders == ["01-forerun", "02-forerun", "03-forerun"]
 
@@ -91,8 +91,8 @@ def test_launch_files_are_of_the_framework_or_as_asked(tmp_path: Path, capsys: p
     [
         ("--measure-next 0", "at least 1"),
         ("--measure-next 100000", "at most"),
-        ("--launch-format forerun", "--measure-next"),
-        ("--measure-next 2 --launch-format forrun", "did you mean forerun"),
+        ("--format forerun", "--measure-next"),
+        ("--measure-next 2 --format forrun", "did you mean forerun"),
         ("--measure-next 2 --measure-for speed", "one of regret, accuracy"),
     ],
 )

@@ -303,12 +303,12 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--per-stage", "layer"]) == 2
     assert main([*command, "--per-stage", ","]) == 2
     assert main([*command, "--framework", "torchtitan", "--per-stage", "offload"]) == 2
-    assert main([*command, "--stagnation", "5"]) == 2
+    assert main([*command, "--evaluations", "5"]) == 2
     err = capsys.readouterr().err
     assert "nothing is feasible" in err.lower() or "does not fit" in err or "memory" in err
     assert "unknown choice per stage 'layer'; did you mean layers" in err
     assert "--per-stage needs one of layers, recompute, tp" in err
-    assert "--stagnation is for samplers" in err
+    assert "--evaluations is for samplers" in err
     assert "stages cannot keep tensors on the host: torchtitan has no switch optimizer-offload" in err
 
     assert main([*command[:1], "llama3-8b", *command[2:], "--sampler", "auto", "--set", "mbs=1", "--json"]) == 0

@@ -22,6 +22,10 @@ ELSEWHERE = {
     "--server-bandwidth": "--servers",
     "--uneven-stages": "--per-stage layers",
     "--seconds": "--time-limit",
+    "--launch-format": "--format",
+    "--buckets": "--bucket",
+    "--plot": "--report",
+    "--stagnation": "--evaluations",
 }
 """Names that other tools, or earlier releases, give a flag of forerun."""
 

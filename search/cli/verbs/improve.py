@@ -63,7 +63,7 @@ FLAGS: Declared = (
             CALIBRATION,
         ),
     ),
-    Flag("--buckets", "default buckets of ddp or horovod (default: of the framework)", metavar="RULE", serves=EVERY),
+    Flag("--bucket", "default buckets of ddp or horovod (default: of the framework)", metavar="RULE", serves=EVERY),
     Flag("--memory", "memory limit of a device, like 16GiB", metavar="SIZE", serves=EVERY),
     Flag("--fused", "measured costs of fused operators (YAML)", PATH, "FILE", serves=EVERY),
     Flag("--no-fuse", "do not fuse operators", SWITCH, serves=EVERY),
@@ -90,13 +90,13 @@ def run(args: argparse.Namespace) -> int:
     from forerun.spaces.errors import unknown
     from forerun.spaces.units import parse_bytes, with_unit
 
-    if args.buckets is not None and args.buckets not in RULES:
-        raise unknown("rule of buckets", args.buckets, RULES)
+    if args.bucket is not None and args.bucket not in RULES:
+        raise unknown("rule of buckets", args.bucket, RULES)
     limit = None if args.memory is None else with_unit(parse_bytes, args.memory)
     source = _source(args)
     if args.fused is not None:
         source = replace(source, step=with_fused_costs(source.step, args.fused))
-    rule = source.rule if args.buckets is None else RULES[args.buckets]
+    rule = source.rule if args.bucket is None else RULES[args.bucket]
     begin_s = time.perf_counter()
     found = improve(source.step, rule, base=source.plan, fuse=not args.no_fuse, limit_bytes=limit)
     asked = what_ifs(source.step, found, fuse=not args.no_fuse)

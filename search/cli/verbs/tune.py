@@ -63,7 +63,7 @@ FLAGS: Declared = (
                 "your script and its arguments, in place of the framework's; with fields like {tp} it gets these alone",
                 metavar="FILE",
             ),
-            Flag("--launch-format", "format of the launch files (default: the framework's own)", metavar="F"),
+            Flag("--format", "format of the launch files (default: the framework's own)", metavar="F"),
             Flag("--steps", "steps of a run (default 20)", WHOLE, "N", default=20),
             Flag(
                 "--log-pattern",
@@ -114,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
         "launcher": launcher.name,
         "steps": args.steps,
         "trainer": candidates.writer.trainer,
-        "launch format": args.launch_format,
+        "launch format": args.format,
     }
     with TuneFolder(args.out, inputs, resume=args.resume) as folder:
         try:
@@ -182,8 +182,8 @@ def _candidates(args: argparse.Namespace) -> "Candidates":
     from forerun.search.tune.candidates import candidates_of
     from forerun.search.tune.launch_files import LaunchWriter, trainer_text
 
-    if args.launch_format is not None:
-        format_named(args.launch_format)
+    if args.format is not None:
+        format_named(args.format)
     overrides = choices_of(args.space, args.set, kind_named(args.model).check)
     request = request_of(args, top=CANDIDATES, all_variants=True, overrides=overrides)
     setting = of_transformer(resolve(request))
@@ -195,7 +195,7 @@ def _candidates(args: argparse.Namespace) -> "Candidates":
         context=setting.context,
         steps=args.steps,
         trainer=trainer_text(args.trainer),
-        format_name=args.launch_format,
+        format_name=args.format,
         job=Job(**{name: getattr(args, name) for name in ("partition", "account", "time", "container")}),
     )
     return candidates_of(setting, board, writer)

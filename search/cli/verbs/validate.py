@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 example:
-  forerun validate runs.csv --by model --worst 20 --predictions predicted.csv --plot validation.html
+  forerun validate runs.csv --by model --worst 20 --predictions predicted.csv --report validation.html
 
 FILE has one row per run: run_id, device, gpus, model, its shape, the strategy, step_time_s, peak_mem_gib, outcome.
 docs/measured-runs.md describes every column and what is done with blank cells."""
@@ -31,7 +31,7 @@ FLAGS: Declared = (
     Flag("--by", "split the figures by this column instead of by table", metavar="FIELD"),
     Flag("--worst", "list the N rows predicted worst", ZERO_OR_MORE, "N", default=0),
     Flag("--predictions", "write the prediction of every row", OUTPUT, "OUT.csv"),
-    Flag("--plot", "draw predicted against measured, and order", OUTPUT, "FILE.html"),
+    Flag("--report", "draw predicted against measured, and order", OUTPUT, "FILE.html"),
     Flag("--noise", "ignore pairs of runs whose step times differ by less (0.05)", SHARE, "X", default=0.05),
     Flag("--margin", "share of memory that must stay free to fit (0)", SHARE, "X", default=0.0),
     Flag("--profile", "predict runs of that device with what `profile` wrote", PATH, "FILE"),
@@ -86,10 +86,10 @@ def run(args: argparse.Namespace) -> int:
         if args.predictions:
             texts = ["" if one is None else one.source for one in evidence]
             write_predictions(args.predictions, predictions, texts)
-        if args.plot:
+        if args.report:
             from forerun.search.measured.validate.plot import write_plot
 
-            write_plot(args.plot, predictions, by=args.by)
+            write_plot(args.report, predictions, by=args.by)
     finally:  # figures are printed even where a file cannot be written
         _say(args, summary, predictions, worst, covered, shared)
     if predictions.stop is not None:
