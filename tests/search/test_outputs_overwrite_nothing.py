@@ -29,7 +29,7 @@ def test_every_verb_with_output_files_has_force() -> None:
     assert found >= 12
 
 
-@pytest.mark.parametrize("flag", ["--predictions", "--report"])
+@pytest.mark.parametrize("flag", ["--out", "--report"])
 def test_measured_runs_are_never_written_over(flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = tmp_path / "runs.csv"
     runs.write_text(RUNS)

@@ -221,7 +221,7 @@ def test_verb_prints_tables(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     path = write_runs(tmp_path / "runs.csv", *LAYOUTS, {"device": "z80"})
-    assert verb_run(str(path), "--worst", "2", "--predictions", str(tmp_path / "out.csv")) == 0
+    assert verb_run(str(path), "--worst", "2", "--out", str(tmp_path / "out.csv")) == 0
     printed = capsys.readouterr().out
     for whole in ("covered", "median", "groups", "regret", "predicted"):
         assert whole in printed

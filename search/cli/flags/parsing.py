@@ -25,6 +25,7 @@ ELSEWHERE = {
     "--launch-format": "--format",
     "--buckets": "--bucket",
     "--plot": "--report",
+    "--predictions": "--out",
     "--stagnation": "--evaluations",
 }
 """Names that other tools, or earlier releases, give a flag of forerun."""

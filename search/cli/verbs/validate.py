@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 example:
-  forerun validate runs.csv --by model --worst 20 --predictions predicted.csv --report validation.html
+  forerun validate runs.csv --by model --worst 20 --out predicted.csv --report validation.html
 
 FILE has one row per run: run_id, device, gpus, model, its shape, the strategy, step_time_s, peak_mem_gib, outcome.
 docs/measured-runs.md describes every column and what is done with blank cells."""
@@ -30,7 +30,7 @@ FLAGS: Declared = (
     Flag("files", "tables of measured runs", PATH, "FILE.csv", many=Many.SOME, required=True),
     Flag("--by", "split the figures by this column instead of by table", metavar="FIELD"),
     Flag("--worst", "list the N rows predicted worst", ZERO_OR_MORE, "N", default=0),
-    Flag("--predictions", "write the prediction of every row", OUTPUT, "OUT.csv"),
+    Flag("--out", "write the prediction of every row", OUTPUT, "OUT.csv"),
     Flag("--report", "draw predicted against measured, and order", OUTPUT, "FILE.html"),
     Flag("--noise", "ignore pairs of runs whose step times differ by less (0.05)", SHARE, "X", default=0.05),
     Flag("--margin", "share of memory that must stay free to fit (0)", SHARE, "X", default=0.0),
@@ -83,9 +83,9 @@ def run(args: argparse.Namespace) -> int:
     evidence = [_evidence(run.context) for run in predictions.runs]
     shared = Counter(one.level for one in evidence if one is not None)
     try:
-        if args.predictions:
+        if args.out:
             texts = ["" if one is None else one.source for one in evidence]
-            write_predictions(args.predictions, predictions, texts)
+            write_predictions(args.out, predictions, texts)
         if args.report:
             from forerun.search.measured.validate.plot import write_plot
 

@@ -72,7 +72,7 @@ class SlurmLauncher(Launcher):
     def prepare(self, state: RunState, files: "Files") -> None:
         """Write the files of a run and its batch file, whose directives are those of the export."""
         if SLURM not in files:
-            raise RequestError("this format has no batch file of Slurm; name another one with --launch-format")
+            raise RequestError("this format has no batch file of Slurm; name another one with --format")
         super().prepare(state, files)
         directives = [line for line in files[SLURM].splitlines() if line.startswith("#SBATCH ")]
         script = shlex.quote(str(state.folder.absolute() / SCRIPT))
