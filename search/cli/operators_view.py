@@ -1,6 +1,5 @@
 """Operators of replayed traces: what each takes, against another run, and what if it took another time."""
 
-import argparse
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from forerun.search.cli.console import say
+from forerun.search.cli.flags.kinds import Unreadable
 from forerun.search.cli.replay_view import table
 from forerun.simulator.improve.operator_changes import OperatorChange, changed_steps
 from forerun.simulator.improve.run_questions import Question
@@ -145,7 +145,7 @@ def read_change(text: str) -> OperatorChange:
     """Read ``OPERATOR[@RANK]=X`` (a factor) or ``OPERATOR[@RANK]=+TIME`` (``-TIME``).
 
     Raises:
-        ArgumentTypeError: it is neither.
+        Unreadable: it is neither.
     """
     name, equals, value = text.rpartition("=")
     at = re.fullmatch(r"(.+)@(\d{1,9})", name)
@@ -160,6 +160,6 @@ def read_change(text: str) -> OperatorChange:
             raise ValueError
         return OperatorChange(operators=operators, rank=rank, factor=factor)
     except (ValueError, RequestError):
-        raise argparse.ArgumentTypeError(
+        raise Unreadable(
             f"must be an operator and a factor or a time, as aten::relu=0.5 or all_reduce@3=+2ms, but got {text[:80]!r}"
         ) from None
