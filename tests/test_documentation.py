@@ -104,7 +104,7 @@ def test_other_figures_of_the_readme_are_no_measurements() -> None:
 ROOT = DOCS.parent
 WITH_LINKS = [*DOCS.glob("**/*.md"), *ROOT.glob("*.md")]
 FOLDERS = ("benchmarks", "docs", "public", "search", "simulator", "spaces", "tests")
-OTHERS = {"pretrain_gpt.py", "pretrain_hybrid.py", "schedules.py", "stage.py", "train.py"}
+OTHERS = {"ray_job.py", "pretrain_gpt.py", "pretrain_hybrid.py", "schedules.py", "stage.py", "train.py"}
 """Modules of Megatron-LM and PyTorch that pages name, and a program of the user."""
 MODULES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")} | OTHERS
 

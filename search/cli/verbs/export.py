@@ -62,9 +62,7 @@ FLAGS: Declared = (
         metavar="P",
         default="slurm",
     ),
-    replace(
-        SLURM_FLAGS, title="Slurm: lines of slurm.sbatch (Kubernetes: queue of Kueue, deadline, image; SkyPilot: image)"
-    ),
+    replace(SLURM_FLAGS, title="queue: lines of slurm.sbatch, and what Kubernetes and SkyPilot have of them"),
     JSON,
 )
 
