@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from forerun.search.answer.next_runs import propose
 from forerun.search.measured.calibrate.machine import memory_runs_of, told_of_memory
 from forerun.search.measured.validate import MeasuredRun, load_runs, predict
 from forerun.search.measured.validate.metrics import memory_error
+from forerun.search.tune.informative import informative
 from forerun.simulator.calibration import Belief, FittedRun, Posterior, fit, fit_memory, nothing_measured
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import by_context, table_of
@@ -88,7 +88,7 @@ def step_times(group: Sequence[MeasuredRun]) -> tuple[float, ...] | None:
     runs = [kept[row] for rows in by_context(fitted_runs(kept)) for row in rows]
     fitted, truth = fitted_runs(runs), np.array([run.step_time_s for run in runs], dtype=np.float64)
     plain = believed(nothing_measured(), runs)
-    chosen = [one.row for one in propose(plain, RUNS, rule="accuracy")]
+    chosen = [row for row, _ in informative(plain, RUNS)]
     after = believed(fit([fitted[row] for row in chosen]).posterior, runs)
     low_s, high_s = after.interval_s(LEVEL)
     rest = np.setdiff1d(np.arange(len(runs)), chosen)

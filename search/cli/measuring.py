@@ -63,8 +63,8 @@ def with_proposals(
     args: argparse.Namespace, setting: "Setting[AnyContext]", board: "Leaderboard", shown: int
 ) -> "Leaderboard":
     """Return the board with the runs to measure next, and no more rows than are asked for."""
-    from forerun.search.answer.next_runs import next_runs
     from forerun.search.request.setting import of_transformer
+    from forerun.search.tune.proposals import next_runs
 
     found = next_runs(of_transformer(setting).context, board.rows, args.measure_next, rule=args.measure_for)
     return replace(board, rows=board.rows[:shown], measure_next=found)
@@ -72,8 +72,8 @@ def with_proposals(
 
 def write_proposals(args: argparse.Namespace, setting: "Setting[AnyContext]", board: "Leaderboard") -> None:
     """Write the launch files of the runs to measure, and the table for their results, below ``--out``."""
-    from forerun.search.answer.next_runs import launches, results_table
     from forerun.search.request.setting import of_transformer
+    from forerun.search.tune.proposals import launches, results_table
     from forerun.spaces.files import write_text
 
     found = board.measure_next

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from forerun.search.answer.next_runs import CANDIDATES
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import SECONDS_PER_DAY, Row
 from forerun.search.request.setting import Setting
 from forerun.search.tune.choice import Candidate
 from forerun.search.tune.launch_files import LaunchWriter
+from forerun.search.tune.proposals import CANDIDATES
 from forerun.spaces.errors import RequestError
 
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from forerun.search.formats.logs import LogReport
 from forerun.search.tune.launchers.contract import Launcher, RunPhase, Status
-from forerun.search.tune.logs import LogReport
 from forerun.search.tune.run import EXIT_CODE, STARTED, RunResult, RunState, RunStatus
 from forerun.search.tune.secrets import line
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from forerun.search.formats.logs import LogReport, read_log
 from forerun.search.tune.candidates import Candidates
 from forerun.search.tune.choice import Choice, Chooser, Outcome, RunCost
 from forerun.search.tune.folder import TuneFolder
 from forerun.search.tune.following import Follower, Patience
 from forerun.search.tune.launchers import Launcher
-from forerun.search.tune.logs import LogReport, read_log
 from forerun.search.tune.results import record_run
 from forerun.search.tune.run import RunResult, RunState, RunStatus, TuningRun
 from forerun.spaces.errors import RequestError

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forerun.search.answer.next_runs.proposals import run_cells
 from forerun.search.board.next_runs import NextRun
 from forerun.search.tune.candidates import Candidates
 from forerun.search.tune.folder import CALIBRATION, TABLE, TuneFolder
+from forerun.search.tune.proposals import run_cells
 from forerun.search.tune.run import RunState
 from forerun.spaces.errors import RequestError
 

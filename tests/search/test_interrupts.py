@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from forerun_cli import cli
 
-from forerun.search.answer import leaderboard, next_runs, searches
+from forerun.search.answer import leaderboard, searches
 from forerun.search.explore.flat import sample, slicing
 from forerun.search.explore.planned import planned_trees
 from forerun.search.explore.samplers import driver
 from forerun.search.request.interrupts import EndedEarly, Stopped, signals_as_stops
+from forerun.search.tune import proposals
 from forerun.search.workers.contract import ItemOutcome
 from forerun.search.workers.handlers import kept_handlers
 from forerun.search.workers.processes import ProcessWorkers
@@ -133,7 +134,7 @@ def test_a_search_that_is_stopped_in_its_sample_prints_the_best_ideas_of_it(
     [
         (leaderboard, "notes_for", "", "without notes on safer ones"),
         (searches, "leaderboard_of", "", "the best so far"),
-        (next_runs, "next_runs", "--measure-next 2", "before what was asked for beside its rows"),
+        (proposals, "next_runs", "--measure-next 2", "before what was asked for beside its rows"),
         (planned_trees, "plans_of", "--per-stage devices", "unlike stages: interrupted"),
     ],
 )

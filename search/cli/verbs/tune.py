@@ -170,7 +170,6 @@ def _tune(
 
 def _candidates(args: argparse.Namespace) -> "Candidates":
     """Search, and return the rows that can be launched."""
-    from forerun.search.answer.next_runs import CANDIDATES
     from forerun.search.answer.searches import search_request
     from forerun.search.cli.progress import Walk
     from forerun.search.formats.job import Job
@@ -181,6 +180,7 @@ def _candidates(args: argparse.Namespace) -> "Candidates":
     from forerun.search.request.setting import of_transformer
     from forerun.search.tune.candidates import candidates_of
     from forerun.search.tune.launch_files import LaunchWriter, trainer_text
+    from forerun.search.tune.proposals import CANDIDATES
 
     if args.format is not None:
         format_named(args.format)
@@ -212,7 +212,7 @@ def _limits(args: argparse.Namespace) -> "Limits":
 
 def _baseline_s(text: str | None) -> float | None:
     """Return the step time of the user's present run, from a number of seconds or a log."""
-    from forerun.search.tune.logs import read_log
+    from forerun.search.formats.logs import read_log
     from forerun.spaces.reading import read_text
 
     if text is None:

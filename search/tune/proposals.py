@@ -5,21 +5,24 @@ from pathlib import Path
 
 import numpy as np
 
-from forerun.search.answer.next_runs.choose import propose
 from forerun.search.board.next_runs import NextRun, NextRuns
 from forerun.search.board.rows import Row
 from forerun.search.formats.contract import Files
 from forerun.search.formats.launch_of import launch_of
 from forerun.search.measured.validate.columns import OPTIONAL, REQUIRED
 from forerun.search.request.setting import Setting
+from forerun.search.tune.choice import Candidate, Chooser, Outcome
+from forerun.search.tune.informative import informative
 from forerun.simulator import score
 from forerun.simulator.calibration import Posterior, nothing_measured
 from forerun.simulator.calibration.residual import features_of
 from forerun.simulator.score_table import Floats
-from forerun.spaces.errors import RequestError
+from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.files import csv_text
 from forerun.spaces.strategies import Context, StrategyTable, table_of
 
+RULES = ("regret", "accuracy")
+"""Aims of measuring: the choice of the best strategy, or small errors of all."""
 CANDIDATES = 200
 """Best rows among which runs are chosen: what lies below is not going to be the best."""
 _SAME = 1e-3
@@ -27,13 +30,31 @@ _SAME = 1e-3
 
 
 def next_runs(context: Context, rows: Sequence[Row], count: int, *, rule: str = "regret") -> NextRuns:
-    """Return the ``count`` runs to measure next among some rows; ``context`` may be calibrated.
+    """Choose the runs to measure next among some rows.
 
-    Rows of different numbers of devices are compared by device time.
+    Parameters
+    ----------
+    context
+        What the rows train, where and with which software; may be calibrated.
+    rows
+        Rows of a leaderboard. Those of different numbers of devices are compared by device time.
+    count
+        Number of runs.
+    rule
+        Aim of measuring (``RULES``).
 
-    Raises:
-        RequestError: fewer rows are left than runs are asked for.
+    Returns
+    -------
+    NextRuns
+        Runs, most useful first, each chosen as if those before had come out as predicted.
+
+    Raises
+    ------
+    RequestError
+        No such rule, or fewer rows are left than runs are asked for.
     """
+    if rule not in RULES:
+        raise unknown("reason to measure", rule, RULES)
     posterior = context.correction
     if not isinstance(posterior, Posterior):
         posterior = nothing_measured()
@@ -45,20 +66,45 @@ def next_runs(context: Context, rows: Sequence[Row], count: int, *, rule: str = 
             f"{len(rows)} strategies fit and {len(known)} of them are measured, so that at most "
             f"{len(rows) - len(known)} can be proposed, but got --measure-next {count}"
         )
-    chosen = propose(believed, count, rule=rule, known=known)
+    chosen = informative(believed, count, known) if rule == "accuracy" else _improving(rows, count, known)
     return NextRuns(
         rule=rule,
         regret=believed.expected_regret(),
-        runs=tuple(NextRun(row=rows[one.row], gain=one.gain) for one in chosen),
+        runs=tuple(NextRun(row=rows[row], gain=gain) for row, gain in chosen),
         measured=len(known),
     )
 
 
-def _measured_rows(posterior: Posterior, context: Context, table: StrategyTable) -> list[int]:
-    """Return the rows that stand among the measured runs already: alike in every axis and kernel. Of runs that ran out
-    of memory only the axes and kernels are known."""
+def _improving(rows: Sequence[Row], count: int, known: Mapping[int, bool]) -> list[tuple[int, float]]:
+    """Choose runs by ``Chooser``: places and gains. ``known``: measured rows, and whether their time is known."""
+    candidates = [
+        Candidate(
+            key=str(place), strategy=row.name, step_s=row.step_time_s, oom_probability=row.oom_risk, gpus=row.gpus
+        )
+        for place, row in enumerate(rows)
+    ]
+    chooser = Chooser(candidates)
+    outcomes = [
+        Outcome(key=str(row), status="ok" if timed else "failed", step_s=candidates[row].step_s if timed else None)
+        for row, timed in known.items()
+    ]
+    chosen: list[tuple[int, float]] = []
+    while len(chosen) < count:
+        choice, done = chooser.next_run(outcomes), {one.key for one in outcomes}
+        key = next(one.key for one in candidates if one.key not in done) if choice is None else choice.candidate.key
+        chosen.append((int(key), 0.0 if choice is None else choice.gain))
+        expected_s = float(chooser.posterior(outcomes).time_s()[int(key)])
+        outcomes.append(Outcome(key=key, status="ok", step_s=expected_s))
+    return chosen
+
+
+def _measured_rows(posterior: Posterior, context: Context, table: StrategyTable) -> dict[int, bool]:
+    """Return the rows that were measured, and whether their time was.
+
+    A row was measured where axes and kernels agree; of runs that ran out of memory only these are known.
+    """
     time_s: Mapping[str, Floats] = score(context, table).time_s
-    own, known = features_of(context, table, time_s), np.zeros(len(table), dtype=bool)
+    own, known = features_of(context, table, time_s), dict[int, bool]()
     for evidence, timed in ((posterior.evidence, True), (posterior.held and posterior.held.evidence, False)):
         if not evidence:
             continue
@@ -67,8 +113,8 @@ def _measured_rows(posterior: Posterior, context: Context, table: StrategyTable)
         alike &= (own.words[:, None, :] == features.words[None, :, :]).all(axis=2)
         if timed:
             alike &= np.abs(own.parts[:, None, :] - features.parts[None, :, :]).max(axis=2) < _SAME
-        known |= alike.any(axis=1)
-    return [int(row) for row in np.flatnonzero(known)]
+        known = {int(row): timed for row in np.flatnonzero(alike.any(axis=1))} | known
+    return known
 
 
 def launches(
