@@ -4,7 +4,7 @@ from forerun.simulator.improve.buckets import best_buckets
 from forerun.simulator.improve.defaults import RULES, BucketRule, best_cap, rule_of, rule_plan
 from forerun.simulator.improve.search import Improvement, PlanChange, improve
 from forerun.simulator.improve.step import Op, PlanOutcome, RankStep, StepPlan, simulate
-from forerun.simulator.improve.what_if import WhatIf, what_ifs
+from forerun.simulator.improve.what_if import WhatIf, group_plan, what_ifs
 from forerun.simulator.improve.wires import LineWire, RuleWire, ServerWire, Wire
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Wire",
     "best_buckets",
     "best_cap",
+    "group_plan",
     "improve",
     "rule_of",
     "rule_plan",

@@ -7,6 +7,7 @@ from itertools import pairwise
 from forerun.simulator.improve.buckets import best_buckets
 from forerun.simulator.improve.search import LEAST_GAIN, Improvement, kept, with_recompute
 from forerun.simulator.improve.step import Op, RankStep, StepPlan, simulate
+from forerun.spaces.errors import RequestError
 
 MOST_GROUPS = 64
 """Groups that are tried: more are too small to pay."""
@@ -62,15 +63,29 @@ def what_ifs(step: RankStep, found: Improvement, *, fuse: bool = True) -> tuple[
     return tuple(answers)
 
 
+def group_plan(step: RankStep, count: int) -> StepPlan:
+    """Return the plan of so many groups of equally many gradients, as Horovod's num_groups makes them.
+
+    Raises
+    ------
+    RequestError
+        There are not so many gradients.
+    """
+    senders = step.senders
+    if not 1 <= count <= len(senders):
+        most = len(senders)
+        raise RequestError(f"{step.name} has {most} gradients to group, but got {count} groups; use 1 to {most}")
+    cuts = [round(place * len(senders) / count) for place in range(count + 1)]
+    return StepPlan(buckets=tuple(senders[low:high] for low, high in pairwise(cuts)))
+
+
 def best_groups(step: RankStep, base: StepPlan) -> tuple[int, float]:
     """Return into how many groups of equally many gradients a step is best cut, the fewest of those alike, and seconds
     per pass; ``base``: what the memory needs."""
-    senders = step.senders
-    tried = []
-    for count in range(1, min(len(senders), MOST_GROUPS) + 1):
-        cuts = [round(place * len(senders) / count) for place in range(count + 1)]
-        plan = StepPlan(buckets=tuple(senders[low:high] for low, high in pairwise(cuts)))
-        tried.append((simulate(step, kept(plan, base)).pass_s, count))
+    tried = [
+        (simulate(step, kept(group_plan(step, count), base)).pass_s, count)
+        for count in range(1, min(len(step.senders), MOST_GROUPS) + 1)
+    ]
     best_s = min(tried)[0]
     return next((count, seconds) for seconds, count in tried if seconds <= best_s * (1 + LEAST_GAIN))
 

@@ -92,6 +92,14 @@ def test_servers_and_memory(capsys):
     assert {"memory", "tensor partition"} <= {change["name"] for change in found["changes"]}
 
 
+def test_a_number_of_groups_is_the_default(capsys):
+    found = document(capsys, *RESNET, "--groups", "4")
+    assert found["default_buckets"] == 4 and found["best_step_time_s"] <= found["default_step_time_s"]
+    assert main(["improve", *RESNET, "--groups", "1000"]) == 2
+    assert "107 gradients to group, but got 1000" in capsys.readouterr().err
+    assert main(["improve", *RESNET, "--groups", "4", "--bucket", "ddp"]) == 2
+
+
 def test_recomputing_counts_once_in_every_answer(capsys):
     found = document(
         capsys, "resnet50", "--cluster", "dgx1-v100", "--gpus", "16", "--batch", "256", "--memory", "14GiB"

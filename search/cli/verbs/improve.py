@@ -64,6 +64,7 @@ FLAGS: Declared = (
         ),
     ),
     Flag("--bucket", "default buckets of ddp or horovod (default: of the framework)", metavar="RULE", serves=EVERY),
+    Flag("--groups", "default: N groups of equally many gradients (Horovod: num_groups)", WHOLE, "N", serves=EVERY),
     Flag("--memory", "memory limit of a device, like 16GiB", metavar="SIZE", serves=EVERY),
     Flag("--fused", "measured costs of fused operators (YAML)", PATH, "FILE", serves=EVERY),
     Flag("--no-fuse", "do not fuse operators", SWITCH, serves=EVERY),
@@ -85,20 +86,23 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.files.documents import dump_json
     from forerun.search.improve import with_fused_costs, write_plan
     from forerun.search.improve.summary import summary
-    from forerun.simulator.improve import RULES, improve, what_ifs
+    from forerun.simulator.improve import RULES, group_plan, improve, what_ifs
     from forerun.simulator.improve.run_questions import free_messages_s, run_questions
-    from forerun.spaces.errors import unknown
+    from forerun.spaces.errors import RequestError, unknown
     from forerun.spaces.units import parse_bytes, with_unit
 
     if args.bucket is not None and args.bucket not in RULES:
         raise unknown("rule of buckets", args.bucket, RULES)
+    if args.bucket is not None and args.groups is not None:
+        raise RequestError("--bucket and --groups both say what the default is; give one of the two")
     limit = None if args.memory is None else with_unit(parse_bytes, args.memory)
     source = _source(args)
     if args.fused is not None:
         source = replace(source, step=with_fused_costs(source.step, args.fused))
     rule = source.rule if args.bucket is None else RULES[args.bucket]
+    base = source.plan if args.groups is None else group_plan(source.step, args.groups)
     begin_s = time.perf_counter()
-    found = improve(source.step, rule, base=source.plan, fuse=not args.no_fuse, limit_bytes=limit)
+    found = improve(source.step, rule, base=base, fuse=not args.no_fuse, limit_bytes=limit)
     asked = what_ifs(source.step, found, fuse=not args.no_fuse)
     ordered = source.analysis is not None and all(source.analysis.replay.graph.graph.ordered)
     answers = run_questions(source.analysis) if ordered and source.analysis is not None else ()
