@@ -46,6 +46,7 @@ show llama3-8b
 completion bash
 doctor
 mcp --help
+tune --help
 job jobs.yaml
 """
 TRAIN = "import torch\noptimizer = torch.optim.Optimizer()\nfor _ in range(6):\n    optimizer.step()\n"
