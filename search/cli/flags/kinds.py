@@ -158,13 +158,6 @@ def search_number(text: str) -> "int | str":
     return text if text == "all" else whole(text)
 
 
-def operator_change(text: str) -> object:
-    """Read a change of replayed operators: ``aten::linear=0.5``."""
-    from forerun.search.cli.operators_view import read_change
-
-    return read_change(text)
-
-
 def _integer(least: int, most: int | None = None) -> dict[str, Any]:
     return {"type": "integer", "minimum": least} | ({} if most is None else {"maximum": most})
 
@@ -188,4 +181,3 @@ WORKERS = ValueKind("number of workers", worker_count, _integer(1, MOST_WORKERS)
 COUNT = ValueKind("count", count, _QUANTITY)
 STRAGGLER = ValueKind("straggler", straggler, {"type": "string"})
 SEARCH_NUMBER = ValueKind("number of a search, or all", search_number, {"type": ["integer", "string"]})
-CHANGE = ValueKind("change of operators", operator_change, {"type": "string"})

@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from forerun.search.cli.flags.declaration import JSON, Declared, Flag, Many
-from forerun.search.cli.flags.kinds import CHANGE, OUTPUT, PATH, SWITCH, WHOLE
+from forerun.search.cli.flags.kinds import OUTPUT, PATH, SWITCH, WHOLE, ValueKind
 from forerun.search.cli.flags.shared import FORCE
 
 if TYPE_CHECKING:
@@ -27,6 +27,14 @@ record_shapes=True), Chakra execution traces (NAME.RANK.et) and event files of d
 aligned by the messages that they exchange. `forerun improve --traces` searches for changes that make the run faster."""
 
 
+def _operator_change(text: str) -> object:
+    """Read a change of replayed operators: ``aten::linear=0.5``."""
+    from forerun.search.cli.operators_view import read_change
+
+    return read_change(text)
+
+
+CHANGE = ValueKind("change of operators", _operator_change, {"type": "string"})
 FLAGS: Declared = (
     Flag("traces", "trace files, or folders with them", PATH, "TRACES", many=Many.SOME, required=True),
     Flag("--link", "nominal rate of a rank's link, for comparison (like 25Gbit/s)", metavar="RATE"),
