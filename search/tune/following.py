@@ -116,6 +116,8 @@ class Follower:
 
     def end(self, status: RunStatus, text: str) -> RunResult:
         """End the run early."""
+        if status == "hung" and self.report is not None and self.report.outcome == "failed":
+            status, text = "failed", " ".join(self.report.evidence)  # one rank died, the others wait for it
         self.before_ending(self.state, status, text)
         self.launcher.cancel(self.state)
         self._read()
@@ -146,8 +148,7 @@ class Follower:
         if outcome == "oom" and not (self._done and status.exit_code == 0):
             return "oom", evidence
         if self.state.verdict is not None:
-            hung = self.state.verdict[0] == "hung"
-            return ("failed", evidence) if hung and outcome == "failed" else self.state.verdict
+            return self.state.verdict
         if counted >= self._enough and well:
             return "ok", f"{counted} steps after the warm-up"
         code = "without an exit code" if status.exit_code is None else f"with exit code {status.exit_code}"

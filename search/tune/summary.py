@@ -89,7 +89,7 @@ def summarize(
         "leaderboard": [state.run.number for state in sorted(measured, key=_device_s)],
         "best": None if best is None else {**_entry(best), "launch": str(folder.path / BEST)},
         "catalogue": {"measured_over_predicted": statistics.median(ratios) if ratios else None, "moved": constants},
-        "over_row_one": None if best is None else _over_row_one(best, measured, candidates, chooser, outcomes),
+        "over_row_one": None if best is None else _over_row_one(best, states, candidates, chooser, outcomes),
         "over_baseline": None if best is None or not baseline_s else baseline_s / _step_s(best) - 1,
         "gpu_hours": folder.spent_gpu_s / HOUR_S,
         "stopped": stopped,
@@ -111,10 +111,12 @@ def sentences(document: Mapping[str, Any]) -> list[str]:
     )
     texts += [f"  {one['what']}: x {one['factor']:.2f} of the catalogue's, by the runs" for one in catalogue["moved"]]
     over = document["over_row_one"]
-    known = "as measured" if over["measured"] else "as expected after the runs"
-    texts.append(
-        f"fastest: run {best['number']:02}, {best['strategy']}: {over['gain']:.1%} faster than row one {known}"
-    )
+    if over["gain"] is None:
+        against = f"row one of the search did not run ({over['status']})"
+    else:
+        known = "as measured" if over["status"] == "measured" else "as expected after the runs"
+        against = f"{abs(over['gain']):.1%} {'slower' if over['gain'] < 0 else 'faster'} than row one {known}"
+    texts.append(f"fastest: run {best['number']:02}, {best['strategy']}: {against}")
     if document["over_baseline"] is not None:
         texts.append(f"{document['over_baseline']:.1%} faster than your present run")
     return [*texts, f"launch it from {best['launch']}"]
@@ -142,17 +144,19 @@ def _entry(state: RunState) -> dict[str, Any]:
 
 def _over_row_one(
     best: RunState,
-    measured: Sequence[RunState],
+    states: Sequence[RunState],
     candidates: Candidates,
     chooser: Chooser,
     outcomes: Sequence[Outcome],
 ) -> dict[str, Any]:
-    """Compare the best run with row one of the search per device, as measured where that ran."""
-    first = candidates.first
-    own = next((state for state in measured if state.run.strategy == first.name), None)
-    if own is not None:
-        seconds = _step_s(own)
-    else:
-        place = [one.key for one in chooser.candidates].index(first.name)
-        seconds = float(chooser.posterior(outcomes).time_s()[place])
-    return {"gain": seconds * first.gpus / _device_s(best) - 1, "measured": own is not None}
+    """Compare the best run with row one of the search per device: as measured, or as expected where that never ran."""
+    first, status = candidates.first, "expected"
+    place = [one.key for one in chooser.candidates].index(first.name)
+    seconds = float(chooser.posterior(outcomes).time_s()[place])
+    for state in states:
+        if state.run.strategy != first.name or state.result is None or state.result.status == "interrupted":
+            continue
+        if not state.result.measured:
+            return {"gain": None, "status": state.result.status}
+        seconds, status = _step_s(state), "measured"
+    return {"gain": seconds * first.gpus / _device_s(best) - 1, "status": status}

@@ -121,6 +121,7 @@ def test_failures_are_told_apart_and_cost_no_more_than_their_time(
     assert [run["status"] for run in runs] == ["oom", "hung", "failed", "ok"]
     assert "out of memory" in runs[0]["text"] and "NCCL" in runs[2]["text"]
     assert len({run["strategy"] for run in runs}) == 4
+    assert result(out)["over_row_one"] == {"gain": None, "status": "oom"}
     rows = list(csv.DictReader((out / "runs.csv").read_text().splitlines()))
     assert [row["outcome"] for row in rows] == ["oom", "failed", "failed", "ok"]
     assert [trial.state.name for trial in trials(out)] == ["FAIL", "FAIL", "FAIL", "COMPLETE"]

@@ -6,11 +6,18 @@ is started.
 """
 
 import json
+import signal
 import sys
 import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
+
+
+def complain(number: int, _: object) -> None:
+    """End as torchrun does when it is asked to."""
+    print(f"torch.distributed.elastic.multiprocessing.api.SignalException: got signal: {number}", flush=True)
+    sys.exit(1)
 
 
 def main() -> int:
@@ -33,6 +40,7 @@ def main() -> int:
             print("RuntimeError: NCCL communicator was aborted", flush=True)
             return 1
         if step == 6 and act == "hang":
+            signal.signal(signal.SIGTERM, complain)
             time.sleep(600)
         ms = step_ms * (3 if step == 1 else 2 if act == "slow" else 1)
         print(f" iteration {step:8d}/{facts['steps']:>8} | elapsed time per iteration (ms): {ms:.1f} |", flush=True)
