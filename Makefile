@@ -43,7 +43,7 @@ lock:
 	$(LOCKER)/bin/python $(PIP) --upgrade "pip>=25.1"
 	$(LOCKER)/bin/python $(PIP) --group lock
 	$(COMPILE) pyproject.toml --group backend --group dev --group docs --output-file requirements/dev.txt
-	$(COMPILE) pyproject.toml --group backend --constraint requirements/dev.txt --output-file requirements/runtime.txt
+	$(COMPILE) pyproject.toml --extra ray --group backend --constraint requirements/dev.txt --output-file requirements/runtime.txt
 
 demo: $(RUNTIME)
 	$(BIN)/forerun search llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq-len 8192
