@@ -6,7 +6,7 @@ from typing import Any
 
 from forerun.search.board.rows import NO_LAUNCH_MARK, Row
 from forerun.search.formats.express import express, launch_in
-from forerun.search.formats.registry import Entry, writers_of
+from forerun.search.formats.registry import FormatEntry, writers_of
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks.usual import GENERIC
 from forerun.spaces.strategies import Context, Strategy
@@ -50,7 +50,7 @@ def none_launched(context: Any, rows: Sequence[Row[Any]]) -> tuple[str, ...]:
     return ()
 
 
-def _expresses(writer: Entry, context: Context, strategy: Strategy) -> bool:
+def _expresses(writer: FormatEntry, context: Context, strategy: Strategy) -> bool:
     try:
         express(writer.load(), launch_in(context, strategy, name=context.model.name), context)
     except RequestError:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class FormatEntry:
     """One format.
 
     Parameters
@@ -58,15 +58,15 @@ class Entry:
         return getattr(import_module(f"forerun.search.formats.{self.module}"), name, None)
 
 
-def _read(name: str, module: str = "", attribute: str = "LAUNCHER") -> Entry:
-    return Entry(name=name, module=module or f"tables.{name.replace('-', '_')}", attribute=attribute)
+def _read(name: str, module: str = "", attribute: str = "LAUNCHER") -> FormatEntry:
+    return FormatEntry(name=name, module=module or f"tables.{name.replace('-', '_')}", attribute=attribute)
 
 
-def _written(name: str, module: str, *frameworks: str, attribute: str = "FORMAT") -> Entry:
-    return Entry(name=name, module=module, attribute=attribute, written=True, frameworks=frameworks)
+def _written(name: str, module: str, *frameworks: str, attribute: str = "FORMAT") -> FormatEntry:
+    return FormatEntry(name=name, module=module, attribute=attribute, written=True, frameworks=frameworks)
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES: tuple[FormatEntry, ...] = (
     _written("forerun", "own_yaml"),
     _read("megatron-log", "megatron_log", "FORMAT"),
     _written("gpt-neox", "tables.neox"),
@@ -110,7 +110,7 @@ WRITTEN = tuple(entry.name for entry in ENTRIES if entry.written)
 """Names of the formats that launches are written in."""
 
 
-def writers_of(framework: "FrameworkProfile") -> tuple[Entry, ...]:
+def writers_of(framework: "FrameworkProfile") -> tuple[FormatEntry, ...]:
     """Return the writers of a framework, else of the nearest one that it is like; import none."""
     own = next((name for name in framework.lineage if any(name in entry.frameworks for entry in ENTRIES)), None)
     return tuple(entry for entry in ENTRIES if own in entry.frameworks)

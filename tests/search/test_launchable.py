@@ -12,7 +12,7 @@ from forerun.search.explore.trees.named_trees import row_of_tree
 from forerun.search.formats import import_texts
 from forerun.search.formats.launch_of import launch_of
 from forerun.search.formats.launchable import launchable, marked
-from forerun.search.formats.registry import ENTRIES, Entry, formats_of
+from forerun.search.formats.registry import ENTRIES, FormatEntry, formats_of
 from forerun.search.order.launchable import launchable_first
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
@@ -69,7 +69,7 @@ def test_profiles_that_are_like_another_have_its_launch_files() -> None:
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
-def test_the_registry_says_of_a_format_what_it_is(entry: Entry) -> None:
+def test_the_registry_says_of_a_format_what_it_is(entry: FormatEntry) -> None:
     item = entry.load()
 
     assert item.name == entry.name

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from forerun.search.formats.shell.reader import Outcome, Reader
+from forerun.search.formats.shell.reader import ScriptReader, StatementOutcome
 from forerun.search.formats.shell.tree import text_of
 from forerun.search.formats.shell.variables import Value
 
@@ -15,7 +15,7 @@ DECLARING = ("export", "local", "readonly", "declare", "typeset")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
 
 
-def assign(reader: Reader, node: "Node") -> Outcome:
+def assign(reader: ScriptReader, node: "Node") -> StatementOutcome:
     """Follow one assignment."""
     target, value = node.child_by_field_name("name"), node.child_by_field_name("value")
     assert target is not None
@@ -36,10 +36,10 @@ def assign(reader: Reader, node: "Node") -> Outcome:
         variables.assign(name, f"{before}{new}")
     else:
         variables.assign(name, new)
-    return Outcome.SUCCESS
+    return StatementOutcome.SUCCESS
 
 
-def _assign_element(reader: Reader, name: str, key: list[str], new: str) -> None:
+def _assign_element(reader: ScriptReader, name: str, key: list[str], new: str) -> None:
     value, place = reader.variables.value(name), "".join(key)
     if isinstance(value, list) and place.isdecimal() and int(place) <= len(value):
         reader.variables.assign(name, [*value[: int(place)], new, *value[int(place) + 1 :]])
@@ -47,12 +47,12 @@ def _assign_element(reader: Reader, name: str, key: list[str], new: str) -> None
         reader.variables.assign(name, {**(value if isinstance(value, dict) else {}), place: new})
 
 
-def declare(reader: Reader, node: "Node") -> Outcome:
+def declare(reader: ScriptReader, node: "Node") -> StatementOutcome:
     """Follow ``export`` and its like."""
     return declare_words(reader, node.children)
 
 
-def declare_words(reader: Reader, nodes: Sequence["Node"]) -> Outcome:
+def declare_words(reader: ScriptReader, nodes: Sequence["Node"]) -> StatementOutcome:
     """Follow the words of ``export`` and its like, which are assignments."""
     word, *parts = nodes
     for part in parts:
@@ -63,11 +63,11 @@ def declare_words(reader: Reader, nodes: Sequence["Node"]) -> Outcome:
             assign(reader, part)
         elif match := _ASSIGNMENT.fullmatch(reader.words.text(part)):
             reader.variables.assign(match[1], match[2])
-    return Outcome.SUCCESS
+    return StatementOutcome.SUCCESS
 
 
-def unset(reader: Reader, node: "Node") -> Outcome:
+def unset(reader: ScriptReader, node: "Node") -> StatementOutcome:
     """Follow ``unset``."""
     for name in reader.words.fields(node.named_children):
         reader.variables.unset(name)
-    return Outcome.SUCCESS
+    return StatementOutcome.SUCCESS

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from forerun.search.formats.shell.reader import Outcome, Reader
+from forerun.search.formats.shell.reader import ScriptReader, StatementOutcome
 from forerun.search.formats.shell.tree import text_of
 
 if TYPE_CHECKING:
@@ -14,28 +14,28 @@ _DECIDING = re.compile(r"\b[A-Za-z_]\w*\+?=|--\w")
 """Statements that may decide something of a run: assignments and options."""
 
 
-def negate(reader: Reader, node: "Node") -> Outcome:
+def negate(reader: ScriptReader, node: "Node") -> StatementOutcome:
     """Follow ``! a``."""
-    swapped = {Outcome.SUCCESS: Outcome.FAILURE, Outcome.FAILURE: Outcome.SUCCESS}
-    return swapped.get(reader.run(node.named_children[0]), Outcome.UNKNOWN)
+    swapped = {StatementOutcome.SUCCESS: StatementOutcome.FAILURE, StatementOutcome.FAILURE: StatementOutcome.SUCCESS}
+    return swapped.get(reader.run(node.named_children[0]), StatementOutcome.UNKNOWN)
 
 
-def follow_list(reader: Reader, node: "Node") -> Outcome:
+def follow_list(reader: ScriptReader, node: "Node") -> StatementOutcome:
     """Follow ``a && b`` and ``a || b``: b only where the success of a says so."""
     left, right = node.named_children[0], node.named_children[-1]
     joint = next(child.type for child in node.children if child.type in ("&&", "||"))
     outcome = reader.run(left)
-    if outcome is Outcome.UNKNOWN:
+    if outcome is StatementOutcome.UNKNOWN:
         if _DECIDING.search(text_of(right)):
             reader.note(f"a condition cannot be decided; what follows {joint} is left out", node)
         return outcome
-    if (outcome is not Outcome.FAILURE) == (joint == "&&"):
+    if (outcome is not StatementOutcome.FAILURE) == (joint == "&&"):
         return reader.run(right)
     _branch(reader, [right], taken=False)
     return outcome
 
 
-def follow_if(reader: Reader, node: "Node") -> Outcome:
+def follow_if(reader: ScriptReader, node: "Node") -> StatementOutcome:
     """Follow the branch of an ``if`` whose condition holds; none where that cannot be decided."""
     taken = False
     for conditions, body in _branches(node):
@@ -45,10 +45,10 @@ def follow_if(reader: Reader, node: "Node") -> Outcome:
             break
         taken |= truth
         _branch(reader, body, taken=truth)
-    return Outcome.SUCCESS
+    return StatementOutcome.SUCCESS
 
 
-def follow_case(reader: Reader, node: "Node") -> Outcome:
+def follow_case(reader: ScriptReader, node: "Node") -> StatementOutcome:
     """Follow the first branch of a ``case`` whose pattern its word has; none where that cannot be decided."""
     value = node.child_by_field_name("value")
     assert value is not None
@@ -62,10 +62,10 @@ def follow_case(reader: Reader, node: "Node") -> Outcome:
             break
         taken |= truth
         _branch(reader, [child for child in item.named_children if child not in patterns], taken=truth)
-    return Outcome.SUCCESS
+    return StatementOutcome.SUCCESS
 
 
-def _branch(reader: Reader, nodes: Sequence["Node"], *, taken: bool) -> None:
+def _branch(reader: ScriptReader, nodes: Sequence["Node"], *, taken: bool) -> None:
     """Follow a branch; what only a branch that is not taken assigns is empty, as in a shell."""
     if taken:
         reader.block(nodes)

@@ -6,7 +6,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from forerun.search.formats.shell.assignments import DECLARING, assign, declare_words
-from forerun.search.formats.shell.reader import Leave, Outcome, Reader
+from forerun.search.formats.shell.reader import Leave, ScriptReader, StatementOutcome
 from forerun.search.formats.shell.tree import text_of
 from forerun.spaces.errors import RequestError
 
@@ -21,7 +21,7 @@ _SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
 _NO_WORDS = ("variable_assignment", "herestring_redirect", "file_redirect", "comment")
 
 
-def follow_command(reader: Reader, node: "Node", more: Sequence["Node"] = ()) -> Outcome:
+def follow_command(reader: ScriptReader, node: "Node", more: Sequence["Node"] = ()) -> StatementOutcome:
     """Follow a command: assignments before it, then itself by its first word; ``more`` are further words."""
     for child in node.named_children:
         if child.type == "variable_assignment":
@@ -35,65 +35,65 @@ def follow_command(reader: Reader, node: "Node", more: Sequence["Node"] = ()) ->
         return _call(reader, name, arguments)
     if name == "exit" and arguments[:1] not in ([], ["0"]) and not reader.variables.arguments:
         reader.note("the script ends here as it is started; what follows is read all the same", node)
-        return Outcome.SUCCESS
+        return StatementOutcome.SUCCESS
     if name in _OF_THE_SHELL:
         return _OF_THE_SHELL[name](reader, words)
     if name not in _PRINTING:
         _start(reader, tuple(words))
-    return Outcome.STARTED
+    return StatementOutcome.STARTED
 
 
-def _test(reader: Reader, words: list[str]) -> Outcome:
-    return Outcome.of(reader.conditions.of_words(words[1 : -1 if words[0] == "[" else None]))
+def _test(reader: ScriptReader, words: list[str]) -> StatementOutcome:
+    return StatementOutcome.of(reader.conditions.of_words(words[1 : -1 if words[0] == "[" else None]))
 
 
-def _let(reader: Reader, words: list[str]) -> Outcome:
+def _let(reader: ScriptReader, words: list[str]) -> StatementOutcome:
     for word in words[1:]:
         reader.inside(f"(( {word} ))", reader.source)
-    return Outcome.SUCCESS
+    return StatementOutcome.SUCCESS
 
 
-def _set(reader: Reader, words: list[str]) -> Outcome:
+def _set(reader: ScriptReader, words: list[str]) -> StatementOutcome:
     if "--" in words:
         reader.variables.arguments = words[words.index("--") + 1 :]
-    return Outcome.SUCCESS
+    return StatementOutcome.SUCCESS
 
 
-def _shift(reader: Reader, words: list[str]) -> Outcome:
+def _shift(reader: ScriptReader, words: list[str]) -> StatementOutcome:
     reader.variables.shift(int(words[1]) if len(words) > 1 and words[1].isdecimal() else 1)
-    return Outcome.SUCCESS
+    return StatementOutcome.SUCCESS
 
 
-def _read(reader: Reader, words: list[str]) -> Outcome:
+def _read(reader: ScriptReader, words: list[str]) -> StatementOutcome:
     for name in words[1:]:
         reader.variables.forget(name)
-    return Outcome.UNKNOWN
+    return StatementOutcome.UNKNOWN
 
 
-def _leave(reader: Reader, words: list[str]) -> Outcome:
+def _leave(reader: ScriptReader, words: list[str]) -> StatementOutcome:
     raise Leave(words[0])
 
 
-def _eval(reader: Reader, words: list[str]) -> Outcome:
+def _eval(reader: ScriptReader, words: list[str]) -> StatementOutcome:
     reader.inside(" ".join(words[1:]), reader.source)
-    return Outcome.STARTED
+    return StatementOutcome.STARTED
 
 
-_OF_THE_SHELL: Mapping[str, Callable[[Reader, list[str]], Outcome]] = {
-    **dict.fromkeys((":", "true"), lambda reader, words: Outcome.SUCCESS),
-    "false": lambda reader, words: Outcome.FAILURE,
+_OF_THE_SHELL: Mapping[str, Callable[[ScriptReader, list[str]], StatementOutcome]] = {
+    **dict.fromkeys((":", "true"), lambda reader, words: StatementOutcome.SUCCESS),
+    "false": lambda reader, words: StatementOutcome.FAILURE,
     **dict.fromkeys(("test", "["), _test),
     "let": _let,
     "set": _set,
     "shift": _shift,
     **dict.fromkeys(("read", "mapfile", "readarray"), _read),
-    "getopts": lambda reader, words: Outcome.of(None if reader.variables.arguments else False),
+    "getopts": lambda reader, words: StatementOutcome.of(None if reader.variables.arguments else False),
     **dict.fromkeys(("break", "continue", "return", "exit"), _leave),
     "eval": _eval,
 }
 
 
-def _start(reader: Reader, words: tuple[str, ...]) -> None:
+def _start(reader: ScriptReader, words: tuple[str, ...]) -> None:
     """Keep the words of a program; follow the script that a shell is handed, by name or as a word."""
     at = next((at for at, word in enumerate(words) if word in (*_SHELLS, "source", ".")), len(words))
     rest = words[at + 1 :]
@@ -111,7 +111,7 @@ def _start(reader: Reader, words: tuple[str, ...]) -> None:
         reader.variables.arguments = outer
 
 
-def _call(reader: Reader, name: str, arguments: list[str]) -> Outcome:
+def _call(reader: ScriptReader, name: str, arguments: list[str]) -> StatementOutcome:
     """Follow a function."""
     if len(reader.local) >= _DEEPEST_CALL:
         raise RequestError(f"{reader.source}: functions call each other more than {_DEEPEST_CALL} deep")
@@ -122,7 +122,7 @@ def _call(reader: Reader, name: str, arguments: list[str]) -> Outcome:
     except Leave as leave:
         if leave.word != "return":
             raise
-        return Outcome.UNKNOWN
+        return StatementOutcome.UNKNOWN
     finally:
         reader.variables.arguments = outer
         for variable, value in reader.local.pop().items():
@@ -134,24 +134,24 @@ def sbatch_words(text: str) -> list[str]:
     return [word for match in _SBATCH.finditer(text) for word in match[1].split()]
 
 
-def define(reader: Reader, node: "Node") -> Outcome:
+def define(reader: ScriptReader, node: "Node") -> StatementOutcome:
     """Keep a function."""
     reader.functions[text_of(node.named_children[0])] = node.named_children[-1]
-    return Outcome.SUCCESS
+    return StatementOutcome.SUCCESS
 
 
-def follow_redirected(reader: Reader, node: "Node") -> Outcome:
+def follow_redirected(reader: ScriptReader, node: "Node") -> StatementOutcome:
     """Follow a statement with redirections: a here-document is a script that is written, or that a shell reads."""
     body = node.child_by_field_name("body")
     for document in (child for child in node.children if child.type == "heredoc_redirect"):
         _here_document(reader, document, node)
     if body is None or body.type != "command":
-        return Outcome.SUCCESS if body is None else reader.run(body)
+        return StatementOutcome.SUCCESS if body is None else reader.run(body)
     files = [child.children_by_field_name("destination") for child in node.children if child.type == "file_redirect"]
     return follow_command(reader, body, [word for file in files for word in file[1:]])  # words after `> file`
 
 
-def _here_document(reader: Reader, document: "Node", statement: "Node") -> None:
+def _here_document(reader: ScriptReader, document: "Node", statement: "Node") -> None:
     inside = next((child for child in document.children if child.type == "heredoc_body"), None)
     start = next((child for child in document.children if child.type == "heredoc_start"), None)
     if inside is None or start is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from forerun.search.formats.shell.tree import text_of, whole_number
 from forerun.search.formats.shell.variables import Variables
-from forerun.search.formats.shell.words import UNKNOWN, Words
+from forerun.search.formats.shell.words import UNKNOWN, ScriptWords
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -42,7 +42,7 @@ def both(left: bool | None, right: bool | None) -> bool | None:
 class Conditions:
     """Decides the tests of one script."""
 
-    def __init__(self, words: Words, variables: Variables) -> None:
+    def __init__(self, words: ScriptWords, variables: Variables) -> None:
         """Take what expands the words of tests, and the variables that they ask about."""
         self._words = words
         self._variables = variables

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from forerun.search.formats.shell.reader import Leave, Outcome, Reader
+from forerun.search.formats.shell.reader import Leave, ScriptReader, StatementOutcome
 from forerun.search.formats.shell.tree import text_of
 from forerun.search.formats.shell.words import UNKNOWN
 
@@ -14,14 +14,14 @@ _OPTIONS_OF_A_RUN = 3
 """Options from which on a command is a run, of which a launch has one."""
 
 
-def follow_for(reader: Reader, node: "Node") -> Outcome:
+def follow_for(reader: ScriptReader, node: "Node") -> StatementOutcome:
     """Follow a loop over words; over one value where the user gave it."""
     variable, *values = [child for child in node.named_children if child.type not in ("comment", "do_group")]
     over = any(child.type == "in" for child in node.children)
     words = reader.words.fields(values) if over else [*(reader.variables.arguments or ())]
     if any(UNKNOWN.search(word) for word in words):
         reader.left_out("loop over", values or [node])
-        return Outcome.SUCCESS
+        return StatementOutcome.SUCCESS
     name = text_of(variable)
     turns = _Turns(reader, node)
     for word in words[: 1 if reader.variables.is_given(name) else _MOST_TURNS]:
@@ -29,10 +29,10 @@ def follow_for(reader: Reader, node: "Node") -> Outcome:
         if not turns.follow():
             break
     turns.choose(f"{name} = {', '.join(words)}")
-    return Outcome.SUCCESS
+    return StatementOutcome.SUCCESS
 
 
-def follow_while(reader: Reader, node: "Node") -> Outcome:
+def follow_while(reader: ScriptReader, node: "Node") -> StatementOutcome:
     """Follow a loop with a condition, as long as the condition is decided and something changes."""
     conditions = [child for child in node.children_by_field_name("condition") if child.is_named]
     counts = node.type == "c_style_for_statement"
@@ -51,10 +51,10 @@ def follow_while(reader: Reader, node: "Node") -> Outcome:
         if reader.variables.state == before:
             break
     turns.choose("its turns")
-    return Outcome.SUCCESS
+    return StatementOutcome.SUCCESS
 
 
-def _counted(reader: Reader, conditions: list["Node"]) -> bool | None:
+def _counted(reader: ScriptReader, conditions: list["Node"]) -> bool | None:
     numbers = [reader.words.number(child) for child in conditions]
     return None if None in numbers or not numbers else numbers[-1] != 0
 
@@ -62,7 +62,7 @@ def _counted(reader: Reader, conditions: list["Node"]) -> bool | None:
 class _Turns:
     """Follows the turns of one loop; of several runs that they start, the first one counts."""
 
-    def __init__(self, reader: Reader, node: "Node") -> None:
+    def __init__(self, reader: ScriptReader, node: "Node") -> None:
         self._reader = reader
         self._node = node
         self._body = node.child_by_field_name("body")

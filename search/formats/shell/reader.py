@@ -8,7 +8,7 @@ from forerun.search.formats.shell.conditions import Conditions
 from forerun.search.formats.shell.given import Given
 from forerun.search.formats.shell.tree import line_of, parse_shell, text_of
 from forerun.search.formats.shell.variables import Value, Variables
-from forerun.search.formats.shell.words import Words
+from forerun.search.formats.shell.words import ScriptWords
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _DEEPEST = 4
 _MOST_STATEMENTS = 100_000
 
 
-class Outcome(Enum):
+class StatementOutcome(Enum):
     """End of a statement."""
 
     SUCCESS = auto()
@@ -30,7 +30,7 @@ class Outcome(Enum):
     """A program, which is taken to succeed."""
 
     @classmethod
-    def of(cls, truth: bool | None) -> "Outcome":
+    def of(cls, truth: bool | None) -> "StatementOutcome":
         """Return the outcome of a test."""
         return cls.UNKNOWN if truth is None else cls.SUCCESS if truth else cls.FAILURE
 
@@ -44,10 +44,10 @@ class Leave(Exception):
         self.word = word
 
 
-Follow = Callable[["Reader", "Node"], Outcome]
+Follow = Callable[["ScriptReader", "Node"], StatementOutcome]
 
 
-class Reader:
+class ScriptReader:
     """Follows a script statement by statement; ``statements`` has a function for each kind."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Reader:
         self.source = source
         self.scripts = dict(given.scripts)
         self.variables = Variables(given, source, set_by_queue)
-        self.words = Words(self.variables)
+        self.words = ScriptWords(self.variables)
         self.conditions = Conditions(self.words, self.variables)
         self.functions: dict[str, Node] = {}
         self.local: list[dict[str, Value | None]] = []
@@ -93,15 +93,15 @@ class Reader:
         finally:
             self._depth -= 1
 
-    def block(self, nodes: Sequence["Node"]) -> Outcome:
+    def block(self, nodes: Sequence["Node"]) -> StatementOutcome:
         """Follow statements one after the other; the last one decides."""
-        outcome = Outcome.SUCCESS
+        outcome = StatementOutcome.SUCCESS
         for node in nodes:
             if node.type not in ("comment", "heredoc_body"):
                 outcome = self.run(node)
         return outcome
 
-    def run(self, node: "Node") -> Outcome:
+    def run(self, node: "Node") -> StatementOutcome:
         """Follow one statement.
 
         Raises
@@ -113,8 +113,8 @@ class Reader:
         if self._count > _MOST_STATEMENTS:
             raise RequestError(f"{self.source} runs more than {_MOST_STATEMENTS:,} statements")
         follow = self._follow.get(node.type)
-        return Outcome.SUCCESS if follow is None else follow(self, node)
+        return StatementOutcome.SUCCESS if follow is None else follow(self, node)
 
     def truth(self, nodes: Sequence["Node"]) -> bool | None:
         """Return whether conditions hold, the last of them deciding; programs are not known to succeed."""
-        return {Outcome.SUCCESS: True, Outcome.FAILURE: False}.get(self.block(nodes))
+        return {StatementOutcome.SUCCESS: True, StatementOutcome.FAILURE: False}.get(self.block(nodes))

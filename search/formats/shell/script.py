@@ -10,7 +10,7 @@ from forerun.search.formats.shell.branches import follow_case, follow_if, follow
 from forerun.search.formats.shell.commands import define, follow_command, follow_redirected, sbatch_words
 from forerun.search.formats.shell.given import NOTHING, Given
 from forerun.search.formats.shell.loops import follow_for, follow_while
-from forerun.search.formats.shell.reader import Follow, Outcome, Reader
+from forerun.search.formats.shell.reader import Follow, ScriptReader, StatementOutcome
 from forerun.search.formats.shell.tree import PLACEHOLDER
 from forerun.spaces.errors import RequestError
 
@@ -42,7 +42,7 @@ def read_script(text: str, source: str, given: Given = NOTHING) -> Script:
     if "\0" in text:
         raise RequestError(f"{source} is not a text file (it has null bytes)")
     sbatch = sbatch_words(text)
-    reader = Reader(source, given, _STATEMENTS, slurm_variables(sbatch))
+    reader = ScriptReader(source, given, _STATEMENTS, slurm_variables(sbatch))
     try:
         reader.inside(text, source)
     except RecursionError:
@@ -58,7 +58,7 @@ def read_script(text: str, source: str, given: Given = NOTHING) -> Script:
     )
 
 
-def _follow_inside(reader: Reader, node: "Node") -> Outcome:
+def _follow_inside(reader: ScriptReader, node: "Node") -> StatementOutcome:
     """Follow statements between brackets or in a pipeline; ``(( ... ))`` is a test."""
     if node.children[0].type == "((":
         return _follow_test(reader, node)
@@ -68,8 +68,8 @@ def _follow_inside(reader: Reader, node: "Node") -> Outcome:
     return reader.block(node.named_children)
 
 
-def _follow_test(reader: Reader, node: "Node") -> Outcome:
-    return Outcome.of(reader.conditions.of_command(node))
+def _follow_test(reader: ScriptReader, node: "Node") -> StatementOutcome:
+    return StatementOutcome.of(reader.conditions.of_command(node))
 
 
 _STATEMENTS: Mapping[str, Follow] = {

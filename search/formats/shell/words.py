@@ -1,4 +1,4 @@
-"""Words of a script with variables in their places, as text: nothing is ever executed.
+"""ScriptWords of a script with variables in their places, as text: nothing is ever executed.
 
 What only a run would know stays as written, without blanks, so that it is one word wherever it is read again: a
 variable that nobody sets as ``$NAME``, a command substitution as ``$(command…)``.
@@ -41,7 +41,7 @@ class Piece:
         return " ".join(self.elements)
 
 
-class Words:
+class ScriptWords:
     """Expands the words of one script."""
 
     def __init__(self, variables: Variables) -> None:
