@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from forerun.search.measured.validate import MeasuredRun, load_runs
 from forerun.search.measured.validate.software import unknown_profile
 from forerun.search.order.worth import failed_start, launch_factor, odds_of_failure
-from forerun.search.tune import Candidate, Chooser, Outcome
+from forerun.search.tune import Candidate, Chooser, RunOutcome
 from forerun.search.tune.posterior import USUAL, Spreads, axes_of
 from forerun.simulator import score
 from forerun.simulator.costs import efficiency
@@ -202,13 +202,13 @@ def _unknown(own: FrameworkProfile) -> FrameworkProfile:
 def tuned(group: Group, spreads: Spreads = USUAL) -> list[int]:
     """Return the runs of `forerun tune`."""
     place = {name: row for row, name in enumerate(group.strategies)}
-    chooser, outcomes, rows = Chooser(group.candidates(), spreads=spreads), list[Outcome](), list[int]()
+    chooser, outcomes, rows = Chooser(group.candidates(), spreads=spreads), list[RunOutcome](), list[int]()
     while len(rows) < LONGEST and (choice := chooser.next_run(outcomes)) is not None:
         rows.append(place[choice.candidate.key])
         time_s = group.time_s[rows[-1]]
         ran = np.isfinite(time_s)
         outcomes.append(
-            Outcome(key=choice.candidate.key, status="ok" if ran else "oom", step_s=time_s if ran else None)
+            RunOutcome(key=choice.candidate.key, status="ok" if ran else "oom", step_s=time_s if ran else None)
         )
     return rows
 

@@ -4,25 +4,25 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from forerun.search.tune.loop import HOUR_S, Limits, Watch
+from forerun.search.tune.loop import HOUR_S, TuningLimits, TuningWatch
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_seconds
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from forerun.search.tune.launchers import Launcher
+    from forerun.search.tune.launchers import RunLauncher
     from forerun.search.tune.run import RunState
     from forerun.search.tune.summary import TuneSummary
 
 
-class Terminal(Watch):
+class Terminal(TuningWatch):
     """Says on stderr what is going on, and asks before every launch unless the user agreed to all of them."""
 
-    def __init__(self, limits: Limits, *, yes: bool) -> None:
+    def __init__(self, limits: TuningLimits, *, yes: bool) -> None:
         self._limits, self._yes, self._said = limits, yes, dict[int, int]()
 
-    def approve(self, state: "RunState", launcher: "Launcher", spent_gpu_s: float) -> bool:
+    def approve(self, state: "RunState", launcher: "RunLauncher", spent_gpu_s: float) -> bool:
         """Print the runs, their place and their time, and ask for consent.
 
         Raises
@@ -41,7 +41,7 @@ class Terminal(Watch):
         self._yes = answer in ("a", "all")
         return self._yes or answer in ("y", "yes")
 
-    def launched(self, state: "RunState", launcher: "Launcher") -> None:
+    def launched(self, state: "RunState", launcher: "RunLauncher") -> None:
         """Print the path of the log."""
         if launcher.name == "dry":
             _say(f"run {state.run.name}: {state.handle}")
@@ -67,7 +67,7 @@ class Terminal(Watch):
         _say(f"run {state.run.name}: {format_seconds(result.step_s)} a step, {off:+.1%} against the prediction{more}")
 
 
-def plan_of(state: "RunState", launcher: "Launcher", limits: Limits, spent_gpu_s: float) -> list[str]:
+def plan_of(state: "RunState", launcher: "RunLauncher", limits: TuningLimits, spent_gpu_s: float) -> list[str]:
     """Describe a run before its launch in lines: place, reason, duration and cost."""
     run = state.run
     hours, most = run.cost_s * run.gpus / HOUR_S, run.limit_s * run.gpus / HOUR_S

@@ -14,7 +14,7 @@ from forerun.spaces.errors import RequestError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidates:
+class TuningCandidates:
     """Candidates of a tuning.
 
     Attributes
@@ -60,7 +60,7 @@ class Candidates:
         ]
 
 
-def candidates_of(setting: Setting, board: Leaderboard, writer: LaunchWriter) -> Candidates:
+def candidates_of(setting: Setting, board: Leaderboard, writer: LaunchWriter) -> TuningCandidates:
     """Return the rows of a leaderboard that can be launched.
 
     Raises
@@ -80,7 +80,7 @@ def candidates_of(setting: Setting, board: Leaderboard, writer: LaunchWriter) ->
         rows[row.name] = row
     if not rows:
         raise RequestError("no row of the leaderboard can be launched:\n" + "\n".join(_first(list(refused))))
-    return Candidates(setting=setting, board=board, writer=writer, rows=rows, refused=refused)
+    return TuningCandidates(setting=setting, board=board, writer=writer, rows=rows, refused=refused)
 
 
 def _first(reasons: Sequence[str]) -> list[str]:

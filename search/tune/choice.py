@@ -57,7 +57,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RunOutcome:
     """Result of a run.
 
     Attributes
@@ -91,7 +91,7 @@ class RunCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class RunChoice:
     """The next run: candidate, expected gain and cost.
 
     Attributes
@@ -162,27 +162,27 @@ class Chooser:
         self._gpus = np.array([float(one.gpus) for one in self.candidates])
         self.prior = prior_belief(log_time, self._agreed, spreads)
 
-    def next_run(self, outcomes: Sequence[Outcome]) -> Choice | None:
+    def next_run(self, outcomes: Sequence[RunOutcome]) -> RunChoice | None:
         """Choose the next run, or None to stop (``stop_reason``)."""
         choice = self._decide(outcomes)
-        return choice if isinstance(choice, Choice) else None
+        return choice if isinstance(choice, RunChoice) else None
 
-    def stop_reason(self, outcomes: Sequence[Outcome]) -> str | None:
+    def stop_reason(self, outcomes: Sequence[RunOutcome]) -> str | None:
         """Explain in one sentence why no run is worth its cost; None where one is."""
         choice = self._decide(outcomes)
-        return None if isinstance(choice, Choice) else choice
+        return None if isinstance(choice, RunChoice) else choice
 
-    def best(self, outcomes: Sequence[Outcome]) -> Candidate | None:
+    def best(self, outcomes: Sequence[RunOutcome]) -> Candidate | None:
         """Return the candidate with the shortest measured device time; None where no run was measured."""
         times = {row: seconds * self._gpus[row] for row, seconds in self._measured(outcomes).items()}
         return self.candidates[min(times, key=times.__getitem__)] if times else None
 
-    def posterior(self, outcomes: Sequence[Outcome]) -> Belief:
+    def posterior(self, outcomes: Sequence[RunOutcome]) -> Belief:
         """Return the belief about step times after some runs."""
         measured = self._measured(outcomes)
         return self.prior.conditioned(list(measured), np.log(list(measured.values())))
 
-    def oom_probabilities(self, outcomes: Sequence[Outcome]) -> Floats:
+    def oom_probabilities(self, outcomes: Sequence[RunOutcome]) -> Floats:
         """Return the probability of running out of memory of every candidate after some runs, shape N."""
         risk = np.array([one.oom_probability for one in self.candidates])
         failed = {self._place[one.key]: one.status == "oom" for one in outcomes if one.status == "oom" or _ran(one)}
@@ -193,11 +193,11 @@ class Chooser:
             raise RequestError(f"no candidate has the key {key}")
         return self.candidates[self._place[key]]
 
-    def _measured(self, outcomes: Sequence[Outcome]) -> dict[int, float]:
+    def _measured(self, outcomes: Sequence[RunOutcome]) -> dict[int, float]:
         """Return measured seconds of a step by row."""
         return {self._place[one.key]: one.step_s for one in outcomes if _ran(one) and one.step_s is not None}
 
-    def _decide(self, outcomes: Sequence[Outcome]) -> Choice | str:
+    def _decide(self, outcomes: Sequence[RunOutcome]) -> RunChoice | str:
         """Return the next run, or why none is worth its cost."""
         done = {self[one.key].key for one in outcomes}
         left = [row for row, one in enumerate(self.candidates) if one.key not in done]
@@ -219,7 +219,7 @@ class Chooser:
             return f"no further run is worth its cost: the next one is {faster} for {cost[row] / 3600:.2g} GPU-hours"
         return self._choice(row, gain, value, cost, risk, faster)
 
-    def _first(self, left: Sequence[int], belief: Belief, risk: Floats, cost: Floats) -> Choice:
+    def _first(self, left: Sequence[int], belief: Belief, risk: Floats, cost: Floats) -> RunChoice:
         """Choose the run before any step was measured."""
         worth = belief.time_s() * (1 + FIRST_START * failed_start(odds_of(risk)))
         row = min(left, key=lambda one: float(worth[one]))
@@ -232,8 +232,10 @@ class Chooser:
         """Return the expected GPU-seconds of a run of every candidate; ``belief``: of GPU-seconds of a step."""
         return np.asarray(self._gpus * self.cost.start_s + (1 - risk) * self.cost.steps * belief.time_s())
 
-    def _choice(self, row: int, gain: Floats, value: Floats | None, cost: Floats, risk: Floats, reason: str) -> Choice:
-        return Choice(
+    def _choice(
+        self, row: int, gain: Floats, value: Floats | None, cost: Floats, risk: Floats, reason: str
+    ) -> RunChoice:
+        return RunChoice(
             candidate=self.candidates[row],
             gain=float(gain[row]),
             gain_gpu_s=None if value is None else float(value[row]),
@@ -243,6 +245,6 @@ class Chooser:
         )
 
 
-def _ran(outcome: Outcome) -> bool:
+def _ran(outcome: RunOutcome) -> bool:
     """Whether steps were measured."""
     return outcome.step_s is not None and outcome.status in ("ok", "stopped")

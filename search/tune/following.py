@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.search.formats.logs import LogReport
-from forerun.search.tune.launchers.contract import Launcher, RunPhase, Status
+from forerun.search.tune.launchers.contract import RunLauncher, RunPhase, Status
 from forerun.search.tune.run import EXIT_CODE, STARTED, RunResult, RunState, RunStatus
 from forerun.search.tune.secrets import line
 
@@ -78,7 +78,7 @@ class Follower:
     """
 
     state: RunState
-    launcher: Launcher
+    launcher: RunLauncher
     read: Reader
     patience: Patience
     first_step_s: float

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 from forerun.search.formats.logs import LogReport, read_log
-from forerun.search.tune.candidates import Candidates
-from forerun.search.tune.choice import Choice, Chooser, Outcome, RunCost
+from forerun.search.tune.candidates import TuningCandidates
+from forerun.search.tune.choice import Chooser, RunChoice, RunCost, RunOutcome
 from forerun.search.tune.folder import TuneFolder
 from forerun.search.tune.following import Follower, Patience
-from forerun.search.tune.launchers import Launcher
+from forerun.search.tune.launchers import RunLauncher
 from forerun.search.tune.results import record_run
 from forerun.search.tune.run import RunResult, RunState, RunStatus, TuningRun
 from forerun.spaces.errors import RequestError
@@ -28,7 +28,7 @@ OnInterrupt = Literal["cancel", "leave"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class TuningLimits:
     """Limits of a tuning.
 
     Attributes
@@ -46,14 +46,14 @@ class Limits:
     until_s: float | None = None
 
 
-class Watch:
+class TuningWatch:
     """Is told how a tuning goes on, and asked before a launch; this one approves of everything and says nothing."""
 
-    def approve(self, state: RunState, launcher: Launcher, spent_gpu_s: float) -> bool:
+    def approve(self, state: RunState, launcher: RunLauncher, spent_gpu_s: float) -> bool:
         """Approve of a launch, or decline it."""
         return True
 
-    def launched(self, state: RunState, launcher: Launcher) -> None:
+    def launched(self, state: RunState, launcher: RunLauncher) -> None:
         """Take note that a run was launched, or that an earlier driver had launched it."""
 
     def stepped(self, state: RunState, steps: Sequence[float]) -> None:
@@ -90,10 +90,10 @@ class Tuner:
     """
 
     folder: TuneFolder
-    candidates: Candidates
-    launcher: Launcher
-    limits: Limits
-    watch: Watch
+    candidates: TuningCandidates
+    launcher: RunLauncher
+    limits: TuningLimits
+    watch: TuningWatch
     trials: Trials
     patience: Patience = field(default_factory=lambda: USUAL)
     pattern: str | None = None
@@ -220,7 +220,7 @@ class Tuner:
         results = [state.result for state in self._states() if state.result is not None]
         return [result.start_s for result in results if result.start_s is not None]
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[RunOutcome]:
         """Return the outcomes of runs that are over."""
         return [outcome for state in self._states() if (outcome := state.outcome) is not None]
 
@@ -234,7 +234,7 @@ class Tuner:
             cost=RunCost(start_s=start_s, steps=self.candidates.writer.steps),
         )
 
-    def _choice(self) -> Choice | None:
+    def _choice(self) -> RunChoice | None:
         """Choose the next run; None where none is worth its cost, or the limits are reached."""
         if self.stopped:
             return None
@@ -246,13 +246,13 @@ class Tuner:
         place = {one.key: row for row, one in enumerate(chooser.candidates)}
         for follower in self._active.values():  # as if they came out as expected
             key = follower.state.run.strategy
-            outcomes.append(Outcome(key=key, status="ok", step_s=float(believed[place[key]])))
+            outcomes.append(RunOutcome(key=key, status="ok", step_s=float(believed[place[key]])))
         choice = chooser.next_run(outcomes)
         if choice is None and not self._active:
             self.stopped = chooser.stop_reason(outcomes) or ""
         return choice
 
-    def _planned(self, choice: Choice) -> TuningRun | None:
+    def _planned(self, choice: RunChoice) -> TuningRun | None:
         """Return the run of a choice within what is left of the budget; None where too little is left."""
         row, writer = self.candidates.rows[choice.candidate.key], self.candidates.writer
         started_s, outcomes = self._starts(), self.outcomes()

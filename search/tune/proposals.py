@@ -11,7 +11,7 @@ from forerun.search.formats.contract import Files
 from forerun.search.formats.launch_of import launch_of
 from forerun.search.measured.validate.columns import OPTIONAL, REQUIRED
 from forerun.search.request.setting import Setting
-from forerun.search.tune.choice import Candidate, Chooser, Outcome
+from forerun.search.tune.choice import Candidate, Chooser, RunOutcome
 from forerun.search.tune.informative import informative
 from forerun.simulator import score
 from forerun.simulator.calibration import Posterior, nothing_measured
@@ -85,7 +85,7 @@ def _improving(rows: Sequence[Row], count: int, known: Mapping[int, bool]) -> li
     ]
     chooser = Chooser(candidates)
     outcomes = [
-        Outcome(key=str(row), status="ok" if timed else "failed", step_s=candidates[row].step_s if timed else None)
+        RunOutcome(key=str(row), status="ok" if timed else "failed", step_s=candidates[row].step_s if timed else None)
         for row, timed in known.items()
     ]
     chosen: list[tuple[int, float]] = []
@@ -94,7 +94,7 @@ def _improving(rows: Sequence[Row], count: int, known: Mapping[int, bool]) -> li
         key = next(one.key for one in candidates if one.key not in done) if choice is None else choice.candidate.key
         chosen.append((int(key), 0.0 if choice is None else choice.gain))
         expected_s = float(chooser.posterior(outcomes).time_s()[int(key)])
-        outcomes.append(Outcome(key=key, status="ok", step_s=expected_s))
+        outcomes.append(RunOutcome(key=key, status="ok", step_s=expected_s))
     return chosen
 
 

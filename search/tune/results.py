@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forerun.search.board.next_runs import NextRun
-from forerun.search.tune.candidates import Candidates
+from forerun.search.tune.candidates import TuningCandidates
 from forerun.search.tune.folder import CALIBRATION, TABLE, TuneFolder
 from forerun.search.tune.proposals import run_cells
 from forerun.search.tune.run import RunState
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from forerun.search.measured.calibrate import Calibrated
 
 
-def record_run(folder: TuneFolder, candidates: Candidates, state: RunState) -> None:
+def record_run(folder: TuneFolder, candidates: TuningCandidates, state: RunState) -> None:
     """Add a run that is over to ``runs.csv``; nothing is added for one that the user interrupted."""
     result, row = state.result, candidates.rows.get(state.run.strategy)
     if result is None or row is None or result.status == "interrupted":

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from forerun.search.tune.choice import Outcome
+from forerun.search.tune.choice import RunOutcome
 
 RunStatus = Literal["ok", "oom", "failed", "hung", "stopped", "interrupted"]
 SCRIPT, LOG, EXIT_CODE, STARTED = "run.sh", "train.log", "exit_code", "started"
@@ -149,13 +149,13 @@ class RunState:
         return 0.0 if self.result is None else self.result.seconds * self.run.gpus
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> RunOutcome | None:
         """Outcome for the choice of the next run; None where it is not over, or was interrupted."""
         result = self.result
         if result is None or result.status == "interrupted":
             return None
         status = result.status if result.status != "stopped" or result.measured else "failed"
-        return Outcome(
+        return RunOutcome(
             key=self.run.strategy,
             status=status,
             step_s=result.step_s if result.measured else None,

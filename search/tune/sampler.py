@@ -9,7 +9,7 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from forerun.search.tune.choice import Candidate, Chooser, Outcome, RunCost
+from forerun.search.tune.choice import Candidate, Chooser, RunCost, RunOutcome
 from forerun.search.tune.posterior import axes_of
 from forerun.spaces.errors import RequestError
 
@@ -153,9 +153,9 @@ class ForerunSampler(BaseSampler):
                 pass
         return self._random.sample_independent(study, trial, param_name, param_distribution)
 
-    def _outcomes(self, study: Study, number: int) -> list[Outcome]:
+    def _outcomes(self, study: Study, number: int) -> list[RunOutcome]:
         """Return the results of earlier trials of the study; a running one counts as if it came out as expected."""
-        outcomes, running = dict[str, Outcome](), list[str]()
+        outcomes, running = dict[str, RunOutcome](), list[str]()
         for trial in study.get_trials(deepcopy=False):
             key = self._key_of(trial.params) or trial.user_attrs.get(STRATEGY)
             if trial.number == number or key not in self._values:
@@ -167,7 +167,7 @@ class ForerunSampler(BaseSampler):
         expected = self._chooser.posterior(list(outcomes.values())).time_s()
         place = {one.key: row for row, one in enumerate(self._chooser.candidates)}
         for key in running:
-            outcomes.setdefault(key, Outcome(key=key, status="ok", step_s=float(expected[place[key]])))
+            outcomes.setdefault(key, RunOutcome(key=key, status="ok", step_s=float(expected[place[key]])))
         return list(outcomes.values())
 
     def _key_of(self, parameters: dict[str, Any]) -> str | None:
@@ -194,10 +194,10 @@ def _value(name: str, text: str | None, words: Sequence[Any]) -> Value:
     return int(text) if numeric else text
 
 
-def _outcome(key: str, trial: FrozenTrial) -> Outcome:
+def _outcome(key: str, trial: FrozenTrial) -> RunOutcome:
     """Return the result of a finished trial."""
     if trial.state == TrialState.COMPLETE and trial.value is not None and trial.value > 0:
-        return Outcome(key=key, status="ok", step_s=trial.value)
+        return RunOutcome(key=key, status="ok", step_s=trial.value)
     if trial.state == TrialState.PRUNED and trial.intermediate_values:
-        return Outcome(key=key, status="stopped", step_s=median(trial.intermediate_values.values()))
-    return Outcome(key=key, status="oom" if trial.user_attrs.get(OUTCOME) == "oom" else "failed")
+        return RunOutcome(key=key, status="stopped", step_s=median(trial.intermediate_values.values()))
+    return RunOutcome(key=key, status="oom" if trial.user_attrs.get(OUTCOME) == "oom" else "failed")

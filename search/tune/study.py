@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from forerun.search.files.journal import storage
 from forerun.search.formats.logs.read import WARM_UP
-from forerun.search.tune.candidates import Candidates
+from forerun.search.tune.candidates import TuningCandidates
 from forerun.search.tune.loop import Trials
 from forerun.search.tune.posterior import axes_of
 from forerun.search.tune.run import RunResult, RunState
@@ -72,7 +72,7 @@ class StudyTrials(Trials):
         The file cannot be written.
     """
 
-    def __init__(self, path: Path, candidates: Candidates) -> None:
+    def __init__(self, path: Path, candidates: TuningCandidates) -> None:
         self._path, self._candidates = path, candidates
         self._pruner = SlowerThanBest()
         self._parameters = {name: _parameters(name, candidates) for name in candidates.rows}
@@ -203,7 +203,7 @@ def _mend(path: Path) -> None:
                 stream.truncate(whole)
 
 
-def _parameters(strategy: str, candidates: Candidates) -> dict[str, str | int]:
+def _parameters(strategy: str, candidates: TuningCandidates) -> dict[str, str | int]:
     """Return the parameters of a strategy: every axis on which candidates have a word, degrees as numbers."""
     axes = [axes_of(name) for name in candidates.rows]
     own = axes_of(strategy)

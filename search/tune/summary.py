@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from forerun.search.files.documents import SCHEMA, versions
-from forerun.search.tune.candidates import Candidates
-from forerun.search.tune.choice import Chooser, Outcome
+from forerun.search.tune.candidates import TuningCandidates
+from forerun.search.tune.choice import Chooser, RunOutcome
 from forerun.search.tune.folder import TuneFolder
 from forerun.search.tune.results import calibrate_folder
 from forerun.search.tune.run import RunState
@@ -45,9 +45,9 @@ class TuneSummary:
 
 def summarize(
     folder: TuneFolder,
-    candidates: Candidates,
+    candidates: TuningCandidates,
     chooser: Chooser,
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[RunOutcome],
     stopped: str,
     baseline_s: float | None = None,
 ) -> TuneSummary:
@@ -145,9 +145,9 @@ def _entry(state: RunState) -> dict[str, Any]:
 def _over_row_one(
     best: RunState,
     states: Sequence[RunState],
-    candidates: Candidates,
+    candidates: TuningCandidates,
     chooser: Chooser,
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[RunOutcome],
 ) -> dict[str, Any]:
     """Compare the best run with row one of the search per device: as measured, or as expected where that never ran."""
     first, status = candidates.first, "expected"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.search.tune import Candidate, Chooser, Outcome, RunCost
+from forerun.search.tune import Candidate, Chooser, RunCost, RunOutcome
 from forerun.search.tune.posterior import USUAL, agreement, axes_of, risks_after
 from forerun.spaces.errors import RequestError
 
@@ -26,8 +26,8 @@ def candidates(times: list[float], risks: list[float] | None = None) -> list[Can
     ]
 
 
-def ran(key: str, step_s: float) -> Outcome:
-    return Outcome(key=key, status="ok", step_s=step_s)
+def ran(key: str, step_s: float) -> RunOutcome:
+    return RunOutcome(key=key, status="ok", step_s=step_s)
 
 
 TIMES = st.lists(st.floats(0.5, 5.0), min_size=2, max_size=12)
@@ -35,12 +35,12 @@ TIMES = st.lists(st.floats(0.5, 5.0), min_size=2, max_size=12)
 
 @given(TIMES, st.data())
 def test_no_run_is_proposed_twice_and_a_measured_best_is_kept(times: list[float], data: st.DataObject) -> None:
-    chooser, outcomes = Chooser(candidates(times)), list[Outcome]()
+    chooser, outcomes = Chooser(candidates(times)), list[RunOutcome]()
     while (choice := chooser.next_run(outcomes)) is not None:
         assert choice.candidate.key not in {one.key for one in outcomes}
         status = data.draw(st.sampled_from(["ok", "oom", "failed", "hung", "stopped"]))
         step_s = data.draw(st.floats(0.5, 5.0)) if status in ("ok", "stopped") else None
-        outcomes.append(Outcome(key=choice.candidate.key, status=status, step_s=step_s))
+        outcomes.append(RunOutcome(key=choice.candidate.key, status=status, step_s=step_s))
         measured = {one.key: one.step_s for one in outcomes if one.step_s is not None}
         best = chooser.best(outcomes)
         assert (best is None) == (not measured)

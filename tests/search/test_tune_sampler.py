@@ -6,7 +6,7 @@ from pathlib import Path
 import optuna
 import pytest
 
-from forerun.search.tune import Candidate, Chooser, Outcome
+from forerun.search.tune import Candidate, Chooser, RunOutcome
 from forerun.search.tune.sampler import ForerunSampler
 from forerun.spaces.errors import RequestError
 
@@ -38,12 +38,12 @@ def test_a_study_in_five_lines_runs_what_the_chooser_does() -> None:
     study = optuna.create_study(sampler=sampler)
     study.optimize(measured(sampler), n_trials=len(TIMES))
 
-    chooser, outcomes = Chooser(rows()), list[Outcome]()
+    chooser, outcomes = Chooser(rows()), list[RunOutcome]()
     for trial in study.trials:
         choice = chooser.next_run(outcomes)
         assert choice is not None
         assert trial.user_attrs["strategy"] == choice.candidate.key
-        outcomes.append(Outcome(key=choice.candidate.key, status="ok", step_s=TIMES[choice.candidate.key][1]))
+        outcomes.append(RunOutcome(key=choice.candidate.key, status="ok", step_s=TIMES[choice.candidate.key][1]))
     assert study.best_value == 1.02
 
 

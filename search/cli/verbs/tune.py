@@ -12,10 +12,10 @@ from forerun.search.cli.flags.shared import MODEL, SET, SLURM_FLAGS, TRAINING, W
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
-    from forerun.search.tune.candidates import Candidates
+    from forerun.search.tune.candidates import TuningCandidates
     from forerun.search.tune.folder import TuneFolder
-    from forerun.search.tune.launchers import Launcher
-    from forerun.search.tune.loop import Limits
+    from forerun.search.tune.launchers import RunLauncher
+    from forerun.search.tune.loop import TuningLimits
 
 EPILOG = """\
 examples:
@@ -129,9 +129,9 @@ def run(args: argparse.Namespace) -> int:
 def _tune(
     args: argparse.Namespace,
     folder: "TuneFolder",
-    candidates: "Candidates",
-    launcher: "Launcher",
-    limits: "Limits",
+    candidates: "TuningCandidates",
+    launcher: "RunLauncher",
+    limits: "TuningLimits",
     baseline_s: float | None,
 ) -> int:
     """Run the loop in an open folder and print its result."""
@@ -168,7 +168,7 @@ def _tune(
     return 0 if summary.best is not None else 1
 
 
-def _candidates(args: argparse.Namespace) -> "Candidates":
+def _candidates(args: argparse.Namespace) -> "TuningCandidates":
     """Search, and return the rows that can be launched."""
     from forerun.search.answer.searches import search_request
     from forerun.search.cli.progress import Walk
@@ -201,11 +201,11 @@ def _candidates(args: argparse.Namespace) -> "Candidates":
     return candidates_of(setting, board, writer)
 
 
-def _limits(args: argparse.Namespace) -> "Limits":
-    from forerun.search.tune.loop import Limits
+def _limits(args: argparse.Namespace) -> "TuningLimits":
+    from forerun.search.tune.loop import TuningLimits
     from forerun.search.tune.until import parse_until
 
-    return Limits(
+    return TuningLimits(
         runs=args.runs, gpu_hours=args.gpu_hours, until_s=None if args.until is None else parse_until(args.until)
     )
 

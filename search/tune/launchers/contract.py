@@ -51,7 +51,7 @@ class Status:
     text: str = ""
 
 
-class Launcher(ABC):
+class RunLauncher(ABC):
     """A way to launch runs."""
 
     name: str

@@ -2,14 +2,14 @@
 
 import time
 
-from forerun.search.tune.launchers.contract import Launcher, RunPhase, Status, exit_code_of
+from forerun.search.tune.launchers.contract import RunLauncher, RunPhase, Status, exit_code_of
 from forerun.search.tune.run import LOG, SCRIPT, RunState
 
 QUIET_S = 60.0
 """A log that has not grown for so many seconds was dropped in as a whole."""
 
 
-class DryLauncher(Launcher):
+class DryLauncher(RunLauncher):
     """Waits for the log of a run, which somebody else starts."""
 
     name = "dry"

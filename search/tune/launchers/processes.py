@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from forerun.search.tune.launchers.contract import PROCESS, Launcher, RunPhase, Status, exit_code_of
+from forerun.search.tune.launchers.contract import PROCESS, RunLauncher, RunPhase, Status, exit_code_of
 from forerun.search.tune.run import SCRIPT, STARTED, RunState
 from forerun.search.tune.secrets import redacted
 from forerun.spaces import system
@@ -24,7 +24,7 @@ POLL_S = 0.05
 _FIELD = re.compile(r"\{(\w+)\}")
 
 
-class ProcessLauncher(Launcher):
+class ProcessLauncher(RunLauncher):
     """Runs the script in a session of its own, which outlives the driver."""
 
     name = "local"

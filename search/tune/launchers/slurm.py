@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from forerun.search.formats.launchers import SLURM
-from forerun.search.tune.launchers.contract import Launcher, RunPhase, Status, exit_code_of
+from forerun.search.tune.launchers.contract import RunLauncher, RunPhase, Status, exit_code_of
 from forerun.search.tune.run import SCRIPT, STARTED, RunState
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text
@@ -28,7 +28,7 @@ GONE = "gone"
 """Handle of a run whose job ended while nobody watched."""
 
 
-class SlurmLauncher(Launcher):
+class SlurmLauncher(RunLauncher):
     """Submits the batch file that ``forerun export`` writes, by way of the script of the run.
 
     Parameters

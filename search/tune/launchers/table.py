@@ -2,18 +2,22 @@
 
 from collections.abc import Callable, Mapping
 
-from forerun.search.tune.launchers.contract import Launcher
+from forerun.search.tune.launchers.contract import RunLauncher
 from forerun.search.tune.launchers.dry import DryLauncher
 from forerun.search.tune.launchers.processes import CommandLauncher, ProcessLauncher
 from forerun.search.tune.launchers.slurm import SlurmLauncher
 from forerun.spaces.errors import RequestError, unknown
 
-LAUNCHERS: Mapping[str, Callable[[], Launcher]] = {"local": ProcessLauncher, "slurm": SlurmLauncher, "dry": DryLauncher}
+LAUNCHERS: Mapping[str, Callable[[], RunLauncher]] = {
+    "local": ProcessLauncher,
+    "slurm": SlurmLauncher,
+    "dry": DryLauncher,
+}
 """Launchers that take no more than their name."""
 COMMAND = "command"
 
 
-def launcher_named(words: list[str], *, timed: bool = False) -> Launcher:
+def launcher_named(words: list[str], *, timed: bool = False) -> RunLauncher:
     """Return the launcher that words name: ``local``, ``slurm``, ``dry``, or ``command`` with a template.
 
     ``timed``: the user states a time limit for jobs.
