@@ -8,7 +8,7 @@ OUT_OF_MEMORY = re.compile(
     r"""(?:CUDA|HIP|NPU|XPU|MUSA)\ out\ of\ memory
     | (?:CUDA|HIP|NPU)\ (?:driver\ )?error:?\ (?:out\ of\ memory|.*ErrorMemoryAllocation)
     | \bOutOfMemoryError\b
-    | RESOURCE_EXHAUSTED:.*(?:out\ of\ memory|allocat)
+    | RESOURCE_EXHAUSTED:.*(?:out\ of\ memory|allocate|allocation)
     | CUBLAS_STATUS_ALLOC_FAILED
     | [Ff]ailed\ to\ CUDA\ calloc
     | Ran\ out\ of\ memory\ in\ memory\ space\ hbm""",

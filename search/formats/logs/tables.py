@@ -16,7 +16,7 @@ _STEP_TIME = re.compile(
     r"(?:step|iter(?:ation)?)[ _/-]*(?:time|timing|duration|seconds|ms)"
     r"|time[ _/]*per[ _/]*(?:step|iter)|end_to_end\(s\)"
 )
-_RATE = re.compile(r"(?:steps?|it|iter(?:ation)?s|batches)[ _]*(?:per|/)[ _]*s(?:ec(?:ond)?)?$|(?:^|/)bps(?: |$)")
+_RATE = re.compile(r"(?:steps?|it|iter(?:ation)?s|batches)[ _]*(?:per|/)[ _]*(?:s|sec|second)$|(?:^|/)bps(?: |$)")
 _MILLISECONDS = re.compile(r"(?:\b|_)ms\b|milli")
 _PEAK = re.compile(r"(?:max|peak)\w*.*(?:mem|reserved|allocated)|(?:mem|memory).*(?:max|peak)|reserved mem")
 _NUMBER_NAMES = ("_step", "step", "global_step", "trainer/global_step", "iteration", "train/global_step")
