@@ -204,10 +204,10 @@ def megatron(
             facts.notes.append(f"{told}{facts.get('tp', 1)}")
         if facts.settings.flag("deepspeed"):  # it forked before flash attention was what runs without a flag
             facts.launcher = dataclasses.replace(facts.launcher, frameworks=(NAME, "megatron-deepspeed"))
-        names = [name for name in stated if not name.isupper()]
-        strange = [name for name in names if name not in _ARGUMENTS and not is_known(name) and not own.match(name)]
-        lost = any("parallel" in name for name in strange)  # refused by name, later
-        if lost or 2 * len(strange) <= len(names):  # else it is another program, with a word or two in common
+        known = [key for key in stated if not key.isupper()]
+        strange = [key for key in known if key not in _ARGUMENTS and not is_known(key) and not own.match(key)]
+        lost = any("parallel" in key for key in strange)  # refused by name, later
+        if lost or 2 * len(strange) <= len(known):  # else it is another program, with a word or two in common
             facts.stated.add("tp")  # a degree that it does not state is 1
         adjust(facts)
 

@@ -78,6 +78,7 @@ def test_every_field_of_a_request_has_its_flag() -> None:
         "inference",
         "model",
         "overrides",
+        "user_defaults",
         "ignored_config_fields",
         "switches",
     }

@@ -30,7 +30,7 @@ def space() -> StagedSpace:
 
 
 def sampler_on(storage: str, seed: int = 0) -> OptunaSampler:
-    return OptunaSampler("tpe", seed, storage)
+    return OptunaSampler(seed, storage)
 
 
 def test_a_search_goes_on_where_another_was_killed(space: StagedSpace, storage: str) -> None:

@@ -86,7 +86,7 @@ def test_without_a_terminal_nothing_is_shown(task: str, capsys: pytest.CaptureFi
 
 
 def test_verbs_that_may_take_long_show_something() -> None:
-    own = {"sweep", "record", "job"}
+    own = {"sweep", "record", "job", "tune", "mcp"}
     quick = {"list", "show", "completion"}
     assert {verb.name for verb in VERBS if not verb.doing} == own | quick
 
