@@ -236,7 +236,7 @@ FAULTS: dict[str, Callable[[Scene], Iterator[str]]] = {
     "records are empty": _torn("pieces.jsonl", lambda data: b""),
     "sweep.json is torn": _torn("sweep.json", lambda data: data[:50], 0, 2),
     "a full disk under a search": _full(SEARCH + " --out {out}"),
-    "a full disk under a report": _full("report {run} -o {out}"),
+    "a full disk under a report": _full("report {run} --out {out}"),
     "a full disk under an export": _full("export {run} --format all --out {out}"),
     "an output is a link": _to(SEARCH + " --report {target}", _link, 2),
     "an output is a pipe": _to(SEARCH + " --report {target}", os.mkfifo, 2),

@@ -46,7 +46,7 @@ def test_the_verb_writes_the_page(board: Leaderboard, run: Path, capsys: pytest.
     page = run.parent / "page.html"
 
     assert main(["report", str(run)]) == 0
-    assert main(["report", str(run), "-o", str(page)]) == 0
+    assert main(["report", str(run), "--out", str(page)]) == 0
     assert page.read_text(encoding="utf-8") == (run / "report.html").read_text(encoding="utf-8") == report_html(board)
     assert capsys.readouterr().out == ""
 

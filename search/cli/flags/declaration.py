@@ -72,7 +72,6 @@ class Flag:
     many: Many = Many.ONE
     required: bool = False
     key: str = ""
-    short: str = ""
     excludes: str = ""
     serves: frozenset[Answer] = MODELS
     configurable: bool = False
@@ -105,7 +104,7 @@ class Flag:
     @property
     def spellings(self) -> tuple[str, ...]:
         """Words by which it is given; none for an argument."""
-        return () if self.is_argument else tuple(filter(None, (self.short, self.name)))
+        return () if self.is_argument else (self.name,)
 
     @property
     def is_list(self) -> bool:

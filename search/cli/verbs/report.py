@@ -10,9 +10,9 @@ from forerun.search.cli.flags.shared import FORCE
 EPILOG = """\
 examples:
   forerun report run
-  forerun report run -o report.html
+  forerun report run --out report.html
   forerun report sweep
-  forerun report sweep --search 12 -o search-12.html
+  forerun report sweep --search 12 --out search-12.html
 
 with a folder written by, for example:
   forerun search llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq-len 8192 --top 1000 --out run
@@ -25,7 +25,7 @@ while it is running, and --search makes the whole page of one of them. Nothing i
 FLAGS: Declared = (
     Flag("folder", "folder that `forerun search --out` or `forerun sweep` wrote", PATH, "RUN", required=True),
     Flag("--search", "of a sweep: only this search, with all its details", WHOLE, "N"),
-    Flag("--out", "page to write (default: report.html in the folder)", OUTPUT, "FILE", short="-o"),
+    Flag("--out", "page to write (default: report.html in the folder)", OUTPUT, "FILE"),
     FORCE,
 )
 

@@ -337,7 +337,7 @@
       notes.append(...why.notes.map((note) => element("li", note)));
       cell.append(notes);
     }
-    cell.append(element("pre", `forerun export ${data.folder} --search ${search} --rank ${rank} --format all --out launch\nforerun report ${data.folder} --search ${search} -o search-${search}.html`));
+    cell.append(element("pre", `forerun export ${data.folder} --search ${search} --rank ${rank} --format all --out launch\nforerun report ${data.folder} --search ${search} --out search-${search}.html`));
     const detail = element("tr", element("td", cell, { colspan: heads.length }), { class: "detail" });
     line.after(detail);
     line.querySelector("button.open").setAttribute("aria-expanded", "true");
