@@ -1,4 +1,4 @@
-"""The first screen of the page: the fastest and a safer strategy as cards, each with what launches it."""
+"""The first screen of the page: the first and a safer strategy as cards, each with what launches it."""
 
 from collections.abc import Sequence
 
@@ -15,6 +15,8 @@ from forerun.spaces.units import format_count, format_seconds
 
 RUN = "run"
 """Folder of the search that the commands name."""
+BEST = {"throughput": "Fastest", "cost": "Cheapest", "gpus": "Fewest GPUs", "headroom": "Most free memory"}
+"""Title of the first card by objective."""
 STARTS = {"slurm.sbatch": "sbatch launch/slurm.sbatch", "launch.sh": "bash launch/launch.sh"}
 
 
@@ -29,13 +31,14 @@ def cards(board: Leaderboard, launches: Sequence[str]) -> Safe:
         Launch files of its first rows as text, empty for a row without one.
     """
     first, other = board.rows[0], safer(board.rows)
+    best = BEST.get(str(board.request["objective"]), "First")
     if other is first:
-        title = "Fastest" if first.facts is not None else "Fastest, and as safe as any row"
+        title = best if first.facts is not None else f"{best}, and as safe as any row"
         return tag("div", _card(title, board, first, launches), class_="cards")
     slower = other.gpus * other.step_time_s / (first.gpus * first.step_time_s) - 1
     return tag(
         "div",
-        _card("Fastest", board, first, launches),
+        _card(best, board, first, launches),
         _card(f"Safer, {slower:+.1%} GPU time", board, other, launches),
         class_="cards",
     )

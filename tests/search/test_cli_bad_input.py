@@ -307,7 +307,7 @@ def test_encoder_tokens_are_among_the_defaults(capsys: pytest.CaptureFixture[str
 
 
 SENTENCES = {
-    "no value": (f"{SEARCH} --objective", "--objective needs a value: O is throughput (default), cost"),
+    "no value": (f"{SEARCH} --objective", "--objective needs a value, O: throughput (default), cost"),
     "a flag for a value": (f"{SEARCH} --objective --json", "--objective needs a value"),
     "two missing": ("sweep", "FILE and --out are required; see `forerun sweep --help`"),
     "a value for a switch": (f"{SEARCH} --json=yes", "--json takes no value, but got 'yes'"),

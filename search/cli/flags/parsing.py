@@ -132,7 +132,7 @@ class Words:
             return
         texts = [value] if equals else self._values(flag)
         if not texts and flag.many is not Many.OPTIONAL:
-            raise RequestError(f"{name} needs a value: {flag.metavar or flag.dest} is {flag.help}")
+            raise RequestError(f"{name} needs a value, {flag.metavar or flag.dest}: {flag.help}")
         read = [_read(flag, text) for text in texts]
         if flag.many is Many.REPEATED:
             values.setdefault(flag.dest, []).extend(read)
