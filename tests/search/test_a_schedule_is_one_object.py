@@ -89,6 +89,7 @@ def _setting(*schedules: str) -> Setting:
     return dataclasses.replace(setting, context=context)
 
 
+@pytest.mark.slow
 def test_it_is_searched_and_both_levels_agree() -> None:
     board = search_request(_setting("serial"))
     events = refine(board, _setting("serial"), 5)

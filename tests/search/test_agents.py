@@ -42,6 +42,7 @@ def text_of(result: Any) -> str:
     return str(content.text)
 
 
+@pytest.mark.slow
 def test_an_engineer_asks_five_questions(tmp_path: Path) -> None:
     strategy = "tp2 pp1 dp8 mbs1 zero1 sp recompute=full"
     listed, found, simulated, explained, compared, exported = ask(
@@ -65,6 +66,7 @@ def test_an_engineer_asks_five_questions(tmp_path: Path) -> None:
     assert (tmp_path / "launch" / "slurm.sbatch").exists()
 
 
+@pytest.mark.slow
 def test_what_is_refused_says_what_to_change(tmp_path: Path) -> None:
     _, misspelt, illegal, too_large, strange = ask(
         ("search", {**JOB, "gpu": "16"}),
@@ -80,6 +82,7 @@ def test_what_is_refused_says_what_to_change(tmp_path: Path) -> None:
     assert strange.is_error and "unknown tool 'destroy'" in text_of(strange)
 
 
+@pytest.mark.slow
 def test_a_long_search_reports_progress(tmp_path: Path) -> None:
     heard: list[float] = []
 

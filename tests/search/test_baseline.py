@@ -74,6 +74,7 @@ def test_a_strategy_as_text_is_the_row_that_simulate_gives(capsys: pytest.Captur
     )
 
 
+@pytest.mark.slow
 def test_a_row_given_back_is_no_slower_than_itself(capsys: pytest.CaptureFixture[str]) -> None:
     """With the switches that the search turned on for it, as ``simulate`` has them."""
     rows = asked(capsys)["leaderboard"]

@@ -45,6 +45,7 @@ def splits(strategy: Strategy, layers: int, step: int) -> list[Strategy]:
 
 @pytest.mark.parametrize("names", list(GROUPS.values()), ids=list(GROUPS))
 @pytest.mark.parametrize("batch,own", [(16, {"zero": ["1"], "mbs": ["1"]}), (8, {"zero": ["0"], "mbs": ["2", "8"]})])
+@pytest.mark.slow
 def test_no_split_is_faster_than_the_bound_of_its_class(
     names: tuple[str, ...], batch: int, own: dict[str, list[str]], tmp_path: Path
 ) -> None:
@@ -65,6 +66,7 @@ def test_no_split_is_faster_than_the_bound_of_its_class(
 
 
 @pytest.mark.parametrize("names", list(GROUPS.values()), ids=list(GROUPS))
+@pytest.mark.slow
 def test_plans_come_in_the_order_of_bounds_that_hold(names: tuple[str, ...], tmp_path: Path) -> None:
     own = {"recompute": ["none"], "cp": ["1"], "pp": ["2", "4"], "mbs": ["1", "4"]}
     setting = setting_on(tmp_path, names, global_batch=16, seq_len=2048, overrides=own)

@@ -34,6 +34,7 @@ def calibration(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_files_come_back_as_they_were_written(calibration: Path, tmp_path: Path) -> None:
     read = read_calibration(calibration)
     again = tmp_path / "again.yaml"
@@ -43,6 +44,7 @@ def test_files_come_back_as_they_were_written(calibration: Path, tmp_path: Path)
     assert len(read.runs) == 12
 
 
+@pytest.mark.slow
 def test_the_error_falls_and_a_search_is_slower_by_what_was_measured(
     calibration: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -62,6 +64,7 @@ def test_the_error_falls_and_a_search_is_slower_by_what_was_measured(
     assert any("12 runs on h100-sxm" in note for note in ours["request"]["notes"])
 
 
+@pytest.mark.slow
 def test_tables_show_intervals_and_ties(calibration: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = cli(capsys, f"search llama3-8b {TRAINING} --gpus 8 --top 5 --calibration {calibration}")
     assert code == 0
@@ -76,6 +79,7 @@ def test_tables_show_intervals_and_ties(calibration: Path, capsys: pytest.Captur
     assert "cannot distinguish the two" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_verbs_agree_on_a_calibrated_row(calibration: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = ["llama3-8b", *TRAINING.split(), "--calibration", str(calibration), "--json"]
 
@@ -160,6 +164,7 @@ def test_an_older_cost_model_asks_for_another_fit(
     assert cli(capsys, f"search llama3-8b {TRAINING} --gpus 8 --calibration {old}")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_file_of_an_earlier_form_asks_for_another_fit(
     calibration: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,6 +195,7 @@ def test_what_was_read_believes_what_was_written(calibration: Path, tmp_path: Pa
     np.testing.assert_allclose(after.covariance, before.covariance, rtol=1e-3, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_sweeps_are_calibrated_too(calibration: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(

@@ -81,6 +81,7 @@ def calibration(table: Path) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_constants_of_a_known_machine_are_found(calibration: Path, tmp_path: Path) -> None:
     read = read_calibration(calibration)
     again = tmp_path / "again.yaml"
@@ -119,6 +120,7 @@ def test_a_leaderboard_says_how_sure_it_is(calibration: Path, capsys: pytest.Cap
     assert any("memory of operator graphs is not calibrated" in note for note in found["request"]["notes"])
 
 
+@pytest.mark.slow
 def test_verbs_agree_on_a_calibrated_row(calibration: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = f"{RESNET} --calibration {calibration} --json"
     board = json.loads(cli(capsys, f"search {own} --gpus 8 --top 1")[1])["leaderboard"][0]

@@ -86,6 +86,7 @@ def test_runs_that_ran_out_of_memory_are_used_and_kept(tmp_path: Path, capsys: p
         (lambda memory: memory["not_determined"].append("swap"), "unknown part of memory"),
     ],
 )
+@pytest.mark.slow
 def test_memory_that_does_not_fit_together_is_named(
     change: Callable[[dict[str, Any]], object], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

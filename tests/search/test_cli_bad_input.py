@@ -200,6 +200,7 @@ def test_an_interrupt_has_its_own_code(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 
 @pytest.mark.parametrize("verb", ["list models", "validate"])
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(verb: str, tmp_path: Path) -> None:
     if verb == "validate":
         verb = f"validate {write_runs(tmp_path / 'runs.csv', {})}"
@@ -239,6 +240,7 @@ def test_names_that_no_file_can_have(
         ("show nobody", "2> /dev/full", 2, ""),
     ],
 )
+@pytest.mark.slow
 def test_streams_that_take_nothing(words: str, redirection: str, code: int, told: str) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")

@@ -21,6 +21,7 @@ def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_help_loads_nothing_heavy() -> None:
     program = (
         "import sys; from forerun.search.cli import main; code = main(sys.argv[1:]); "

@@ -47,6 +47,7 @@ def run(arguments: list[str], capsys: pytest.CaptureFixture[str], *, code: int =
 
 @pytest.mark.parametrize("verb", EXAMPLES)
 @pytest.mark.parametrize("columns", [80, 132])
+@pytest.mark.slow
 def test_plain_text_fits_without_a_terminal(
     verb: str, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,6 +123,7 @@ def test_gpus_have_a_column_where_several_numbers_were_searched(capsys: pytest.C
     assert re.search(r"strategy +GPUs", out)
 
 
+@pytest.mark.slow
 def test_infeasible_prints_the_document_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = f"search llama3-70b {TRAINING} --gpus 8".split()
     out, err = run(arguments, capsys, code=3)
@@ -213,6 +215,7 @@ def test_a_space_file_and_set_restrict_alike(tmp_path: Path, capsys: pytest.Capt
         ({"FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"}, False),
     ],
 )
+@pytest.mark.slow
 def test_colour(environment: dict[str, str], coloured: bool) -> None:
     clean = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "NO_COLOR", "TERM")}
     done = subprocess.run(
@@ -270,6 +273,7 @@ def test_explain_draws_every_stage_and_the_step(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("width", [56, 60, 70, 80, 100, 200])
+@pytest.mark.slow
 def test_a_board_fits_and_grows(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

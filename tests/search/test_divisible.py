@@ -15,6 +15,7 @@ def said(found: Leaderboard) -> list[str]:
 
 
 @pytest.mark.parametrize(("batch", "gpus", "better"), [(97, 16, 96), (127, 16, 128), (64, 24, 72)])
+@pytest.mark.slow
 def test_the_gain_is_that_of_the_search_with_the_other_batch(batch: int, gpus: int, better: int) -> None:
     found, even = board(batch, gpus), board(better, gpus).rows[0]
     gain = even.throughput_per_gpu / found.rows[0].throughput_per_gpu - 1
@@ -31,6 +32,7 @@ def test_the_number_of_gpus_that_the_batch_divides_over_is_named() -> None:
     assert [note for note in said(found) if f"64 GPUs give {gain:.0%} more tokens/s/GPU" in note]
 
 
+@pytest.mark.slow
 def test_fewer_gpus_that_degrees_take_are_named_with_what_they_give_in_all() -> None:
     """1,000 are 8 times 125: what 8 tensor ranks leave takes neither two context ranks nor an even number of stages."""
     fields = {"cluster": "dgx-h100", "global_batch": 1000, "seq_len": 8192, "overrides": {"tp": [8], "mbs": [1]}}

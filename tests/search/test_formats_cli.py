@@ -117,6 +117,7 @@ def test_a_wrong_file_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert len(printed.err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_the_laws_of_the_other_framework_hold(run: Path) -> None:
     """Megatron-LM copies key/value heads for tp=16; torchtitan would fail, though its format has the words."""
     launch, context = load_launch(run, 1)

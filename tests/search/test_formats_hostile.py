@@ -114,6 +114,7 @@ def test_a_wrong_file_gives_one_message(name: str) -> None:
 )
 @MOST
 @given(data=st.data())
+@pytest.mark.slow
 def test_damage_never_surprises(path: Path, data: st.DataObject) -> None:
     """A public file cut off, or with a piece replaced, is read or refused; nothing else is raised."""
     text = path.read_text()

@@ -139,6 +139,7 @@ def test_what_cannot_be_in_time_is_one_document_too(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(("days", "more"), [(40.0, True), (400.0, False)])
+@pytest.mark.slow
 def test_the_fewest_gpus_in_time_are_searched(days: float, more: bool) -> None:
     asked = {**SMALL, "gpus": 64, "tokens": 1e12, "train_within_s": days * 86400}
     if more:

@@ -142,6 +142,7 @@ def test_equal_groups_are_searched_like_one_cluster(tmp_path: Path) -> None:
     assert max(layers) - min(layers) <= 3  # the head weighs some layers
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_leaderboard_that_simulate_repeats(mixed: str, capsys: pytest.CaptureFixture[str]) -> None:
     own = ["--cluster", mixed, *SMALL, "--json"]
     assert main(["search", "qwen3-0.6b", *own, "--set", "recompute=none", "--set", "zero=1", "--set", "pp=2"]) == 0
@@ -153,6 +154,7 @@ def test_the_command_prints_a_leaderboard_that_simulate_repeats(mixed: str, caps
     assert again["peak_memory_gib"] == pytest.approx(first["peak_memory_gib"], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_page_has_every_stage_on_its_own_group(mixed: str, tmp_path: Path) -> None:
     page, out = tmp_path / "page.html", tmp_path / "run"
     own = ["--set", "recompute=none", "--set", "zero=1", "--set", "pp=2", "--top", "2"]

@@ -36,6 +36,7 @@ def test_a_model_by_its_operators(tmp_path, capsys):
     assert found["best_step_time_s"] <= groups["default_s"] and groups["what"].startswith(("2 ", "3 ", "4 ", "5 "))
 
 
+@pytest.mark.slow
 def test_mixed_precision_where_the_device_has_it(capsys):
     found = document(capsys, *RESNET, "--precision", "fp32")
     (mixed,) = [one for one in found["strategies"] if one["name"] == "mixed precision"]
@@ -54,6 +55,7 @@ def test_the_default_is_beaten(capsys, model, rule):
     assert not without["plan"]["fused"] and without["best_step_time_s"] >= found["best_step_time_s"]
 
 
+@pytest.mark.slow
 def test_a_transformer_and_other_strategies(capsys):
     training = ["--cluster", "aws-p3dn", "--gpus", "16", "--batch", "8", "--seq-len", "384", "--precision", "fp16"]
     training += ["--framework", "megatron-lm"]
@@ -203,6 +205,7 @@ def test_another_split_where_the_link_is_slow(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("strategy", "told"), [("dp16 mbs1", True), ("tp8 dp2 mbs1 zero1", False)])
+@pytest.mark.slow
 def test_a_strategy_that_does_not_fit_is_told(capsys, strategy, told):
     words = ["improve", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--batch", "1", "--seq-len", "512"]
     assert main([*words, "--strategy", strategy]) == 0

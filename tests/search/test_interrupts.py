@@ -138,6 +138,7 @@ def test_a_search_that_is_stopped_in_its_sample_prints_the_best_ideas_of_it(
         (planned_trees, "plans_of", "--per-stage devices", "unlike stages: interrupted"),
     ],
 )
+@pytest.mark.slow
 def test_a_search_that_is_stopped_after_its_rows_were_found_prints_them(
     module: Any, name: str, flags: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -117,6 +117,7 @@ def test_rows_that_differ_in_recompute_alone_are_one() -> None:
     assert len({(degrees(row.strategy), row.strategy.mbs, row.strategy.zero, row.strategy.sp) for row in rows}) == 10
 
 
+@pytest.mark.slow
 def test_variants_are_as_good_as_their_row_and_all_there_are() -> None:
     fields = FIELDS | {"gpus": GPUS, "overrides": {"pp": [1, 2], "mbs": [1, 2], "recompute": ["none"]}}
     every = search("llama3-8b", top=100_000, all_variants=True, **fields).rows

@@ -81,6 +81,7 @@ def test_any_slices_in_any_order(
     assert content(merge(pieces, top=top)) == content(search_space(problem, score=few_times))
 
 
+@pytest.mark.slow
 def test_the_real_scores_do_not_depend_on_the_chunk(make_setting: Callable[..., Setting]) -> None:
     problem = Problem(space=make_setting().space(), objective="throughput", top=50)
 
@@ -165,6 +166,7 @@ def test_the_lowest_of_every_idea_is_kept_however_slices_are_cut(
         assert found.scores.step_time_s.tolist() == found.index.tolist()
 
 
+@pytest.mark.slow
 def test_ideas_do_not_depend_on_the_chunk(make_setting: Callable[..., Setting]) -> None:
     problem = Problem(space=make_setting().space(), objective="throughput", top=8, ideas=True)
 

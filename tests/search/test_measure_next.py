@@ -22,6 +22,7 @@ def proposed(out: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict:
     return document
 
 
+@pytest.mark.slow
 def test_results_come_back_as_what_was_searched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = proposed(tmp_path / "run", capsys)
     assert len(document["leaderboard"]) == 3
@@ -45,6 +46,7 @@ def test_results_come_back_as_what_was_searched(tmp_path: Path, capsys: pytest.C
     assert len(found.runs) == 3
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_not_proposed_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain = ("--without", "tp-comm-overlap")
     first = proposed(tmp_path / "run", capsys, *plain)

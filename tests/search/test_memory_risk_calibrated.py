@@ -103,6 +103,7 @@ def test_a_search_keeps_below_the_calibrated_risk_and_loses_nothing_else(calibra
     assert generic != kept
 
 
+@pytest.mark.slow
 def test_marks_say_what_the_risk_says(calibration: str, capsys: pytest.CaptureFixture[str]) -> None:
     rows = search("llama3-8b", **ASKED, top=500, calibration=calibration, all_variants=True).rows
     assert {MAY_NOT_FIT_MARK in row.marks for row in rows} == {True, False}
@@ -128,6 +129,7 @@ def test_the_safe_row_that_is_named_is_safe_by_the_calibration(calibration: str)
     assert note.startswith(f"safest: {safe.name} on 8 GPUs, {safe.oom_risk:.0%} OOM risk")
 
 
+@pytest.mark.slow
 def test_both_levels_hold_rows_to_the_risk(calibration: str) -> None:
     rows = search("llama3-8b", **ASKED, top=500, calibration=calibration, all_variants=True).rows
     risky = max(rows, key=lambda row: row.oom_risk)

@@ -35,6 +35,7 @@ def test_any_candidates(drawn: list[tuple[int, int, float]], led: set[int]) -> N
 
 
 @pytest.mark.parametrize("model,gpus", [("qwen3-0.6b", "2"), ("qwen3-1.7b", "4")])
+@pytest.mark.slow
 def test_on_equal_nodes(model: str, gpus: str) -> None:
     fields = {"model": model, "cluster": "dgx-a100-80", "gpus": gpus, "global_batch": 32, "seq_len": 2048}
     most = names(search_request(Request(**fields, top=21)))

@@ -31,6 +31,7 @@ from forerun.spaces.strategies.table import axis_values
         ("llama3-8b", "tp1/2 pp4 dp4 mbs1/2 zero1 layers=7,8,9,8"),
     ],
 )
+@pytest.mark.slow
 def test_neighbours_are_legal_and_different(make_setting: Callable[..., Setting], model: str, text: str) -> None:
     setting = make_setting(model=model, gpus=None)
     strategy = legal_strategy(setting, text)

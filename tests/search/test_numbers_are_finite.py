@@ -42,6 +42,7 @@ def test_every_table_and_every_quantity_for_people(number: float) -> None:
 
 
 @pytest.mark.parametrize("facts", ["failures=0", "failures=0,spares=0", "failures=0,storage=1GB/s"])
+@pytest.mark.slow
 def test_a_training_without_failures_needs_no_checkpoint(facts: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SEARCH, "--goodput", facts, "--tokens", "1e12", "--json"]) == 0
     goodput = json.loads(capsys.readouterr().out, parse_constant=refuse)["leaderboard"][0]["goodput"]

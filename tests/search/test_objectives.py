@@ -48,6 +48,7 @@ def test_a_misspelt_objective_names_the_nearest() -> None:
         objective_named("thoughput")
 
 
+@pytest.mark.slow
 def test_fewest_gpus_that_fit(make_setting: Callable[..., Setting]) -> None:
     fields = {"cluster": "dgx-h100", "global_batch": 64, "seq_len": 4096}
     board = search("llama3-8b", gpus="1..8", objective="gpus", **fields)

@@ -47,6 +47,7 @@ def test_classes_name_what_a_split_suffers_from() -> None:
     assert "maximum devices" in {one.name for one in deep.graph.bottlenecks}
 
 
+@pytest.mark.slow
 def test_limits_mark_the_last_number_that_pays() -> None:
     limits = limits_of(setting(gpus="1..64", framework="chainermn"), (1, 2, 4, 8, 16, 32, 64))
     families = {family.family: family for family in limits.families}
@@ -79,6 +80,7 @@ def test_limits_print_and_are_one_document(capsys: pytest.CaptureFixture[str]) -
     assert document["limits"][0]["largest_useful_gpus"] == 8
 
 
+@pytest.mark.slow
 def test_the_page_of_limits_loads_nothing_and_shows_every_family(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

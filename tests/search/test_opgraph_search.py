@@ -33,6 +33,7 @@ def test_rows_are_ordered_fit_and_are_counted() -> None:
     assert {"data", "data+spatial", "data+filter", "data+channel", "data+pipeline", "filter", "channel"} <= names
 
 
+@pytest.mark.slow
 def test_the_best_row_is_the_best_of_a_plain_loop() -> None:
     here = setting(gpus="8")
     board = search_request(here)
@@ -79,6 +80,7 @@ def test_python_shows_counts_and_refuses_as_the_command_line_does() -> None:
         search("gpt2", cluster="dgx1-v100", gpus=2, global_batch=64, seq_len=128, optimizer="adam")
 
 
+@pytest.mark.slow
 def test_workers_find_what_one_process_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slicing, "PATIENCE_S", -1.0)
     monkeypatch.setattr(slicing, "WORTH_S", -1.0)

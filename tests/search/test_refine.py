@@ -14,6 +14,7 @@ from forerun.simulator.events import simulate
 REQUEST = Request(model="llama2-7b", cluster="dgx-a100-80", gpus="16", global_batch=64, seq_len=4096, top=12)
 
 
+@pytest.mark.slow
 def test_rows_have_the_times_of_the_event_level_in_its_order() -> None:
     setting = resolve(REQUEST)
     board = search_request(REQUEST)

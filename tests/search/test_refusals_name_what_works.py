@@ -34,6 +34,7 @@ SEARCHED = (
 
 
 @pytest.mark.parametrize("item", writable(), ids=lambda item: item.name)
+@pytest.mark.slow
 def test_the_nearest_strategy_is_written(item: Format) -> None:
     for model, framework, text in SEARCHED:
         workload = Workload(global_batch=768, seq_len=4096)

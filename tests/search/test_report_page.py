@@ -196,6 +196,7 @@ def test_no_name_becomes_markup(board: Leaderboard) -> None:
     assert any(text.startswith("No timeline: ") for text in page.texts["p"])
 
 
+@pytest.mark.slow
 def test_long_leaderboards_are_cut_and_stay_small(board: Leaderboard) -> None:
     many = tuple(dataclasses.replace(board.rows[i % 40], rank=i + 1) for i in range(MOST_ROWS + 5))
     thousand = report_html(dataclasses.replace(board, rows=many[:1000]))

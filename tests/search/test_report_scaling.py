@@ -23,6 +23,7 @@ def scaling_of(board: Leaderboard) -> str:
     return str(scaling_section(board, request_behind(board)))
 
 
+@pytest.mark.slow
 def test_numbers_without_a_row_are_searched(board: Leaderboard) -> None:
     text = scaling_of(board)
     shown = [int(count) for count in re.findall(r"<strong>(\d+) GPUs</strong>", text)]

@@ -87,6 +87,7 @@ class Watched(Sampler):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_contract(space: StagedSpace, name: str) -> None:
     scored: list[Strategy] = []
 
@@ -111,6 +112,7 @@ def test_contract(space: StagedSpace, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run(space: StagedSpace, name: str) -> None:
     starts = flat_starts(Problem(space=space.flat, objective="throughput", top=5), SERIAL).strategies
     limits = StopConditions(evaluations=60, asked=100)

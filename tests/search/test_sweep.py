@@ -32,6 +32,7 @@ def test_every_kind_of_workers_gives_the_same_bytes(tmp_path: Path, plan: SweepP
     assert {name: first[name] for name in alone} == json.loads(json.dumps(alone))
 
 
+@pytest.mark.slow
 def test_the_leaderboard_ranks_across_searches(tmp_path: Path, plan: SweepPlan) -> None:
     board = run_sweep(plan, tmp_path / "run", workers=SERIAL).document["leaderboard"]
 
@@ -105,6 +106,7 @@ def test_a_limit_that_nothing_keeps_is_infeasible_and_no_failure(tmp_path: Path)
     assert first["message"].startswith("no strategy trains 100T tokens within 1")
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path: Path, plan: SweepPlan, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["sweep", str(tmp_path / "plan.yaml"), "--out", str(tmp_path / "run"), "--workers", "serial"]
     assert main(command) == 0
@@ -134,6 +136,7 @@ def test_the_table_has_the_best_of_each_search_and_of_fronts_all(
     assert [int(place) for place in shown if place.isdigit()] == wanted
 
 
+@pytest.mark.slow
 def test_nothing_feasible_anywhere_ends_with_its_code(tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
     path.write_text(PLAN.replace("[llama3-8b, llama3-70b]", "llama3-405b").replace("{gpus: 8}, ", ""))

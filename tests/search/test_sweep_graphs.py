@@ -44,6 +44,7 @@ def test_a_sweep_has_the_rows_of_its_searches_and_goes_on(tmp_path: Path) -> Non
     assert (again.searched, again.document) == (0, found.document)
 
 
+@pytest.mark.slow
 def test_parts_of_a_search_merge_into_the_same(tmp_path: Path) -> None:
     made = plan(tmp_path)
     whole = run_sweep(made, tmp_path / "whole").document

@@ -103,6 +103,7 @@ def test_what_a_user_sets_is_not_searched() -> None:
     assert not space(replace(QWEN, switches={"tp-comm-overlap": "on", "moe-overlap": "off"})).context.free_software
 
 
+@pytest.mark.slow
 def test_none_slows_a_step() -> None:
     own = space()
     table, _ = own.table(0, own.size)

@@ -75,6 +75,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.slow
 def test_the_fastest_measured_run_wins_and_leaves_what_later_searches_need(
     trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,6 +111,7 @@ def test_the_fastest_measured_run_wins_and_leaves_what_later_searches_need(
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.slow
 def test_failures_are_told_apart_and_cost_no_more_than_their_time(
     trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,6 +131,7 @@ def test_failures_are_told_apart_and_cost_no_more_than_their_time(
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.slow
 def test_a_run_that_is_clearly_slower_is_ended_early(
     trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -179,6 +182,7 @@ os.execvp(words[0], words)
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.slow
 def test_jobs_of_slurm_are_submitted_once_watched_and_cancelled(
     trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +221,7 @@ def test_a_budget_that_is_too_small_launches_nothing(
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.slow
 def test_a_tuning_that_is_over_is_not_run_again(
     trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -287,6 +292,7 @@ def test_an_interrupted_driver_ends_its_runs_or_leaves_them(
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.slow
 def test_logs_that_are_dropped_into_folders_are_read(
     trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,6 +317,7 @@ def test_logs_that_are_dropped_into_folders_are_read(
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.slow
 def test_a_command_of_the_user_starts_runs_without_its_secrets_in_files(
     trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_calibration_corrects_trees_as_their_starts(setting: Setting) -> None:
     assert steps[1] == pytest.approx(1.1 * steps[0])
 
 
+@pytest.mark.slow
 def test_rows_are_ranked_among_the_flat_ones_and_read_back(setting: Setting, found: TreeRows) -> None:
     assert found.rows
     for each in found.rows:

@@ -41,6 +41,7 @@ FOREIGN = re.compile("torchrun|cuda|nccl|deepep|transformer.engine|ascend", re.I
         ("dgx-h100", "qwen2.5-vl-7b", "megatron-lm", ""),
     ],
 )
+@pytest.mark.slow
 def test_the_usual_framework_is_that_of_vendor_and_model(cluster: str, model: str, framework: str, warned: str) -> None:
     asked = {**ASKED, "model": model, "cluster": cluster, "seq_len": 448}
     board = search_request(Request(**asked, top=1))

@@ -36,6 +36,7 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("model", "cluster", "framework", "gpus"), CASES)
+@pytest.mark.slow
 def test_every_verb_says_the_same(
     model: str, cluster: str, framework: str, gpus: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,6 +126,7 @@ def test_loading_is_waited_for_whoever_asks(capsys: pytest.CaptureFixture[str], 
         "llama3-8b --cluster dgx-h100 --seq-len 2048 --framework torchtitan",
     ],
 )
+@pytest.mark.slow
 def test_scale_of_a_transformer_is_what_simulate_says(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     gpus, batch = 8, 2
     strategy = ["--global-batch", str(gpus * batch), "--strategy", f"dp{gpus} mbs{batch}"]

@@ -70,6 +70,7 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("configured")
+@pytest.mark.slow
 def test_the_defaults_of_a_folder_count_before_those_of_the_user(capsys: pytest.CaptureFixture[str]) -> None:
     words = f"{SEARCH} --global-batch 512 --seq-len 8192"
     document = json.loads(cli(capsys, f"{words} --json")[1])

@@ -107,6 +107,7 @@ def test_outcomes_can_bring_more_items_after_the_end(workers: Workers) -> None:
 
 
 @pytest.mark.parametrize("objective", ["throughput", "cost,headroom,gpus"])
+@pytest.mark.slow
 def test_the_leaderboard_is_the_same_bit_for_bit(
     workers: Workers, make_setting: Callable[..., Setting], objective: str
 ) -> None:
@@ -135,6 +136,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(("count", "words"), [(1, "in this process"), (3, "in this process, then in 3 processes")])
+@pytest.mark.slow
 def test_the_number_of_workers_changes_nothing(count: int, words: str, make_setting: Callable[..., Setting]) -> None:
     space = make_setting(gpus="8..16").space({"mbs": [1], "schedule": ["1f1b"]})
     problem = Problem(space=space, objective="throughput,headroom", top=50)
@@ -243,6 +245,7 @@ def _lives(process: int) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["serial", "processes"])
+@pytest.mark.slow
 def test_a_slice_that_raises_is_an_error_and_not_infeasible(kind: str, make_setting: Callable[..., Setting]) -> None:
     problem = Problem(space=make_setting().space({"mbs": [1], "vpp": [1]}), objective="throughput", top=5)
 

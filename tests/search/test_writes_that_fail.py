@@ -91,6 +91,7 @@ def whole(path: Path) -> bool:
         ("calibrate runs.csv --out ours.yaml", ["ours.yaml"]),
     ],
 )
+@pytest.mark.slow
 def test_each_call_fails_in_turn(
     command: str, results: list[str], failing: Failing, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -123,6 +124,7 @@ def test_each_call_fails_in_turn(
             assert path.exists() and whole(path), content
 
 
+@pytest.mark.slow
 def test_a_calibration_is_the_old_or_the_new(failing: Failing, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli(capsys, "calibrate runs.csv --out ours.yaml")[0] == 0
     write_runs(Path("more.csv"), faster=0.8, first=4, count=2)

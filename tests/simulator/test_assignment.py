@@ -30,6 +30,7 @@ def without_stall(context: Context) -> Context:
 
 @settings(max_examples=tries(60))
 @given(st.data())
+@pytest.mark.slow
 def test_the_slowest_and_the_fullest_stage_of_the_core_are_ranks_of_the_assignment(data: st.DataObject) -> None:
     context = without_stall(data.draw(contexts()))
     table = data.draw(candidates(context, 4))

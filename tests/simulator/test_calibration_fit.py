@@ -16,6 +16,7 @@ def found(result) -> dict[str, float]:  # type: ignore[no-untyped-def]
     return {one.constant.name: one.constant.factor(one.z) for one in result.constants if one.refused is None}
 
 
+@pytest.mark.slow
 def test_constants_of_a_known_machine_are_found() -> None:
     context = machine_context()
     result = fit(measured_on(context, some_strategies(), TRUTH))

@@ -117,6 +117,7 @@ def test_one_component_has_students_quantiles() -> None:
     np.testing.assert_allclose(parts.quantile(0.95), spread[0] * student(FREEDOM).ppf(0.95), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_ninety_in_a_hundred_of_what_was_not_measured_lie_within() -> None:
     """Machines of every prior, ten runs each: intervals hold 90 % of the others, or a little more (their tails are
     heavier than those of what was drawn)."""

@@ -116,6 +116,7 @@ def test_those_of_operator_graphs_do_too(split: str, tmp_path: Path, messages: d
 
 
 @pytest.mark.parametrize("text", STRATEGIES)
+@pytest.mark.slow
 def test_traces_replay_to_the_end(text: str, tmp_path: Path, messages: dict[str, Any]) -> None:
     """A node runs when those before it on its device are done; a receive when its message is sent; a collective when
     all of its group have come to it."""
@@ -159,6 +160,7 @@ def run_to_the_end(folder: Path, devices: int, messages: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("text", STRATEGIES)
+@pytest.mark.slow
 def test_traces_hold_the_step(text: str, tmp_path: Path, messages: dict[str, Any]) -> None:
     """Every device computes as long as its stage, and sends and reduces its bytes."""
     context, strategy, result = step(text)

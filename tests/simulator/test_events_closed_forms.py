@@ -188,6 +188,7 @@ def test_overlapped_transfers_delay_1f1b_once_per_microbatch() -> None:
 @pytest.mark.parametrize("overlap", [True, False])
 @pytest.mark.parametrize("pp", [2, 3, 4, 8])
 @pytest.mark.parametrize("groups", [2, 3])
+@pytest.mark.slow
 def test_short_transfers_lengthen_a_step_by_a_known_number_of_hops(pp: int, groups: int, overlap: bool) -> None:
     """The core counts the hops that the engine waits for; no published form has them."""
     count = groups * pp

@@ -81,6 +81,7 @@ def test_experts_of_one_replica_reduce_inside_its_stages() -> None:
         ("few nics", "pp3 dp6 tp2 mbs1 zero1"),
     ],
 )
+@pytest.mark.slow
 def test_one_replica_of_each_kind_stands_for_all(cluster: str, text: str) -> None:
     strategy = parse_strategy(text)
     context = on(few_nics() if cluster == "few nics" else cluster)

@@ -32,6 +32,7 @@ def closed_and_events(context: Context, text: str) -> tuple[float, float]:
 
 @pytest.mark.parametrize("overlap", [True, False])
 @pytest.mark.parametrize("text", STRATEGIES)
+@pytest.mark.slow
 def test_traffic_of_a_table_hides_behind_one_virtual_stage_alone(text: str, overlap: bool) -> None:
     closed, events = closed_and_events(with_a_large_vocabulary(overlap_pipeline=overlap), text)
 

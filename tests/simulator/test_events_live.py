@@ -139,6 +139,7 @@ def test_a_random_step_is_that_of_the_whole_graph(costs: StepCosts, replicas: in
 @pytest.mark.parametrize(
     "text", ["pp4 dp4 mbs1 zero1", "pp4 dp4 mbs1 zero2", "pp2 dp8 zero3", "pp4 dp4 vpp2 schedule=interleaved"]
 )
+@pytest.mark.slow
 def test_a_step_with_contention_is_that_of_the_whole_graph(text: str, apart: bool) -> None:
     made = small_request(cluster=load_cluster("aws-p4d"), framework="generic", global_batch=32)
     strategy = parse_strategy(f"{text} placement=tp-cp-ep-pp-dp")

@@ -43,6 +43,7 @@ def with_microbatches(costs: StepCosts, count: int) -> StepCosts:
 
 @pytest.mark.parametrize("text", STRATEGIES)
 @pytest.mark.parametrize("framework", ["generic", "nanotron"])
+@pytest.mark.slow
 def test_lengths_that_share_their_beginning_are_each_as_by_themselves(text: str, framework: str) -> None:
     costs = step_costs(assign(small_request(framework=framework, global_batch=240), parse_strategy(text)))
     counts = [4 * costs.shape.pp, 5 * costs.shape.pp, 6 * costs.shape.pp]
@@ -65,6 +66,7 @@ def test_what_lengths_have_in_common_is_run_once(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("text", STRATEGIES)
 @pytest.mark.parametrize("framework", ["generic", "nanotron"])
+@pytest.mark.slow
 def test_extended_figures_are_those_of_the_whole_step(
     text: str, framework: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

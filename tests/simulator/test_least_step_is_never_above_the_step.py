@@ -41,6 +41,7 @@ def searched(context: Context) -> Context:
 
 
 @pytest.mark.parametrize("framework", framework_names())
+@pytest.mark.slow
 def test_every_candidate_of_a_framework(framework: str) -> None:
     for context in examples(framework):
         holds(searched(context), some_of(legal_table(searched(context), 16)))
@@ -72,6 +73,7 @@ def test_random_requests(data: st.DataObject) -> None:
 
 @settings(max_examples=tries(40), deadline=None)
 @given(st.data())
+@pytest.mark.slow
 def test_random_software(data: st.DataObject) -> None:
     """Whatever the switches are set to, and of models of every kind."""
     context = data.draw(switched_contexts())

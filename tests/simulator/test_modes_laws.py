@@ -111,6 +111,7 @@ def test_backup_workers_leave_out_the_slow_one() -> None:
         assert dropped.samples_per_s == pytest.approx(4 * 32 / dropped.step_s)
 
 
+@pytest.mark.slow
 def test_more_bandwidth_is_never_slower() -> None:
     for kind in ({}, SYNC, ASYNC):
         rates = (0.05e9, 0.2e9, 1e9, 5e9)
@@ -164,6 +165,7 @@ def test_lower_layers_first_helps_where_layers_need_not_wait_for_the_step() -> N
     assert speed("priority") > 1.05 * speed("fifo")
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run() -> None:
     mode, noise = TrainingMode(**ASYNC, workers=4), Disturbance(jitter=0.3, seed=7)
     first, second = (event_prediction(ten_layers(), mode, nics(), noise).samples_per_s for _ in range(2))

@@ -11,6 +11,7 @@ from forerun.spaces.frameworks import framework_names
 
 
 @pytest.mark.parametrize("framework", framework_names())
+@pytest.mark.slow
 def test_every_candidate_of_a_framework(framework: str) -> None:
     for context in examples(framework):
         table = some_of(legal_table(context, 16))
@@ -20,6 +21,7 @@ def test_every_candidate_of_a_framework(framework: str) -> None:
 
 @settings(max_examples=tries(30))
 @given(st.data(), st.floats(1.0, 30.0))
+@pytest.mark.slow
 def test_random_requests(data: st.DataObject, factor: float) -> None:
     context = data.draw(contexts())
     level = data.draw(st.sampled_from([None, *range(len(context.cluster.levels))]))

@@ -11,6 +11,7 @@ from forerun.spaces.frameworks import framework_names
 
 
 @pytest.mark.parametrize("framework", framework_names())
+@pytest.mark.slow
 def test_every_candidate_of_a_framework(framework: str) -> None:
     for context in examples(framework):
         table = some_of(legal_table(context, 16))

@@ -24,6 +24,7 @@ def check(context: Context, table: StrategyTable, least: float, most: float) -> 
 
 
 @pytest.mark.parametrize("framework", framework_names())
+@pytest.mark.slow
 def test_every_candidate_of_a_framework(framework: str) -> None:
     for context in examples(framework)[-2:]:
         table = some_of(legal_table(context, 16))

@@ -23,6 +23,7 @@ from forerun.spaces.strategies import Schedule, parse_strategy
 
 @settings(max_examples=12, deadline=None)
 @given(st.data())
+@pytest.mark.slow
 def test_operators_of_the_busiest_rank_are_its_computation_and_recomputation(data: st.DataObject) -> None:
     context = data.draw(contexts())
     table = data.draw(candidates(context, 3))

@@ -48,6 +48,7 @@ def test_closed_forms_share_links_as_events_do(model: str, cluster: str, batch: 
     assert row.step_time_s == pytest.approx(step_s(made, text, contention=True), rel=0.05)
 
 
+@pytest.mark.slow
 def test_closed_forms_order_splits_as_events_do() -> None:
     setting = graph_setting("alexnet", "dgx1-v100-1ib", 512, "32")
     legal, _ = setting.space().table(0, setting.space().size)

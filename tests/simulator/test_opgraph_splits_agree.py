@@ -44,6 +44,7 @@ def by_events(setting: Setting[GraphContext], split: Split) -> Row[Split]:
 
 
 @pytest.mark.parametrize(("model", "cluster", "gpus"), CASES)
+@pytest.mark.slow
 def test_a_split_takes_as_long_and_holds_as_much_in_closed_form_as_event_by_event(
     model: str, cluster: str, gpus: int
 ) -> None:
@@ -140,6 +141,7 @@ def test_gradients_that_are_exchanged_are_kept(strategy: str) -> None:
         ("vit-b-32", "data8 mixed"),
     ],
 )
+@pytest.mark.slow
 def test_a_split_written_as_a_tree_is_that_split(model: str, strategy: str, tmp_path: Path) -> None:
     setting = graph_setting(model, "dgx1-v100", 64)
     split, path = parse_split(strategy), tmp_path / "tree.yaml"

@@ -39,6 +39,7 @@ def test_offsets_of_64_ranks_and_what_a_replay_is_without(tmp_path, hosts):
     assert abs(without / true - 1) > 0.2
 
 
+@pytest.mark.slow
 def test_drifts_of_64_ranks_over_a_long_trace(tmp_path):
     made = data_parallel(tmp_path, ranks=64, steps=12, buckets=4, offset_s=0.1, drift=50e-6, pause_s=1.0)
     traces = read_traces(made.paths)

@@ -29,6 +29,7 @@ def same(path: Path, result: EventResult) -> None:
 
 
 @pytest.mark.parametrize("text", STRATEGIES)
+@pytest.mark.slow
 def test_execution_traces_replay_to_the_simulated_step(text: str, tmp_path: Path) -> None:
     context, strategy = small_request(framework="generic", global_batch=32), parse_strategy(text)
     result = simulate(context, strategy)
@@ -37,6 +38,7 @@ def test_execution_traces_replay_to_the_simulated_step(text: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("text", STRATEGIES)
+@pytest.mark.slow
 def test_timelines_replay_to_the_simulated_step(text: str, tmp_path: Path) -> None:
     result = simulate(small_request(framework="generic", global_batch=32), parse_strategy(text))
     write_trace(result, tmp_path / "step.json.gz")

@@ -35,6 +35,7 @@ def context_of(model: str = "llama3-8b", framework: str = "megatron-lm", **field
 
 @pytest.mark.parametrize("framework", ["megatron-lm", "generic", "nemo"])
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.slow
 def test_alike_stages_cost_what_the_flat_core_says(model: str, framework: str) -> None:
     setting = resolve(
         Request(model=model, cluster="dgx-h100", gpus="64", global_batch=64, seq_len=4096, framework=framework)

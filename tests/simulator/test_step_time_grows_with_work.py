@@ -28,6 +28,7 @@ def deeper(context: Context, factor: int) -> Context:
 
 @pytest.mark.parametrize("framework", framework_names())
 @pytest.mark.parametrize("more", [longer, larger_batch, deeper])
+@pytest.mark.slow
 def test_every_candidate_of_a_framework(framework: str, more) -> None:
     for context in examples(framework):
         table = some_of(legal_table(context, 16))

@@ -35,6 +35,7 @@ def counted(mlp: MixtureOfExperts, domains: int) -> float:
 
 @pytest.mark.parametrize(("groups", "top_groups"), [(1, 1), (8, 4), (8, 8), (8, 1)])
 @pytest.mark.parametrize("domains", [2, 4, 8, 16])
+@pytest.mark.slow
 def test_domains_are_those_of_random_tokens(groups: int, top_groups: int, domains: int) -> None:
     mlp = mixture(groups, top_groups)
     visited = float(domains_visited(mlp, np.array([float(domains)]))[0])

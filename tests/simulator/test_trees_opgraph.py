@@ -56,6 +56,7 @@ def test_graphs_count_what_their_models_count(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["alexnet", "vgg16", "resnet50", "inception-v3", "unet"])
 @pytest.mark.parametrize("devices", [1, 8, 32])
+@pytest.mark.slow
 def test_data_parallel_is_what_the_core_says(name: str, devices: int) -> None:
     made, batch = context(name), 16 * devices
     result = simulate_plan(plan(made, one_stage({"batch": devices}), batch))

@@ -43,6 +43,7 @@ def parts(sync: str, text: str) -> dict[str, float]:
 @pytest.mark.parametrize("sync", ["microbatch", "round", "pipeline", "step"])
 @pytest.mark.parametrize("zero", [2, 3])
 @pytest.mark.parametrize("text", [LOOPED, PLAIN, ALONE])
+@pytest.mark.slow
 def test_both_levels_agree(sync: str, zero: int, text: str) -> None:
     made, strategy = context(sync), parse_strategy(text.format(zero))
     closed = float(score(made, table_of([strategy])).step_time_s[0])
