@@ -23,7 +23,7 @@ def worst_of_each(better: Context, worse: Context, table: StrategyTable) -> Stra
 
 @pytest.mark.slow  # event by event
 @pytest.mark.parametrize("framework", ["generic", "torchtitan", "megatron-lm"])
-@pytest.mark.parametrize("example", [1, 3])
+@pytest.mark.parametrize("example", [0, -1])
 def test_the_candidates_that_the_core_estimates_worst(framework: str, example: int) -> None:
     context = examples(framework)[example]
     table = legal_table(context, 16)
