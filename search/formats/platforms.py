@@ -2,7 +2,9 @@
 
 Each platform gives every node the rank of the node and the address of the first one, as ``slurm.sbatch`` does. Sources:
 SkyPilot's "Distributed multi-node jobs" (``SKYPILOT_NODE_RANK``, ``SKYPILOT_NODE_IPS``), JobSet ``v1alpha2`` with the
-label of Kueue's queues, and ``ray.train.torch.TorchTrainer``.
+label of Kueue's queues, and ``ray.train.torch.TorchTrainer``. Names of accelerators: SkyPilot's list
+(``docs/source/compute/show-gpus-all.txt``) and labels (``sky/utils/gpu_names.py``); of resources: the documentation of
+the device plugins of NVIDIA, AMD, Gaudi, Neuron and Ascend, and "Accelerator Support" of Ray.
 """
 
 import re
@@ -40,7 +42,7 @@ ACCELERATORS: Mapping[str, str] = {
     "v100-sxm2-16": "V100",
     "v100-sxm2-32": "V100-32GB",
 }
-"""Devices of the catalogue by SkyPilot's names of accelerators."""
+"""SkyPilot's names of accelerators by device of the catalogue."""
 PLUGINS: Mapping[str, str] = {
     "NVIDIA": "nvidia.com/gpu",
     "AMD": "amd.com/gpu",
@@ -48,15 +50,16 @@ PLUGINS: Mapping[str, str] = {
     "AWS": "aws.amazon.com/neuron",
     "Huawei": "huawei.com/Ascend910",
 }
-"""Extended resources of Kubernetes that the device plugins of a vendor have."""
+"""Extended resources of Kubernetes by vendor: one of the vendor's device plugin is one device of the catalogue."""
 RAY_RESOURCES: Mapping[str, str] = {
     "NVIDIA": "GPU",
     "AMD": "GPU",
     "Intel": "HPU",
-    "AWS": "neuron_cores",
     "Huawei": "NPU",
 }
-"""Resources of Ray that devices of a vendor are."""
+"""Resources of Ray by vendor; Neuron has none, since Ray counts the cores of a device (``neuron_cores``)."""
+COUNTED_BY_DIE = ("ascend-910c",)
+"""Devices of several dies, of which Ascend's device plugin and Ray count each."""
 _SHARED_MEMORY = "64Gi"
 """Memory that processes of a node share, of which a container has 64 MB unless it is asked for."""
 
@@ -105,6 +108,7 @@ def _skypilot(launch: Launch, files: Files) -> Files:
 def _kubernetes(launch: Launch, files: Files) -> Files:
     """Return a JobSet, with the files of the launch in a ConfigMap; Kueue queues it where a queue is named."""
     _only(launch.job, "kubernetes", "container", "partition", "time")
+    _whole_devices(launch)
     resource = PLUGINS.get(launch.vendor)
     if resource is None:
         raise RequestError(
@@ -201,11 +205,10 @@ if __name__ == "__main__":
 def _ray(launch: Launch, files: Files) -> Files:
     """Return a job of Ray: a worker of TorchTrainer on every node, which starts ``launch.sh``."""
     _only(launch.job, "ray")
+    _whole_devices(launch)
     resource = RAY_RESOURCES.get(launch.vendor)
     if resource is None:
-        raise RequestError(
-            f"--platform ray: TorchTrainer starts nothing on devices of {launch.vendor or 'unknown make'}"
-        )
+        raise RequestError(f"--platform ray: {RAY} starts nothing on devices of {launch.vendor or 'unknown make'}")
     text = _RAY_JOB.format(
         remark=comment(f"{launch.name}: {launch.strategy}"),
         file=RAY,
@@ -233,6 +236,15 @@ def _only(job: Job, platform: str, *options: str) -> None:
     for name in asked:
         if name not in options:
             raise RequestError(f"--platform {platform} has nothing that --{name} could set: leave it out")
+
+
+def _whole_devices(launch: Launch) -> None:
+    """Refuse devices that the platform counts in parts, so that half of each node would be asked for."""
+    if launch.device in COUNTED_BY_DIE:
+        raise RequestError(
+            f"--platform {launch.job.platform} counts each die of {launch.device}, but a rank of this strategy has "
+            "both; leave --platform out and adapt slurm.sbatch to your site"
+        )
 
 
 def _name(launch: Launch) -> str:

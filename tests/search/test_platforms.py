@@ -16,7 +16,7 @@ from forerun_launches import DENSE
 
 from forerun.search.formats import Launch, format_named
 from forerun.search.formats.job import Job
-from forerun.search.formats.platforms import ACCELERATORS, JOBSET, RAY, SKY, placed
+from forerun.search.formats.platforms import ACCELERATORS, COUNTED_BY_DIE, JOBSET, RAY, SKY, placed
 from forerun.spaces.clusters import device_names
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import parse_strategy
@@ -191,6 +191,13 @@ def test_a_job_of_ray_starts_every_node(tmp_path: Path, monkeypatch: pytest.Monk
         ({"platform": "skypilot"}, {"device": "ascend-910b"}, "no accelerator for ascend-910b"),
         ({"platform": "ray", "container": "a:1"}, {}, "--container"),
         ({"platform": "ray"}, {"vendor": "Google"}, "starts nothing on devices of Google"),
+        ({"platform": "ray"}, {"vendor": "AWS", "device": "trainium2"}, "starts nothing on devices of AWS"),
+        ({"platform": "ray"}, {"vendor": "Huawei", "device": "ascend-910c"}, "counts each die of ascend-910c"),
+        (
+            {"platform": "kubernetes", "container": "a:1"},
+            {"vendor": "Huawei", "device": "ascend-910c"},
+            "counts each die of ascend-910c",
+        ),
     ],
 )
 def test_what_a_platform_cannot_run_is_refused_by_name(
@@ -210,4 +217,27 @@ def test_a_format_without_a_script_and_a_platform_that_is_none_are_refused() -> 
 
 
 def test_names_of_accelerators_are_of_devices_of_the_catalogue() -> None:
-    assert {*ACCELERATORS} <= {*device_names()}
+    assert {*ACCELERATORS, *COUNTED_BY_DIE} <= {*device_names()}
+
+
+@pytest.mark.parametrize(
+    ("vendor", "device", "plugin", "resource"),
+    [
+        ("NVIDIA", "h100-sxm", "nvidia.com/gpu", "GPU"),
+        ("AMD", "mi300x", "amd.com/gpu", "GPU"),
+        ("Intel", "gaudi3", "habana.ai/gaudi", "HPU"),
+        ("Huawei", "ascend-910b", "huawei.com/Ascend910", "NPU"),
+        ("AWS", "trainium2", "aws.amazon.com/neuron", None),
+    ],
+)
+def test_a_node_is_asked_for_by_the_resource_that_counts_its_devices(
+    vendor: str, device: str, plugin: str, resource: str | None
+) -> None:
+    of_vendor = dataclasses.replace(launch(platform="kubernetes", container="a:1"), vendor=vendor, device=device)
+    _, jobset = yaml.safe_load_all(placed(of_vendor, {"launch.sh": ""})[JOBSET])
+    (container,) = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"]
+
+    assert container["resources"]["limits"] == {plugin: 8}
+    if resource is not None:
+        job = dataclasses.replace(of_vendor, job=Job(platform="ray"))
+        assert f'"{resource}": 8' in placed(job, {"launch.sh": ""})[RAY]
