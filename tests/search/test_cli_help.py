@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from forerun.search.cli import main, program
+from forerun.search.cli.flags.parsing import FORMER
 from forerun.search.cli.registry import VERBS
 
+ROOT = Path(__file__).parents[2]
+WITHOUT_SUCCESSOR = ("--paradl",)
+"""Flags of earlier releases that nothing replaces."""
 SHORT = {"search", "simulate", "explain", "compare", "list", "show"}
 """Verbs whose examples need no file."""
 
@@ -76,3 +80,17 @@ def test_examples_work(
     out = run(shlex.split(command)[1:], capsys)
 
     assert out
+
+
+def test_no_page_or_message_names_a_flag_of_an_earlier_release() -> None:
+    places = [path for room in ("public", "search", "simulator", "spaces") for path in (ROOT / room).rglob("*.py")]
+    pages = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").rglob("*.ipynb"), ROOT / "README.md"]
+    former = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, (*FORMER, *WITHOUT_SUCCESSOR)))})(?![\w-])")
+    named = {
+        f"{path.relative_to(ROOT)}: {flag}"
+        for path in (*places, *pages)
+        if path.name != "parsing.py"  # where they are answered by their successors
+        for flag in former.findall(path.read_text(encoding="utf-8"))
+    }
+
+    assert not named

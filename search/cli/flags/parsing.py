@@ -12,12 +12,7 @@ from forerun.spaces.errors import RequestError, nearest
 from forerun.spaces.escaping import quoted
 
 NUMBER = re.compile(r"-\d+|-\d*\.\d+")
-ELSEWHERE = {
-    **dict.fromkeys(("--gbs", "--batch", "--batch-size", "--global-batch-size", "--bs"), "--global-batch"),
-    **dict.fromkeys(("--seqlen", "--seq", "--sequence-length", "--max-seq-len", "--context-length"), "--seq-len"),
-    **dict.fromkeys(("--nodes", "--nnodes", "--num-nodes", "--world-size", "--n-gpus", "--devices"), "--gpus"),
-    **dict.fromkeys(("--hardware", "--system", "--machine", "--device", "--gpu-type"), "--cluster"),
-    **dict.fromkeys(("--dtype", "--fp8", "--bf16", "--fp16"), "--precision"),
+FORMER = {
     **dict.fromkeys(("--placement", "--colocated", "--policy", "--window", "--barrier"), "--servers"),
     "--server-bandwidth": "--servers",
     "--uneven-stages": "--per-stage layers",
@@ -28,7 +23,16 @@ ELSEWHERE = {
     "--predictions": "--out",
     "--stagnation": "--evaluations",
 }
-"""Names that other tools, or earlier releases, give a flag of forerun."""
+"""Flags of earlier releases, and those that replace them."""
+ELSEWHERE = {
+    **FORMER,
+    **dict.fromkeys(("--gbs", "--batch", "--batch-size", "--global-batch-size", "--bs"), "--global-batch"),
+    **dict.fromkeys(("--seqlen", "--seq", "--sequence-length", "--max-seq-len", "--context-length"), "--seq-len"),
+    **dict.fromkeys(("--nodes", "--nnodes", "--num-nodes", "--world-size", "--n-gpus", "--devices"), "--gpus"),
+    **dict.fromkeys(("--hardware", "--system", "--machine", "--device", "--gpu-type"), "--cluster"),
+    **dict.fromkeys(("--dtype", "--fp8", "--bf16", "--fp16"), "--precision"),
+}
+"""Names that other tools and earlier releases give a flag of forerun."""
 
 
 class HelpWanted(Exception):

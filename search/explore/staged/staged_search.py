@@ -106,7 +106,7 @@ def _check(setting: Setting) -> None:
     if objective_named(setting.objective).front or setting.limits != NO_LIMITS:
         raise RequestError(
             "stages that differ are searched for one objective and without limits on the whole training; "
-            "leave --per-stage, --uneven-stages and --sampler away"
+            "leave --per-stage and --sampler away"
         )
 
 
