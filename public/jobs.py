@@ -94,9 +94,9 @@ def search(
     model
         Catalogue name or file (YAML, ``config.json``, ``.onnx``, ``.pt2``, ``.net``).
     workers
-        Who does the work; by default this process.
+        Kind and number of workers; by default this process alone.
     progress
-        Function that is called with how much is done.
+        Function that is called as candidates are scored.
     **job
         Fields of `SearchJob`.
 
@@ -182,7 +182,7 @@ def explain(model: str, *, strategy: "str | Strategy", **job: Unpack[TrainingJob
 def compare(
     model: str, *, first: "str | Strategy", second: "str | Strategy", **job: Unpack[TrainingJob]
 ) -> "Comparison":
-    """Predict two strategies, and say how the second differs from the first.
+    """Predict two strategies and their differences.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def compare(
 
 
 def request_of(model: str, job: Mapping[str, Any]) -> Request:
-    """Return the request of a model and a job, whose words become numbers.
+    """Return the request of a model and a job; texts such as ``"8k"`` become numbers.
 
     Raises
     ------

@@ -41,7 +41,7 @@ class SearchResult(Leaderboard):
 
     @classmethod
     def of(cls, board: Leaderboard) -> Self:
-        """Return the result that a leaderboard is."""
+        """Return a leaderboard as a result."""
         return cls(**{field.name: getattr(board, field.name) for field in fields(Leaderboard)})
 
     def plot(self, rows: int = 10) -> Picture:
@@ -100,12 +100,12 @@ class SearchResult(Leaderboard):
 
 
 def _formats_of(framework: str) -> tuple[str, ...]:
-    """Return the names of the formats of a framework; of one without any, those that all frameworks can read."""
-    from forerun.search.formats.registry import formats_of
+    """Return the names of the formats of a framework; of one without any, that of plain PyTorch."""
+    from forerun.search.formats.registry import writers_of
     from forerun.spaces.frameworks import framework_names, resolve_framework
 
     known = framework.partition("@")[0] in framework_names() or Path(framework).exists()
-    names = tuple(item.name for item in formats_of(resolve_framework(framework))) if known else ()
+    names = tuple(entry.name for entry in writers_of(resolve_framework(framework))) if known else ()
     return names or (GENERIC_FORMAT,)
 
 

@@ -28,8 +28,7 @@ def switches_of(args: argparse.Namespace) -> dict[str, str]:
 
 
 def request_of(args: argparse.Namespace, *, graphs: bool = False, **fields: Any) -> "Request":
-    """Return the request of the shared flags; ``fields`` are added to it. ``graphs``: the answer also
-    takes operator graphs.
+    """Return the request of the shared flags with further ``fields``; ``graphs``: the verb also takes operator graphs.
 
     Raises:
         RequestError: a flag that transformers need is missing, or one is set that they do not have.

@@ -37,7 +37,7 @@ DISTURBANCES = Group(
 
 
 def disturbance_of(args: argparse.Namespace) -> "Disturbance | None":
-    """Return what the flags ask for, None where they ask for nothing.
+    """Return the disturbance that the flags describe, None without any.
 
     Raises:
         RequestError: they ask for something without events, or for a seed without jitter.

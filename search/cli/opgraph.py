@@ -1,4 +1,4 @@
-"""What verbs answer for operator graphs alone: limits, and what holds a split up."""
+"""Answers of verbs for operator graphs alone: limits, and the bottlenecks of a split."""
 
 import argparse
 import sys
@@ -21,7 +21,7 @@ def is_graph_model(args: argparse.Namespace) -> bool:
 
 
 def explain_split(args: argparse.Namespace, setting: "Setting[GraphContext]") -> int:
-    """Predict one split and print it with what holds it up and what would help."""
+    """Predict one split and print it with its bottlenecks and the changes that would help."""
     from forerun.search.api import simulate_setting
     from forerun.search.files.documents import dump_json
     from forerun.search.opgraph.what_if import congestion, doublings, phases
@@ -48,7 +48,7 @@ def explain_split(args: argparse.Namespace, setting: "Setting[GraphContext]") ->
 
 
 def row_document(setting: "Setting[AnyContext]", row: "Row[Any]") -> dict[str, Any]:
-    """Return what the document of one split has besides its row: since schema 1 began, the row in its own place too."""
+    """Return the keys that the document of one split has besides those of its row (schema 1 repeats the row)."""
     from forerun.search.files.documents import SCHEMA, versions
 
     return {"schema": SCHEMA, "request": setting.document(), "row": row.to_json(), "versions": versions()}

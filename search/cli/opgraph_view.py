@@ -22,7 +22,7 @@ from forerun.spaces.units import format_count, format_seconds
 
 
 def title(setting: Setting[GraphContext]) -> Text:
-    """Return what was asked in one line."""
+    """Return the request in one line."""
     counts, context = setting.gpus or (), setting.context
     devices = "" if not counts else f", {counts[0]}{f' to {counts[-1]}' if len(counts) > 1 else ''} GPUs"
     return Text(
@@ -36,7 +36,7 @@ def title(setting: Setting[GraphContext]) -> Text:
 def print_explained(
     setting: Setting[GraphContext], row: Row[Split], found: Sequence[Bottleneck], changes: Sequence[Doubling]
 ) -> None:
-    """Print one split: what it reaches, its phases, what holds it up, its memory, what would help."""
+    """Print one split: speed, phases, bottlenecks, memory and changes that would help."""
     console = open_console()
     brush = brush_of(console)
     say(
@@ -59,7 +59,7 @@ def print_explained(
 
 
 def print_facts(row: Row[Any], tree: Mapping[str, Any] | None) -> None:
-    """Print what a row of an operator graph has besides its costs, and what its tree sends."""
+    """Print batch and bottlenecks of a row of an operator graph, and the transfers of its tree."""
     console = open_console()
     facts = row.graph
     say(console, Text(f"global batch {facts.global_batch}; {facts.batch_norm}"))
@@ -113,7 +113,7 @@ def _gain(change: Doubling) -> str:
 
 
 def print_limits(limits: Limits) -> None:
-    """Print how far every family goes, what would help, and its curve."""
+    """Print the limit of every family of splits, changes that would help, and its curve."""
     console = open_console()
     setting = limits.setting
     say(console, title(setting), _useful_table(limits), _help_table(limits))

@@ -1,4 +1,4 @@
-"""The flags of samplers, and how they say a space is to be explored."""
+"""The flags of samplers, and the exploration that they ask for."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from forerun.search.request.setting import Setting
 
 DEVICES = "devices"
-"""What stages may differ in that is planned, not sampled."""
+"""Value of ``--per-stage`` whose stages are planned, not sampled."""
 
 
 SAMPLER = Group(
@@ -64,7 +64,7 @@ def _named(args: argparse.Namespace) -> list[str]:
 
 
 def exploring_of(args: argparse.Namespace) -> "Exploring | None":
-    """Return how to explore; None where every candidate is looked at."""
+    """Return the settings of the sampler; None where every candidate is scored."""
     named = _named(args)
     if args.per_stage is not None and not named:
         raise RequestError("--per-stage needs one of layers, recompute, tp, offload, devices")
@@ -93,7 +93,7 @@ def exploring_of(args: argparse.Namespace) -> "Exploring | None":
 
 
 def suited(setting: "Setting[AnyContext]") -> "tuple[Exploring | None, str]":
-    """Return how to explore where stages do not differ and the user leaves the sampler to us, and why."""
+    """Choose the sampler of a space of equal stages for ``--sampler auto``, with the reason as a remark."""
     from forerun.search.explore.samplers import Exploring
     from forerun.search.explore.samplers.registry import suited_to_flat
 

@@ -16,7 +16,7 @@ BAR = 10
 
 
 def print_scaling(console: Console, scaling: Scaling) -> None:
-    """Print head, curve, saturation and what was filled in."""
+    """Print head, curve, saturation and defaults."""
     say(console, *_headline(scaling), _table(scaling, ascii_only=console.options.ascii_only), *_verdict(scaling))
     if scaling.defaults:
         say(console, Text(f"defaults used: {'; '.join(scaling.defaults)}", style="dim"))
@@ -64,7 +64,7 @@ def _headline(scaling: Scaling) -> list[Text]:
 
 
 def _disagreement(point: CurvePoint) -> float:
-    """By how much the answer that is not shown differs."""
+    """Return the relative difference of the answer that is not shown."""
     gap = point.disagreement or 0.0
     return 1 / (1 + gap) - 1 if point.exact else gap
 

@@ -95,7 +95,7 @@ class SweepView(Watch):
         group["best"] = max(filter(None, (group["best"], best)), default=None)
 
     def _title(self) -> str:
-        """Return how much is done, the time gone, and the time left at the pace until now."""
+        """Return the searches done, the time since the start, and the time left at this pace."""
         under_way = dict(self._under_way)  # another thread refreshes
         shares = ", ".join(f"search {number + 1} {share:.0%}" for number, share in sorted(under_way.items()))
         gone_s, done = time.monotonic() - self._start_s, self._done + sum(under_way.values())

@@ -1,4 +1,4 @@
-"""Where launch files are written, how many steps they train, and what a cluster's queue is asked for."""
+"""The folder of launch files, the steps that they train, and their options of the queue or platform."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from forerun.spaces.escaping import quoted
 
 EXAMPLES = {"partition": "gpu", "account": "project", "time": "04:00:00", "container": "nvcr.io#nvidia/nemo:25.09"}
 PLATFORMS = ("slurm", "skypilot", "kubernetes", "ray")
-"""What starts a launch on its nodes."""
+"""Software that starts a launch on its nodes."""
 _NAME = r"[\w.+@/-]+(,[\w.+@/-]+)*"
 _TIME = r"\d+(:\d{1,2}){0,2}|\d+-\d{1,2}(:\d{1,2}){0,2}"
 _IMAGE = r"[\w.+@:/#~-]+"

@@ -1,4 +1,4 @@
-"""What starts ``launch.sh`` on the nodes of a platform other than Slurm: SkyPilot, Kubernetes, Ray.
+"""Files that start ``launch.sh`` on the nodes of platforms other than Slurm: SkyPilot, Kubernetes, Ray.
 
 Each platform gives every node the rank of the node and the address of the first one, as ``slurm.sbatch`` does. Sources:
 SkyPilot's "Distributed multi-node jobs" (``SKYPILOT_NODE_RANK``, ``SKYPILOT_NODE_IPS``), JobSet ``v1alpha2`` with the

@@ -22,7 +22,8 @@ def token_count(text: str | int) -> int:
 
     Raises
     ------
-        RequestError: it is none.
+    RequestError
+        The text is no such number.
     """
     match = TOKENS.fullmatch(str(text).strip())
     count = 0 if match is None else int(re.sub("[_,]", "", match[1])) * BINARY[match[2].lower()]
@@ -39,7 +40,8 @@ def batch_of(text: "str | int | PerDevice", seq_len: int | None = None) -> "int 
 
     Raises
     ------
-        RequestError: it is none of them, or the tokens are no whole number of sequences.
+    RequestError
+        The text is none of them, or the tokens are no whole number of sequences.
     """
     from forerun.spaces.opgraph.batch import parse_batch
 

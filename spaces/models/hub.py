@@ -65,7 +65,7 @@ def hub_config(name: str) -> Path:
 
 
 def _reachable(address: str) -> bool:
-    """Whether a server accepts connections; through a proxy only a download can tell."""
+    """Whether a server accepts connections; through a proxy only a download shows it."""
     if any(map(os.environ.get, PROXIES)):
         return True
     parts = urlsplit(address)

@@ -38,7 +38,8 @@ class Comparison:
 
         Raises
         ------
-            RequestError: pandas is not installed.
+        RequestError
+            Pandas is not installed.
         """
         return frame_of([flat_line(row.to_json()) for row in (self.first, self.second)])
 
@@ -53,7 +54,8 @@ def compare_strategies(
 
     Raises
     ------
-        RequestError: a strategy is illegal.
+    RequestError
+        A strategy is illegal.
     """
     strategies = [legal_strategy(setting, strategy) for strategy in (first, second)]
     rows = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour)

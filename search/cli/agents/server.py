@@ -82,7 +82,7 @@ async def _keep(stream: asyncio.StreamReader, lines: deque[str]) -> None:
 
 
 async def _report(context: "ServerRequestContext[Any]", verb: str, lines: deque[str]) -> None:
-    """Tell a client that asked for progress how long a command has run, and its last message."""
+    """Report seconds and last message of a command to a client that asked for progress."""
     begin_s = time.monotonic()
     while True:
         await asyncio.sleep(EVERY_S)

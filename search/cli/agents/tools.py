@@ -47,7 +47,8 @@ def command_words(verb: str, arguments: Mapping[str, Any]) -> list[str]:
 
     Raises
     ------
-        RequestError: the tool or an argument is unknown.
+    RequestError
+        The tool or an argument is unknown.
     """
     if verb not in TOOLS:
         raise unknown("tool", verb, TOOLS)

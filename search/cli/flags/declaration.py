@@ -1,4 +1,4 @@
-"""What a flag is, and for which answers it counts."""
+"""The declaration of a flag: its name, its values and the answers for which it counts."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -43,13 +43,13 @@ class Flag:
     Attributes
     ----------
     name, metavar, help
-        Spelling, word for the value, and what it does.
+        Spelling, word for the value, and effect.
     kind, choices, unit
-        What values it takes, the words allowed if they are few, and the unit of a number.
+        Kind of its values, the words allowed if they are few, and the unit of a number.
     default, bare
         Value where the flag is not given, and where it is given without a value.
     many, required
-        How many words it takes; whether it must be given.
+        Number of words that it takes; whether it must be given.
     key
         Name of the value in the parsed arguments, if it is not that of the flag.
     excludes

@@ -58,9 +58,9 @@ class Words:
     def parse(self, rest: str | None) -> Namespace:
         """Return the values by name.
 
-        ``given`` of the result has the flag of every value that is not the default, ``filled`` says what files of
-        defaults gave. ``rest`` names the value that takes
-        the words after ``--``; without a name they are arguments.
+        ``given`` of the result has the flag of every value that is not the default, ``filled`` the texts of values
+        from files of defaults. ``rest`` names the value that takes the words after ``--``; without a name they are
+        arguments.
 
         Raises:
             HelpWanted: help is asked for.

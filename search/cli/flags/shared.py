@@ -143,7 +143,7 @@ OPERATOR_GRAPHS = Group(
     ),
 )
 TRAINED = (MODEL, TRAINING, OPERATOR_GRAPHS)
-"""What is trained, on what."""
+"""The model, its training and its cluster."""
 FORCE = Flag("--force", "overwrite existing files", SWITCH)
 GPUS_OF_STRATEGY = Flag("--gpus", "check that the strategy occupies this many GPUs", metavar="N")
 STRATEGY = Flag("--strategy", 'like "tp4 pp2 dp8 mbs1 zero1 sp"', metavar="TEXT", required=True)

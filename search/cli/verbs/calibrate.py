@@ -164,7 +164,7 @@ def _print(found: "Calibrated", out: Path) -> None:
 
 
 def _believed(posterior: "Posterior") -> list[str]:
-    """Return how well runs repeat, and how far from the catalogue the machine is believed to be, in lines."""
+    """Return lines on the noise of runs and on the probability that the machine differs from the catalogue."""
     from forerun.simulator.calibration.mixture import WIDE
 
     mixture = posterior.mixture
@@ -179,7 +179,7 @@ def _believed(posterior: "Posterior") -> list[str]:
 
 
 def _memory(error: "Mapping[str, float]") -> list[str]:
-    """Return what the fit of memory says of itself, in lines; none where the runs say nothing of memory."""
+    """Return lines on the accuracy of fitted memory; none where the runs have no memory."""
     if "memory_runs" not in error:
         return []
     lines = []

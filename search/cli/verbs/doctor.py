@@ -1,4 +1,4 @@
-"""``forerun doctor``: what is installed here, and what a job would find."""
+"""``forerun doctor``: installed versions, optional parts, Ray and accelerators of this machine."""
 
 import argparse
 import os
@@ -40,7 +40,7 @@ CURRENT_RAY = Path("/tmp/ray/ray_current_cluster")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look and print; 2 where a required package is missing."""
+    """Print the report; 2 where a required package is missing."""
     from forerun.search.files.documents import SCHEMA, dump_json
     from forerun.search.files.release import VERSION
     from forerun.spaces.errors import RequestError

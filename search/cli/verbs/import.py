@@ -78,7 +78,7 @@ def variables(stated: Sequence[str]) -> dict[str, str]:
 
 
 def facts_of(found: "Imported") -> dict[str, Any]:
-    """Return what was imported as plain data."""
+    """Return an imported run as plain data."""
     import dataclasses
 
     data = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}

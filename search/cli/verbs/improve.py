@@ -24,21 +24,6 @@ Searches gradient buckets, how they are split, and which operators to fuse: exac
 recompute and gradient accumulation. Then predicts the gain of a faster link, faster kernels, no stragglers or another
 strategy. The plan file contains the best configuration."""
 
-OF_MODELS = (
-    "cluster",
-    "gpus",
-    "batch",
-    "seq_len",
-    "precision",
-    "framework",
-    "strategy",
-    "servers",
-    "profile",
-    "calibration",
-)
-"""Flags that say how a model is trained; traces say it themselves."""
-
-
 FLAGS: Declared = (
     Flag("model", "model of the catalogue, or file", metavar="MODEL", many=Many.OPTIONAL),
     Flag("--traces", "improve a traced run instead (see replay)", PATH, "TRACES", many=Many.SOME, serves=EVERY),
@@ -126,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _source(args: argparse.Namespace) -> "ImproveSource":
-    """Return what to improve.
+    """Return the step to improve, of a model or of traces.
 
     Raises:
         RequestError: neither or both of a model and traces are given, or something of the training is missing.

@@ -19,7 +19,8 @@ def run(args: argparse.Namespace) -> int:
 
     Raises
     ------
-        RequestError: the package mcp is not installed.
+    RequestError
+        The package mcp is not installed.
     """
     from importlib.util import find_spec
 

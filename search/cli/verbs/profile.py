@@ -185,7 +185,7 @@ def _message(
 def _machine(
     args: argparse.Namespace, setting: "Setting[AnyContext]"
 ) -> "tuple[ProfilingSettings, int, list[MeasuredCollective], Any]":
-    """Return how to measure, this rank, the messages between ranks, and the way to them (None: one rank)."""
+    """Return settings, rank, messages between ranks, and their process group (None for one rank)."""
     import os
 
     from forerun.search.measured.profiling.messages import messages as planned
@@ -309,7 +309,7 @@ def _measure(
 
 
 def _shared(between: Any, done: set[str] | None) -> set[str]:
-    """Return what rank 0 has done already, on every rank."""
+    """Return on every rank the keys that rank 0 has measured."""
     import torch.distributed as dist
 
     box = [sorted(done) if done is not None else None]

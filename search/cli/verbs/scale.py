@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _jobs_document(model: str) -> "Document | None":
-    """Return the document of jobs that a model's name is the file of; None where it is none."""
+    """Read the file of several jobs that MODEL names; None for a model."""
     if not model.lower().endswith((".yaml", ".yml", ".json")):
         return None
     from forerun.search.scale.jobs import jobs_document
@@ -223,7 +223,7 @@ def request_of(args: argparse.Namespace) -> "ScaleRequest":
 
 
 def _servers(text: str) -> dict[str, Any]:
-    """Read how servers work: settings by name.
+    """Read the settings of parameter servers by name.
 
     Raises:
         RequestError: a setting is unknown, has no value, or is given twice.

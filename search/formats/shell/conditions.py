@@ -1,4 +1,4 @@
-"""Conditions of a script, decided as far as texts and numbers say; None for those that only a run would decide."""
+"""Conditions of a script, evaluated from texts and numbers; None for those that only a run would decide."""
 
 import fnmatch
 import glob
@@ -35,20 +35,20 @@ def negated(value: bool | None) -> bool | None:
 
 
 def both(left: bool | None, right: bool | None) -> bool | None:
-    """Return whether two conditions hold: one that does not hold decides."""
+    """Combine two conditions: a false one decides."""
     return False if left is False or right is False else None if left is None or right is None else True
 
 
 class Conditions:
-    """Decides the tests of one script."""
+    """Evaluates the tests of one script."""
 
     def __init__(self, words: ScriptWords, variables: Variables) -> None:
-        """Take what expands the words of tests, and the variables that they ask about."""
+        """Take the expansion of words, and the variables that tests name."""
         self._words = words
         self._variables = variables
 
     def of_command(self, node: "Node") -> bool | None:
-        """Return whether ``[ ... ]``, ``[[ ... ]]`` or ``(( ... ))`` holds."""
+        """Evaluate ``[ ... ]``, ``[[ ... ]]`` or ``(( ... ))``."""
         opener = node.children[0].type
         if opener.startswith("(("):
             number = self._words.number(node)
@@ -58,7 +58,7 @@ class Conditions:
         return self._of_expression(node.named_children[0]) if node.named_children else None
 
     def of_words(self, words: Sequence[str]) -> bool | None:
-        """Return whether the words between ``[`` and ``]`` hold."""
+        """Evaluate the words between ``[`` and ``]``."""
         for joint in ("-o", "-a"):
             if joint in words[1:-1]:
                 at = words.index(joint, 1)
@@ -75,7 +75,7 @@ class Conditions:
         return self._unary("-n", words[0] if words else "") if len(words) < 2 else None
 
     def matches(self, text: str, pattern: str) -> bool | None:
-        """Return whether a text has the form of a pattern."""
+        """Match a text with a pattern."""
         if UNKNOWN.search(text) or UNKNOWN.search(pattern) or _EXTENDED.search(pattern):
             return None
         return fnmatch.fnmatchcase(text, pattern)
@@ -93,7 +93,7 @@ class Conditions:
         return words
 
     def _of_expression(self, node: "Node") -> bool | None:
-        """Return whether an expression between ``[[`` and ``]]`` holds."""
+        """Evaluate an expression between ``[[`` and ``]]``."""
         parts = node.named_children
         if node.type == "parenthesized_expression" and parts:
             return self._of_expression(parts[0])

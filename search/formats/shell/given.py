@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What a script is started with.
+    """The start of a script: arguments, environment and scripts that it reads.
 
     Parameters
     ----------

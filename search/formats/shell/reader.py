@@ -1,4 +1,4 @@
-"""What is known of a script while its statements are followed."""
+"""The state of a script while its statements are followed: variables, functions, commands and notes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
@@ -53,7 +53,7 @@ class ScriptReader:
     def __init__(
         self, source: str, given: Given, statements: Mapping[str, Follow], set_by_queue: Mapping[str, Value]
     ) -> None:
-        """Start a script with what is ``given`` and with the variables of its queue."""
+        """Start a script with its arguments and environment (``given``) and the variables of its queue."""
         self.source = source
         self.scripts = dict(given.scripts)
         self.variables = Variables(given, source, set_by_queue)
@@ -75,12 +75,12 @@ class ScriptReader:
         self.notes[text if node is None else f"line {line_of(node)}: {text}"] = None
 
     def left_out(self, kind: str, nodes: Sequence["Node"]) -> None:
-        """Add the note that a condition decides what only a run would know."""
+        """Add the note that a condition cannot be decided."""
         shown = " ".join("; ".join(text_of(node) for node in nodes).split())[:80]
         self.note(f"the {kind} {shown!r} cannot be decided; its branches are left out", nodes[0])
 
     def inside(self, text: str, source: str) -> None:
-        """Follow a script, or one that a word or a here-document of it is."""
+        """Follow a script, or the text of a word or a here-document as one."""
         if self._depth >= _DEEPEST:
             return
         root, notes = parse_shell(text, source)
@@ -116,5 +116,5 @@ class ScriptReader:
         return StatementOutcome.SUCCESS if follow is None else follow(self, node)
 
     def truth(self, nodes: Sequence["Node"]) -> bool | None:
-        """Return whether conditions hold, the last of them deciding; programs are not known to succeed."""
+        """Evaluate conditions, of which the last decides; None where it is a program, which may fail."""
         return {StatementOutcome.SUCCESS: True, StatementOutcome.FAILURE: False}.get(self.block(nodes))

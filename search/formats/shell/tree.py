@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _PLACEHOLDER = re.compile(r"(?<![<\w])<([A-Za-z][\w ,./:'-]*\w)>(?![\w&(])")
-"""What a template leaves to its reader (``<YOUR DIRECTORY>``): to a shell, two redirections."""
+"""Placeholders of a template (``<YOUR DIRECTORY>``): to a shell, two redirections."""
 PLACEHOLDER = re.compile(r"«[^«»]*»")
-"""What is read in its place: one word."""
+"""Words that are read in their places."""
 _OPENERS = {
     **{'"': '"', "'": "'", "`": "`", "(": ")", "$(": ")", "{": "}", "${": "}", "[": "]", "[[": "]]", "((": "))"},
     **{"if": "fi", "case": "esac", "while": "done", "for": "done", "until": "done", "do": "done"},
 }
-"""What opens something, and what closes it."""
+"""Opening words and brackets with those that close them."""
 _LONGEST_NUMBER = 18
 
 

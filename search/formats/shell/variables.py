@@ -19,7 +19,7 @@ class Variables:
     """Variables by name, with arrays as lists or dictionaries, and the arguments of the script or function."""
 
     def __init__(self, given: Given, source: str, values: Mapping[str, Value]) -> None:
-        """Start with what a script is given; ``values`` are variables that its queue sets."""
+        """Start with the arguments and environment of a script; ``values`` are variables that its queue sets."""
         self._given = given.variables
         self._source = source
         self._spent = 0

@@ -1,4 +1,4 @@
-"""ScriptWords of a script with variables in their places, as text: nothing is ever executed.
+"""Words of a script with variables in their places, as text: nothing is ever executed.
 
 What only a run would know stays as written, without blanks, so that it is one word wherever it is read again: a
 variable that nobody sets as ``$NAME``, a command substitution as ``$(command…)``.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 UNKNOWN = re.compile(r"[$`]")
-"""What a text has whose value only a run would know."""
+"""Mark of a text whose value only a run would know."""
 _EXPANSIONS = ("simple_expansion", "expansion", "arithmetic_expansion", "command_substitution", "process_substitution")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 _DEFAULTS = (":-", "-", ":=", "=", ":+", "+")
@@ -49,7 +49,7 @@ class ScriptWords:
         self._variables = variables
 
     def fields(self, nodes: Sequence["Node"]) -> list[str]:
-        """Return the words that some words become: unquoted expansions are split at blanks, arrays into elements."""
+        """Expand words: unquoted expansions are split at blanks, arrays into elements."""
         return [field for node in nodes for field in _fields(self._pieces(node, quoted=False))]
 
     def text(self, node: "Node") -> str:
@@ -303,7 +303,7 @@ def _expression(pattern: str) -> str:
 
 
 def _fields(pieces: Iterator[Piece]) -> list[str]:
-    """Return the words that the parts of one word become."""
+    """Join the parts of one word, and split it where unquoted expansions have blanks."""
     fields, kept = [""], [False]
     for piece in pieces:
         elements = [re.split(r"\s+", text) for text in piece.elements] if piece.split else [*zip(piece.elements)]
