@@ -14,7 +14,7 @@ FROM python:3.13-slim
 COPY --from=build /opt/forerun /opt/forerun
 RUN useradd --create-home forerun
 USER forerun
-WORKDIR /work
+WORKDIR /data
 ENV PATH=/opt/forerun/bin:$PATH
 ENTRYPOINT ["forerun"]
 CMD ["--help"]
