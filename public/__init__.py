@@ -1,8 +1,8 @@
 """The fastest way to train a model on a set of accelerators, predicted before anyone rents them.
 
 >>> import forerun
->>> found = forerun.search("llama3-8b", cluster="dgx-h100", gpus=64, global_batch="4M tokens", seq_len="8k")
->>> found.rows[0].gpus
+>>> board = forerun.search("llama3-8b", cluster="dgx-h100", gpus=64, global_batch="4M tokens", seq_len="8k")
+>>> board.rows[0].gpus
 64
 
 Names are imported when they are first used.

@@ -109,8 +109,8 @@ def search(
 
     Examples
     --------
-    >>> found = search("llama3-8b", cluster="dgx-h100", gpus=64, global_batch=256, seq_len="8k", top=3)
-    >>> [row.rank for row in found.rows]
+    >>> board = search("llama3-8b", cluster="dgx-h100", gpus=64, global_batch=256, seq_len="8k", top=3)
+    >>> [row.rank for row in board.rows]
     [1, 2, 3]
     """
     from forerun.search.answer.searches import search_request

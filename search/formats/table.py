@@ -62,11 +62,11 @@ def recognised(source: LaunchFile) -> Format:
         if item.recognise(source):
             return item
     if '"model_type"' in source.text and '"architectures"' in source.text:
-        told = "describes a model and no training: `forerun search` takes it as MODEL"
-        raise RequestError(f"{source.name} is a Hugging Face configuration, which {told}")
+        hint = "describes a model and no training: `forerun search` takes it as MODEL"
+        raise RequestError(f"{source.name} is a Hugging Face configuration, which {hint}")
     if source.suffix in SCRIPTS and "--deepspeed_config" in source.text:
-        told = "import the JSON that --deepspeed_config names, with this script beside it"
-        raise RequestError(f"{source.name} starts a program that has arguments of its own: {told}")
+        hint = "import the JSON that --deepspeed_config names, with this script beside it"
+        raise RequestError(f"{source.name} starts a program that has arguments of its own: {hint}")
     text = _SAID.sub("", source.text)
     if source.suffix in SCRIPTS and (unset := _unset_program(source)):
         way = "the arguments of the script after --" if unset.isdecimal() else f"--set-var {unset}=..."
@@ -75,7 +75,7 @@ def recognised(source: LaunchFile) -> Format:
         )
     if source.suffix in SCRIPTS and (other := _STARTED.findall(text) or _handed(text)):
         inside = ", ".join(dict.fromkeys(word.rpartition("/")[2] for word in other))[:120]
-        told = "import that (with --set-var NAME=VALUE for what this one sets, -- ARGUMENTS for its arguments)"
-        raise RequestError(f"{source.name} has no arguments of a training program; it starts or reads {inside}: {told}")
+        hint = "import that (with --set-var NAME=VALUE for what this one sets, -- ARGUMENTS for its arguments)"
+        raise RequestError(f"{source.name} has no arguments of a training program; it starts or reads {inside}: {hint}")
     names = ", ".join(item.name for item in FORMATS)
     raise RequestError(f"{source.name} looks like no format that forerun reads; name one with --format: {names}")

@@ -97,7 +97,8 @@ def accelerators() -> list[str]:
 def _lines(document: dict[str, Any]) -> list[str]:
     lines = [f"forerun {document['forerun']}, Python {document['python']}"]
     lines += [
-        f"  {name} {found or 'MISSING: run `pip install ' + name + '`'}" for name, found in document["required"].items()
+        f"  {name} {version or 'MISSING: run `pip install ' + name + '`'}"
+        for name, version in document["required"].items()
     ]
     lines.append("optional parts:")
     for name, part in document["optional"].items():

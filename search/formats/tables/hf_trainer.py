@@ -54,7 +54,7 @@ def read(source: LaunchFile) -> Mapping[str, Any]:
 
 
 def read_documents(source: LaunchFile) -> Mapping[str, Any]:
-    """Return the YAML of TRL, and what a file of accelerate that is given with it decides."""
+    """Return the settings of TRL's YAML, after those of an accelerate file that is given with it."""
     found: dict[str, Any] = {}
     for name, text in source.others.items():
         other = document(LaunchFile(name=name, text=text, given=source.given))
