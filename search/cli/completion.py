@@ -42,12 +42,14 @@ def _brief(text: str) -> str:
 def _names() -> Mapping[str, tuple[str, ...]]:
     """Return the known words by the name of a parsed argument."""
     from forerun.search.explore.samplers import SAMPLERS
-    from forerun.search.formats.table import FORMATS
+    from forerun.search.formats.registry import ENTRIES
     from forerun.search.order.objectives import OBJECTIVES
+    from forerun.search.workers import KINDS
     from forerun.spaces.clusters import cluster_names, device_names
     from forerun.spaces.frameworks import framework_names
     from forerun.spaces.models import model_names
     from forerun.spaces.opgraph import graph_model_names
+    from forerun.spaces.workload import PRECISIONS
 
     models = (*model_names(), *graph_model_names())
     clusters, devices, frameworks = cluster_names(), device_names(), framework_names()
@@ -58,9 +60,9 @@ def _names() -> Mapping[str, tuple[str, ...]]:
         "name": (*models, *clusters, *devices, *frameworks),
         "objective": tuple(OBJECTIVES),
         "sampler": ("auto", "exhaustive", *SAMPLERS),
-        "workers": ("serial", "processes", "ray"),
-        "precision": ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "fp4", "nvfp4"),
-        "format": ("all", *(item.name for item in FORMATS)),
+        "workers": KINDS,
+        "precision": PRECISIONS,
+        "format": ("all", *(entry.name for entry in ENTRIES)),
     }
 
 
