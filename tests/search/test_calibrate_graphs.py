@@ -13,6 +13,7 @@ from forerun.search.measured.validate import load_runs
 from forerun.simulator import score, table_for
 from forerun.simulator.calibration import calibrated
 from forerun.simulator.opgraph import GraphContext
+from forerun.spaces.errors import RequestError
 
 COLUMNS = (
     "run_id,device,gpus,model,layers,hidden,heads,seq_len,precision,framework,dp,tp,pp,micro_batch,global_batch,"
@@ -77,8 +78,13 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def calibration(table: Path) -> Path:
     out = table.parent / "ours.yaml"
-    write_calibration(out, calibrate_files([table], source="ours.yaml").calibration)
+    write_calibration(out, calibrate_files([table], source="ours.yaml", where=["framework=pytorch-ddp"]).calibration)
     return out
+
+
+def test_a_framework_without_runs_names_those_with_runs(table: Path) -> None:
+    with pytest.raises(RequestError, match="pytorch-ddp"):
+        calibrate_files([table], where=["framework=horovod"])
 
 
 @pytest.mark.slow

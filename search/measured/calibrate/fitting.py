@@ -19,6 +19,7 @@ from forerun.search.measured.validate import MeasuredRun, RunSet, load_runs
 from forerun.search.measured.validate.columns import OPTIONAL, REQUIRED
 from forerun.simulator.calibration import Fit, MemoryFit, fit, fit_memory
 from forerun.simulator.calibration.belief import LEVEL, quantile
+from forerun.simulator.calibration.constants import software_of
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.reading import digest_of
 
@@ -178,7 +179,7 @@ def _chosen(runs: Sequence[MeasuredRun], where: Sequence[str]) -> list[MeasuredR
 def _predicted_as(run: MeasuredRun, column: str) -> str:
     if column == "device":
         return str(run.context.cluster.device.name)
-    return str(run.context.framework.name if column == "framework" else run.cells[column])
+    return str(software_of(run.context).name if column == "framework" else run.cells[column])
 
 
 def _skipped(found: Sequence[RunSet]) -> dict[str, int]:
