@@ -6,7 +6,6 @@ import numpy as np
 
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
-from forerun.simulator.opgraph.footprint import IN_PLACE
 from forerun.simulator.opgraph.held import Held
 from forerun.simulator.opgraph.layers import Floats
 from forerun.spaces.opgraph.split import Mode
@@ -32,12 +31,6 @@ class GraphMemory:
         """Everything together, the reserve included."""
         parts = (self.parameters_bytes, self.gradients_bytes, self.optimizer_bytes, self.activations_bytes)
         return np.asarray(sum(parts) + self.working_bytes + self.buffers_bytes + RESERVE_BYTES, dtype=np.float64)
-
-
-def kept_elements(context: GraphContext) -> Floats:
-    """Elements per sample that each of L operators leaves for the backward pass."""
-    outputs = context.layers.per_operator("output_elements")
-    return np.asarray(np.where(context.layers.is_kind(*IN_PLACE), 0.0, outputs))
 
 
 def graph_memory(context: GraphContext, c: Candidates, held: Held) -> GraphMemory:

@@ -15,9 +15,10 @@ import numpy as np
 from forerun.simulator.layouts import Need, Share, Transfer, TransferPhase, needs_of, transfer_time_s
 from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
+from forerun.simulator.opgraph.footprint import beyond_kept, footprint
 from forerun.simulator.opgraph.input import own_input_s, stored_input_s
 from forerun.simulator.opgraph.layers import AXES, Floats
-from forerun.simulator.opgraph.memory import RESERVE_BYTES, kept_elements
+from forerun.simulator.opgraph.memory import RESERVE_BYTES
 from forerun.simulator.opgraph.messages import Filling, Messages, exposed_s, rendezvous_s, straggler_wait_s
 from forerun.simulator.opgraph.score import PHASES
 from forerun.simulator.opgraph.transfers import blocked_s, sent_gradient, weight_transfer_s
@@ -77,7 +78,8 @@ def score_mixture(context: GraphContext, mixture: Mixture, batch: int) -> Mixtur
     _communication(context, needs, phases)
     hidden = _gradients(context, graph, needs, backward_L, batch, phases)
     phases["straggler wait"] = float(straggler_wait_s(context.profile, busy, mixture.devices))
-    held, tables, kept = _memory(context, graph, degrees, batch)
+    held, tables = _parameters(context, graph, degrees)
+    kept, beyond = _activations(context, graph, degrees, batch)
     gradients = (held + _exchanged_rows(context, needs, batch)) * GRADIENT_BYTES * (context.directions - 1.0)
     phases["update"] = float(context.update_s(held))
     phases["input"] = max(_loading_s(context, degrees, batch, mixture.devices) - math.fsum(phases.values()), 0.0)
@@ -91,7 +93,7 @@ def score_mixture(context: GraphContext, mixture: Mixture, batch: int) -> Mixtur
             "gradients": gradients,
             "optimizer": held * context.state_bytes,
             "activations": kept * context.width,
-            "working": 2.0 * _largest(graph, degrees) * context.width,
+            "working": beyond * context.width,
             "buffers": min(2 * context.profile.bucket_bytes, gradients) if len(devices) > 1 else 0.0,
             "reserve": RESERVE_BYTES,
         },
@@ -203,24 +205,27 @@ def _loading_s(context: GraphContext, degrees: dict[str, dict[str, int]], batch:
 _WHOLE = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "scatter", "gather")
 
 
-def _memory(
-    context: GraphContext, graph: OperatorGraph, degrees: dict[str, dict[str, int]], batch: int
-) -> tuple[float, float, float]:
-    """Parameters on one device, those of tables apart, and elements that it keeps for the backward pass."""
-    kept = dict(zip((o.name for o in context.model.operators), kept_elements(context), strict=True))
+def _parameters(context: GraphContext, graph: OperatorGraph, degrees: dict[str, dict[str, int]]) -> tuple[float, float]:
+    """Count the parameters of one device, without and of tables."""
     known = {operator.name: operator for operator in context.model.operators}
-    kept = dict.fromkeys(kept, 0.0) if context.inference else kept
-    held, tables, elements = 0.0, 0.0, batch * math.prod(context.model.input) / _batch_degree(degrees)
+    held, tables = 0.0, 0.0
     for operator in graph.operators:
         own = degrees[operator.name]
-        parts = own["channels"] * own["in_channels"]
         if known[operator.name].kind is Kind.EMBEDDING:
             tables += known[operator.name].parameters
         else:
-            held += known[operator.name].parameters / parts
-        space = math.prod(own[name] for name in ("depth", "height", "width"))
-        elements += batch / own["batch"] * float(kept[operator.name]) / space
-    return held, tables, elements
+            held += known[operator.name].parameters / (own["channels"] * own["in_channels"])
+    return held, tables
+
+
+def _activations(
+    context: GraphContext, graph: OperatorGraph, degrees: dict[str, dict[str, int]], batch: int
+) -> tuple[float, float]:
+    """Count the elements that one device keeps for the backward pass, and by how many its peak exceeds them."""
+    if context.inference:
+        return batch * math.prod(context.model.input) / _batch_degree(degrees), 2.0 * _largest(graph, degrees)
+    made = footprint(context.model, degrees)
+    return batch * float(made.kept_L.sum()), batch * beyond_kept(made.kept_L, made.working_L)
 
 
 def _exchanged_rows(context: GraphContext, needs: Sequence[Need], batch: int) -> float:

@@ -4,6 +4,8 @@ import pytest
 
 from forerun.simulator.layouts import TransferPhase
 from forerun.simulator.opgraph import GraphContext, score_splits
+from forerun.simulator.opgraph.events.scores import simulate_split
+from forerun.simulator.opgraph.memory import RESERVE_BYTES
 from forerun.simulator.opgraph.mixture import MixtureScore, score_mixture
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.errors import RequestError
@@ -84,6 +86,16 @@ def test_linear_layers_by_filter_exchange_features_instead_of_weights() -> None:
     assert own.memory_bytes["parameters"] < plain.memory_bytes["parameters"] / 5
     closed = score_splits(context(model), [parse_split("data16 mixed")], [512])
     assert own.step_s == pytest.approx(float(closed.step_s[0]), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "text", ["data8, linear*: filter8", "data8, conv1: data2 spatial4", "data2 filter4, conv2: data8"]
+)
+def test_memory_is_that_of_the_step_event_by_event(text: str) -> None:
+    own = context(load_graph_model("vgg16"))
+    mixture = parse_mixture(text, own.model)
+    closed = score_mixture(own, mixture, own.batch(mixture.devices))
+    assert closed.peak_bytes - RESERVE_BYTES == pytest.approx(simulate_split(own, mixture).peak_memory_bytes)
 
 
 def test_layers_that_cannot_be_cut_so_are_repeated() -> None:

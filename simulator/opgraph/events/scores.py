@@ -19,7 +19,7 @@ def simulate_split(context: GraphContext, split: AnySplit, *, contention: bool =
     """Simulate one step of a split event by event, as the tree that it is; ``contention`` as for ``simulate_plan``.
 
     Raises:
-        RequestError: it is a mixture, or its schedule has no order.
+        RequestError: its schedule has no order.
     """
     return simulate_plan(plan_of_split(context, split), contention=contention)
 
@@ -28,7 +28,7 @@ def plan_of_split(context: GraphContext, split: AnySplit) -> GraphPlan:
     """Return the plan of a step of a split, as the tree that it is.
 
     Raises:
-        RequestError: it is a mixture, or its schedule has no order.
+        RequestError: its schedule has no order.
     """
     batch = context.batch(split.devices)
     return graph_plan(context, tree_of_split(context, split, batch), batch)
