@@ -45,8 +45,8 @@ class ReplayedStep:
 def replayed_step(analysis: Analysis, *, link_bytes_per_s: float | None = None) -> ReplayedStep:
     """Return the step of a run, as the median over its steps.
 
-    ``link_bytes_per_s``: nominal rate of a rank's link, which tells what of a message is its hosts' work; None: it is
-    not known, and all that grows with a message counts as the link's.
+    ``link_bytes_per_s``: nominal rate of a rank's link, which separates the work of hosts from that of the link; None:
+    not known, and all time that grows with a message counts as the link's.
 
     Raises:
         RequestError: no collective of the run exchanges gradients, or operators of backward passes are not told apart.
@@ -87,8 +87,8 @@ def replayed_step(analysis: Analysis, *, link_bytes_per_s: float | None = None) 
 def _exchanged(
     analysis: Analysis, place: int, step: int, link_bytes_per_s: float | None
 ) -> tuple[Floats, Floats, list[float], bool, tuple[LineWire, bool]]:
-    """Return the times at which gradients of a step were ready, their bytes, those of the messages that carried them,
-    whether buckets can be split, and the wire."""
+    """Return the times at which gradients of a step were ready, their bytes, the bytes of the messages that carried
+    them, True if buckets can be split, and the wire."""
     graph = analysis.replay.graph
     trace = graph.traces[place]
     if names_tensors(trace):

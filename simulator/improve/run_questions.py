@@ -30,7 +30,7 @@ FREE_MESSAGES = "free messages"
 
 
 def free_messages_s(answers: Iterable[Question]) -> float | None:
-    """Return the seconds of a step of a replayed run if its messages took no time; None where nobody asked."""
+    """Return the seconds of a replayed step if its messages took no time; None where that was not asked."""
     return next((one.step_s for one in answers if one.name == FREE_MESSAGES), None)
 
 

@@ -1,7 +1,7 @@
-"""Gradients of runs whose traces name tensors (dPRO, BytePS): what each is, when it was ready, how long it travelled.
+"""Gradients of runs whose traces name tensors (dPRO, BytePS): their sizes, and when and how long they travelled.
 
-Such traces have the pieces of a tensor on their way, SEND and RECV or push and pull, and no collective. From the first
-piece to the last is what the tensor takes; of ranks that wait for others the one that waits least says how long.
+Such traces have the pieces of a tensor (SEND and RECV, or push and pull) and no collective. A tensor travels from its
+first piece to its last; of all ranks the shortest time counts, since the others also waited.
 """
 
 from collections import defaultdict
@@ -18,7 +18,7 @@ _PUSHED = "push_pull"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorMessage:
-    """One tensor of a step: ``ready_s`` when its gradient was there, its bytes, and the seconds that it travelled."""
+    """One tensor of a step; its gradient was ready at ``ready_s`` and travelled for ``took_s`` seconds."""
 
     name: str
     ready_s: float
@@ -27,7 +27,7 @@ class TensorMessage:
 
 
 def names_tensors(trace: RankTrace) -> bool:
-    """Return whether a rank's messages are pieces of named tensors, none of them a reduction."""
+    """Tell if a rank's messages are pieces of named tensors, none of them a reduction."""
     operations = {message.operation for message in trace.messages.values()}
     return bool(operations & {"send", _PUSHED}) and not operations & set(_ALL)
 
@@ -61,27 +61,27 @@ def tensor_messages(graph: ReplayGraph, place: int, step: int) -> list[TensorMes
 
 
 def _made_s(graph: ReplayGraph, place: int, step: int) -> dict[str, float]:
-    """Return the ends of the backward operators that are called like tensors."""
+    """Return the ends of the backward operators that have the names of tensors."""
     trace = graph.traces[place]
     own = np.flatnonzero((trace.phase == SpanPhase.BACKWARD) & (trace.kind == SpanKind.COMPUTE) & (trace.step == step))
     return {trace.title(span).partition(".")[2]: float(graph.end_s[place][span]) for span in own.tolist()}
 
 
 def _windows(graph: ReplayGraph, place: int, step: int) -> dict[str, tuple[float, float]]:
-    """Return the begin and the end of every tensor's way, what ranks agree on before it left out."""
-    trace, found = graph.traces[place], dict[str, tuple[float, float]]()
+    """Return the begin and end of every tensor's transfer, without the negotiation of ranks before it."""
+    trace, windows = graph.traces[place], dict[str, tuple[float, float]]()
     for span in np.flatnonzero((trace.kind != SpanKind.COMPUTE) & (trace.step == step)).tolist():
         message, tensor = trace.messages.get(span), tensor_of(trace.title(span))
         if not tensor or (message is not None and message.operation == "barrier"):
             continue
         begin, end = float(graph.start_s[place][span]), float(graph.end_s[place][span])
-        before = found.get(tensor, (begin, end))
-        found[tensor] = (min(begin, before[0]), max(end, before[1]))
-    return found
+        before = windows.get(tensor, (begin, end))
+        windows[tensor] = (min(begin, before[0]), max(end, before[1]))
+    return windows
 
 
 def _size_bytes(trace: RankTrace, step: int, tensor: str, ranks: int) -> float:
-    """Return the bytes of a tensor: of a ring every rank sends 2 (n - 1) / n of them in pieces."""
+    """Return the bytes of a tensor; in a ring of n ranks each sends 2 (n - 1) / n of them in pieces."""
     sizes: dict[str, list[float]] = defaultdict(list)
     for span, message in trace.messages.items():
         if trace.step[span] == step and tensor_of(trace.title(span)) == tensor and np.isfinite(message.size_bytes):

@@ -1,4 +1,4 @@
-"""Where a pipeline is cut into stages: the longest stage as short as can be."""
+"""Cuts of a pipeline into stages, which make its longest stage as short as possible."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ PRECISION = 1e-9
 
 
 def balanced_cuts(seconds_L: Floats, parts: int) -> tuple[int, ...]:
-    """Return the first operator of each of ``parts`` runs (or as many as there are operators) whose longest is as short
-    as can be.
+    """Cut operators into runs whose longest is as short as possible, and return the first operator of each.
 
-    Bisection over the longest run; each trial fills runs greedily. Where fewer runs do, the fullest are cut in two.
+    There are ``parts`` runs, or as many as operators. Bisection over the longest run; each trial fills runs greedily.
+    Where fewer runs do, those of most operators are cut in two.
     """
     total = [0.0, *map(float, np.cumsum(seconds_L))]
     low, high = float(seconds_L.max()), total[-1]
@@ -34,7 +34,7 @@ def balanced_cuts(seconds_L: Floats, parts: int) -> tuple[int, ...]:
 
 
 def _filled(total: Sequence[float], longest_s: float, parts: int) -> tuple[int, ...]:
-    """Return where runs begin that are filled up one after the other; gives up when there are more than ``parts``."""
+    """Fill runs one after the other and return the first operator of each; stop at more than ``parts``."""
     begin = 0
     starts: list[int] = []
     while begin < len(total) - 1 and len(starts) <= parts:

@@ -1,8 +1,8 @@
-"""What a device keeps of every operator from its forward to its backward pass: the one rule of both levels.
+"""Memory of the outputs that a device keeps from forward to backward passes, by one rule for both levels.
 
 Outputs are kept as they are made. What a product with a weight reads wider it gathers again in its backward pass; any
 other operator that needs what it read has it kept as it read it. An operator that works in place adds nothing but what
-its output has beyond the part that lies there. A backward pass frees operators from the last to the first, and holds
+its output has beyond its stored input. A backward pass frees operators from the last to the first, and holds
 the gradients of the one that it is at.
 """
 
@@ -38,30 +38,30 @@ class Footprint:
 
 
 def output_parts(cuts: Cuts) -> int:
-    """Return in how many parts an output lies."""
+    """Count the parts that an output is cut into."""
     return math.prod(degree for axis, degree in cuts.items() if axis in _OUTPUT_AXES)
 
 
 def footprint(model: GraphModel, cuts: Mapping[str, Cuts], stored: Mapping[str, Cuts] | None = None) -> Footprint:
-    """Return what is kept of operators under their ``cuts``; none of those without.
+    """Size what operators keep under their ``cuts``; operators without an entry keep nothing.
 
-    ``stored``: cuts that outputs are kept in, where not as they are made.
+    ``stored``: cuts of the outputs that are not kept as they are made.
     """
     share = {name: 1.0 / output_parts(one) for name, one in cuts.items()}
-    lies = share | {name: 1.0 / output_parts(one) for name, one in (stored or {}).items() if name in cuts}
+    stored_share = share | {name: 1.0 / output_parts(one) for name, one in (stored or {}).items() if name in cuts}
     for operator in model.operators:
         if operator.name in share and not (operator.macs or operator.kind in IN_PLACE | _FORGETS):
             for name in operator.inputs:
-                lies[name] = max(lies.get(name, 0.0), share[operator.name])
+                stored_share[name] = max(stored_share.get(name, 0.0), share[operator.name])
     size = {operator.name: float(operator.output_elements) for operator in model.operators}
     kept, working = np.zeros(len(size)), np.zeros(len(size))
     for place, operator in enumerate(model.operators):
         if operator.name not in share:
             continue
         each = share[operator.name]
-        kept[place] = lies[operator.name] * size[operator.name]
+        kept[place] = stored_share[operator.name] * size[operator.name]
         if operator.kind in IN_PLACE:
-            below = max((lies.get(name, 0.0) * size[name] for name in operator.inputs), default=0.0)
+            below = max((stored_share.get(name, 0.0) * size[name] for name in operator.inputs), default=0.0)
             kept[place] = max(kept[place] - below, 0.0) if operator.kind is not Kind.LOSS else 0.0
         # The model's own input is kept by those that read it.
         kept[place] += 0.0 if operator.inputs else each * operator.input_elements
@@ -70,22 +70,22 @@ def footprint(model: GraphModel, cuts: Mapping[str, Cuts], stored: Mapping[str, 
 
 
 def beyond_kept(kept_L: Floats, working_L: Floats) -> float:
-    """Return the elements by which the peak of a backward pass is above all that was kept."""
+    """Return the elements by which the peak of a backward pass exceeds all that was kept."""
     return max(float((np.cumsum(kept_L) + working_L).max(initial=0.0) - kept_L.sum()), 0.0)
 
 
 @lru_cache(maxsize=64)
 def whole_footprint(model: GraphModel) -> Footprint:
-    """Return what is kept of operators that are not cut."""
+    """Size what operators keep that are not cut."""
     return footprint(model, split_cuts(model, Split()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitFootprint:
-    """What a device holds under a split.
+    """Parameters and activations of the fullest device of a split.
 
-    Parameters, without and of tables; elements per sample of its replica that it keeps, and by how many its backward
-    pass goes beyond.
+    Parameters without (``dense``) and of ``tables``; elements per sample of its replica: ``kept`` for the backward
+    pass, and ``beyond`` that at the peak.
     """
 
     dense: float
@@ -96,7 +96,7 @@ class SplitFootprint:
 
 @lru_cache(maxsize=4096)
 def split_footprint(model: GraphModel, split: Split) -> SplitFootprint:
-    """Return what the fullest device holds under a split that is no pipeline."""
+    """Size the fullest device of a split that is no pipeline."""
     cuts = dict(split_cuts(model, split))
     fullest = {table.name for table in fullest_tables(model, split.replicas)} if split.spread else set()
     cuts |= {name: {} for name in fullest}

@@ -1,4 +1,4 @@
-"""What replicas exchange and update once per step."""
+"""Gradients that replicas exchange once per step, and the update of parameters."""
 
 from dataclasses import dataclass
 
@@ -73,8 +73,8 @@ def wire_s(context: GraphContext, messages: Messages, ranks_N: Floats, stride_N:
 def hidden_exchange_s(
     context: GraphContext, messages: Messages, wire_NB: Floats, backward_N: Floats, ranks_N: Floats, stride_N: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the seconds that buckets of gradients travel, and what of them a backward pass of ``backward_N`` seconds
-    does not hide, its launches included."""
+    """Return the seconds that buckets of gradients travel, and the part of them, with the launches, that a backward
+    pass of ``backward_N`` seconds does not hide."""
     profile = context.profile
     launch_s = reduce_s(context.cluster, np.ones(len(ranks_N)), ranks_N, stride_N, profile.gradient_share)
     shown = exposed_s(messages, wire_NB, profile.blocked_share * launch_s, backward_N, context.cluster.overlap)

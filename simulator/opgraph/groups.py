@@ -1,4 +1,4 @@
-"""Where the groups of a split stand on the links: replicas are outermost, the parts of one replica side by side.
+"""Places of the groups of a split on the links: replicas are outermost, the parts of one replica are neighbours.
 
 A replica whose parts do not divide a node begins in the middle of one, so that groups of one split may cross different
 links: the group that is spread most sets the pace of all.
@@ -17,7 +17,7 @@ from forerun.simulator.opgraph.layers import AXES, Floats
 from forerun.spaces.clusters.cluster import Level
 
 Ways = tuple[tuple[tuple[int, float], tuple[int, ...]], ...]
-"""What one device sends to its neighbours: by distance and share of its link, how many messages along every axis."""
+"""Messages of one device to its neighbours: by distance and share of its link, their number along every axis."""
 
 
 def part_strides(levels: tuple[Level, ...], c: Candidates) -> Floats:
@@ -38,7 +38,7 @@ def _per_shape(c: Candidates, value: Callable[[int, int], float]) -> Floats:
 
 
 def distinct_replicas(levels: tuple[Level, ...], replicas: int, parts: int) -> int:
-    """Return after how many replicas their places on the links repeat, all of them at most."""
+    """Count the replicas after which their places on the links repeat, all of them at most."""
     return min(replicas, math.lcm(parts, *(level.size for level in levels[:-1])) // parts)
 
 
@@ -58,8 +58,8 @@ def replica_stride(levels: tuple[Level, ...], replicas: int, parts: int, part: i
 
 @lru_cache(maxsize=1024)
 def halo_ways(levels: tuple[Level, ...], replicas: int, grid: tuple[int, ...]) -> tuple[Ways, ...]:
-    """Return what devices of a picture cut in a ``grid`` send to their neighbours: all different patterns but those
-    that another one has more than."""
+    """Return the messages between neighbours of a picture cut in a ``grid``: all different patterns except those that
+    another pattern includes."""
     replicas = distinct_replicas(levels, replicas, math.prod(grid))
     places = np.arange(replicas * math.prod(grid)).reshape(replicas, *grid)
     ends = []

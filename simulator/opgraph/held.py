@@ -1,6 +1,6 @@
-"""What one device of a split holds: parameters, and activations by the rule of ``footprint``."""
+"""Parameters and activations of one device of a split; activations by the rule of ``footprint``."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from forerun.spaces.opgraph.split import Mode, Split
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What the fullest device of every row holds.
+    """Parameters and activations of the fullest device of every row.
 
     Parameters: ``dense_N`` are those that every step changes, ``tables_N`` those of embedding tables, of which a step
     changes the rows that were looked up, ``rows_N`` those of copied tables whose gradients replicas exchange, which are
@@ -29,7 +29,7 @@ class Held:
 
 
 def held_by(context: GraphContext, c: Candidates, stages: Held | None = None) -> Held:
-    """Return what devices hold; ``stages``: the fullest stage of every row that is a pipeline."""
+    """Size the fullest device of every row; ``stages``: the fullest stage of the rows that are pipelines."""
     known: dict[tuple[object, ...], SplitFootprint] = {}
     rows: list[SplitFootprint] = []
     for split in c.splits:
@@ -52,5 +52,5 @@ def held_by(context: GraphContext, c: Candidates, stages: Held | None = None) ->
     if stages is None:
         return flat
     pipeline = c.is_mode(Mode.PIPELINE)
-    names = ("dense_N", "tables_N", "rows_N", "kept_N", "beyond_N")
+    names = [field.name for field in fields(Held)]
     return Held(**{name: np.where(pipeline, getattr(stages, name), getattr(flat, name)) for name in names})

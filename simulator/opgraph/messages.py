@@ -20,8 +20,8 @@ ALONE = Overlap()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
-    """How buckets are filled: closed once they hold ``cap_bytes``, the first ``first_bytes``; ``strict``: before they
-    would exceed that."""
+    """The rule by which buckets are filled: a bucket closes once it has ``cap_bytes``, the first one ``first_bytes``;
+    ``strict``: before it would exceed that."""
 
     cap_bytes: float
     first_bytes: float
@@ -29,7 +29,7 @@ class Filling:
 
     @staticmethod
     def of(profile: GraphProfile) -> "Filling":
-        """Return how a framework fills them."""
+        """Return the rule of a framework."""
         first = profile.first_bucket_bytes
         cap = profile.bucket_bytes
         return Filling(cap_bytes=cap, first_bytes=cap if first is None else first, strict=profile.strict_buckets)
@@ -100,9 +100,12 @@ def fill(filling: Filling, sizes_NL: Floats, backward_NL: Floats) -> Messages:
 def exposed_s(
     messages: Messages, wire_NB: Floats, blocked_N: Floats, backward_N: Floats, overlap: Overlap = ALONE
 ) -> Floats:
-    """Return by how much sending prolongs the backward pass, per row: each message goes when its gradients are there
-    and the one before has gone. Every message stops computation for ``blocked_N``; that is part of the answer, and so
-    is what computation and traffic take from each other while both run (``overlap``)."""
+    """Return the seconds by which messages prolong the backward pass, per row.
+
+    A message starts when its gradients are ready and the one before it has arrived. The seconds include ``blocked_N``,
+    for which every message stops computation, and the slowdown of computation and traffic while both run
+    (``overlap``).
+    """
     sent = messages.sent_NB
     now, done = np.zeros(len(wire_NB)), np.zeros(len(wire_NB))  # seconds, and computation by then as it takes alone
     computed = backward_N + blocked_N * added(sent)

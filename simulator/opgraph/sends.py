@@ -1,6 +1,6 @@
-"""What the stages of pipelines send each other, and when the last pass of every stage is done.
+"""Messages between the stages of pipelines, and the end of every stage's last pass.
 
-Stages and the links behind them work like the machines of a flow shop with equal jobs, whose last job leaves machine k
+Stages and the links between them work like the machines of a flow shop with equal jobs, whose last job leaves machine k
 after the sum of all times up to k and, for every further job, the longest of them. Shapes: P pipelines of S stages at
 most; M messages of all of them.
 """
@@ -26,8 +26,8 @@ Ints = NDArray[np.int64]
 class CutMessages:
     """Messages of the stages of one cut for one segment in one direction, in the order of sending.
 
-    The stage, the one that reads it, elements per sample; seconds from the begin of the pass until it is ``made_M`` and
-    until the reader ``needs_M`` it. ``pass_M``: seconds of the sending pass.
+    ``stage_M`` sends ``elements_M`` per sample to ``reader_M``. Seconds from the begin of a pass: ``made_M`` until the
+    sender has made the message, ``needs_M`` until the reader needs it. ``pass_M``: seconds of the sending pass.
     """
 
     stage_M: Ints
@@ -51,8 +51,8 @@ NOTHING = CutMessages(
 def cut_messages(model: GraphModel, starts: tuple[int, ...], seconds_L: Floats, *, backward: bool) -> CutMessages:
     """Return the messages of stages that begin at ``starts`` for one segment.
 
-    Each output to every other stage that reads it, or its gradient back; ``seconds_L``: of the operators in the order
-    of the pass.
+    A forward pass sends an output to every other stage that reads it, a ``backward`` pass returns its gradient.
+    ``seconds_L``: of the operators in the order of the pass.
     """
     count = len(seconds_L)
     ready, ends = np.cumsum(seconds_L), (*starts[1:], count)
@@ -89,10 +89,11 @@ def cut_messages(model: GraphModel, starts: tuple[int, ...], seconds_L: Floats, 
 def crossing_outputs(
     model: GraphModel, starts: tuple[int, ...], *, backward: bool
 ) -> Mapping[int, tuple[tuple[int, int, int, float], ...]]:
-    """Return by stage what it sends to others, in the order of the pass.
+    """Return the outputs that each stage sends to others, in the order of the pass.
 
-    The place of the operator that makes it in that order, the stage that reads it, the place of the first operator
-    there that does, its elements per sample. Gradients of readers in one stage are added up before they go back.
+    Of each output: the place in that order of the operator that makes it, the stage that reads it, the place of the
+    first operator of that stage that does, and its elements per sample. Gradients of one stage's readers are added up
+    before they are sent.
     """
     places = {operator.name: place for place, operator in enumerate(model.operators)}
     last = len(places) - 1
@@ -115,10 +116,11 @@ def crossing_outputs(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sends:
-    """Messages of P pipelines in one direction; ``total_PS``: seconds of all that a stage sends for one segment.
+    """Messages of P pipelines in one direction; ``total_PS``: seconds of all messages of a stage for one segment.
 
-    Edges, sorted by the sending stage: pipeline, both stages, and the seconds from the end of the sending pass until
-    the reader can begin (less than none where that computes something else first), ``free_E`` were sending free.
+    An edge joins a stage to a reader; edges are sorted by the sending stage. ``row_E``: its pipeline. ``behind_E``:
+    seconds from the end of the sending pass until the reader can begin, negative where the reader computes something
+    else first. ``free_E``: the same if messages took no time.
     """
 
     total_PS: Floats
@@ -129,7 +131,7 @@ class Sends:
     free_E: Floats
 
     def free(self) -> "Sends":
-        """Return the same with messages that take no time."""
+        """Copy the edges with messages that take no time."""
         return Sends(
             total_PS=np.zeros_like(self.total_PS),
             row_E=self.row_E,
@@ -158,7 +160,7 @@ def sends_of(
     most, pipelines = int(parts_P.max(initial=1)), len(cut_P)
     row = np.repeat(np.arange(pipelines), counts[cut_P])
     begins = np.concatenate([[0], np.cumsum(counts)])[:-1]
-    # Where the messages of every pipeline's cut lie in those of all cuts.
+    # Places of the messages of every pipeline's cut among those of all cuts.
     order = np.arange(len(row)) - np.repeat(np.cumsum(counts[cut_P]) - counts[cut_P], counts[cut_P])
     place = begins[cut_P][row] + order
 
@@ -228,15 +230,15 @@ def _ways(
     return frozenset(crossings(levels, pairs))
 
 
-def drained_s(forward_PS: Floats, backward_PS: Floats, there: Sends, back: Sends, count_P: Floats) -> Floats:
-    """Return the seconds until every stage has done its last backward pass."""
+def drained_s(forward_PS: Floats, backward_PS: Floats, outputs: Sends, gradients: Sends, count_P: Floats) -> Floats:
+    """Return the seconds until every stage has ended its last backward pass."""
     stages = range(forward_PS.shape[1])
-    begin = _left_s(forward_PS, there, stages, np.zeros_like(forward_PS), count_P)
-    return _left_s(backward_PS, back, stages[::-1], begin, count_P)
+    begin = _left_s(forward_PS, outputs, stages, np.zeros_like(forward_PS), count_P)
+    return _left_s(backward_PS, gradients, stages[::-1], begin, count_P)
 
 
 def _left_s(passes_PS: Floats, sends: Sends, order: Sequence[int], begin_PS: Floats, count_P: Floats) -> Floats:
-    """Return the seconds until every stage has done all its passes, where none begins before ``begin_PS``."""
+    """Return the seconds until every stage has ended all its passes, none of which begins before ``begin_PS``."""
     # first: when a stage's first pass begins, the longest path through the stages before it. longest: the slowest pass
     # or send up to it, at whose pace further segments arrive. So the last pass ends at first + pass + (count - 1)
     # longest, and no earlier than a stage takes that never waits.

@@ -36,10 +36,10 @@ class Rings:
 
 def rings_of(cluster: Cluster, replicas: int, parts: int) -> Rings:
     """Return the rings of some replicas of some stages each."""
-    return _rings(_ByIdentity(cluster), replicas, parts)
+    return _rings(_ClusterKey(cluster), replicas, parts)
 
 
-class _ByIdentity:
+class _ClusterKey:
     """A cluster as the key of a cache: hashing all of its description takes longer than looking up."""
 
     __slots__ = ("cluster",)
@@ -51,11 +51,11 @@ class _ByIdentity:
         return hash((self.cluster.name, self.cluster.levels))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByIdentity) and self.cluster == other.cluster
+        return isinstance(other, _ClusterKey) and self.cluster == other.cluster
 
 
 @lru_cache(maxsize=4096)
-def _rings(key: _ByIdentity, replicas: int, parts: int) -> Rings:
+def _rings(key: _ClusterKey, replicas: int, parts: int) -> Rings:
     cluster = key.cluster
     unit = cluster.spec.unit if cluster.spec else cluster.devices_per_node
     count = min(replicas, 2 * math.lcm(unit, parts) // parts)
@@ -120,10 +120,10 @@ def _way_out(spec: ClusterSpec, device: int, direction: str) -> list[tuple[tuple
 
 
 def shared_s(rings: Rings, ready_PSB: Floats, wire_PSB: Floats, latency_PSB: Floats) -> Floats:
-    """Return the seconds that every bucket travels, the ones before it gone: ``wire_PSB`` by the rule for collectives.
+    """Return the seconds that every bucket travels once those before it have arrived.
 
-    ``ready_PSB``: when it is full; ``latency_PSB``: seconds of it that no rate changes. Buckets that take no time by
-    the rule do not exist.
+    ``wire_PSB``: seconds by the rule for collectives; zero: no bucket. ``ready_PSB``: the time at which a bucket is
+    full. ``latency_PSB``: the part of its seconds that no rate changes.
     """
     stages = wire_PSB.shape[1]
     pace, load = rings.pace_S[:stages], rings.load_RS[:, :stages]

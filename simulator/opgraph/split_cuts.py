@@ -1,4 +1,4 @@
-"""What every operator is cut in under a split that is no pipeline, by axis."""
+"""Cuts of every operator, by axis, under a split that is no pipeline."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""A split as the strategy tree that it is: what every operator is cut in, and the devices of every stage."""
+"""A split written as a strategy tree: the cuts of every operator, and the devices of every stage."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from forerun.spaces.trees.values import Computation, Node, Timing
 def tree_of_split(context: GraphContext, split: Split | Mixture, batch: int) -> Node:
     """Return the tree of ``split`` at a global ``batch``: its segments are microbatches, a pipeline runs them as GPipe.
 
-    Replicas are outermost, the parts of one replica stand next to each other.
+    Replicas are outermost, the parts of one replica are neighbours.
     """
     if isinstance(split, Mixture):
         return _tree_of_mixture(context, split, batch)
@@ -55,7 +55,7 @@ def _tree_of_mixture(context: GraphContext, mixture: Mixture, batch: int) -> Nod
 
 
 def _root(own: Mapping[tuple[tuple[str, int], ...], Sequence[str]]) -> Node:
-    """Return a node for the operators of every cut; what most of them do stands at the root."""
+    """Return a node for the operators of every cut; the root has the cut of most of them."""
     if not own:
         return Node()
     usual = max(own, key=lambda cut: len(own[cut]))

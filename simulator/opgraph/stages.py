@@ -1,4 +1,4 @@
-"""Pipelines of whole layers: what every stage computes, holds and exchanges, and when the last one is done.
+"""Pipelines of whole layers: the time, memory and exchanges of every stage, and the end of the last one.
 
 GPipe (arXiv 1811.06965): all microbatches forward, then all backward. How operators are cut into stages depends on the
 samples of a segment and the number of stages alone: every such *cut* is costed once. Shapes: P pipelines, the rows of
@@ -29,7 +29,7 @@ from forerun.spaces.opgraph.split import Mode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
-    """Per row, zero where there is no pipeline: seconds on the stage that ends last, and what the ``fullest`` holds.
+    """Per row, zero where there is no pipeline: seconds on the stage that ends last, and sizes of the ``fullest``.
 
     ``forward_s``, ``backward_s``: all its segments; ``bubble_s``: its waiting while others fill and drain the pipeline;
     ``p2p_s``: what transfers between stages add to that; ``exchange_s``, ``exposed_s``: its gradients' exchange, and
@@ -49,7 +49,7 @@ class Stages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cut:
-    """One way to cut the operators: seconds and holdings of its stages, what they send, and their gradients' buckets.
+    """One way to cut the operators: seconds, memory, messages and gradient buckets of its stages.
 
     ``buckets`` have the shape S x B; ``hiding_S``: seconds of backward pass that they may hide under.
     """
@@ -61,14 +61,14 @@ class _Cut:
     rows_S: Floats
     kept_S: Floats
     beyond_S: Floats
-    there: CutMessages
-    back: CutMessages
+    outputs: CutMessages
+    gradients: CutMessages
     buckets: Messages
     hiding_S: Floats
 
 
 def pipeline_stages(context: GraphContext, c: Candidates) -> Stages:
-    """Return the stages of every pipeline row, cut as ``stage_starts`` says."""
+    """Cost the stages of every pipeline row; ``stage_starts`` cuts them."""
     seconds = [field.name for field in fields(Stages) if field.name != "fullest"]
     holdings = [field.name for field in fields(Held)]
     columns = {name: np.zeros(len(c)) for name in (*seconds, *holdings)}
@@ -87,7 +87,7 @@ def stage_starts(context: GraphContext, segment: float, parts: int) -> tuple[int
 
 
 def _starts(context: GraphContext, forward_L: Floats, backward_L: Floats, parts: int) -> tuple[int, ...]:
-    """Return the cuts by which the slowest stage is as fast as can be; no operator runs faster than it is launched."""
+    """Cut stages so that the slowest is as fast as possible; no operator runs faster than it is launched."""
     host = context.profile.operator_host_s
     return balanced_cuts(np.maximum(forward_L, host) + np.maximum(backward_L, host), parts)
 
@@ -99,7 +99,7 @@ def _passes(context: GraphContext, batch_K: Floats) -> tuple[Floats, Floats]:
 
 
 def _pipelines(context: GraphContext, c: Candidates, rows: np.ndarray) -> tuple[Floats, ...]:
-    """Return the seconds of ``Stages`` for pipeline rows, and what their fullest stages hold, by field."""
+    """Return the seconds of ``Stages`` for pipeline rows, and the sizes of their fullest stages, by field."""
     profile = context.profile
     count, replicas, parts = c.segments_N[rows], c.replicas_N[rows], c.parts_N[rows]
     cuts, cut_P = _cuts(context, c, rows)
@@ -114,7 +114,7 @@ def _pipelines(context: GraphContext, c: Candidates, rows: np.ndarray) -> tuple[
 
     forward, backward, dense = stages("forward_S"), stages("backward_S"), stages("dense_S")
     whole_numbers = (replicas.astype(np.int64), parts.astype(np.int64))
-    there, back = (
+    outputs, sent_gradients = (
         sends_of(
             context.cluster,
             [getattr(cut, name) for cut in cuts],
@@ -123,9 +123,9 @@ def _pipelines(context: GraphContext, c: Candidates, rows: np.ndarray) -> tuple[
             segment_P=c.local_N[rows],
             width=context.width,
         )
-        for name in ("there", "back")
+        for name in ("outputs", "gradients")
     )
-    done = drained_s(forward, backward, there, back, count)
+    done = drained_s(forward, backward, outputs, sent_gradients, count)
     whole, shown = _exchanges(context, cuts, cut_P, replicas, parts, stages("hiding_S"), done)
     several = (replicas > 1) & (not context.inference)
     rendezvous = np.where(several, rendezvous_s(profile, context.nodes(replicas * parts)), 0.0)[:, None]
@@ -137,7 +137,7 @@ def _pipelines(context: GraphContext, c: Candidates, rows: np.ndarray) -> tuple[
     # free sends says what of that stage's time is bubble (free - passes) and what sends cost (done - free).
     ends = np.where(np.arange(most) < stages_C[cut_P][:, None], done + shown + straggler_wait + update, -np.inf)
     last = np.arange(len(rows)), np.argmax(ends, axis=1)
-    free = drained_s(forward, backward, there.free(), back.free(), count)[last]
+    free = drained_s(forward, backward, outputs.free(), sent_gradients.free(), count)[last]
     busy = count * forward[last], count * backward[last]
     return (
         *busy,
@@ -149,7 +149,7 @@ def _pipelines(context: GraphContext, c: Candidates, rows: np.ndarray) -> tuple[
 
 
 def _fullest(context: GraphContext, c: Candidates, held_PS: Sequence[Floats]) -> list[Floats]:
-    """Return what the fullest stage of every pipeline holds, in the order of ``Held``."""
+    """Size the fullest stage of every pipeline, in the order of ``Held``."""
     dense, tables, rows, kept, beyond = held_PS
     rows = np.where(c.replicas_N[:, None] > 1, rows, 0.0)
     gradients = (dense + rows) * GRADIENT_BYTES * (context.directions - 1.0)
@@ -187,7 +187,7 @@ def _cut(context: GraphContext, forward_L: Floats, backward_L: Floats, sizes_L: 
     forward_L, backward_L = (one.sum(axis=0) for one in context.paced(own * forward_L, own * backward_L, host_s, own))
     everything, table = layers.per_operator("parameters"), layers.is_kind(Kind.EMBEDDING)
     whole = whole_footprint(context.model)
-    back = NOTHING if context.inference else cut_messages(context.model, starts, backward_L[::-1], backward=True)
+    gradients = NOTHING if context.inference else cut_messages(context.model, starts, backward_L[::-1], backward=True)
     return _Cut(
         forward_S=per_stage(forward_L),
         backward_S=per_stage(backward_L),
@@ -196,8 +196,8 @@ def _cut(context: GraphContext, forward_L: Floats, backward_L: Floats, sizes_L: 
         rows_S=per_stage(np.where(table, sizes_L / GRADIENT_BYTES, 0.0)),
         kept_S=per_stage(whole.kept_L),
         beyond_S=np.array([beyond_kept(whole.kept_L[stage], whole.working_L[stage]) for stage in own > 0]),
-        there=cut_messages(context.model, starts, forward_L, backward=False),
-        back=back,
+        outputs=cut_messages(context.model, starts, forward_L, backward=False),
+        gradients=gradients,
         buckets=fill(Filling.of(context.profile), own * sizes_L, own * backward_L),
         hiding_S=added(own * backward_L),
     )
@@ -212,7 +212,7 @@ def _exchanges(
     hiding_PS: Floats,
     done_PS: Floats,
 ) -> tuple[Floats, Floats]:
-    """Return the seconds of every stage's exchange, and what of it its backward pass does not hide, of shape [P, S].
+    """Return the seconds of every stage's exchange, and the exposed part of it, of shape [P, S].
 
     ``hiding_PS``: seconds of the last backward pass of every stage, which ends at ``done_PS``.
     """

@@ -109,7 +109,7 @@ class KnownErrors:
 
 
 def known_errors_of(known: Residuals, sizes: Variances) -> KnownErrors:
-    """Return what follows from the errors of cells."""
+    """Compute the covariance of the errors of cells."""
     points = known.points
     shared = covariance(points, points, relations(points, points), sizes)
     noise = scatter(points, sizes)

@@ -115,7 +115,7 @@ class Routes:
         return [pair for key in (None, *nodes, end) for pair in around.get(key, ())]
 
     def _seconds(self, source: int, end: Any, name: Any, other: Any, data: Mapping[str, Any]) -> float:
-        """Return what a transfer of ``source`` takes from a place to the next; devices prefer their own NICs."""
+        """Return the seconds of a transfer of ``source`` from a place to the next; devices prefer their own NICs."""
         seconds: float = data["latency_s"] + _MESSAGE_BYTES / data["capacity_bytes_per_s"]
         for nic, socket, device in ((other, name, source), (name, other, source if end is None else end[1])):
             if nic[0] == "nic" and socket[0] == "socket":

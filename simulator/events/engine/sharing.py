@@ -42,8 +42,8 @@ def _component(
 
 
 def _shape(group: Sequence[FlowGroup], capacity_bytes_per_s: Sequence[float]) -> Hashable:
-    """Return the key of the rates of a component; components of one shape learn from each other, as those of
-    replicas do."""
+    """Return the key of the rates of a component; components with one key, as those of replicas, share what is known of
+    their rates."""
     links: dict[int, int] = {}
     routes = tuple(tuple(links.setdefault(link, len(links)) for link in flow_group.route) for flow_group in group)
     weights = tuple(flow_group.weights for flow_group in group)

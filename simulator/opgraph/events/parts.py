@@ -1,4 +1,4 @@
-"""What one part of every operator costs, by the rules of the core of operator graphs."""
+"""Costs of one part of every operator, by the rules of the core of operator graphs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Which links of the cluster the transfers of an operator graph's step cross, so that they can share them.
+"""Links of the cluster that the transfers of an operator graph's step cross and share.
 
 A flow is what one transfer keeps under way between the devices of all its groups at once. One device stands for all of
 its pipeline rank, so that a flow has the connections of all of them. Rates and the fair sharing are those of
@@ -24,15 +24,17 @@ Groups = tuple[str, tuple[tuple[int, ...], ...]]
 _RINGS = ("all_reduce", "reduce_scatter", "all_gather")
 _MESSAGES = ("point_to_point", "halo")
 MOST_CONNECTIONS = 20_000
-"""Connections of a transfer up to which its way is looked up, at some 50 us each. More of them, an exchange between
-hundreds of devices, load all ports alike, as the cost rules take it."""
+"""Connections of a transfer up to which its links are looked up, at some 50 us each. More of them, as in an exchange
+between hundreds of devices, load all ports equally, as the cost rules assume."""
 _LEAST = 1.0
 """Elements of a transfer that is all latency."""
 
 
 def shares_links(cluster: Cluster, devices: int, contention: bool) -> bool:
-    """Return whether transfers between some devices share links: where the cluster has a graph of them, or the user
-    asks for ``contention``, which is refused without one."""
+    """Tell if transfers between some devices share links.
+
+    They do on a cluster with a graph of links, or where the user asks for ``contention``, which is refused without one.
+    """
     return devices > 1 and (contention or cluster.spec is not None)
 
 
@@ -101,7 +103,7 @@ def _ring(cluster: Cluster, crossed: CrossedLinks, groups: tuple[tuple[int, ...]
 
 
 def _connections(transfer: Transfer) -> int:
-    """Count the pairs of devices of a transfer, but those of rings."""
+    """Count the pairs of devices of a transfer, without the channels of rings."""
     return sum(len(group) ** 2 if transfer.kind == "all_to_all" else len(group) for group in transfer.groups)
 
 
