@@ -44,7 +44,7 @@ SHOWN = 0.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brush:
-    """How glyphs are drawn on one console."""
+    """Glyphs of one console."""
 
     ascii_only: bool
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from forerun.search.board.next_runs import NextRuns
 
 QUIET, BRIEF, VERBOSE = "quiet", "brief", "verbose"
-"""How much of a leaderboard is printed."""
+"""Levels of detail of a printed leaderboard."""
 WIDE, WIDE_LINES, NARROW_LINES = 100, 40, 60
 """Columns of a wide terminal, and lines of a search on it and on a narrower one."""
 WIDTHS = {
@@ -50,7 +50,7 @@ LEAST_BAR, MOST_BAR, MOST_STRATEGY = 8, 40, 64
 MOST_ROWS = 1000
 """Rows that a terminal is shown: each takes a millisecond to lay out, and nobody reads more."""
 GOES_FIRST = ("time", "range", "USD/M", "MFU")
-"""What a narrow terminal does without, in this order."""
+"""Columns that a narrow terminal leaves out, in this order."""
 VARIANTS_LEGEND = "(+N) variants with the same degrees within 1% of the row; --all-variants lists them"
 SAME_LEGEND = "= not significantly slower than a better rank (90 %; errors of similar strategies are correlated)"
 
@@ -145,7 +145,7 @@ def _above(board: Leaderboard, console: Console, detail: str, out: Path | None) 
 
 
 def _signs(board: Leaderboard, detail: str) -> list[Text]:
-    """Return what the signs beside ranks and memory mean, in a line of their own each where all is printed."""
+    """Return the legend of signs in one line, or (verbose) a line for each."""
     verbose = detail == VERBOSE
     tight = ", from measured runs at this predicted peak" if verbose else ""
     signs = (
@@ -160,7 +160,7 @@ def _signs(board: Leaderboard, detail: str) -> list[Text]:
 
 
 def brief_counts(board: Leaderboard, notes: int) -> list[Text]:
-    """Return how many candidates fitted, the defaults that weigh, and where the rest is said."""
+    """Return the number of feasible candidates, the defaults that can change a decision, and a hint at --verbose."""
     more = f"{notes} more note{'s' * (notes > 1)}, " if notes else ""
     lines = [
         f"{format_whole(board.space.size)} candidates, {board.space.feasible:,} feasible, {board.elapsed_s:.2f} s; "
@@ -182,7 +182,7 @@ def lettered(rows: Sequence[Row[Any]]) -> dict[str, str]:
 
 
 def limit_line(board: Leaderboard) -> str:
-    """Return what a bound on the risk of running out of memory leaves of a device."""
+    """Return the memory limit of devices under a bound on the risk of running out of memory."""
     risk, limits = board.request["oom_risk"], [row.memory_limit_gib for row in board.rows]
     least, most = f"{min(limits):.1f}", f"{max(limits):.1f}"
     if least != most:  # a calibration bounds each row by itself
@@ -192,7 +192,7 @@ def limit_line(board: Leaderboard) -> str:
 
 
 def training_lines(board: Leaderboard) -> list[Text]:
-    """Return what the whole training takes with the first row, where its length is known."""
+    """Return time and cost of the whole training with the first row, where its length is known."""
     row, tokens = board.rows[0], board.request.get("tokens")
     if row.train_days is None or tokens is None:
         return []
@@ -206,7 +206,7 @@ def training_lines(board: Leaderboard) -> list[Text]:
 
 
 def _in_time(board: Leaderboard) -> str:
-    """Return how likely the first row ends in the time that was asked for."""
+    """Return the probability that the first row ends within --train-within."""
     within_s = board.request.get("train_within_s")
     chance = None if within_s is None else probability_in_time(board.rows[0], within_s / SECONDS_PER_DAY)
     return "" if chance is None or within_s is None else f" P(in {format_seconds(within_s)}) = {chance:.0%}."
@@ -226,7 +226,7 @@ def measure_lines(found: "NextRuns") -> list[Text]:
 
 
 def title(board: Leaderboard) -> Text:
-    """Return what was asked in one line."""
+    """Return the request in one line."""
     request = board.request
     counts = request["gpu_counts"]
     devices = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
@@ -359,12 +359,12 @@ def figures(row: Row[Any]) -> list[str]:
 
 
 def marks_of_all(rows: Sequence[Row[Any]]) -> list[str]:
-    """Return the marks that several rows all have, and that are said once."""
+    """Return the marks that all of several rows have, which are printed once."""
     return [mark for mark in rows[0].marks if len(rows) > 1 and all(mark in row.marks for row in rows)]
 
 
 def _strategy(row: Row[Any], letters: Mapping[str, str], shared: Sequence[str]) -> Text:
-    """Return what a strategy has of its own, its variants and the letters of its marks."""
+    """Return the words of a strategy that others do not share, its variants and the letters of its marks."""
     text = Text(own_words(row, shared))
     if row.variants and not shared:
         text.append(f" (+{len(row.variants)})", style="dim")
@@ -374,7 +374,7 @@ def _strategy(row: Row[Any], letters: Mapping[str, str], shared: Sequence[str]) 
 
 
 def counts(board: Leaderboard) -> list[Text]:
-    """Return how many candidates there were, why others were rejected, and what was filled in."""
+    """Return the number of candidates, rejected ones by reason, and the defaults."""
     space = board.space
     slower = space.rejected.get(SLOWER, 0)
     scored = f"{space.legal - slower:,} scored (compute alone makes the others slower), " if slower else ""

@@ -13,9 +13,9 @@ from forerun.spaces.units import format_seconds
 MOST_NOTES = 5
 """Notes that are shown unless all are asked for."""
 ENCODED = "beside every sequence"
-"""How the default of a model with an encoder ends: how many of its tokens there are."""
+"""End of the default of a model with an encoder, which has the number of its tokens."""
 KEPT_DEFAULTS = ("precision", "framework", "switches", "moe imbalance", "price", "GPUs of")
-"""How defaults begin that can change a decision; the others are of links and of the search."""
+"""Beginnings of defaults that can change a decision; the others are of links and of the search."""
 _LEAD = re.compile(r"(?<=row \d)( on \d[\d,]* GPUs)|(?<=row \d\d)( on \d[\d,]* GPUs)")
 _FLAGS = re.compile(r" \(-[^()]*\)(?=;|$)")
 """Flags of a framework behind a switch, which ``--with`` sets."""
@@ -54,7 +54,7 @@ def with_ranks(text: str, rows: Sequence[Row[Any]]) -> str:
 
 
 def decision(board: Leaderboard, out: Path | None) -> list[str]:
-    """Return what to launch, what is safer, and the next command."""
+    """Return the row to launch, a safer one, and the next command."""
     first = board.rows[0]
     unit = "token" if board.unit == "token" else board.unit
     launch = first
@@ -87,14 +87,14 @@ def safer(note: str, rows: Sequence[Row[Any]]) -> str:
 
 
 def weighty_notes(board: Leaderboard) -> tuple[list[str], int]:
-    """Return the notes that are shown, weightiest first, and how many others there are."""
+    """Return the notes that are shown, weightiest first, and the number of others."""
     notes = [note for note in board.advice if not note.startswith(SAFEST)]
     notes = [with_ranks(_FLAGS.sub("", note), board.rows) for note in (*notes, *board.remarks)]
     return notes[:MOST_NOTES], len(notes[MOST_NOTES:])
 
 
 def reason(board: Leaderboard) -> str:
-    """Return why the first row is first, without what the decision says."""
+    """Return the reason why the first row is first, without the words of the decision."""
     risk = board.rows[0].risk_text if board.rows else ""
     return with_ranks(board.why.replace(f" {risk}.", "", 1) if risk else board.why, board.rows)
 

@@ -70,7 +70,7 @@ def fits(table: Table, console: Console) -> bool:
 
 
 def brush_of(console: Console) -> Brush:
-    """Return how bars are drawn on a console."""
+    """Return the brush for bars on a console."""
     return Brush(ascii_only=console.options.ascii_only)
 
 

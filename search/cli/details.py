@@ -60,7 +60,7 @@ def step_table(row: Row[Any], brush: Brush, console: Console) -> Table:
 
 
 def memory_table(row: Row[Any], brush: Brush, console: Console) -> Table:
-    """Return the parts of the fullest device's memory, and when they are there together."""
+    """Return the parts of the fullest device's memory, and the moment of their peak."""
     at_loss = row.memory_gib.get("logits", 0.0) > 0.0 == row.memory_gib.get("working", 0.0)
     moment = "at loss" if at_loss else "backward"
     parts = [(part, value, f"{value:.2f} GiB") for part, value in row.memory_gib.items()]
@@ -132,7 +132,7 @@ def changes_table(title: str, changes: Sequence[ScoredChange]) -> Table:
 
 
 def explained(explanation: Explanation, timeline: Text, console: Console) -> list[Text | Table]:
-    """Return all that is said of one strategy: row, time, operators, memory, its step as a ``timeline``, changes."""
+    """Return one strategy in full: row, time, operators, memory, its step as a ``timeline``, changes."""
     brush, row, stages = brush_of(console), explanation.row, explanation.stages
     if len(stages) > 1:
         bars = stage_stacks(stages, row.memory_limit_gib * GIB, brush, min(60, console.width - 26))
@@ -159,7 +159,7 @@ def explained(explanation: Explanation, timeline: Text, console: Console) -> lis
 
 
 def comparison_table(first: Row, second: Row, *, names: tuple[str, str] = ("A", "B")) -> Table:
-    """Return two rows side by side, with what the second adds to the first; ``names`` is what to call them."""
+    """Return two rows, called ``names``, side by side, with the differences of the second from the first."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("", no_wrap=True)
     for name in (*names, f"{names[1]} - {names[0]}"):

@@ -1,4 +1,4 @@
-"""What a search for improvements found, for people."""
+"""Improvements of a step on the terminal."""
 
 from rich.console import Console
 from rich.table import Table

@@ -1,4 +1,4 @@
-"""How far a measurement on this machine is."""
+"""Progress of a measurement on this machine."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What a terminal shows while a verb works: a line on stderr that moves, with how much is done where that is known.
+"""The sign that a verb works: a moving line on stderr, with the share that is done where that is known.
 
 It appears when a verb has said nothing for a second, goes before anything is printed, and comes again after messages
 on stderr: an answer on stdout ends it.

@@ -1,4 +1,4 @@
-"""How much of several files has been read."""
+"""Progress of reading several files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from forerun.search.cli.progress import show_progress
 
 
 class ReadingBar:
-    """Tells which file is read and how much of all bytes."""
+    """Shows the file that is read and the share of all bytes."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self._total = sum(path.stat().st_size for path in files)

@@ -1,4 +1,4 @@
-"""What a replay tells, for people."""
+"""The analysis of traces on the terminal."""
 
 from collections.abc import Sequence
 from math import isnan
@@ -33,7 +33,7 @@ def print_replay(console: Console, analysis: Analysis, *, link_bytes_per_s: floa
 
 
 def print_gaps(console: Console, gaps: Sequence[Gap]) -> None:
-    """Print when computation stood still longest."""
+    """Print the longest gaps between computations."""
     shown = table("\nLongest gaps of what computes", "between", "rank", "step", "at", "gap")
     for gap in gaps:
         words = f"{gap.behind[:34]} and {gap.before[:34]}"

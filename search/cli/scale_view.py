@@ -1,4 +1,4 @@
-"""A curve of throughput against workers, for people."""
+"""A curve of throughput against workers on the terminal."""
 
 from rich.console import Console
 from rich.table import Table

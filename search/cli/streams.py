@@ -10,7 +10,7 @@ from forerun.spaces.escaping import visible
 
 
 class Shown(Protocol):
-    """What shows that a verb works (``forerun.search.cli.progress``)."""
+    """The sign on a terminal that a verb works (``forerun.search.cli.progress``)."""
 
     def still(self) -> None:
         """Show it no more for a while."""

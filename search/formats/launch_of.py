@@ -22,11 +22,12 @@ def launch_of(
     folder: Path | None = None,
     job: Job | None = None,
 ) -> tuple[str, Files]:
-    """Return the name of a format and the files that start ``strategy`` in it: the first of the request's framework
-    that can express it, then of those that write it without being its own, else forerun's own.
+    """Return the name of a format and the files that start ``strategy`` in it.
 
-    ``name`` is free text for the files; ``format_name`` asks for one format. ``folder``: where they are written, with
-    the name of the format behind it (``01-megatron-lm``). ``job``: names that folder itself, with what else is asked.
+    The format is the first of the framework that can express the strategy, then one of another framework that writes
+    it, else forerun's own. ``name`` is free text for the files; ``format_name`` asks for one format. ``folder``: path
+    of the files, which gets the name of the format as an ending (``01-megatron-lm``). ``job``: has the folder itself
+    and further options, in place of ``folder``.
 
     Raises:
         RequestError: the format asked for is unknown or cannot express the strategy.

@@ -1,4 +1,4 @@
-"""What a request means: one context, one space, every default named.
+"""Requests, and their settings: context, space and every default named.
 
 Shapes: N candidates.
 """

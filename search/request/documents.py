@@ -1,4 +1,4 @@
-"""How long the documents are that a packed sequence is made of: a number, or a file of lengths."""
+"""Lengths of the documents of packed sequences: a number, or a file of lengths."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a user says of failures and checkpoints, and what they leave of a training on every number of GPUs."""
+"""Failures and checkpoints as a user states them, and the goodput of a training on every number of GPUs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ WEIGHT_BYTES = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupted:
-    """Trainings of one context that are interrupted: what they reach on any number of GPUs."""
+    """Interrupted trainings of one context, on any number of GPUs."""
 
     reliability: Reliability
     context: Context
@@ -41,7 +41,7 @@ class Interrupted:
         return parameter_count(self.context.model) * (weight + states)
 
     def on(self, gpus: int, *, step_s: float = 0.0) -> Goodput:
-        """Return what interruptions leave of a training on ``gpus`` GPUs with steps of ``step_s`` seconds.
+        """Return the goodput of a training on ``gpus`` GPUs with steps of ``step_s`` seconds.
 
         Raises:
             RequestError: it fails so often that it does not progress.

@@ -1,4 +1,4 @@
-"""What a request for an operator graph means: its context, with what was filled in."""
+"""The context of a request for an operator graph, with notes on it."""
 
 from dataclasses import replace
 from pathlib import Path

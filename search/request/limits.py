@@ -28,7 +28,7 @@ class TrainingLimits:
     device_s: float = math.inf
 
     def kept(self, scores: ScoreTable, table: Table) -> tuple[NDArray[np.bool_], Mapping[str, int]]:
-        """Return which of the candidates that fit keep the limits, and how many do not by reason; shape N."""
+        """Return a mask (N) of fitting candidates within the limits, and the number of others by reason."""
         in_time = scores.step_time_s <= self.step_s
         paid = scores.step_time_s * table.column("gpus") <= self.device_s
         late = int(np.count_nonzero(scores.fits & ~in_time))

@@ -1,4 +1,4 @@
-"""What a search asks of a kind of models: how candidates are written, enumerated and costed (the kinds: ``kinds``)."""
+"""The interface of a kind of models: its candidates, their text form and their costs (the kinds: ``kinds``)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ Choices = Mapping[str, Sequence[object]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepWork:
-    """What a step does: ``units`` tokens or samples, called ``unit``, with ``flops`` model FLOPs in ``precision``. A
-    whole training has ``total`` units, None where nobody said."""
+    """The work of a step: ``units`` tokens or samples, called ``unit``, with ``flops`` model FLOPs in ``precision``. A
+    whole training has ``total`` units, None where its length is not given."""
 
     unit: str
     units: float
@@ -41,7 +41,7 @@ class StepWork:
 
 
 class ModelKind(Protocol[C]):
-    """What a search asks of a kind of models; contexts, spaces, tables and strategies are those of the kind.
+    """A kind of models as a search sees it; contexts, spaces, tables and strategies are those of the kind.
 
     ``name`` with its article; ``framework``: the usual training software; ``chunk``: candidates scored at once, which
     bounds memory; ``first``: candidates of the first slice of a space.
@@ -67,7 +67,7 @@ class ModelKind(Protocol[C]):
         """
 
     def kept(self, space: Any, top: int) -> int:
-        """Return how many of the best a search keeps for ``top`` rows."""
+        """Return the number of best candidates that a search keeps for ``top`` rows."""
 
     def check(self, choices: Choices) -> None:
         """Refuse a user's own choices of an axis that the kind does not have, or that the axis does not have.
@@ -96,16 +96,16 @@ class ModelKind(Protocol[C]):
         """Return the laws that a strategy breaks, in words."""
 
     def request(self, context: C, choices: Choices) -> dict[str, Any]:
-        """Return as plain data what a request means to the kind, its defaults filled in."""
+        """Return the kind's part of a request as plain data, with defaults."""
 
     def work(self, context: C, gpus: int) -> StepWork:
-        """Return what a step on some devices does."""
+        """Return the work of a step on some devices."""
 
     def facts(self, context: C, table: Any, scores: Any) -> "Sequence[SplitFacts | None]":
-        """Return what each row has besides its costs."""
+        """Return the facts of each row besides its costs."""
 
     def tree(self, context: C, strategy: Any) -> "Node":
-        """Return a strategy as the strategy tree that it is.
+        """Return a strategy as a strategy tree.
 
         Raises:
             RequestError: a mixture has none.
@@ -140,7 +140,7 @@ class ModelKind(Protocol[C]):
         """Return the scores of the one strategy of a table from its step as it was simulated."""
 
     def event_scores(self, context: C, table: Any, *, contention: bool = False) -> ScoreTable:
-        """Return what ``score`` returns, event by event: 10 to 500 ms per row.
+        """Return the scores of a table from its steps event by event: 10 to 500 ms per row.
 
         Raises:
             RequestError: as for ``simulate``.

@@ -47,7 +47,7 @@ ONLY_GRAPHS = ("seconds_per_sample", "allow_generic", "optimizer", "inference")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a user asks for; None where the user said nothing."""
+    """A question of a user; None for fields that are not given."""
 
     model: str
     """Catalogue name or file (YAML, ``config.json``, .onnx, .pt2, .net)."""
@@ -89,7 +89,7 @@ class Request:
     freeze: str | None = None
     """Parts that are not trained, likewise."""
     documents: str | None = None
-    """What sequences are packed of: tokens of a document, or a file with a length per line."""
+    """Documents of packed sequences: tokens of each, or a file with a length per line."""
     objective: str | None = None
     """A name, or several with commas between them for their Pareto front."""
     top: int | None = None

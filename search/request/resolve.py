@@ -74,7 +74,7 @@ _OF_TRANSFORMERS = (
 
 
 def resolve(request: "Request | Setting[AnyContext]", *, groups: bool = False) -> "Setting[AnyContext]":
-    """Return what a request means, a setting as it is; ``groups``: its cluster may have groups of nodes that differ.
+    """Resolve a request to a setting; a setting is returned as it is. ``groups``: nodes of the cluster may differ.
 
     Raises:
         RequestError: any part of it is unknown, contradicts another or lies out of bounds.
@@ -293,7 +293,7 @@ def _why_usual(context: Context) -> str:
 
 
 def _common_defaults(request: Request, cluster: Cluster) -> list[str]:
-    """Return what was filled in for any kind of model."""
+    """Return the defaults that every kind of model has."""
     price, filled = cluster.usd_per_device_hour, []
     if request.usd_per_gpu_hour is None and price is not None:
         filled.append(f"price {price:g} USD per GPU-hour (from the cluster)")
@@ -306,7 +306,7 @@ def _common_defaults(request: Request, cluster: Cluster) -> list[str]:
 
 
 def _constants(cluster: Cluster) -> Iterator[str]:
-    """Yield whose fitted constants devices have that are not catalogued under their name."""
+    """Yield the source of fitted constants of each device that is not in the catalogue."""
     groups = [group.cluster for group in cluster.groups] or [cluster]
     for device in {one.device.name: one.device for one in groups}.values():
         if device.name not in device_names():
@@ -328,13 +328,13 @@ def _switches(request: Request, context: Context) -> dict[str, str]:
 
 
 def _cautions(cluster: Cluster) -> list[str]:
-    """Return what of the descriptions of a cluster, or of its groups of nodes, may not be meant."""
+    """Return doubts about the description of a cluster or of its groups of nodes."""
     clusters = [cluster, *(group.cluster for group in cluster.groups)]
     return list(dict.fromkeys(text for one in clusters for text in one.cautions))
 
 
 def _partial_racks(cluster: Cluster, counts: Sequence[int] | None) -> Iterator[str]:
-    """Yield what to say of one number of devices that fills no whole racks."""
+    """Yield the note on a number of devices that fills no whole racks."""
     rack = rack_devices(cluster)
     if not rack or counts is None or len(counts) > 1 or counts[0] <= rack or counts[0] % rack == 0:
         return
@@ -345,7 +345,7 @@ def _partial_racks(cluster: Cluster, counts: Sequence[int] | None) -> Iterator[s
 
 
 def _unheard(request: Request, context: Context) -> list[str]:
-    """Return what the user said that this model does not listen to; a sweep says it to several models at once."""
+    """Return notes on fields that do not affect this model; a sweep has one request for several models."""
     model, told = context.model.name, []
     if request.moe_imbalance is not None and not context.moe:
         told.append(f"an imbalance of experts changes nothing: {model} has none")

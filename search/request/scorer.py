@@ -1,4 +1,4 @@
-"""What a search calls: who scores candidates, and who is told how far it is."""
+"""Callables of a search: the scorer of candidates and progress callbacks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,13 +9,13 @@ Scorer = Callable[[Any, Any], ScoreTable]
 """Returns the cost of N legal candidates, as ``forerun.simulator.score`` does; called with a context and a table, both
 of one kind of model (``kinds``)."""
 OnProgress = Callable[[str, int, int, str], None]
-"""Called with (what is done now, how much of it is done, of how much or 0, a few words beside) when that moves."""
+"""Called with (task, amount done, total amount or 0, remark) as a task advances."""
 Progress = Callable[[int, int], None]
 """Called with (candidates enumerated, legal candidates among them) after each chunk."""
 
 
 def enumeration_progress(on_progress: OnProgress | None, task: str, size: int) -> Progress | None:
-    """Return the progress of a search of ``size`` candidates that is told as a task."""
+    """Return the callback that reports a search of ``size`` candidates as a task."""
     if on_progress is None:
         return None
     tell = on_progress

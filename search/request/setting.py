@@ -1,4 +1,4 @@
-"""What a request means: one context, one space, every default named."""
+"""A request with its context, its space and every default named."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -30,11 +30,11 @@ else:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting(Generic[C]):
-    """What a request means, with the context of its kind of model (``kinds``). ``gpus`` are the device counts to
-    search, None where a strategy decides.
+    """A request with the context of its kind of model (``kinds``). ``gpus`` are the device counts to search, None where
+    a strategy decides.
 
-    ``defaults`` names every value that the user did not give, ``notes`` what reading model and cluster brought up,
-    ``warnings`` what of it must be read first.
+    ``defaults`` names every value that the user did not give, ``notes`` are remarks on model and cluster, and
+    ``warnings`` those that must be read first.
     """
 
     request: Request
@@ -81,13 +81,13 @@ class Setting(Generic[C]):
         return can_turn_on(self.context.framework, but=self.request.switches.keys(), on=here)
 
     def slowdown(self) -> dict[int, float]:
-        """Return by number of GPUs how much longer interruptions make a training; empty where none were asked for."""
+        """Return the factor by which interruptions prolong a training, by number of GPUs; empty without them."""
         if self.interrupted is None or self.gpus is None:
             return {}
         return {gpus: self.interrupted.on(gpus).slowdown for gpus in self.gpus}
 
     def axes_left_open(self) -> str:
-        """Return in words which choices the axes have that the user did not restrict."""
+        """Describe the choices of axes that the user did not restrict."""
         other = "other " if self.request.overrides else ""
         if not isinstance(self.context, Context):
             return f"{other}axes: every mode and grid of an operator graph"
@@ -97,13 +97,13 @@ class Setting(Generic[C]):
         )
 
     def _switches_left_open(self) -> str:
-        """Return in words which switches are searched; "" where the model listens to none of them."""
+        """Describe the switches that are searched; "" where none affects the model."""
         moe = isinstance(self.context, Context) and self.context.moe
         free = [words for words in names_of(self.free_software) if moe or not for_experts(words)]
         return f", and {' and '.join(free)} where {'they pay' if free[1:] else 'it pays'}" if free else ""
 
     def remarks(self) -> tuple[str, ...]:
-        """Return what was filled in and what is to be noted, as lines."""
+        """Return warnings, defaults and notes as lines."""
         filled = (f"defaults used: {'; '.join(self.defaults)}",) if self.defaults else ()
         return (*(f"warning: {text}" for text in self.warnings), *filled, *(f"note: {note}" for note in self.notes))
 
@@ -122,7 +122,7 @@ class Setting(Generic[C]):
         return data | told | ({"framework": self.request.framework} if self.request.framework else {})
 
     def document(self) -> dict[str, Any]:
-        """Return the request as documents without a leaderboard have it: with what was filled in and noted."""
+        """Return the request with defaults and notes, as documents without a leaderboard have it."""
         return {**self.to_json(), "defaults": list(self.defaults), "notes": [*self.warnings, *self.notes]}
 
 
