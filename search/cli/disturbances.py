@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from forerun.search.cli.flags.declaration import TRANSFORMERS, Flag, Group, Many
-from forerun.search.cli.flags.kinds import POSITIVE, STRAGGLER, SWITCH, WHOLE
+from forerun.search.cli.flags.kinds import POSITIVE, SEED, STRAGGLER, SWITCH
 
 if TYPE_CHECKING:
     from forerun.simulator.events import Disturbance
@@ -28,7 +28,7 @@ DISTURBANCES = Group(
             many=Many.REPEATED,
             serves=TRANSFORMERS,
         ),
-        Flag("--seed", "random seed of the jitter (default 0)", WHOLE, "N", serves=TRANSFORMERS),
+        Flag("--seed", "random seed of the jitter (default 0)", SEED, "N", serves=TRANSFORMERS),
         Flag(
             "--every-replica", "simulate all replicas one by one, even where all are equal", SWITCH, serves=TRANSFORMERS
         ),

@@ -47,6 +47,7 @@ def test_replicas_may_differ(capsys: pytest.CaptureFixture[str]) -> None:
     plain, apart = step_of(capsys), step_of(capsys, "--every-replica")
     slow = step_of(capsys, "--slow", "5=1.5")
     jitter = [step_of(capsys, "--jitter", "0.1", "--seed", seed)["step_time_s"] for seed in ("1", "1", "2")]
+    default = [step_of(capsys, "--jitter", "0.1", *seed)["step_time_s"] for seed in ((), ("--seed", "0"))]
 
     assert apart["step_time_s"] == pytest.approx(plain["step_time_s"], rel=1e-9)
     assert [len(one["events"]["stages"]) for one in (plain, apart, slow)] == [4, 8, 8]
@@ -54,6 +55,7 @@ def test_replicas_may_differ(capsys: pytest.CaptureFixture[str]) -> None:
     assert slow["step_time_s"] == slow["events"]["step_time_s"]
     assert slow["events"]["slowest_stage"] == 5
     assert jitter[0] == jitter[1] != jitter[2] > plain["step_time_s"]
+    assert default[0] == default[1] != jitter[0]
 
 
 def test_the_timeline_is_drawn_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
