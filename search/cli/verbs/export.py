@@ -82,11 +82,9 @@ def run(args: argparse.Namespace) -> int:
         found, refused = [Exported(launch=launch, result=result)], list(result.refused.values())
     if not any(one.result.files for one in found):
         raise RequestError("\n".join(refused) or f"no search of {args.run} found anything")
-    if (
-        _job(args).platform == "slurm"
-        and _job(args).queued
-        and not any(SLURM in files for one in found for files in one.result.files.values())
-    ):
+    job = _job(args)
+    batches = any(SLURM in files for one in found for files in one.result.files.values())
+    if job.platform == "slurm" and job.queued and not batches:
         raise RequestError(f"--format {args.format} writes no script of Slurm: leave out its options")
     with claimed(args.out, force=args.force):
         files = [_write(args.out / one.folder, one.result, folders=args.format == EVERY) for one in found]
