@@ -195,6 +195,26 @@ def test_a_loop_over_arguments_takes_those_that_are_given() -> None:
     assert str(read(*LOOP, arguments=("--x", "--sp", "--tp=4")).strategy) == "tp4 pp1 dp2 mbs1 sp"
 
 
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "N=0; while [ $N -lt 5000 ]; do N=$((N+1)); done",
+        "for ((N=0; N<5000; N++)); do X=$N; done",
+        f"for N in {' '.join(map(str, range(2000)))}; do X=$N; done",
+    ],
+)
+def test_a_loop_that_is_too_long_is_left_with_a_note(loop: str) -> None:
+    notes = read(loop, f"torchrun --nproc_per_node 8 pretrain_gpt.py {A}").notes
+
+    assert any("1,000 turns" in note for note in notes)
+
+
+def test_a_loop_that_ends_has_no_note() -> None:
+    loop = "N=0; while [ $N -lt 999 ]; do N=$((N+1)); done"
+
+    assert not read(loop, f"torchrun --nproc_per_node 8 pretrain_gpt.py {A}").notes
+
+
 def test_a_loop_that_starts_several_runs_is_read_as_the_first_with_a_note() -> None:
     lines = ("for TP in 1 2 4; do", f"torchrun --nproc_per_node 8 p.py {B} --tensor-model-parallel-size $TP", "done")
 

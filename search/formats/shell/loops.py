@@ -28,6 +28,9 @@ def follow_for(reader: ScriptReader, node: "Node") -> StatementOutcome:
         reader.variables.assign(name, word)
         if not turns.follow():
             break
+    else:
+        if len(words) > _MOST_TURNS and not reader.variables.is_given(name):
+            turns.cut_short()
     turns.choose(f"{name} = {', '.join(words)}")
     return StatementOutcome.SUCCESS
 
@@ -50,6 +53,8 @@ def follow_while(reader: ScriptReader, node: "Node") -> StatementOutcome:
             reader.words.number(child)
         if reader.variables.state == before:
             break
+    else:
+        turns.cut_short()
     turns.choose("its turns")
     return StatementOutcome.SUCCESS
 
@@ -87,6 +92,10 @@ class _Turns:
         if started and started not in self._runs:
             self._runs.append(started)
         return goes_on
+
+    def cut_short(self) -> None:
+        """Add the note that further turns are not followed."""
+        self._reader.note(f"the loop has not ended after {_MOST_TURNS:,} turns; further ones are left out", self._node)
 
     def choose(self, over: str) -> None:
         """Leave out the runs of later turns, with a note."""
