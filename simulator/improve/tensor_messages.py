@@ -45,11 +45,11 @@ def tensor_of(title: str) -> str:
 def tensor_messages(graph: ReplayGraph, place: int, step: int) -> list[TensorMessage]:
     """Return the tensors that the rank at ``place`` exchanged in a step, as they became ready."""
     trace = graph.traces[place]
-    made = _made_s(graph, place, step)
+    made, sizes = _made_s(graph, place, step), _sizes_bytes(trace, step, len(graph.traces))
     windows = [_windows(graph, other, step) for other in range(len(graph.traces))]
     messages = []
     for tensor, (begin_s, _) in windows[place].items():
-        size = _size_bytes(trace, step, tensor, len(graph.traces))
+        size = sizes.get(tensor, 0.0)
         took = [end - begin for begin, end in (one[tensor] for one in windows if tensor in one)]
         if size > 0:
             messages.append(
@@ -80,12 +80,13 @@ def _windows(graph: ReplayGraph, place: int, step: int) -> dict[str, tuple[float
     return windows
 
 
-def _size_bytes(trace: RankTrace, step: int, tensor: str, ranks: int) -> float:
-    """Return the bytes of a tensor; in a ring of n ranks each sends 2 (n - 1) / n of them in pieces."""
-    sizes: dict[str, list[float]] = defaultdict(list)
+def _sizes_bytes(trace: RankTrace, step: int, ranks: int) -> dict[str, float]:
+    """Add up the bytes of every tensor; in a ring of n ranks each sends 2 (n - 1) / n of them in pieces."""
+    sizes: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for span, message in trace.messages.items():
-        if trace.step[span] == step and tensor_of(trace.title(span)) == tensor and np.isfinite(message.size_bytes):
-            sizes[message.operation].append(message.size_bytes)
-    if sizes[_PUSHED]:
-        return sum(sizes[_PUSHED])
-    return sum(sizes["send"]) * ranks / (2.0 * max(ranks - 1, 1))
+        if trace.step[span] == step and np.isfinite(message.size_bytes):
+            sizes[tensor_of(trace.title(span))][message.operation] += message.size_bytes
+    return {
+        tensor: one[_PUSHED] if _PUSHED in one else one["send"] * ranks / (2.0 * max(ranks - 1, 1))
+        for tensor, one in sizes.items()
+    }
