@@ -92,7 +92,7 @@ def doubled(counts: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def limits_of(setting: Setting[GraphContext], counts: tuple[int, ...]) -> Limits:
-    """Return how far every family goes over ``counts``.
+    """Compute throughput and memory of every family over ``counts`` of GPUs.
 
     Raises:
         InfeasibleError: nothing fits on any number of them.

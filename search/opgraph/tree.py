@@ -68,8 +68,8 @@ def _plan(setting: Setting[GraphContext], root: Node, document: Document) -> Gra
 
 
 def _devices(root: Node) -> int:
-    """Return how many devices the nodes of a tree name; what one without stages is cut into, as its root says, or the
-    first node that does."""
+    """Count the devices that the nodes of a tree name; of a tree without stages the parts into which its root, or the
+    first node with a cut, cuts."""
     named: set[int] = set()
     count, stack = 0, [root]
     while stack:
@@ -118,7 +118,7 @@ def tree_facts(plan: GraphPlan, name: str) -> dict[str, Any]:
 
 
 def _cut_text(plan: GraphPlan, operator: str) -> str:
-    """Return how an operator is cut in words, like ``batch=4 channels=2``; "" where it stands whole on one device."""
+    """Return the cuts of an operator as text, like ``batch=4 channels=2``; "" where one device has all of it."""
     own = plan.shares[operator].cuts
     return " ".join(f"{cut.axis or ('average' if cut.averaged else 'replicate')}={cut.degree}" for cut in own)
 

@@ -50,7 +50,7 @@ def uncongested(cluster: Cluster) -> Cluster:
 
 
 def doublings(context: GraphContext, row: Row[Split]) -> tuple[Doubling, ...]:
-    """Return what each doubling brings for the split of ``row``."""
+    """Compute the gain of each doubling for the split of ``row``."""
     measured = context.seconds_per_sample
     staged = context.profile.staged_bytes_per_s
     fast_profile = dataclasses.replace(context.profile, staged_bytes_per_s=None if staged is None else 2 * staged)

@@ -30,15 +30,15 @@ _DRAWS = 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Components:
-    """What K priors believe of N strategies: ``shares`` [K] of the belief (or [K, N]), how far their middles lie
-    ``offset`` [K, N] from the mixture's (in logarithm), and the ``spread`` [K, N] of a run that would be measured."""
+    """Beliefs of K priors about N strategies: ``shares`` [K] of the belief (or [K, N]), the ``offset`` [K, N] of their
+    middles from the mixture's (in logarithm), and the ``spread`` [K, N] of a run that would be measured."""
 
     shares: Floats
     offset: Floats
     spread: Floats
 
     def quantile(self, probability: float) -> Floats:
-        """Return how far from the mixture's middle (shape N) so much (``probability``) of every mixture lies below.
+        """Return the distance from the mixture's middle (shape N) below which ``probability`` of every mixture is.
 
         Found by halving: it lies between the least and the largest quantile of the components.
         """
@@ -168,5 +168,5 @@ class Belief:
 
 
 def quantile(level: float) -> float:
-    """Return how many standard deviations ``level`` of the distribution of errors lies around its middle."""
+    """Return the standard deviations around the middle within which ``level`` of the distribution of errors is."""
     return float(stdtrit(FREEDOM, 0.5 + level / 2))

@@ -30,7 +30,7 @@ _STEP = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What N measured runs say: ``slopes`` [N, C] along the constants, ``features``, ``error`` (measured over
+    """Evidence of N measured runs: ``slopes`` [N, C] along the constants, ``features``, ``error`` (measured over
     predicted time at the fitted constants, in logarithm, with what the constants explain of it added back), ``weight``
     of each run (below 1: it disagrees with the others)."""
 

@@ -155,7 +155,7 @@ def _fitted(
 def _evidence(
     runs: Sequence[FittedRun], measured: Floats, z: Floats, known: _Slopes | None
 ) -> tuple[Evidence, _Slopes]:
-    """Return what the runs say, linearised at ``z``, and the slopes: those ``known`` where they hold, else new ones."""
+    """Return the evidence of the runs, linearised at ``z``, and the slopes: ``known`` if valid, else new ones."""
     at = dict(zip(NAMES, z, strict=True))
     slopes, log_time = np.empty((len(runs), len(CONSTANTS))), np.empty(len(runs))
     taken_z, taken_log_time = np.tile(z, (len(runs), 1)), np.empty(len(runs))

@@ -144,7 +144,7 @@ def linear_peaks(runs: Sequence[MemoryRun]) -> tuple[Floats, Floats, Features]:
 
 
 def _predicted(runs: Sequence[MemoryRun]) -> tuple[Floats, Floats, Features]:
-    """Return what the catalogue thinks that the runs hold, how much of it is idle, and where they lie."""
+    """Return the catalogue's prediction of the peaks of runs, the idle part of it, and their features."""
     held, idle, parts, order = np.empty((len(runs), len(FACTORS))), np.empty(len(runs)), [], []
     for rows in by_context(runs):
         context, table = runs[rows[0]].context, table_of([runs[row].strategy for row in rows])

@@ -57,7 +57,7 @@ def held_bytes(context: Context, memory_bytes: Mapping[str, Floats]) -> Floats:
 
 
 def idle_bytes(context: Context, memory_bytes: Mapping[str, Floats]) -> Floats:
-    """Return what the allocator keeps only while there is room, shape N: the reserve beyond what is lost for good.
+    """Return the bytes that the allocator keeps only while there is room, shape N: the reserve that it can give back.
 
     What activations of many sizes lose in pipelines (``pipeline_idle``) is among it: a caching allocator gives free
     segments back before it fails, and runs end accordingly (log loss 0.10 of the ultrascale sweep against 0.13).
@@ -69,7 +69,7 @@ def idle_bytes(context: Context, memory_bytes: Mapping[str, Floats]) -> Floats:
 
 
 def memory_features(context: Context, table: StrategyTable, held: Floats) -> Features:
-    """Return where every row lies, by its axes and by the shares of what is held."""
+    """Return the features of every row: its axes, and the shares of its parts of memory."""
     return placed(context, table, held / held.sum(axis=1, keepdims=True))
 
 

@@ -32,8 +32,8 @@ from forerun.spaces.strategies import Context, HeldMemory, StrategyTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPosterior:
-    """What runs have taught of memory. ``z`` by name (those that the runs determine), ``scale``: variance of the errors
-    over what was thought of them before."""
+    """Knowledge of memory after measured runs. ``z`` by name (those that the runs determine), ``scale``: variance of
+    the errors over that expected before."""
 
     z: Mapping[str, float]
     evidence: Evidence
@@ -53,7 +53,7 @@ class MemoryPosterior:
         return replace(context, framework=framework)
 
     def held(self, context: Context, table: StrategyTable, memory_bytes: Mapping[str, Floats]) -> HeldMemory:
-        """Return what every row holds, and whether the device has it; ``context`` was ``applied``."""
+        """Return the memory of every row; ``context`` was ``applied``."""
         held, factors = held_bytes(context, memory_bytes), factor_values(self.z)
         own, left, prior = (np.ones(len(table)) for _ in range(3))
         explained, precision = self._explained(), self._precision()

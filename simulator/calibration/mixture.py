@@ -50,7 +50,7 @@ are, in few steps of two to four, since what lies between is averaged (docs/deci
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorMixture:
-    """What N runs made of K priors: ``shares`` [K] of the belief (they add up to 1), ``weight`` [K, N] of the runs,
+    """K priors after N runs: ``shares`` [K] of the belief (they add up to 1), ``weight`` [K, N] of the runs,
     ``scale`` [K] of all variances, and ``solved`` [K, N], the inverse covariance of the runs times their errors."""
 
     priors: tuple[Prior, ...]
@@ -105,7 +105,7 @@ def weighed(
     priors: Sequence[Prior],
     weight: Floats | None = None,
 ) -> PriorMixture:
-    """Return what runs make of priors, fitted along the ``used`` constants; ``weight`` [K, N]: where to start.
+    """Weigh priors by runs, fitted along the ``used`` constants; ``weight`` [K, N]: where to start.
 
     The shares take all constants into account, as intervals do.
     """

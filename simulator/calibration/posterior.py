@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
-    """What measured runs have taught. ``z``: fitted constants by name (those that the runs determine), averaged over
-    the ``mixture`` of priors; a context that was ``applied`` has them built in and carries the rest as its correction.
-    ``held``: the same of memory."""
+    """Knowledge of a machine after measured runs. ``z``: fitted constants by name (those that the runs determine),
+    averaged over the ``mixture`` of priors; a context that was ``applied`` has them built in and carries the rest as
+    its correction. ``held``: the same of memory."""
 
     z: Mapping[str, float]
     evidence: Evidence
@@ -57,7 +57,7 @@ class Posterior:
         return result
 
     def memory(self, context: Context, table: StrategyTable, memory_bytes: Mapping[str, Floats]) -> HeldMemory | None:
-        """Return what every row holds (see ``Context.correction``); None where no memory was measured."""
+        """Return the memory of every row (see ``Context.correction``); None where no memory was measured."""
         return None if self.held is None else self.held.held(context, table, memory_bytes)
 
     def factor(
@@ -75,7 +75,7 @@ class Posterior:
         return result
 
     def believe(self, parts: Sequence[tuple[Context | GraphContext, StrategyTable | SplitTable]]) -> Belief:
-        """Return what is believed of the strategies of some tables, one after the other; each context was ``applied``.
+        """Return the belief about the strategies of some tables, one after the other; each context was ``applied``.
 
         The covariance takes every constant into account, also those that the runs do not determine.
         """
@@ -111,8 +111,8 @@ class Posterior:
         return residual_covariance(features, self.evidence.features, self.settings)
 
     def _offset(self, slopes: Floats, residual: Floats) -> Floats:
-        """Return how far every prior's prediction [K, M] of strategies lies from the average one, given their slopes
-        [M, C] and the covariance [M, N] of their residual with that of the runs."""
+        """Return the difference of every prior's prediction [K, M] of strategies from the average one, given their
+        slopes [M, C] and the covariance [M, N] of their residual with that of the runs."""
         used = np.array([name in self.z for name in NAMES])
         amplitudes = np.array([prior.residual for prior in self.mixture.priors])
         own = self.mixture.constants(self.evidence, used) @ slopes.T
@@ -120,7 +120,7 @@ class Posterior:
         return np.asarray(own - self.mixture.shares @ own)
 
     def _covariances(self, prior: Covariances, along: Floats, residual: Floats) -> Iterator[Floats]:
-        """Yield what every prior leaves of the covariance [M, M] of strategies; ``along`` and ``residual`` [M, N]: the
+        """Yield the covariance [M, M] of strategies that every prior leaves; ``along`` and ``residual`` [M, N]: the
         same of strategies and runs."""
         every = Covariances.of(self.evidence, np.ones(len(NAMES), dtype=bool), self.settings)
         for own, weight, scale in zip(self.mixture.priors, self.mixture.weight, self.mixture.scale, strict=True):
@@ -140,7 +140,7 @@ class Posterior:
 
 
 def nothing_measured(settings: ErrorPriors = USUAL) -> Posterior:
-    """Return what is believed before any run: the catalogue, with its usual errors."""
+    """Return the belief before any run: the catalogue, with its usual errors."""
     empty = np.zeros((0, 0))
     features = Features(empty, empty, np.zeros((0, 0), dtype=np.str_))
     evidence = Evidence(features=features, slopes=np.zeros((0, len(NAMES))), error=np.zeros(0), weight=np.ones(0))

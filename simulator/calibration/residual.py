@@ -25,7 +25,7 @@ from forerun.spaces.strategies import Context, Recompute, StrategyTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorPriors:
-    """What is expected of errors before any run. Standard deviations of logarithms: ``common`` to all strategies beyond
+    """Expected errors before any run. Standard deviations of logarithms: ``common`` to all strategies beyond
     what constants explain, ``per_axis`` for single axes, ``alike`` only of strategies alike in everything, ``noise``
     between two runs of nearly the same strategy. ``reach``: factors on the distances at which strategies are strangers,
     along axes, along the shares of the parts of a step, and in kernels."""

@@ -121,7 +121,7 @@ def _search(step: RankStep, *, fuse: bool, cut: bool) -> StepPlan:
 
 
 def _advance(now: Floats, work_s: Floats, free: Floats, slowdown: float) -> Floats:
-    """Return what ``step.advance`` does, for arrays."""
+    """Compute ``step.advance`` for arrays."""
     done_s = np.maximum(free - now, 0.0) / slowdown
     ended: Floats = np.where(work_s <= done_s, now + work_s * slowdown, np.maximum(now, free) + work_s - done_s)
     return ended
@@ -137,7 +137,7 @@ def _ends(ops: tuple[Op, ...], count: int, fuse: bool) -> list[int]:
 
 
 def _across(ops: tuple[Op, ...], count: int, start: int, fuse: bool) -> float:
-    """Return what fusing the pair across the place ``start`` would save backward: a bucket ends there, so nothing."""
+    """Return the backward saving of fusing the pair across the place ``start``: a bucket ends there, so nothing."""
     if not fuse or not 0 < start < count:
         return 0.0
     return ops[count - start].fused_backward_s

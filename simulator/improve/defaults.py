@@ -15,7 +15,7 @@ _ALIKE = 2e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketRule:
-    """How a framework fills buckets: in its order, the next one begun once a bucket holds ``cap_bytes`` or more;
+    """Rule by which a framework fills buckets: in its order, a new one once a bucket has ``cap_bytes`` or more;
     ``first_bytes``: the same for the first. ``setting``: the user's name of the size. ``source``: where it is said."""
 
     cap_bytes: float

@@ -179,8 +179,8 @@ def timed_passes(graph: ReplayGraph, place: int, step: int) -> tuple[float, list
 def _gradients(
     trace: RankTrace, graph: ReplayGraph, place: int, step: int, reductions: list[int], sizes: list[float]
 ) -> tuple[Floats, Floats, bool]:
-    """Return when each gradient was ready and its bytes: of every tensor, or of whole buckets where those are
-    unknown."""
+    """Return the time at which each gradient was ready, and its bytes: of every tensor, or of whole buckets where those
+    are unknown."""
     ready, found = own_gradients(trace, graph, place, step)
     if len(found) and not trace.has_device:
         return ready, found, True
@@ -204,7 +204,7 @@ def holders(pieces: list[tuple[float, float, str]], moments: Floats) -> list[int
 
 
 def own_gradients(trace: RankTrace, graph: ReplayGraph, place: int, step: int) -> tuple[Floats, Floats]:
-    """Return when the gradients of a step were ready, and their bytes, as the trace says."""
+    """Read from the trace the times at which gradients of a step were ready, and their bytes."""
     begin = float(graph.start_s[place][trace.step == step].min())
     last = float(graph.end_s[place][trace.step == step].max())
     ready = graph.clocks.aligned(place, trace.gradient_s) - graph.origin_s

@@ -54,7 +54,7 @@ def changed_steps(analysis: Analysis, changes: Sequence[OperatorChange]) -> tupl
 def _durations(
     graph: ReplayGraph, change: OperatorChange, tasks: list[int], before: dict[int, float]
 ) -> dict[int, float]:
-    """Return what tasks take with a change, on top of what ``before`` has changed."""
+    """Return the durations of tasks with a change, on top of those that ``before`` has changed."""
     took = graph.graph.duration_s
     return {task: max(before.get(task, took[task]) * change.factor + change.delay_s, 0.0) for task in tasks}
 
@@ -90,7 +90,7 @@ def _nothing_meant(graph: ReplayGraph, operators: str) -> RequestError:
 
 
 def _meant(trace: RankTrace, operators: str) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Return which spans of a trace a word or a pattern means."""
+    """Return the spans of a trace that a word or a pattern means."""
     if operators in GROUPS:
         return np.isin(trace.kind, GROUPS[operators])
     numbers = [number for number, name in enumerate(trace.names) if fnmatchcase(name, operators)]

@@ -45,7 +45,7 @@ class Op:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStep:
-    """What one rank does in a step.
+    """Work of one rank in a step.
 
     ``ops``: in the order of the forward pass. ``order``: numbers of the operators with gradients in the order in which
     the framework fills its buckets (empty: as gradients become ready). ``update_s``: optimizer; ``host_s``: of a step,
@@ -89,7 +89,7 @@ class RankStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlan:
-    """What is chosen.
+    """The choices of a step.
 
     ``buckets``: numbers of operators whose gradients travel together, in the order of sending; ``pieces``: into how
     many parts each is cut. ``fused``: operators computed in one kernel with the one before. ``recomputed``: operators
@@ -170,7 +170,7 @@ def simulate(step: RankStep, plan: StepPlan) -> PlanOutcome:
 
 
 def advance(now: float, work_s: float, free: float, slowdown: float) -> float:
-    """Return when work that starts at ``now`` ends, ``slowdown`` times slower while messages are under way (until
+    """Return the end of work that starts at ``now``, ``slowdown`` times slower while messages are under way (until
     ``free``)."""
     if free <= now or slowdown == 1:
         return now + work_s

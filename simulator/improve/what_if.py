@@ -104,7 +104,7 @@ def slowest_kind(step: RankStep) -> str:
 
 
 def kind_of(op: Op) -> str:
-    """Return what an operator is called without numbers."""
+    """Return the name of an operator without numbers."""
     words = [word.rstrip("0123456789_") for word in op.name.replace("/", ".").split(".")]
     return next((word for word in reversed(words) if word), op.name)
 

@@ -16,7 +16,7 @@ MOST_PIECES = 64
 
 
 class Wire(Protocol):
-    """What gradients travel over. ``seconds`` accepts arrays; more bytes never take less time."""
+    """The connection over which gradients travel. ``seconds`` accepts arrays; more bytes never take less time."""
 
     def seconds(self, size_bytes: ArrayLike, pieces: ArrayLike = 1) -> Floats:
         """Return seconds of messages of so many bytes, cut into so many pieces."""

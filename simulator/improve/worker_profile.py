@@ -18,7 +18,7 @@ from forerun.spaces.errors import RequestError
 
 
 def worker_profile(analysis: Analysis, *, batch: float) -> GradientProfile:
-    """Return what the rank that computes most does in a step of ``batch`` samples; it may be the only one.
+    """Profile the rank that computes most in a step of ``batch`` samples; it may be the only one.
 
     A layer ends where a gradient is ready. Its share of the forward pass is its share of the backward pass. Waits for
     other ranks are left out, and so are messages that nothing hides.
@@ -72,7 +72,7 @@ def worker_profile(analysis: Analysis, *, batch: float) -> GradientProfile:
 
 
 def _launched(graph: ReplayGraph, place: int, step: int) -> Floats:
-    """Return when the kernels of a step's backward pass were launched, in the order in which they ran, ascending."""
+    """Return the ascending launch times of the kernels of a step's backward pass, in the order in which they ran."""
     trace = graph.traces[place]
     own = np.flatnonzero((trace.kind == SpanKind.COMPUTE) & (trace.step == step) & (trace.phase == SpanPhase.BACKWARD))
     own = own[np.argsort(graph.start_s[place][own], kind="stable")]

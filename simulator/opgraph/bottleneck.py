@@ -33,7 +33,7 @@ class Bottleneck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitFacts:
-    """What a row of an operator graph has besides its costs.
+    """Facts of a row of an operator graph besides its costs.
 
     ``hidden_s``: gradient exchange under the backward pass; ``repeated_s``: device seconds that all parts of a replica
     spend on the same work; ``idle_s``: what kernels lose because they do not shrink with the parts; ``host_s``: what
@@ -157,7 +157,7 @@ def _timed(context: GraphContext, cost: _Cost) -> list[Bottleneck]:
 
 
 def _idle(cost: _Cost) -> tuple[str, float, str, bool]:
-    """What is lost where work is not even: by whole tables, or by kernels that are too small to get faster."""
+    """Time lost to uneven work: by whole tables, or by kernels that are too small to get faster."""
     if cost.split.spread:
         return "load balance", cost.facts.idle_s, "devices with tables look up rows for all others", True
     part = f"1/{cost.split.parts}"

@@ -17,7 +17,7 @@ from forerun.spaces.opgraph.profile import GraphProfile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Local:
-    """What one device holds of every operator, for K cases: samples, parts along space, of filters, of channels.
+    """One device's part of every operator, for K cases: samples, parts along space, of filters, of channels.
 
     ``grid_KA`` has three columns. Parts are of the largest share: 7 rows over 4 devices are 2 rows.
     """

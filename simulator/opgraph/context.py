@@ -27,7 +27,7 @@ USABLE = 0.96
 
 
 class SplitCorrection(Protocol):
-    """What measured runs say beyond the constants of a context (``forerun.simulator.calibration``)."""
+    """Correction by measured runs beyond the constants of a context (``forerun.simulator.calibration``)."""
 
     def factor(self, context: "GraphContext", table: Any, time_s: Mapping[str, Floats]) -> Floats:
         """Return a factor on the step of every row of a table of splits, given the parts of its predicted time."""

@@ -35,17 +35,17 @@ class Layers:
         return np.array([float(getattr(operator, value)) for operator in self.distinct])[self.kind_of_L]
 
     def is_kind(self, *kinds: Kind) -> NDArray[np.bool_]:
-        """Which of the L operators are of one of ``kinds``."""
+        """Mark the L operators of one of ``kinds``."""
         return np.array([operator.kind in kinds for operator in self.distinct])[self.kind_of_L]
 
     @property
     def weighted(self) -> NDArray[np.bool_]:
-        """Which of the L operators are products with a weight."""
+        """Mask of the L operators that are products with a weight."""
         return self.is_kind(*WEIGHTED)
 
     @property
     def first(self) -> NDArray[np.bool_]:
-        """Which of the L operators read the model's input: nothing asks for the gradient of that."""
+        """Mask of the L operators that read the model's input, whose gradient nothing needs."""
         return np.array([not operator.inputs for operator in self.distinct])[self.kind_of_L]
 
 

@@ -53,7 +53,7 @@ class MixtureScore:
 
 
 def score_mixture(context: GraphContext, mixture: Mixture, batch: int) -> MixtureScore:
-    """Return what one step of ``batch`` samples costs.
+    """Cost one step of ``batch`` samples.
 
     Raises:
         RequestError: the replicas do not divide the batch, or an operator has no iteration space.

@@ -18,7 +18,7 @@ DELTA = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """What messages between ``p`` ranks meet: ``alpha_s`` per step, bytes per second of the narrowest link."""
+    """Latency and rate between ``p`` ranks: ``alpha_s`` per step, bytes per second of the narrowest link."""
 
     alpha_s: float
     bytes_per_s: float

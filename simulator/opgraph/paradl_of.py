@@ -45,7 +45,7 @@ def oracle_of(context: GraphContext, batch: int) -> Oracle:
 
 
 def oracle_step(context: GraphContext, split: Split, batch: int) -> OracleCost:
-    """Return what the oracle says of one step.
+    """Cost one step by the oracle.
 
     Raises:
         RequestError: it has no formula for such a split.

@@ -168,7 +168,7 @@ def _device_s(context: GraphContext, c: Candidates, tail: Floats) -> tuple[Float
 
 
 def _is_here(context: GraphContext, devices: int) -> NDArray[np.bool_]:
-    """Which operators are tables of the fullest of some devices."""
+    """Mark the operators that are tables of the fullest of some devices."""
     names = {table.name for table in fullest_tables(context.model, devices)}
     return np.array([operator.name in names for operator in context.model.operators])
 

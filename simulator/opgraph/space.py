@@ -84,8 +84,8 @@ def split_space(context: GraphContext, counts: Sequence[int], modes: Sequence[Mo
 
 
 def _in_segments(context: GraphContext, legal: Sequence[Split]) -> list[Split]:
-    """Return what does not fit at once in as few segments as the memory needs, at least doubling them, or one sample at
-    a time where nothing does. Pipelines have their segments already; splits of which any fits are left alone."""
+    """Cut splits that do not fit into as few segments as the memory needs, at least doubling them, or into single
+    samples where nothing fits. Pipelines have their segments already; splits of which any fits are left alone."""
     most: dict[Split, int] = {}
     fitting: set[Split] = set()
     flat = [split for split in legal if split.mode is not Mode.PIPELINE]
@@ -109,7 +109,7 @@ def _in_segments(context: GraphContext, legal: Sequence[Split]) -> list[Split]:
 
 
 def _fits(context: GraphContext, splits: Sequence[Split]) -> list[bool]:
-    """Return which splits, none of them pipelines, fit into memory."""
+    """Mark the splits, none of them pipelines, that fit into memory."""
     if not splits:
         return []
     c = candidates_of(splits, [context.batch(split.devices) for split in splits])

@@ -10,8 +10,8 @@ from forerun.spaces.opgraph import Operator
 
 
 def sent_gradient(context: GraphContext, operator: Operator, batch: float, transfer: Transfer) -> Transfer:
-    """Return what is sent of an operator's gradient for ``batch`` samples of all replicas: of a table that is copied,
-    the rows that were looked up."""
+    """Return the transfer of an operator's gradient for ``batch`` samples of all replicas: of a copied table only the
+    looked-up rows."""
     share = float(context.sent_elements(operator, batch)) / max(operator.parameters, 1)
     if share == 1.0:
         return transfer

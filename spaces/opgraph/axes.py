@@ -77,7 +77,7 @@ def operator_axes(operator: GraphOperator, batch: int) -> CutOperator:
 
 
 def _kind_of(operator: GraphOperator, name: str) -> AxisKind:
-    """Return what cutting an axis of the output means."""
+    """Return the kind of an axis of the output, which says what a cut of it means."""
     weighted = operator.kind in (Kind.CONV, Kind.CONV_TRANSPOSE, Kind.LINEAR, Kind.EMBEDDING)
     if name == "channels":
         return AxisKind.PARALLEL if weighted or operator.kind in _SAME_SHAPE else AxisKind.OPAQUE

@@ -14,7 +14,7 @@ IMAGE_BYTES = 110e3
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What an operator produced: its name (empty: the model's input) and its shape per sample."""
+    """Output of an operator: its name (empty: the model's input) and its shape per sample."""
 
     name: str
     shape: Shape

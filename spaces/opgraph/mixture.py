@@ -90,7 +90,7 @@ def parse_mixture(text: str, model: GraphModel) -> Mixture:
 
 
 def cuts_of(operator: CutOperator, split: Split) -> tuple[Cut, ...]:
-    """Return how ``split`` cuts an operator: replicas outermost, then what its mode cuts, or copies of it."""
+    """Return the cuts of an operator under ``split``: replicas outermost, then those of its mode, or copies."""
     cuts = [Cut(axis="batch", degree=split.replicas)]
     for axis, degree in _axes(operator, split):
         whole = Cut(axis=None, degree=degree)

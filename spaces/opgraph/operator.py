@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 
 class Kind(Enum):
-    """What an operator computes; the value is its name in files and outputs.
+    """Computation of an operator; the value is its name in files and outputs.
 
     ``VIEW`` moves nothing (reshape, flatten, slice without copy). ``GENERIC`` is known only by its operations and
     bytes. ``INTERACTION`` is the dot product of all pairs of feature vectors (DLRM). ``ATTENTION`` is the fused scaled

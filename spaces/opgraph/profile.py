@@ -110,7 +110,7 @@ def _data() -> Mapping[str, Mapping[str, Any]]:
 
 
 def default_precision(device: Device) -> str:
-    """Return what frameworks train convolutions in unless told otherwise: tf32 where the device has it, else fp32.
+    """Return the default precision of convolutions in frameworks: tf32 where the device has it, else fp32.
 
     Raises:
         RequestError: the device has neither.

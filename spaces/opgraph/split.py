@@ -13,7 +13,7 @@ from forerun.spaces.errors import RequestError, unknown
 
 
 class Mode(IntEnum):
-    """What the devices of one replica share: nothing (``DATA``), or one kind of axis of every layer.
+    """The axis of every layer that the devices of one replica share; ``DATA``: none.
 
     ``SPATIAL``: the picture (halo exchange). ``FILTER``: output channels (outputs are gathered). ``CHANNEL``: input
     channels (outputs are added up). ``PIPELINE``: whole layers.

@@ -35,7 +35,7 @@ NEW_TABLE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunClass:
-    """What predictions share besides numbers.
+    """Properties that predictions share besides numbers.
 
     ``generation``: first word of the device's architecture; ``constants``: whose compute constants the device has
     ("own", "lent" by one of its architecture, "foreign"); ``framework``: a profile's name, or that of the one it is
@@ -57,7 +57,7 @@ class RunClass:
 
     @property
     def mechanism(self) -> str:
-        """What the run does besides 16-bit products of a dense model, as one text."""
+        """Mechanisms of the run besides 16-bit products of a dense model, as one text."""
         return f"{self.experts:d} {self.bits} {self.by_layer:d} {self.special}"
 
     @property

@@ -84,7 +84,7 @@ class Certainty:
 
 
 def busy_share(time_s: Mapping[str, Floats]) -> Floats:
-    """Return what part of a step computes, from its parts."""
+    """Return the share of a step that computes, from its parts."""
     total = sum(time_s.values(), np.zeros(1))
     busy: Floats = (time_s["compute"] + time_s["recompute"]) / total
     return busy
@@ -118,7 +118,7 @@ def known_errors_of(known: Residuals, sizes: Variances) -> KnownErrors:
 
 @cache
 def known_errors(quantity: str) -> KnownErrors:
-    """Return what the published runs say of "step" or "memory"."""
+    """Load the errors of published runs of "step" or "memory"."""
     return known_errors_of(residuals(quantity), variances(quantity))
 
 
@@ -147,7 +147,7 @@ def certainty_of(
     peaks: Peaks | None = None,
     guessed: Sequence[bool] | None = None,
 ) -> Certainty:
-    """Return how sure the predictions of N strategies are without a calibration, of their steps or of ``peaks``.
+    """Estimate the intervals of N strategies without a calibration, of their steps or of ``peaks``.
 
     On groups of nodes that differ an interval holds those of all groups.
 

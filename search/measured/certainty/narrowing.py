@@ -24,7 +24,7 @@ class Narrowing:
 
 
 def narrowing(errors: KnownErrors, asked: Points) -> Narrowing:
-    """Return what measurements would leave of the range of one prediction."""
+    """Estimate the range of one prediction after measurements."""
     profiled = replace(asked, kinds=tuple(replace(kind, constants="own") for kind in asked.kinds))
     new = np.array([int(errors.known.points.tables.max()) + 1])
     measured = replace(asked, tables=new)

@@ -20,7 +20,7 @@ under the computation of other microbatches; benchmarks/measured/moezoo_nemolaun
 
 
 def unchecked_gain(context: Context, strategies: Sequence[Strategy]) -> Floats:
-    """Return how much longer the steps of N strategies would be without the switch, as a share; 0 where it is off."""
+    """Return the share by which steps of N strategies would be longer without the switch; 0 where it is off."""
     gain = np.zeros(len(strategies))
     alike: dict[Software, list[int]] = {}
     for place, strategy in enumerate(strategies if context.moe else ()):

@@ -74,7 +74,7 @@ def variances(quantity: str) -> Variances:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relations:
-    """What points A (rows) and B (columns) share: masks A x B, and ``near`` (0 to 1) by scale."""
+    """Properties that points A (rows) and B (columns) share: masks A x B, and ``near`` (0 to 1) by scale."""
 
     device: Mask
     vendor: Mask
@@ -110,8 +110,8 @@ def relations(one: Points, other: Points) -> Relations:
 
 
 def likeness(shared: Relations) -> Floats:
-    """Return how much the scatter of points B counts for that of points A, 0 to 1, shape A x B: by how many of device,
-    framework and mechanism they share, and by scale."""
+    """Return the weights of the scatter of points B for that of points A, 0 to 1, shape A x B: by the number of device,
+    framework and mechanism that they share, and by scale."""
     shares = np.asarray(shared.device, float) + shared.framework + shared.mechanism
     return np.asarray((shares / 3.0) ** LIKENESS_POWER * shared.near)
 

@@ -50,7 +50,7 @@ def write_graph_chakra(plan: GraphPlan, folder: Path, *, contention: bool = Fals
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """What one device does in a transfer: a collective among ``members``, or a send or receive between them."""
+    """One device's part in a transfer: a collective among ``members``, or a send or receive between them."""
 
     kind: int
     members: tuple[int, ...]
@@ -59,7 +59,7 @@ class _Part:
 
 
 class _Traces:
-    """What the traces of all devices have in common: the run of a step, and the numbers of groups."""
+    """Data that the traces of all devices share: the run of a step, and the numbers of groups."""
 
     def __init__(self, step: CompiledStep, run: Execution) -> None:
         self.graph, self.moves, self.run = step.graph, step.moves, run

@@ -30,7 +30,7 @@ Key = tuple[object, ...]
 
 @dataclass(slots=True)
 class SharedTasks:
-    """What the devices of a step share: tasks by what they make available (``done``), who waits for it, and the
+    """Data that the devices of a step share: tasks by their results (``done``), the tasks that wait for these, and the
     transfer of every task that is one (``moves``)."""
 
     plan: GraphPlan
@@ -179,7 +179,7 @@ class GraphDeviceWriter:
         return task
 
     def _source(self, what: str, microbatch: int, tensor: str, producer: CutOperator) -> Key:
-        """Return what a reader of a tensor waits for: the tensor here, or its arrival from another pipeline rank."""
+        """Return the key that a reader of a tensor waits for: the tensor here, or its arrival from another rank."""
         if self.plan.rank_of[producer.name] == self.device:
             return (what, microbatch, tensor, self.device)
         return ("sent", microbatch, tensor, self.device)
@@ -263,7 +263,7 @@ class GraphDeviceWriter:
         return first, task
 
     def _gradients_of(self, operator: CutOperator, microbatch: int) -> list[Key]:
-        """Return what the gradient of an output waits for: the readers' contributions, here or sent."""
+        """Return the keys that the gradient of an output waits for: the readers' contributions, here or sent."""
         readers = [r for r in self.plan.graph.consumers.get(operator.output.name, ()) if r.differentiable]
         return [("gradient", microbatch, operator.output.name, reader.name) for reader in readers]
 

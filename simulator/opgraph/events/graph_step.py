@@ -37,7 +37,7 @@ def simulate_plan(plan: GraphPlan, *, contention: bool = False) -> EventResult:
 
 
 def _shape(plan: GraphPlan) -> StepCosts:
-    """Return what reports ask of the costs of a step; the tasks themselves have the times."""
+    """Return the shape of a step for reports; the tasks themselves have the times."""
     stages, devices = len(plan.tree.stages), plan.place_count
     empty = ChunkCost(forward_s=0.0, backward_s=0.0, weight_s=0.0, parts={})
     return StepCosts(

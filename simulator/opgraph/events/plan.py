@@ -61,7 +61,7 @@ class GraphPlan:
 
     @cached_property
     def place_count(self) -> int:
-        """How many devices are simulated: one of every pipeline rank, more where operators stand on some of it."""
+        """Number of simulated devices: one of every pipeline rank, more where operators are on some of its devices."""
         return max(max(places) for places in self.places.values()) + 1
 
     def places_of_rank(self, rank: int) -> tuple[int, ...]:
@@ -75,7 +75,7 @@ class GraphPlan:
         return GRADIENT_BYTES
 
     def programs(self) -> Programs:
-        """Return what every pipeline rank runs.
+        """Return the passes of every pipeline rank in their order.
 
         Raises:
             RequestError: the order has none for this shape.
@@ -101,11 +101,11 @@ class GraphPlan:
         return {key: (tuple(local), tuple(crossing)) for key, (local, crossing) in found.items()}
 
     def local(self, phase: TransferPhase, operator: CutOperator) -> tuple[Need, ...]:
-        """What an operator needs among the devices of its own stage."""
+        """Transfers of an operator among the devices of its stage."""
         return self._by_operator.get((phase, operator.name), ((), ()))[0]
 
     def crossing(self, phase: TransferPhase, operator: CutOperator) -> tuple[Need, ...]:
-        """What it needs from or gives to those of another."""
+        """Transfers of an operator from or to the devices of another stage."""
         return self._by_operator.get((phase, operator.name), ((), ()))[1]
 
     def moves(self, needs: Iterable[Need]) -> tuple[Move, ...]:
@@ -142,7 +142,7 @@ class GraphPlan:
         return {task: move for task, move in moves.items() if not (staged and move.transfer.kind == "halo")}
 
     def sent_gradient(self, operator: CutOperator, transfer: Transfer) -> Transfer:
-        """Return what is sent of a gradient: of a table that is copied the rows that were looked up."""
+        """Return the transfer of a gradient: of a copied table only the looked-up rows."""
         model = next(one for one in self.context.model.operators if one.name == operator.name)
         batch = operator.axis("batch").size * self.tree.microbatches
         return sent_gradient(self.context, model, batch, transfer)
@@ -152,7 +152,7 @@ class GraphPlan:
         return bool(operator.weights) and (last or self.shares[operator.name].zero >= 2)
 
     def sent_gradients(self, stage: int, *, last: bool) -> list[Transfer]:
-        """Return what a backward pass of a virtual stage sends of them, in order."""
+        """Return the gradients that a backward pass of a virtual stage sends, in order."""
         return [
             self.sent_gradient(operator, transfer)
             for operator in reversed(self.operators[stage])

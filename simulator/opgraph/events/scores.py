@@ -59,8 +59,7 @@ def result_scores(context: GraphContext, table: SplitTable, result: EventResult)
 
 
 def event_scores(context: GraphContext, table: SplitTable, *, contention: bool = False) -> ScoreTable:
-    """Return what ``score_table`` returns, with times and memory as the event level has them; ``contention`` as for
-    ``simulate_plan``.
+    """Score a table of splits event by event, in the form of ``score_table``; ``contention`` as for ``simulate_plan``.
 
     Raises:
         RequestError: as for ``simulate_split``.

@@ -78,7 +78,7 @@ def _shapes(model: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _value(node: Any, values: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> Array | None:
-    """Return what a node gives, None where that does not follow or is no arithmetic on whole numbers."""
+    """Evaluate a node; None where its value does not follow or is no arithmetic on whole numbers."""
     if node.op_type == "Shape":
         shape = shapes.get(node.input[0])
         return None if shape is None else np.array(shape, dtype=np.int64)
