@@ -75,17 +75,17 @@ def command_words(verb: str, arguments: Mapping[str, Any]) -> list[str]:
     return [verb, *placed, *named, "--json"]
 
 
-def bounded_answer(text: str, most: int = MOST_CHARACTERS) -> str:
-    """Return the JSON document of a verb in at most ``most`` characters: few digits, lists cut with a remark."""
+def bounded_answer(text: str) -> str:
+    """Return the JSON document of a verb in at most ``MOST_CHARACTERS``: few digits, lists cut with a remark."""
     try:
         document = json.loads(text)
     except ValueError:
-        return text[:most]
+        return text[:MOST_CHARACTERS]
     for length in LENGTHS:
         short = json.dumps(_shortened(document, length), separators=(",", ":"), ensure_ascii=False)
-        if len(short) <= most:
+        if len(short) <= MOST_CHARACTERS:
             return short
-    return short[:most]
+    return short[:MOST_CHARACTERS]
 
 
 def _shortened(value: Any, length: int) -> Any:

@@ -150,22 +150,13 @@ def flags_of(declared: Iterable[Flag | Group]) -> Iterator[Flag]:
         yield from item.flags if isinstance(item, Group) else (item,)
 
 
-def json_schema(flags: Iterable[Flag], required: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the JSON schema of an object with a property for every flag.
-
-    Parameters
-    ----------
-    flags
-        The flags to describe.
-    required
-        Properties that are required besides those of required flags.
-    """
+def json_schema(flags: Iterable[Flag]) -> dict[str, Any]:
+    """Return the JSON schema of an object with a property for every flag."""
     listed = list(flags)
-    needed = dict.fromkeys([*(flag.property_name for flag in listed if flag.required), *required])
     return {
         "type": "object",
         "properties": {flag.property_name: _property(flag) for flag in listed},
-        "required": list(needed),
+        "required": list(dict.fromkeys(flag.property_name for flag in listed if flag.required)),
         "additionalProperties": False,
     }
 
