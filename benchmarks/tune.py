@@ -36,7 +36,8 @@ from forerun.search.measured.validate import MeasuredRun, load_runs
 from forerun.search.measured.validate.software import unknown_profile
 from forerun.search.order.worth import failed_start, launch_factor, odds_of_failure
 from forerun.search.tune import Candidate, Chooser, RunOutcome
-from forerun.search.tune.posterior import USUAL, Spreads, axes_of
+from forerun.search.tune.axes import axes_of
+from forerun.search.tune.posterior import USUAL, Spreads
 from forerun.simulator import score
 from forerun.simulator.costs import efficiency
 from forerun.simulator.layer import known_times

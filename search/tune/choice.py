@@ -12,11 +12,11 @@ from typing import Literal
 import numpy as np
 
 from forerun.search.order.worth import failed_start, odds_of
+from forerun.search.tune.axes import axes_of
 from forerun.search.tune.posterior import (
     USUAL,
     Spreads,
     agreement,
-    axes_of,
     expected_improvement,
     prior_belief,
     risks_after,

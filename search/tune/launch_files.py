@@ -10,13 +10,10 @@ from forerun.search.formats.express import launch_in
 from forerun.search.formats.job import NO_JOB, Job
 from forerun.search.formats.launch_of import launch_of
 from forerun.search.formats.launchers import LAUNCH, TORCHRUN, scripts
+from forerun.search.tune.axes import USUAL_CHOICES, axes_of
 from forerun.search.tune.launchers.processes import filled
-from forerun.search.tune.posterior import axes_of
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy
-
-TEXTS = {"schedule": "1f1b", "recompute": "none", "split": "even"}
-"""Choices of axes that the text of a strategy leaves out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +67,7 @@ class LaunchWriter:
         workload, axes = self.context.workload, axes_of(str(strategy))
         values: dict[str, object] = {
             **{axis: getattr(strategy, axis) for axis in ("dp", "tp", "pp", "cp", "ep", "etp", "vpp", "mbs", "zero")},
-            **{axis: axes.get(axis, usual) for axis, usual in TEXTS.items()},
+            **{axis: axes.get(axis, USUAL_CHOICES[axis]) for axis in ("schedule", "recompute", "split")},
             "sp": int(strategy.sp),
             "microbatches": launch.microbatches,
             "global_batch": workload.global_batch,

@@ -6,7 +6,6 @@ one of the candidate alone. The logarithm of the memory that a candidate needs o
 same form, of which a run shows the sign. N: candidates; R: runs.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +17,6 @@ from forerun.simulator.calibration.censored import observations
 from forerun.simulator.memory.risk import PEAKS_SHARE, STEEPNESS
 from forerun.simulator.score_table import Floats
 
-_WORD = re.compile(r"^([a-z-]+?)(?:=(.*)|([0-9][0-9/]*))?$")
 _MEMORY_SPREAD = np.pi / np.sqrt(3.0) / STEEPNESS
 """Standard deviation of the logistic curve of risks (``simulator/memory/risk.py``)."""
 _LABEL_NOISE = 0.01
@@ -45,16 +43,6 @@ class Spreads:
 
 
 USUAL = Spreads()
-
-
-def axes_of(strategy: str) -> Mapping[str, str]:
-    """Split the text of a strategy into axes and choices.
-
-    >>> axes_of("tp4 dp2 sp recompute=full")
-    {'tp': '4', 'dp': '2', 'sp': 'on', 'recompute': 'full'}
-    """
-    matches = [match for word in strategy.split() if (match := _WORD.match(word))]
-    return {match[1]: match[2] or match[3] or "on" for match in matches}
 
 
 def agreement(axes: Sequence[Mapping[str, str]]) -> Floats:

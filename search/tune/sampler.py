@@ -9,15 +9,12 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from forerun.search.tune.axes import Value, axis_values
 from forerun.search.tune.choice import Candidate, Chooser, RunCost, RunOutcome
-from forerun.search.tune.posterior import axes_of
 from forerun.spaces.errors import RequestError
 
 STRATEGY, OUTCOME = "strategy", "outcome"
 """User attributes of a trial: its strategy, set by the sampler; "oom", set by an objective that ran out of memory."""
-Value = str | int
-_ABSENT: dict[str, Value] = {"zero": 0, "recompute": "none", "schedule": "1f1b"}
-"""Choices of axes that the text of a strategy leaves out; other degrees are 1, other words "off"."""
 
 
 class PredictedRow(Protocol):
@@ -84,12 +81,9 @@ class ForerunSampler(BaseSampler):
         seed: int = 0,
     ) -> None:
         self._chooser = Chooser([_candidate(row) for row in rows], training_s=training_s, cost=cost)
-        words = [axes_of(one.strategy) for one in self._chooser.candidates]
-        names = list(dict.fromkeys(name for one in words for name in one))
-        self._values = {
-            one.key: {name: _value(name, own.get(name), words) for name in names}
-            for one, own in zip(self._chooser.candidates, words, strict=True)
-        }
+        candidates = self._chooser.candidates
+        values = axis_values([one.strategy for one in candidates])
+        self._values = {one.key: choices for one, choices in zip(candidates, values, strict=True)}
         self._random = RandomSampler(seed=seed)
 
     @property
@@ -184,14 +178,6 @@ def _candidate(row: PredictedRow | Candidate) -> Candidate:
     return Candidate(
         key=row.name, strategy=row.name, step_s=row.step_time_s, oom_probability=row.oom_risk, gpus=row.gpus
     )
-
-
-def _value(name: str, text: str | None, words: Sequence[Any]) -> Value:
-    """Return the choice of an axis as Optuna stores it: degrees are numbers."""
-    numeric = all(one[name].isdigit() for one in words if name in one)
-    if text is None:
-        return _ABSENT.get(name, 1 if numeric else "off")
-    return int(text) if numeric else text
 
 
 def _outcome(key: str, trial: FrozenTrial) -> RunOutcome:

@@ -18,9 +18,9 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from forerun.search.files.journal import storage
 from forerun.search.formats.logs.read import WARM_UP
+from forerun.search.tune.axes import axis_values
 from forerun.search.tune.candidates import TuningCandidates
 from forerun.search.tune.loop import Trials
-from forerun.search.tune.posterior import axes_of
 from forerun.search.tune.run import RunResult, RunState
 from forerun.spaces.units import format_seconds
 
@@ -31,8 +31,6 @@ RUN, GPUS = "run", "gpus"
 SLOWER, LEAST_STEPS = 0.15, 5
 """A run is clearly slower than the best where its median step takes so much longer, from so many steps after the
 warm-up on: medians of five steps of one run differ by a few per cent."""
-ABSENT = {"recompute": "none", "schedule": "1f1b", "split": "even", "zero": "0"}
-"""Choices of axes that the text of a strategy leaves out; other degrees are 1, other words "off"."""
 
 
 class SlowerThanBest(BasePruner):
@@ -75,7 +73,7 @@ class StudyTrials(Trials):
     def __init__(self, path: Path, candidates: TuningCandidates) -> None:
         self._path, self._candidates = path, candidates
         self._pruner = SlowerThanBest()
-        self._parameters = {name: _parameters(name, candidates) for name in candidates.rows}
+        self._parameters = dict(zip(candidates.rows, axis_values(list(candidates.rows)), strict=True))
         names = list(next(iter(self._parameters.values())))
         self._choices = {
             axis: sorted({own[axis] for own in self._parameters.values()}, key=lambda one: (str(type(one)), one))
@@ -201,15 +199,3 @@ def _mend(path: Path) -> None:
         if whole < len(kept):
             with path.open("r+b") as stream:
                 stream.truncate(whole)
-
-
-def _parameters(strategy: str, candidates: TuningCandidates) -> dict[str, str | int]:
-    """Return the parameters of a strategy: every axis on which candidates have a word, degrees as numbers."""
-    axes = [axes_of(name) for name in candidates.rows]
-    own = axes_of(strategy)
-    parameters: dict[str, str | int] = {}
-    for axis in dict.fromkeys(name for one in axes for name in one):
-        numeric = all(one[axis].isdigit() for one in axes if axis in one)
-        text = own.get(axis, ABSENT.get(axis, "1" if numeric else "off"))
-        parameters[axis] = int(text) if numeric and text.isdigit() else text
-    return parameters

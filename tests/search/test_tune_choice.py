@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.search.tune import Candidate, Chooser, RunCost, RunOutcome
-from forerun.search.tune.posterior import USUAL, agreement, axes_of, risks_after
+from forerun.search.tune.axes import axes_of
+from forerun.search.tune.posterior import USUAL, agreement, risks_after
 from forerun.spaces.errors import RequestError
 
 TEXTS = [

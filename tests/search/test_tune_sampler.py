@@ -58,6 +58,15 @@ def test_parameters_are_axes_in_the_words_of_the_field() -> None:
     }  # fmt: skip
 
 
+def test_an_axis_that_a_strategy_leaves_out_has_its_usual_choice() -> None:
+    texts = ("pp2 mbs1 split=9/7", "pp2 mbs2 schedule=zb-h1", "pp2 mbs4 recompute=full sp")
+    choices = ForerunSampler([Candidate(key=text, strategy=text, step_s=1.0) for text in texts]).choices
+    assert choices["split"] == ("9/7", "even")
+    assert choices["schedule"] == ("1f1b", "zb-h1")
+    assert choices["recompute"] == ("none", "full")
+    assert choices["sp"] == ("off", "on")
+
+
 def test_parameters_that_the_user_declares_otherwise_take_the_values_of_the_strategy() -> None:
     sampler = ForerunSampler(rows())
     study = optuna.create_study(sampler=sampler)
