@@ -4,7 +4,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from forerun.search.tune.loop import HOUR_S, TuningLimits, TuningWatch
+from forerun.search.board.rows import SECONDS_PER_HOUR
+from forerun.search.tune.loop import TuningLimits, TuningWatch
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_seconds
 
@@ -70,7 +71,7 @@ class Terminal(TuningWatch):
 def plan_of(state: "RunState", launcher: "RunLauncher", limits: TuningLimits, spent_gpu_s: float) -> list[str]:
     """Describe a run before its launch in lines: place, reason, duration and cost."""
     run = state.run
-    hours, most = run.cost_s * run.gpus / HOUR_S, run.limit_s * run.gpus / HOUR_S
+    hours, most = run.cost_s * run.gpus / SECONDS_PER_HOUR, run.limit_s * run.gpus / SECONDS_PER_HOUR
     cap = "" if limits.gpu_hours is None else f" of {limits.gpu_hours:.3g}"
     plural = "s" * (run.nodes != 1)
     return [
@@ -79,7 +80,7 @@ def plan_of(state: "RunState", launcher: "RunLauncher", limits: TuningLimits, sp
         f"  where: {launcher.place()}, {run.gpus} GPUs on {run.nodes} node{plural}, folder {state.folder}",
         f"  how long: {run.steps} steps of about {format_seconds(run.expected_s)}, with the start about "
         f"{format_seconds(run.cost_s)}; ended after {format_seconds(run.limit_s)} at the latest",
-        f"  GPU-hours: about {hours:.2g}, at most {most:.2g}; {spent_gpu_s / HOUR_S:.2g}{cap} spent",
+        f"  GPU-hours: about {hours:.2g}, at most {most:.2g}; {spent_gpu_s / SECONDS_PER_HOUR:.2g}{cap} spent",
     ]
 
 

@@ -1,6 +1,6 @@
 """Candidates of a tuning: the best rows of a search that a launch script can start."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,9 @@ from forerun.search.tune.launch_files import LaunchWriter
 from forerun.search.tune.proposals import CANDIDATES
 from forerun.spaces.errors import RequestError
 
+REASONS = 3
+"""Reasons that are named where no row can be launched."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningCandidates:
@@ -20,20 +23,19 @@ class TuningCandidates:
     Attributes
     ----------
     setting
-        What the request means.
+        The request with all defaults.
     board
         Leaderboard of the search.
+    writer
+        Writer of launch files.
     rows
-        Its rows with a launch script, by the text of their strategies, in rank order.
-    refused
-        Number of rows without one, by the reason of the first.
+        Rows of the leaderboard with a launch script, by the text of their strategies, in rank order.
     """
 
     setting: Setting
     board: Leaderboard
     writer: LaunchWriter
     rows: Mapping[str, Row]
-    refused: Mapping[str, int]
 
     @property
     def training_s(self) -> float | None:
@@ -48,16 +50,7 @@ class TuningCandidates:
 
     def of_choice(self) -> list[Candidate]:
         """Return the rows as the choice of runs takes them."""
-        return [
-            Candidate(
-                key=name,
-                strategy=name,
-                step_s=row.step_time_s,
-                oom_probability=row.oom_risk,
-                gpus=row.gpus,
-            )
-            for name, row in self.rows.items()
-        ]
+        return [Candidate.of_row(row) for row in self.rows.values()]
 
 
 def candidates_of(setting: Setting, board: Leaderboard, writer: LaunchWriter) -> TuningCandidates:
@@ -66,22 +59,18 @@ def candidates_of(setting: Setting, board: Leaderboard, writer: LaunchWriter) ->
     Raises
     ------
     RequestError
-        None can; the message has the reasons.
+        No row can be launched; the message names the reasons.
     """
     rows: dict[str, Row] = {}
-    refused: dict[str, int] = {}
+    reasons: dict[str, None] = {}
     for row in board.rows[:CANDIDATES]:
         try:
             writer.files(row.strategy, Path("run"), row.name)
         except RequestError as error:
-            reason = str(error)
-            refused[reason] = refused.get(reason, 0) + 1
+            reasons[str(error)] = None
             continue
         rows[row.name] = row
     if not rows:
-        raise RequestError("no row of the leaderboard can be launched:\n" + "\n".join(_first(list(refused))))
-    return TuningCandidates(setting=setting, board=board, writer=writer, rows=rows, refused=refused)
-
-
-def _first(reasons: Sequence[str]) -> list[str]:
-    return [f"  {reason}" for reason in reasons[:3]]
+        lines = [f"  {reason}" for reason in list(reasons)[:REASONS]]
+        raise RequestError("\n".join(["no row of the leaderboard can be launched:", *lines]))
+    return TuningCandidates(setting=setting, board=board, writer=writer, rows=rows)

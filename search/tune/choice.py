@@ -7,7 +7,7 @@ fall of the time of the final choice under the beliefs of ``posterior``, until i
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -29,6 +29,26 @@ FIRST_START = 5.0
 """Price of a failed first run over that of any failed start: nothing is known after it. On measured groups 5 and 10
 choose alike; 1 lets six more of 21 first runs fail where the framework is unknown (``benchmarks/tune.py``)."""
 Status = Literal["ok", "oom", "failed", "hung", "stopped"]
+
+
+class PredictedRow(Protocol):
+    """A row of a leaderboard."""
+
+    @property
+    def name(self) -> str:
+        """Text of the strategy."""
+
+    @property
+    def step_time_s(self) -> float:
+        """Predicted seconds of a step."""
+
+    @property
+    def oom_risk(self) -> float:
+        """Probability of running out of memory."""
+
+    @property
+    def gpus(self) -> int:
+        """Devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +75,17 @@ class Candidate:
     oom_probability: float = 0.0
     gpus: int = 1
 
+    @classmethod
+    def of_row(cls, row: PredictedRow, key: str | None = None) -> "Candidate":
+        """Return the candidate of a row; its key is its strategy where none is given."""
+        return cls(
+            key=row.name if key is None else key,
+            strategy=row.name,
+            step_s=row.step_time_s,
+            oom_probability=row.oom_risk,
+            gpus=row.gpus,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
@@ -69,17 +100,11 @@ class RunOutcome:
         clearly slower than the best.
     step_s
         Measured seconds of a step; None where no step was measured.
-    peak_bytes
-        Measured peak memory of a device in bytes; None where it was not measured.
-    spent_gpu_s
-        GPU-seconds that the run took.
     """
 
     key: str
     status: Status
     step_s: float | None = None
-    peak_bytes: float | None = None
-    spent_gpu_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +206,14 @@ class Chooser:
         """Return the belief about step times after some runs."""
         measured = self._measured(outcomes)
         return self.prior.conditioned(list(measured), np.log(list(measured.values())))
+
+    def expected_s(self, key: str, outcomes: Sequence[RunOutcome]) -> float:
+        """Return the expected seconds of a step of a candidate after some runs."""
+        return float(self.posterior(outcomes).time_s()[self._place[key]])
+
+    def as_expected(self, key: str, outcomes: Sequence[RunOutcome]) -> RunOutcome:
+        """Return the outcome of a run that comes out as expected after some others."""
+        return RunOutcome(key=key, status="ok", step_s=self.expected_s(key, outcomes))
 
     def oom_probabilities(self, outcomes: Sequence[RunOutcome]) -> Floats:
         """Return the probability of running out of memory of every candidate after some runs, shape N."""

@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from forerun.search.board.rows import GIB
 from forerun.search.formats.logs import LogReport
 from forerun.search.tune.launchers.contract import RunLauncher, RunPhase, Status
 from forerun.search.tune.run import EXIT_CODE, STARTED, RunResult, RunState, RunStatus
 from forerun.search.tune.secrets import line
 
-GIB = 2**30
 ENOUGH = 3
 """Steps after the warm-up from which a median counts."""
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from forerun.search.board.rows import SECONDS_PER_HOUR
 from forerun.search.formats.logs import LogReport, read_log
 from forerun.search.tune.candidates import TuningCandidates
 from forerun.search.tune.choice import Chooser, RunChoice, RunCost, RunOutcome
-from forerun.search.tune.folder import TuneFolder
+from forerun.search.tune.folder import RUNS, TuneFolder
 from forerun.search.tune.following import Follower, Patience
 from forerun.search.tune.launchers import RunLauncher
 from forerun.search.tune.results import record_run
@@ -23,7 +24,6 @@ USUAL = Patience()
 """Patience of a driver."""
 SOON_S = 0.2
 """Seconds between two looks while steps follow each other."""
-HOUR_S = 3600.0
 OnInterrupt = Literal["cancel", "leave"]
 
 
@@ -47,7 +47,7 @@ class TuningLimits:
 
 
 class TuningWatch:
-    """Is told how a tuning goes on, and asked before a launch; this one approves of everything and says nothing."""
+    """Observer of a tuning, asked for consent before every launch; this one always consents and prints nothing."""
 
     def approve(self, state: RunState, launcher: RunLauncher, spent_gpu_s: float) -> bool:
         """Approve of a launch, or decline it."""
@@ -64,7 +64,7 @@ class TuningWatch:
 
 
 class Trials:
-    """Keeps the runs elsewhere too, and may ask for the end of one that is slow; this one does neither."""
+    """Second record of the runs, which may ask for the end of a slow one; this one does neither."""
 
     def begin(self, state: RunState) -> None:
         """Take note of a run before its launch; a new driver does so for every run that it finds."""
@@ -134,13 +134,16 @@ class Tuner:
 
     def _launch_next(self) -> bool:
         """Launch the next run; return whether one was launched and another may follow."""
-        choice = self._choice()
-        if choice is None:
+        if not self.stopped and len(self._states()) >= self.limits.runs:
+            self.stopped = f"{self.limits.runs} runs were asked for (--runs)"
+        if self.stopped:
             return False
-        run = self._planned(choice)
+        chooser = self.chooser()
+        choice = self._choice(chooser)
+        run = None if choice is None else self._planned(choice, chooser)
         if run is None:
             return False
-        state = RunState(run=run, folder=self.folder.path / "runs" / run.name)
+        state = RunState(run=run, folder=self.folder.path / RUNS / run.name)
         if self._active and len(self._active) >= self.launcher.slots(state, len(self._active)):
             return False
         if not self.watch.approve(state, self.launcher, self.folder.spent_gpu_s):
@@ -234,44 +237,32 @@ class Tuner:
             cost=RunCost(start_s=start_s, steps=self.candidates.writer.steps),
         )
 
-    def _choice(self) -> RunChoice | None:
-        """Choose the next run; None where none is worth its cost, or the limits are reached."""
-        if self.stopped:
-            return None
-        if len(self._states()) >= self.limits.runs:
-            self.stopped = f"{self.limits.runs} runs were asked for (--runs)"
-            return None
-        chooser, outcomes = self.chooser(), self.outcomes()
-        believed = chooser.posterior(outcomes).time_s()
-        place = {one.key: row for row, one in enumerate(chooser.candidates)}
-        for follower in self._active.values():  # as if they came out as expected
-            key = follower.state.run.strategy
-            outcomes.append(RunOutcome(key=key, status="ok", step_s=float(believed[place[key]])))
+    def _choice(self, chooser: Chooser) -> RunChoice | None:
+        """Choose the next run; None where none is worth its cost."""
+        over = self.outcomes()
+        active = [one.state.run.strategy for one in self._active.values()]
+        outcomes = over + [chooser.as_expected(key, over) for key in active]
         choice = chooser.next_run(outcomes)
         if choice is None and not self._active:
             self.stopped = chooser.stop_reason(outcomes) or ""
         return choice
 
-    def _planned(self, choice: RunChoice) -> TuningRun | None:
+    def _planned(self, choice: RunChoice, chooser: Chooser) -> TuningRun | None:
         """Return the run of a choice within what is left of the budget; None where too little is left."""
         row, writer = self.candidates.rows[choice.candidate.key], self.candidates.writer
-        started_s, outcomes = self._starts(), self.outcomes()
-        chooser = self.chooser()
-        place = [one.key for one in chooser.candidates].index(choice.candidate.key)
-        expected_s = float(chooser.posterior(outcomes).time_s()[place])
+        expected_s = chooser.expected_s(choice.candidate.key, self.outcomes())
         cost_s = chooser.cost.start_s + writer.steps * expected_s
-        limit_s = self._left_s(row.gpus, self.patience.limit_s(started_s, expected_s, writer.steps))
+        limit_s = self._left_s(row.gpus, self.patience.limit_s(self._starts(), expected_s, writer.steps))
         if limit_s < cost_s:
             what = "GPU-hours" if self.limits.gpu_hours is not None else "time before --until"
             self.stopped = f"the next run needs about {cost_s / 60:.0f} min, for which too few {what} are left"
             return None
-        launch = self.candidates.setting.context.cluster
         return TuningRun(
             number=max(self.folder.states, default=0) + 1,
             strategy=choice.candidate.key,
             rank=row.rank or 0,
             gpus=row.gpus,
-            nodes=-(-row.gpus // launch.devices_per_node),
+            nodes=-(-row.gpus // self.candidates.setting.context.cluster.devices_per_node),
             steps=writer.steps,
             predicted_s=row.step_time_s,
             expected_s=expected_s,
@@ -287,7 +278,7 @@ class Tuner:
         """Return the seconds that a run may take: ``most_s``, or the rest of the budget."""
         if self.limits.gpu_hours is not None:
             reserved = sum(one.limit_s * one.state.run.gpus for one in self._active.values())
-            most_s = min(most_s, (self.limits.gpu_hours * HOUR_S - self.folder.spent_gpu_s - reserved) / gpus)
+            most_s = min(most_s, (self.limits.gpu_hours * SECONDS_PER_HOUR - self.folder.spent_gpu_s - reserved) / gpus)
         if self.limits.until_s is not None:
             most_s = min(most_s, self.limits.until_s - self.clock())
         return most_s

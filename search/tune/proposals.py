@@ -77,12 +77,7 @@ def next_runs(context: Context, rows: Sequence[Row], count: int, *, rule: str = 
 
 def _improving(rows: Sequence[Row], count: int, known: Mapping[int, bool]) -> list[tuple[int, float]]:
     """Choose runs by ``Chooser``: places and gains. ``known``: measured rows, and whether their time is known."""
-    candidates = [
-        Candidate(
-            key=str(place), strategy=row.name, step_s=row.step_time_s, oom_probability=row.oom_risk, gpus=row.gpus
-        )
-        for place, row in enumerate(rows)
-    ]
+    candidates = [Candidate.of_row(row, key=str(place)) for place, row in enumerate(rows)]
     chooser = Chooser(candidates)
     outcomes = [
         RunOutcome(key=str(row), status="ok" if timed else "failed", step_s=candidates[row].step_s if timed else None)
@@ -93,8 +88,7 @@ def _improving(rows: Sequence[Row], count: int, known: Mapping[int, bool]) -> li
         choice, done = chooser.next_run(outcomes), {one.key for one in outcomes}
         key = next(one.key for one in candidates if one.key not in done) if choice is None else choice.candidate.key
         chosen.append((int(key), 0.0 if choice is None else choice.gain))
-        expected_s = float(chooser.posterior(outcomes).time_s()[int(key)])
-        outcomes.append(RunOutcome(key=key, status="ok", step_s=expected_s))
+        outcomes.append(chooser.as_expected(key, outcomes))
     return chosen
 
 

@@ -159,6 +159,4 @@ class RunState:
             key=self.run.strategy,
             status=status,
             step_s=result.step_s if result.measured else None,
-            peak_bytes=None if result.peak_gib is None else result.peak_gib * 2**30,
-            spent_gpu_s=self.spent_gpu_s,
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
@@ -10,31 +10,11 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from forerun.search.tune.axes import Value, axis_values
-from forerun.search.tune.choice import Candidate, Chooser, RunCost, RunOutcome
+from forerun.search.tune.choice import Candidate, Chooser, PredictedRow, RunCost, RunOutcome
 from forerun.spaces.errors import RequestError
 
 STRATEGY, OUTCOME = "strategy", "outcome"
 """User attributes of a trial: its strategy, set by the sampler; "oom", set by an objective that ran out of memory."""
-
-
-class PredictedRow(Protocol):
-    """A row of a leaderboard."""
-
-    @property
-    def name(self) -> str:
-        """Text of the strategy."""
-
-    @property
-    def step_time_s(self) -> float:
-        """Predicted seconds of a step."""
-
-    @property
-    def oom_risk(self) -> float:
-        """Probability of running out of memory."""
-
-    @property
-    def gpus(self) -> int:
-        """Devices."""
 
 
 class ForerunSampler(BaseSampler):
@@ -80,10 +60,10 @@ class ForerunSampler(BaseSampler):
         cost: RunCost | None = None,
         seed: int = 0,
     ) -> None:
-        self._chooser = Chooser([_candidate(row) for row in rows], training_s=training_s, cost=cost)
-        candidates = self._chooser.candidates
-        values = axis_values([one.strategy for one in candidates])
-        self._values = {one.key: choices for one, choices in zip(candidates, values, strict=True)}
+        options = [row if isinstance(row, Candidate) else Candidate.of_row(row) for row in rows]
+        self._chooser = Chooser(options, training_s=training_s, cost=cost)
+        values = axis_values([one.strategy for one in options])
+        self._values = {one.key: choices for one, choices in zip(options, values, strict=True)}
         self._random = RandomSampler(seed=seed)
 
     @property
@@ -158,26 +138,14 @@ class ForerunSampler(BaseSampler):
                 running.append(key)
             elif trial.state.is_finished() and (key not in outcomes or outcomes[key].step_s is None):
                 outcomes[key] = _outcome(key, trial)
-        expected = self._chooser.posterior(list(outcomes.values())).time_s()
-        place = {one.key: row for row, one in enumerate(self._chooser.candidates)}
-        for key in running:
-            outcomes.setdefault(key, RunOutcome(key=key, status="ok", step_s=float(expected[place[key]])))
-        return list(outcomes.values())
+        over = list(outcomes.values())
+        return over + [self._chooser.as_expected(key, over) for key in dict.fromkeys(running) if key not in outcomes]
 
     def _key_of(self, parameters: dict[str, Any]) -> str | None:
         """Return the only candidate with some parameters; None where several or none have them."""
         named = {name: value for name, value in parameters.items() if name in next(iter(self._values.values()))}
         keys = [key for key, values in self._values.items() if all(values[n] == v for n, v in named.items())]
         return keys[0] if named and len(keys) == 1 else None
-
-
-def _candidate(row: PredictedRow | Candidate) -> Candidate:
-    """Return a row as a candidate."""
-    if isinstance(row, Candidate):
-        return row
-    return Candidate(
-        key=row.name, strategy=row.name, step_s=row.step_time_s, oom_probability=row.oom_risk, gpus=row.gpus
-    )
 
 
 def _outcome(key: str, trial: FrozenTrial) -> RunOutcome:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from forerun.search.board.rows import SECONDS_PER_HOUR
 from forerun.search.files.documents import SCHEMA, versions
 from forerun.search.tune.candidates import TuningCandidates
 from forerun.search.tune.choice import Chooser, RunOutcome
@@ -18,7 +19,6 @@ BEST = "best"
 """Folder with the launch files of the winner."""
 MOVED = 0.05
 """Change of a constant from which it is named."""
-HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ def summarize(
         "catalogue": {"measured_over_predicted": statistics.median(ratios) if ratios else None, "moved": constants},
         "over_row_one": None if best is None else _over_row_one(best, states, candidates, chooser, outcomes),
         "over_baseline": None if best is None or not baseline_s else baseline_s / _step_s(best) - 1,
-        "gpu_hours": folder.spent_gpu_s / HOUR_S,
+        "gpu_hours": folder.spent_gpu_s / SECONDS_PER_HOUR,
         "stopped": stopped,
         "versions": versions(),
     }
@@ -139,7 +139,7 @@ def _entry(state: RunState) -> dict[str, Any]:
         return {**entry, "status": "under way"}
     entry |= result.to_record()
     ratio = result.step_s / run.predicted_s if result.measured and result.step_s else None
-    return {**entry, "measured_over_predicted": ratio, "gpu_hours": state.spent_gpu_s / HOUR_S}
+    return {**entry, "measured_over_predicted": ratio, "gpu_hours": state.spent_gpu_s / SECONDS_PER_HOUR}
 
 
 def _over_row_one(
@@ -151,8 +151,7 @@ def _over_row_one(
 ) -> dict[str, Any]:
     """Compare the best run with row one of the search per device: as measured, or as expected where that never ran."""
     first, status = candidates.first, "expected"
-    place = [one.key for one in chooser.candidates].index(first.name)
-    seconds = float(chooser.posterior(outcomes).time_s()[place])
+    seconds = chooser.expected_s(first.name, outcomes)
     for state in states:
         if state.run.strategy != first.name or state.result is None or state.result.status == "interrupted":
             continue
