@@ -9,8 +9,7 @@ again. The results at the end are written anew and whole.
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from forerun.search.board.leaderboard import flat_line
 from forerun.search.board.row_reading import finite, row_from_json
@@ -21,6 +20,7 @@ from forerun.search.files.records import Record
 from forerun.search.files.version import cost_model_version
 from forerun.search.sweep.piece_json import piece_from_json
 from forerun.search.sweep.plan import SweepPlan
+from forerun.spaces.closing import Closing
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import replacing
 from forerun.spaces.locks import held
@@ -30,7 +30,7 @@ PARTS, LOCK = "parts.jsonl", ".lock"
 PART_FIELDS = frozenset({"key", "low", "high", "size", "seconds", "found"})
 
 
-class RunDirectory:
+class RunDirectory(Closing):
     """An open run directory; a context manager that one driver at a time can hold.
 
     ``records`` are the finished searches by key, later lines of a key before earlier ones. ``parts`` are those of
@@ -121,14 +121,6 @@ class RunDirectory:
         for journal in self._journals.values():
             journal.close()
         self._lock.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _whole(journal: Journal, check: Callable[[Record], None]) -> None:

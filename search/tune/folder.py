@@ -9,8 +9,7 @@ import json
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from forerun.search.files.documents import dump_json
 from forerun.search.files.growing import GrowingFile
@@ -18,6 +17,7 @@ from forerun.search.files.journal import Journal, storage
 from forerun.search.files.version import cost_model_version
 from forerun.search.measured.validate.columns import OPTIONAL, REQUIRED
 from forerun.search.tune.run import RunResult, RunState, RunStatus, TuningRun
+from forerun.spaces.closing import Closing
 from forerun.spaces.documents import read_document
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import csv_text, write_text
@@ -36,7 +36,7 @@ COLUMNS = (*REQUIRED, *OPTIONAL)
 FIELDS = frozenset({"run", "event"})
 
 
-class TuneFolder:
+class TuneFolder(Closing):
     """An open folder, which one driver at a time can hold; a context manager.
 
     Parameters
@@ -157,11 +157,3 @@ class TuneFolder:
     def close(self) -> None:
         """Let another driver have the folder."""
         self._open.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -8,12 +8,12 @@ depend on its arguments alone, because an item whose worker dies is done again.
 
 import time
 import traceback
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from forerun.spaces.closing import Closing
 from forerun.spaces.errors import RequestError
 
 Work = Callable[[Any, Any], Any]
@@ -55,7 +55,7 @@ class ItemOutcome:
     seconds: float = 0.0
 
 
-class Workers(ABC):
+class Workers(Closing):
     """Some workers of one kind; a context manager that lets them go at its end.
 
     ``name`` is the kind, ``count`` how many work at once, ``remarks`` what the user should know about their start.
@@ -82,14 +82,6 @@ class Workers(ABC):
     @abstractmethod
     def describe(self) -> str:
         """Return in words who works."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def attempt(work: Work, common: Any, item: Any) -> tuple[Any, Failure | None, float]:
