@@ -31,7 +31,7 @@ _CONSEQUENCE = re.compile(r"ChildFailedError|SignalException|CalledProcessError|
 _MARKS = (
     "memory exhausted alloc error exception interrupt exit fail timeout fault terminate oom cancelled signal".split()
 )
-"""Texts of which one stands in every line about an error."""
+"""Texts of which every line about an error has one: other lines are not searched."""
 _NEAR = 24
 """Lines within which a second exception is announced, where eight ranks write theirs in turn."""
 End = tuple[Literal["oom", "failed"], int, str]
@@ -39,10 +39,10 @@ End = tuple[Literal["oom", "failed"], int, str]
 
 
 def end_of(lines: Sequence[str]) -> End | None:
-    """Return the first cause of a failure; None where there is no error.
+    """Return the first cause of a failure; None without an error.
 
-    An error of another process that follows from the first is only named where no cause was written. Running out of
-    memory is named wherever it stands: several ranks print their errors in any order.
+    An error that other processes report once one has failed counts only where the log has no cause. Running out of
+    memory counts before all other errors, since several ranks print theirs in any order.
     """
     crashes, consequences = list[End](), list[End]()
     for number, line in enumerate(lines):

@@ -15,7 +15,7 @@ _PREFIX = re.compile(
     re.VERBOSE,
 )
 LONGEST = 2000
-"""Characters of a line that are read: steps and errors stand at its start."""
+"""Characters of a line that are read: steps and errors are at its start."""
 
 
 def clean_lines(text: str) -> list[str]:

@@ -13,10 +13,8 @@ _MACROS = {
 }
 _UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "MB": 2.0**20, "GB": 2.0**30}
 """Bytes by unit: training software counts gigabytes of 2^30 bytes; nanotron alone writes numbers of bytes in short."""
-
-
-_MARKS = ("mem", "max_ca", "reserved", "allocated")
-"""Texts of which one stands in every line that matches a pattern."""
+_MARKS = ("max", "peak", "memory:", "reserved mem", "active mem", "total memory size")
+"""Texts of which every line that matches a pattern has one: other lines are not searched."""
 
 
 def _pattern(text: str) -> re.Pattern[str]:

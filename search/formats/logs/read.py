@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from forerun.search.formats.logs.ending import end_of
+from forerun.search.formats.logs.ending import End, end_of
 from forerun.search.formats.logs.lines import clean_lines
 from forerun.search.formats.logs.memory import MemoryKind, peak_of
 from forerun.search.formats.logs.steps import Step, steps_of, timed_steps
@@ -99,15 +99,15 @@ def read_log(log: str | Path, framework: str | None = None, pattern: str | None 
         steps = table_steps(rows, log.name if isinstance(log, Path) else "")
         return _report("", steps, table_peak(rows), None, None)
     lines = clean_lines(text)
-    if pattern is None:
+    compiled = None if pattern is None else _compiled(pattern)
+    if compiled is None:
         name, steps = steps_of(lines, framework)
         peak, kind = peak_of(lines) or (None, None)
     else:
-        compiled = _compiled(pattern)
         name, steps, kind = framework or "", timed_steps(compiled, lines), None
         peak = _peak(compiled, lines)
     end = end_of(lines)
-    if end is not None and _went_on(lines[end[1] + 1 :], name, pattern):
+    if end is not None and _went_on(lines[end[1] + 1 :], name, compiled):
         end = None
     return _report(name, steps, peak, kind, end)
 
@@ -117,17 +117,18 @@ def _report(
     steps: Sequence[Step],
     peak: float | None,
     kind: MemoryKind | None,
-    end: tuple[Literal["oom", "failed"], int, str] | None,
+    end: End | None,
 ) -> LogReport:
-    """Put a report together."""
-    outcome: LogOutcome = end[0] if end is not None else "ok" if steps else "no progress"
-    evidence = (
-        (end[2],)
-        if end is not None
-        else ()
-        if steps
-        else ("no line has a step time that is known, or an error: is it a training log?",)
-    )
+    """Combine steps, peak memory and end into a report."""
+    outcome: LogOutcome
+    evidence: tuple[str, ...]
+    if end is not None:
+        outcome, evidence = end[0], (end[2],)
+    elif steps:
+        outcome, evidence = "ok", ()
+    else:
+        outcome = "no progress"
+        evidence = ("no line has a step time that is known, or an error: is it a training log?",)
     numbers = [step.number for step in steps if step.number is not None]
     return LogReport(
         framework=framework,
@@ -152,9 +153,9 @@ def warm_up(steps: Sequence[Step]) -> int:
     return min(1, max(len(steps) - 1, 0))
 
 
-def _went_on(lines: Sequence[str], framework: str, pattern: str | None) -> bool:
+def _went_on(lines: Sequence[str], framework: str, pattern: re.Pattern[str] | None) -> bool:
     """Whether steps follow an error."""
-    later = timed_steps(_compiled(pattern), lines) if pattern else steps_of(lines, framework)[1]
+    later = timed_steps(pattern, lines) if pattern is not None else steps_of(lines, framework)[1]
     return len(later) >= RECOVERED
 
 

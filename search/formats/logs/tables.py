@@ -28,7 +28,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def rows_of(text: str) -> Rows | None:
-    """Read a table; None where a text is none."""
+    """Read a table; None where the text is not one."""
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         return None
@@ -81,18 +81,18 @@ def table_steps(rows: Rows, metric: str = "") -> list[Step]:
             factor = 1e-3 if _MILLISECONDS.search(_plain(name)) else 1.0
             values = [(value, row) for row in rows if (value := _float(row.get(name))) is not None and value > 0]
             seconds = [(1.0 / value if pattern is _RATE else value * factor, row) for value, row in values]
-            steps = [Step(one, number=_whole(row.get(number))) for one, row in seconds if one < LONGEST_S]
+            steps = [Step(one, number=_integer(row.get(number))) for one, row in seconds if one < LONGEST_S]
             if steps:
                 return steps
     clock = next((name for name in names if _plain(name) in _CLOCK_NAMES), None)
     if clock is None or not number:
         return []
     unit = _CLOCK_NAMES[_plain(clock)]
-    stamps = [(_whole(row.get(number)), _float(row.get(clock))) for row in rows]
+    stamps = [(_integer(row.get(number)), _float(row.get(clock))) for row in rows]
     return between([(one, when * unit) for one, when in stamps if one is not None and when is not None])
 
 
-def _whole(value: Any) -> int | None:
+def _integer(value: Any) -> int | None:
     number = _float(value)
     return None if number is None else int(number)
 
