@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Terminal(TuningWatch):
-    """Says on stderr what is going on, and asks before every launch unless the user agreed to all of them."""
+    """Prints progress on stderr, and asks before every launch unless the user agreed to all of them."""
 
     def __init__(self, limits: TuningLimits, *, yes: bool) -> None:
         self._limits, self._yes, self._said = limits, yes, dict[int, int]()
@@ -29,7 +29,7 @@ class Terminal(TuningWatch):
         Raises
         ------
         RequestError
-            There is nobody to ask.
+            Standard input is no terminal.
         """
         for text in plan_of(state, launcher, self._limits, spent_gpu_s):
             _say(text)
@@ -85,7 +85,7 @@ def plan_of(state: "RunState", launcher: "RunLauncher", limits: TuningLimits, sp
 
 
 def print_summary(summary: "TuneSummary") -> None:
-    """Print the runs, what the catalogue missed, and what to launch."""
+    """Print the runs, the errors of the predictions, and the launch to use."""
     from rich.text import Text
 
     from forerun.search.cli.console import open_console, say
@@ -107,8 +107,8 @@ def _table(summary: "TuneSummary") -> "Table":
     for name in ("run", "row", "predicted", "measured", "off", "GiB", "OOM risk"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("strategy", overflow="fold")
-    order = summary.document["leaderboard"]
-    for state in sorted(summary.states, key=lambda one: (one.run.number not in order, _place(order, one.run.number))):
+    place = {number: row for row, number in enumerate(summary.document["leaderboard"])}
+    for state in sorted(summary.states, key=lambda one: place.get(one.run.number, len(place))):
         run, result = state.run, state.result
         cells = [run.name, str(run.rank), format_seconds(run.predicted_s)]
         if result is not None and result.measured and result.step_s is not None:
@@ -119,10 +119,6 @@ def _table(summary: "TuneSummary") -> "Table":
         cells += [f"{run.predicted_peak_gib:.1f}" if peak is None else f"{peak:.1f}", f"{run.risk:.0%}", run.strategy]
         table.add_row(*map(Text, cells))
     return table
-
-
-def _place(order: Sequence[int], number: int) -> int:
-    return order.index(number) if number in order else number
 
 
 def _say(text: str) -> None:

@@ -64,21 +64,16 @@ def _steps(runs: Sequence[Mapping[str, Any]]) -> Safe:
 
 
 def _table(document: Mapping[str, Any]) -> Safe:
-    """Return the runs, measured ones first and fastest first."""
-    order = document["leaderboard"]
-    runs = sorted(document["runs"], key=lambda run: (run["number"] not in order, _place(order, run["number"])))
+    """Return the runs: measured ones, fastest first, then the others in their order."""
+    place = {number: row for row, number in enumerate(document["leaderboard"])}
+    runs = sorted(document["runs"], key=lambda run: place.get(run["number"], len(place)))
     head = [tag("th", name, scope="col", class_="n") for name in COLUMNS]
-    lines = [tag("tr", *(tag("td", text, class_="n") for text in _cells(run)), _named(run)) for run in runs]
+    lines = [
+        tag("tr", *(tag("td", text, class_="n") for text in _cells(run)), tag("td", tag("code", run["strategy"])))
+        for run in runs
+    ]
     table = tag("table", tag("thead", tag("tr", *head, tag("th", "strategy", scope="col"))), tag("tbody", *lines))
     return tag("div", table, class_="scroll", role="region", aria_label="runs", tabindex="0")
-
-
-def _named(run: Mapping[str, Any]) -> Safe:
-    return tag("td", tag("code", run["strategy"]))
-
-
-def _place(order: Sequence[int], number: int) -> int:
-    return order.index(number) if number in order else number
 
 
 def _cells(run: Mapping[str, Any]) -> list[str]:
