@@ -12,6 +12,7 @@ from forerun.search.formats.launch_of import launch_of
 from forerun.search.formats.launchers import LAUNCH, TORCHRUN, scripts
 from forerun.search.tune.axes import USUAL_CHOICES, axes_of
 from forerun.search.tune.launchers.processes import filled
+from forerun.search.tune.secrets import redacted
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy
 
@@ -79,7 +80,9 @@ class LaunchWriter:
 
 
 def trainer_text(words: str | None) -> str:
-    """Return a trainer as the user named it with its file as an absolute path, since runs start in their folders.
+    """Return a trainer as shell text for scripts in other folders.
+
+    Its file has an absolute path, and values of secret environment variables are the names of these variables.
 
     Raises
     ------
@@ -92,4 +95,4 @@ def trainer_text(words: str | None) -> str:
     path = Path(first.strip("'\""))
     if not path.is_file():
         raise RequestError(f"--trainer {first} is not a file; write the program first, then its arguments")
-    return " ".join([shlex.quote(str(path.absolute())), *more])
+    return " ".join([shlex.quote(str(path.absolute())), *map(redacted, more)])

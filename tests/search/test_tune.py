@@ -326,8 +326,10 @@ def test_a_command_of_the_user_starts_runs_without_its_secrets_in_files(
     words = command(trainer, out, "--runs", "1")
     place = words.index("local")
     words[place : place + 1] = ["command", "test hunter2-and-more = $SITE_TOKEN && bash {folder}/launch.sh"]
+    words[words.index("--trainer") + 1] += " token=hunter2-and-more"
     assert main(words) == 0
     assert result(out)["runs"][0]["status"] == "ok"
+    assert starts(trainer)[0]["token"] == "hunter2-and-more"
     texts = {path: path.read_text(errors="replace") for path in out.rglob("*") if path.is_file()}
     assert [path for path, text in texts.items() if "hunter2" in text] == []
     assert "hunter2" not in "".join(capsys.readouterr())
