@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from forerun.search.measured.validate import MeasuredRun, load_runs
 from forerun.search.measured.validate.software import unknown_profile
 from forerun.search.order.worth import failed_start, launch_factor, odds_of_failure
-from forerun.search.tune import Candidate, Chooser, RunOutcome
+from forerun.search.tune import Candidate, Chooser, RunOutcome, choice
 from forerun.search.tune.axes import axes_of
 from forerun.search.tune.posterior import USUAL, Spreads
 from forerun.simulator import score
@@ -67,6 +67,14 @@ SPREADS = tuple(
     for common, axes, alone, noise in product((0.04, 0.08, 0.16), (0.06, 0.12, 0.24), (0.015, 0.03, 0.06), (0.02,))
 )
 """Among which those of other sources are chosen: the usual ones, halves and doubles."""
+FIRST_STARTS = (1.0, 10.0)
+"""Other prices of a failed first run."""
+FITTED = (
+    "The spreads of the chooser and the price of a failed first run were chosen on these groups; in the second row of "
+    "each table the spreads, not the price, are chosen on all other sources. The cost model was developed, and its OOM "
+    "risks were fitted, with measured runs that include these groups: without a measured run of the framework only its "
+    "profile is unknown, without one of the device its constants are those of another architecture."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,12 +212,12 @@ def tuned(group: Group, spreads: Spreads = USUAL) -> list[int]:
     """Return the runs of `forerun tune`."""
     place = {name: row for row, name in enumerate(group.strategies)}
     chooser, outcomes, rows = Chooser(group.candidates(), spreads=spreads), list[RunOutcome](), list[int]()
-    while len(rows) < LONGEST and (choice := chooser.next_run(outcomes)) is not None:
-        rows.append(place[choice.candidate.key])
+    while len(rows) < LONGEST and (run := chooser.next_run(outcomes)) is not None:
+        rows.append(place[run.candidate.key])
         time_s = group.time_s[rows[-1]]
         ran = np.isfinite(time_s)
         outcomes.append(
-            RunOutcome(key=choice.candidate.key, status="ok" if ran else "oom", step_s=time_s if ran else None)
+            RunOutcome(key=run.candidate.key, status="ok" if ran else "oom", step_s=time_s if ran else None)
         )
     return rows
 
@@ -292,6 +300,8 @@ def page(groups: Mapping[str, Sequence[Group]], predicted_s: float) -> list[str]
         f"{sum(np.isnan(group.time_s).sum() for group in first):,} ran out of memory. Regret in per cent, mean over "
         f"groups (median; worst), after so many runs; failed starts among the first three. A run out of memory is one. "
         f"TPE: mean of {STUDIES} studies, random: of {DRAWS} draws.",
+        "",
+        FITTED,
     ]
     for setting, title in SETTINGS.items():
         lines += ["", f"## {title[0].upper()}{title[1:]}", ""]
@@ -317,10 +327,33 @@ def page(groups: Mapping[str, Sequence[Group]], predicted_s: float) -> list[str]
         lines.append(
             f"| {group.name.replace('|', ' ')} | {len(group.strategies)} | {out} | " + " | ".join(shown) + " |"
         )
+    lines += sensitivity(groups)
     usual = asdict(USUAL)
-    told = (f"{source}: {', '.join(f'{k} {v:g}' for k, v in asdict(one).items())}" for source, one in chosen.items())
+    texts = (f"{source}: {', '.join(f'{k} {v:g}' for k, v in asdict(one).items())}" for source, one in chosen.items())
     lines += ["", f"Spreads: {', '.join(f'{name} {value:g}' for name, value in usual.items())}; without a source:"]
-    return [*lines, "; ".join(told) + "."]
+    return [*lines, "; ".join(texts) + "."]
+
+
+def sensitivity(groups: Mapping[str, Sequence[Group]]) -> list[str]:
+    """Return the table of mean regrets with other constants of the chooser."""
+    lines = ["", "## Other constants of the chooser", "", "Mean regret after 1, 2, 3 and 5 runs.", ""]
+    lines += ["| constant | " + " | ".join(SETTINGS.values()) + " |", "|---|" + "---|" * len(SETTINGS)]
+    lines.append(_mean_regrets("as chosen", groups, USUAL, choice.FIRST_START))
+    for name, value in asdict(USUAL).items():
+        for factor in (0.5, 2):
+            spreads = replace(USUAL, **{name: factor * value})
+            lines.append(_mean_regrets(f"{name} {factor * value:g}", groups, spreads, choice.FIRST_START))
+    return lines + [_mean_regrets(f"failed first run {one:g}", groups, USUAL, one) for one in FIRST_STARTS]
+
+
+def _mean_regrets(name: str, groups: Mapping[str, Sequence[Group]], spreads: Spreads, first_start: float) -> str:
+    """Return the row of one set of constants."""
+    cells = []
+    with patch.object(choice, "FIRST_START", first_start):
+        for setting in SETTINGS:
+            regrets, _ = _replayed(groups[setting], lambda group, _: tuned(group, spreads), 1)
+            cells.append(", ".join(f"{regrets[:, count - 1].mean():.2f}" for count in RUNS))
+    return f"| {name} | " + " | ".join(cells) + " |"
 
 
 def _replayed(groups: Sequence[Group], way: Way, repeats: int) -> tuple[Floats, float]:

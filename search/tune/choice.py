@@ -26,8 +26,8 @@ from forerun.simulator.score_table import Floats
 from forerun.spaces.errors import RequestError
 
 FIRST_START = 5.0
-"""Price of a failed first run over that of any failed start: nothing is known after it. On measured groups 5 and 10
-choose alike; 1 lets six more of 21 first runs fail where the framework is unknown (``benchmarks/tune.py``)."""
+"""Price of a failed first run over that of any failed start: nothing is known after it. Chosen on the 21 groups that
+``benchmarks/tune.py`` replays: where the framework is unknown, one of their first runs fails, with 1 six would."""
 Status = Literal["ok", "oom", "failed", "hung", "stopped"]
 
 
