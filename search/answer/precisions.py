@@ -61,15 +61,15 @@ def search_precisions(
 
     Returns
     -------
-    The leaderboard of the precision that has the first row, with the rows of all; what is said of the rows (notes,
-    reasons) is said of that precision.
+    Leaderboard
+        That of the precision of the first row, with the rows of all; notes and reasons are those of this precision.
 
     Raises
     ------
     NoAnswer
-        No precision has a strategy that fits: the error of the last one.
+        No precision has a strategy that fits; it is the error of the last one.
     EndedEarly
-        With the leaderboard of what was searched by then.
+        The search was interrupted; it has the leaderboard so far.
     """
     boards: dict[str, Leaderboard] = {}
     without: list[str] = []

@@ -34,7 +34,7 @@ VERBS: tuple[Verb, ...] = (
     ),
     _verb("explain", "one strategy in depth, and the changes that would help or hurt", "explaining"),
     _verb("limits", "scaling limits of each kind of split, and what would raise them", "searching"),
-    _verb("tune", "short measured runs on your own cluster, until the fastest strategy is known"),
+    _verb("tune", "short measured runs of the best rows on your own cluster"),
     _verb("rollout", "reinforcement learning: which GPUs train and which generate", "searching"),
     _verb("compare", "two strategies side by side", "comparing"),
     _verb("export", "launch files of a row of the leaderboard, for a training framework", "writing"),

@@ -1,4 +1,4 @@
-"""The first screen of the page: the first and a safer strategy as cards, each with what launches it."""
+"""The first screen of the page: the first and a safer strategy as cards, each with its launch commands."""
 
 from collections.abc import Sequence
 
@@ -56,7 +56,7 @@ def safer(rows: Sequence[Row]) -> Row:
 def _card(title: str, board: Leaderboard, row: Row, launches: Sequence[str]) -> Safe:
     place = board.rows.index(row)
     name = " ".join(filter(None, (row.name, row.precision)))
-    tiles = [tag("div", tag("dt", told), tag("dd", value)) for told, value in figures(board, row)]
+    tiles = [tag("div", tag("dt", term), tag("dd", value)) for term, value in figures(board, row)]
     warnings = [mark for mark in row.marks if mark != TIGHT_MARK]
     return tag(
         "article",
@@ -71,7 +71,7 @@ def _card(title: str, board: Leaderboard, row: Row, launches: Sequence[str]) -> 
 
 
 def figures(board: Leaderboard, row: Row) -> list[tuple[str, str]]:
-    """Return what a row reaches, takes and risks, as names and texts."""
+    """Return the figures of a row as names and texts."""
     facts = [
         (f"{row.unit}s/s per GPU", number(row.throughput_per_gpu)),
         (f"{row.unit}s/s in all", number(row.throughput)),

@@ -14,9 +14,9 @@ FRONT_MARK = "Pareto front"
 """Stands in the notes of a row that no other row beats in both throughput per GPU and memory."""
 
 NARROW = ("gpus", "tokens_gpu", "step", "memory")
-"""Columns that narrow screens have, too."""
+"""Columns on screens of any width."""
 MIDDLE = ("mfu", "days")
-"""Further columns of screens of middle width."""
+"""Further columns from middle width on."""
 
 Figure = Callable[[Row], float | None]
 Format = Callable[[float], str]
@@ -35,7 +35,7 @@ class Column:
 
     @property
     def style(self) -> str:
-        """Classes of its cells: "more" leave narrow screens, "most" those of middle width, too."""
+        """Classes of its cells: "more" are hidden on narrow screens, "most" on those of middle width, too."""
         return "n" if self.key in NARROW else "n more" if self.key in MIDDLE else "n most"
 
 

@@ -32,7 +32,7 @@ MOST_SPLITS = 16
 LEAST_RATE, MOST_RATE = 1e-3, 1e9
 """Tokens per second of one GPU: from a token in a quarter of an hour to more than any memory can feed."""
 ENGINE_SHARE = 0.5
-"""Share of a GPU's memory that an engine keeps for weights and cache beside a trainer whose states stay on the GPU."""
+"""Share of a GPU's memory for an engine's weights and cache where a trainer's states stay on the GPU."""
 FORWARD_SHARE = 1 / 3
 """Work of a forward pass over that of a training pass."""
 
@@ -63,8 +63,8 @@ class RolloutPlacement:
     """One way to share the GPUs.
 
     ``step_time_s`` is the sum of all seconds where trainer and engines are ``together``, else the longer of generation
-    and the rest, and ``weights_s``. ``row``: the trainer's. ``reload_s``: its states leave for the host's memory while
-    all GPUs generate, and come back.
+    and the rest, and ``weights_s``. ``row``: the trainer's. ``reload_s``: its states are moved to host memory before
+    all GPUs generate, and back.
     """
 
     together: bool
@@ -162,16 +162,17 @@ def _placement(context: Context, rollout: Rollout, row: Row, gpus: int) -> Rollo
 
 
 def _reload_s(context: Context, row: Row) -> float:
-    """Return the seconds in which a trainer's parameters and optimizer states leave the GPUs and come back; 0 where an
-    engine keeps its share of the memory beside them.
+    """Return the seconds to move a trainer's parameters and optimizer states to host memory and back.
+
+    It is 0 where they leave an engine its share of the memory (``ENGINE_SHARE``).
 
     Raises:
-        RequestError: they have to, and the cluster does not say how fast its host links are.
+        RequestError: they do not, and the cluster does not say how fast its host links are.
     """
-    stays = GIB * (row.memory_gib["parameters"] + row.memory_gib["optimizer"])
-    if stays <= (1 - ENGINE_SHARE) * context.cluster.device.memory_bytes:
+    states_bytes = GIB * (row.memory_gib["parameters"] + row.memory_gib["optimizer"])
+    if states_bytes <= (1 - ENGINE_SHARE) * context.cluster.device.memory_bytes:
         return 0.0
-    return 2 * stays / host_link_rate(context.cluster)
+    return 2 * states_bytes / host_link_rate(context.cluster)
 
 
 def _weights_s(context: Context, gpus: int) -> float:

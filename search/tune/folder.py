@@ -1,6 +1,6 @@
-"""The folder of a tuning: what was decided is on disk before it is done, so that nothing is launched twice.
+"""The folder of a tuning: every decision is on disk before it is carried out, so that nothing is launched twice.
 
-``tune.json`` says what the folder was made for. ``journal.jsonl`` grows by a record when a run is chosen, launched,
+``tune.json`` has the request. ``journal.jsonl`` grows by a record when a run is chosen, launched,
 about to be ended early and over; ``runs.csv`` by a row per run that is over, as ``forerun calibrate`` reads it.
 """
 
@@ -37,14 +37,14 @@ FIELDS = frozenset({"run", "event"})
 
 
 class TuneFolder(Closing):
-    """An open folder, which one driver at a time can hold; a context manager.
+    """An open folder of one driver at a time; a context manager.
 
     Parameters
     ----------
     path
         The folder; it is made where it is missing.
     inputs
-        What the runs depend on, as plain data.
+        Inputs of the runs as plain data.
     resume
         Whether a folder that has runs already is continued.
 
@@ -98,7 +98,7 @@ class TuneFolder(Closing):
             )
 
     def _apply(self, record: Mapping[str, Any]) -> None:
-        """Bring the state of a run to what a record says."""
+        """Update the state of a run from a record."""
         number, event = int(record["run"]), record["event"]
         if event == "chosen":
             run = TuningRun.from_record(record)
@@ -130,7 +130,7 @@ class TuneFolder(Closing):
         self._record(state.run.number, "ending", {"status": status, "text": text})
 
     def ended(self, state: RunState, result: RunResult) -> None:
-        """Record what came of a run."""
+        """Record the result of a run."""
         self._record(state.run.number, "ended", result.to_record())
 
     def tabulate(self, cells: Mapping[str, str]) -> None:

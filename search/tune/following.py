@@ -1,4 +1,4 @@
-"""Following of a run: its log is read while it trains, and a run that hangs or has shown enough is ended.
+"""Following of a run: its log is read while it trains, and a run that hangs or is too slow is ended.
 
 A run is hung where no step follows for a time that comes from the prediction: so many predicted steps, and never less
 than a minute, which checkpoints and stragglers may take.
@@ -22,7 +22,7 @@ ENOUGH = 3
 
 Reader = Callable[[Path], LogReport]
 OnSteps = Callable[[RunState, Sequence[float]], str]
-"""Called with the seconds of all steps so far when one was added; returns why the run should end, or nothing."""
+"""Called with the seconds of all steps so far when one was added; returns the reason to end the run, or nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Patience:
         return max(self.silence_s, self.steps * expected_s)
 
     def limit_s(self, started_s: Sequence[float], expected_s: float, steps: int) -> float:
-        """Return after how many seconds a run is ended, whatever its log says."""
+        """Return the seconds after which a run is ended, whatever is in its log."""
         return self.first_step_s(started_s, expected_s) + self.next_step_s(expected_s) + 5 * steps * expected_s
 
 
@@ -68,9 +68,9 @@ class Follower:
     Attributes
     ----------
     first_step_s
-        How long to wait for the first step.
+        Seconds to wait for the first step.
     limit_s
-        After how many seconds it is ended.
+        Seconds after which it is ended.
     before_ending
         Called with the status and the reason before the run is ended early.
     on_steps
@@ -211,7 +211,7 @@ class Follower:
         steps, changed = self.report.step_times_s, _changed(self.state.log) or self.clock()
         if len(steps) > before:
             if self._first is None:
-                # Of a log that is read for the first time: its steps lie behind the first one.
+                # The last write minus the steps after the first, if the log had several at its first reading.
                 self._first = changed - math.fsum(steps[1:])
             self._last, self._error = changed, None
             if reason := self.on_steps(self.state, steps):
@@ -225,7 +225,7 @@ class Follower:
             return 0.0
         ended = _changed(self.state.folder / EXIT_CODE) or self.clock()
         if self.state.verdict is None and not (self.state.folder / EXIT_CODE).exists():
-            ended = _changed(self.state.log) or ended  # killed while nobody watched
+            ended = _changed(self.state.log) or ended  # killed while no driver ran
         return max(0.0, ended - self._began)
 
 

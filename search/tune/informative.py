@@ -15,7 +15,7 @@ from forerun.simulator.score_table import Floats
 from forerun.spaces.errors import RequestError
 
 _EXCHANGES, _LITTLE = 3, 1e-9
-"""How often each chosen run is looked at again, and what an exchange has to gain (of a mean standard deviation)."""
+"""Exchanges that are tried for each chosen run, and the least gain of one (of a mean standard deviation)."""
 
 
 def informative(belief: Belief, count: int, known: Collection[int] = ()) -> list[tuple[int, float]]:

@@ -24,9 +24,9 @@ from forerun.spaces.strategies import Context, StrategyTable, table_of
 RULES = ("regret", "accuracy")
 """Aims of measuring: the choice of the best strategy, or small errors of all."""
 CANDIDATES = 200
-"""Best rows among which runs are chosen: what lies below is not going to be the best."""
+"""Best rows among which runs are chosen: later ones are not expected to be the best."""
 _SAME = 1e-3
-"""Distance below which features are the same: a file holds six digits of them."""
+"""Distance below which features are the same: files have six digits of them."""
 
 
 def next_runs(context: Context, rows: Sequence[Row], count: int, *, rule: str = "regret") -> NextRuns:
@@ -98,30 +98,31 @@ def _measured_rows(posterior: Posterior, context: Context, table: StrategyTable)
     A row was measured where axes and kernels agree; of runs that ran out of memory only these are known.
     """
     time_s: Mapping[str, Floats] = score(context, table).time_s
-    own, known = features_of(context, table, time_s), dict[int, bool]()
+    predicted, known = features_of(context, table, time_s), dict[int, bool]()
     for evidence, timed in ((posterior.evidence, True), (posterior.held and posterior.held.evidence, False)):
         if not evidence:
             continue
         features = evidence.features
-        alike = np.abs(own.numbers[:, None, :] - features.numbers[None, :, :]).max(axis=2) < _SAME
-        alike &= (own.words[:, None, :] == features.words[None, :, :]).all(axis=2)
+        same = np.abs(predicted.numbers[:, None, :] - features.numbers[None, :, :]).max(axis=2) < _SAME
+        same &= (predicted.words[:, None, :] == features.words[None, :, :]).all(axis=2)
         if timed:
-            alike &= np.abs(own.parts[:, None, :] - features.parts[None, :, :]).max(axis=2) < _SAME
-        known = {int(row): timed for row in np.flatnonzero(alike.any(axis=1))} | known
+            same &= np.abs(predicted.parts[:, None, :] - features.parts[None, :, :]).max(axis=2) < _SAME
+        known = {int(row): timed for row in np.flatnonzero(same.any(axis=1))} | known
     return known
 
 
 def launches(
-    setting: Setting, found: NextRuns, format_name: str | None = None, *, folder: Path | None = None
+    setting: Setting, proposals: NextRuns, format_name: str | None = None, *, folder: Path | None = None
 ) -> list[tuple[Path, Files]]:
-    """Return the launch files of every run with their folder, ``NUMBER-FORMAT`` below ``folder``: in the format of the
-    request's framework where it has one that can express the run, else forerun's own.
+    """Return the launch files of every run with their folder, ``NUMBER-FORMAT`` below ``folder``.
+
+    The format is that of the request's framework where it has one that can express the run, else forerun's own.
 
     Raises:
         RequestError: the format asked for is unknown or cannot express a run.
     """
     context, written = setting.context, []
-    for number, run in enumerate(found.runs, start=1):
+    for number, run in enumerate(proposals.runs, start=1):
         place = (folder or Path()) / f"{number:02}"
         name = f"{context.model.name} run {number}"
         item, files = launch_of(context, run.row.strategy, name=name, format_name=format_name, folder=place)
@@ -129,9 +130,9 @@ def launches(
     return written
 
 
-def results_table(setting: Setting, found: NextRuns) -> str:
+def results_table(setting: Setting, proposals: NextRuns) -> str:
     """Return the CSV into which the measured step times of the runs go, ready for ``forerun calibrate``."""
-    return csv_text((*REQUIRED, *OPTIONAL), run_cells(setting, found.runs))
+    return csv_text((*REQUIRED, *OPTIONAL), run_cells(setting, proposals.runs))
 
 
 def run_cells(setting: Setting, runs: Sequence[NextRun]) -> list[dict[str, str]]:

@@ -94,7 +94,7 @@ class RunResult:
     seconds
         Wall time of the run.
     text
-        What decided the status, in one line.
+        Reason of the status, in one line.
     """
 
     status: RunStatus
@@ -127,9 +127,9 @@ class RunState:
     Attributes
     ----------
     handle
-        What the launcher knows it by; None: it may not have been launched.
+        Identifier of the launcher; None: it may not have been launched.
     verdict
-        Why it is being ended early, with the status that it gets; None: it is not.
+        Status and reason of an early end that has begun; None: there is none.
     """
 
     run: TuningRun

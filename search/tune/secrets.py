@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from forerun.spaces.escaping import shown, without_secrets
 
 _SECRET = re.compile(r"key|token|secret|passw|credential|auth", re.IGNORECASE)
-"""Names of environment variables whose values are nobody else's business."""
+"""Names of environment variables whose values are secret."""
 _LEAST = 6
-"""Characters of a value that is looked for: shorter ones occur in any text."""
+"""Characters of the shortest value that is replaced: shorter ones occur in any text."""
 
 
 def redacted(text: str, environment: Mapping[str, str] | None = None) -> str:

@@ -1,6 +1,6 @@
 """The runs of a tuning as trials of an Optuna study, which optuna-dashboard shows and other samplers can continue.
 
-The journal of the folder decides what has run; the study is brought to it whenever a driver begins, so that a kill
+The journal of the folder decides which runs are over; a driver updates the study from it when it begins, so that a kill
 between the two leaves no trial open. Works with Optuna 4 and 5.
 """
 
@@ -62,7 +62,7 @@ class StudyTrials(Trials):
     path
         The file of the study; it is made where it is missing.
     candidates
-        What may be run: the choices of the parameters.
+        Strategies that can be run, whose axes are the parameters.
 
     Raises
     ------
@@ -76,7 +76,7 @@ class StudyTrials(Trials):
         self._parameters = dict(zip(candidates.rows, axis_values(list(candidates.rows)), strict=True))
         names = list(next(iter(self._parameters.values())))
         self._choices = {
-            axis: sorted({own[axis] for own in self._parameters.values()}, key=lambda one: (str(type(one)), one))
+            axis: sorted({one[axis] for one in self._parameters.values()}, key=lambda one: (str(type(one)), one))
             for axis in names
         }
         with self._kept():
@@ -189,7 +189,7 @@ class StudyTrials(Trials):
 
 
 def _mend(path: Path) -> None:
-    """Remove what a killed driver left: its lock, since the folder is ours alone, and a line that is not whole."""
+    """Remove the lock and the incomplete last line of a killed driver; the folder has no other driver."""
     for lock in path.parent.glob(f"{path.name}.lock*"):
         with suppress(FileNotFoundError):
             lock.unlink()

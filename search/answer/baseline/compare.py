@@ -38,7 +38,7 @@ COMPARED = {"global_batch": "global batch", "seq_len": "sequence length", "preci
 WORTH_A_NOTE = 0.01
 """Gain from which a switch is proposed."""
 WORTH_NAMING = 1.1
-"""Factor from which another precision is named."""
+"""Ratio of step times from which another precision is named."""
 SIZES = {"layers": "layers", "hidden": "hidden size"}
 
 
@@ -210,8 +210,7 @@ def stand_beside(
 
 
 def _half_precision(context: Context, row: Row, score: Scorer) -> str:
-    """Return what bf16 would gain where a run computes in fp32, as a sentence; empty where it gains nothing or breaks a
-    law."""
+    """Name the gain of bf16 over a run in fp32 in a sentence; empty where the gain is small or bf16 breaks a law."""
     there = dataclasses.replace(context, workload=dataclasses.replace(context.workload, precision="bf16"))
     if context.workload.precision != "fp32" or broken_laws(row.strategy, there):
         return ""

@@ -1,4 +1,4 @@
-"""``forerun tune``: short measured runs on the user's own cluster, until the fastest strategy is known."""
+"""``forerun tune``: short measured runs of the best rows of a search on the user's cluster."""
 
 import argparse
 import sys

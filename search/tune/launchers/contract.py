@@ -1,4 +1,4 @@
-"""Contract of launchers: start a run at most once, tell its phase, end it.
+"""Contract of launchers: start a run at most once, report its phase, end it.
 
 Every launcher starts the script of a run (``run.sh``), whose first act is to make the folder ``started``. A second
 start of the same run finds that folder and ends at once, whoever made it and wherever: so a driver that was killed
@@ -44,7 +44,7 @@ class RunPhase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Phase of a run; ``exit_code``: of one that ended, None where it left none; ``text``: a remark of the launcher."""
+    """Phase of a run; ``exit_code``: of a run that ended and left one; ``text``: a remark of the launcher."""
 
     phase: RunPhase
     exit_code: int | None = None
@@ -86,7 +86,7 @@ class RunLauncher(ABC):
 
     @abstractmethod
     def start(self, state: RunState) -> str:
-        """Start a prepared run, or find it where it was started before; return what it is known by.
+        """Start a prepared run unless it was started before, and return its handle.
 
         Raises:
             RequestError: it cannot be started.

@@ -1,4 +1,4 @@
-"""No launch at all: folders are written, and logs that somebody drops into them are read."""
+"""No launch: folders are written, and the logs that the user puts into them are read."""
 
 import time
 
@@ -6,16 +6,16 @@ from forerun.search.tune.launchers.contract import RunLauncher, RunPhase, Status
 from forerun.search.tune.run import LOG, SCRIPT, RunState
 
 QUIET_S = 60.0
-"""A log that has not grown for so many seconds was dropped in as a whole."""
+"""Seconds without growth after which a log is complete."""
 
 
 class DryLauncher(RunLauncher):
-    """Waits for the log of a run, which somebody else starts."""
+    """Waits for the log of a run that the user starts."""
 
     name = "dry"
 
     def place(self) -> str:
-        """Return who launches."""
+        """Describe who launches."""
         return "by you: nothing is launched from here"
 
     def start(self, state: RunState) -> str:

@@ -1,4 +1,4 @@
-"""Runs as processes of this machine: the launch script itself, or a command of the user's that reaches further."""
+"""Runs as processes of this machine: the launch script itself, or a command of the user's that reaches other nodes."""
 
 import os
 import re
@@ -19,7 +19,7 @@ from forerun.spaces.errors import RequestError, unknown
 GRACE_S = 40.0
 """Seconds from asking a run to end until it is killed: torchrun takes up to 30 to end its workers."""
 STARTING_S = 20.0
-"""Seconds in which the script of a run has begun."""
+"""Seconds within which the script of a run has to begin."""
 POLL_S = 0.05
 _FIELD = re.compile(r"\{(\w+)\}")
 

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from forerun.search.formats.contract import Files
 
 BATCH, OUTPUT = "run.sbatch", "slurm.out"
-"""Batch file of a run, and what Slurm itself has to say."""
+"""Batch file of a run, and the output of Slurm itself."""
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED", "RESV_DEL_HOLD")
 LATE_S = 15.0
 """Seconds after the end of a job in which its files are seen on a shared file system."""
 ANSWER_S, CANCEL_S = 60.0, 90.0
 GONE = "gone"
-"""Handle of a run whose job ended while nobody watched."""
+"""Handle of a run whose job ended while no driver ran."""
 
 
 class SlurmLauncher(RunLauncher):
