@@ -71,33 +71,49 @@ def search_precisions(
     EndedEarly
         The search was interrupted; it has the leaderboard so far.
     """
+    boards, without, end = _boards(settings, search)
+    board = _joined(settings, boards, without)
+    if end is not None:
+        raise EndedEarly(board, end)
+    return board
+
+
+def _boards(
+    settings: Mapping[str, Setting[AnyContext]], search: Callable[[Setting[AnyContext]], Leaderboard]
+) -> tuple[dict[str, Leaderboard], list[str], EndedEarly | None]:
+    """Return the leaderboards by precision, remarks on precisions without one, and the interrupt if there was one."""
     boards: dict[str, Leaderboard] = {}
     without: list[str] = []
-    end: EndedEarly | None = None
     for precision, setting in settings.items():
         try:
             boards[precision] = search(setting)
         except EndedEarly as stop:
-            if not boards and not hasattr(stop.found, "rows"):
+            if isinstance(stop.found, Leaderboard):
+                boards[precision] = stop.found
+            elif not boards:
                 raise
-            end = stop
-            boards |= {precision: stop.found} if hasattr(stop.found, "rows") else {}
-            break
+            return boards, without, stop
         except NoAnswer:
             without.append(f"in {precision} nothing fits")
             if len(without) == len(settings):
                 raise
-    keyed = [
-        _keyed(settings[precision], board, precision == next(iter(settings))) for precision, board in boards.items()
-    ]
+    return boards, without, None
+
+
+def _joined(
+    settings: Mapping[str, Setting[AnyContext]], boards: Mapping[str, Leaderboard], without: Sequence[str]
+) -> Leaderboard:
+    """Return one leaderboard of those of several precisions."""
+    preferred = next(iter(settings))
+    keyed = [_keyed(settings[precision], board, precision == preferred) for precision, board in boards.items()]
     rows = _first_undominated([row for _, row in merge(*keyed, key=lambda entry: entry[0])])
     first = rows[0].precision
     assert first is not None
-    board, top = boards[first], settings[first].top
-    rows = list(ranked(tuple(rows[:top]), settings[first].objective))
+    board, setting = boards[first], settings[first]
+    rows = list(ranked(tuple(rows[: setting.top]), setting.objective))
     gains = [_gain(rows[0], other.rows[0], precision) for precision, other in boards.items() if precision != first]
     sizes = [f"{format_whole(other.space.size)} in {precision}" for precision, other in boards.items()]
-    joined = dataclasses.replace(
+    return dataclasses.replace(
         board,
         rows=tuple(rows),
         request={**board.request, "precisions": list(settings)},
@@ -105,9 +121,6 @@ def search_precisions(
         remarks=(*board.remarks, *gains, *without, f"candidates by precision: {', '.join(sizes)}"),
         elapsed_s=sum(other.elapsed_s for other in boards.values()),
     )
-    if end is not None:
-        raise EndedEarly(joined, end)
-    return joined
 
 
 def _keyed(setting: Setting[AnyContext], board: Leaderboard, preferred: bool) -> list[tuple[Key, Row[Any]]]:
