@@ -1,5 +1,5 @@
-"""How far closed forms and events are apart on random legal splits of the operator graphs of the catalogue, and whether
-a split written as a strategy tree is that split.
+"""Difference of closed forms and events on random legal splits of the operator graphs of the catalogue, and of a split
+and the same split written as a strategy tree.
 
     python benchmarks/opgraph_agreement.py [--count 500] [--seed 31]
     python benchmarks/opgraph_agreement.py --order alexnet vgg19 --count 200      # pairs of one request in order?
@@ -7,7 +7,7 @@ a split written as a strategy tree is that split.
 Prints, by family of splits, how many were drawn, the median and largest difference of the step time, how many differ by
 more than 5 %, how many one level refuses, and how many trees differ in any digit of step, parts or peak. With --order,
 by network: Kendall's tau of the two levels over the splits of each request (twelve at most), pairs more than 5 % apart
-by events that closed forms have the other way round, and differences of step and peak.
+by events whose order closed forms reverse, and differences of step and peak.
 """
 
 import argparse
@@ -40,14 +40,14 @@ CLOSE = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """One split: event-by-event over closed-form step time less one (None: refused), and whether its tree is it."""
+    """One split: event-by-event over closed-form step time less one (None: refused); ``as_tree``: its tree agrees."""
 
     difference: float | None
     as_tree: bool
 
 
 def drawn_splits(count: int, seed: int) -> dict[str, list[Drawn]]:
-    """Return what was found for every split drawn, by family."""
+    """Draw legal splits and compare their two levels, by family."""
     draw, found = random.Random(seed), defaultdict[str, list[Drawn]](list)
     tables: dict[tuple[object, ...], SplitTable] = {}
     names = graph_model_names()
@@ -87,7 +87,7 @@ def drawn_splits(count: int, seed: int) -> dict[str, list[Drawn]]:
 def order(model: str, count: int, seed: int) -> str:
     """Return a row of the table of orders for one network."""
     draw, taus = random.Random(f"{model} {seed}"), list[float]()
-    pairs = turned = drawn = 0
+    pairs = reverse = drawn = 0
     step, peak = list[float](), list[float]()
     while drawn < count:
         cluster, gpus, batch = map(draw.choice, (CLUSTERS, GPUS[3:], BATCHES))
@@ -108,10 +108,10 @@ def order(model: str, count: int, seed: int) -> str:
         for i, j in itertools.combinations(range(len(splits)), 2):
             pairs += 1
             far = abs(events[i] - events[j]) > CLOSE * min(events[i], events[j])
-            turned += far and (closed[i] > closed[j]) != (events[i] > events[j])
+            reverse += far and (closed[i] > closed[j]) != (events[i] > events[j])
     far = sum(value > CLOSE for value in step)
     figures = (
-        f"{statistics.mean(taus):.3f} | {turned} of {pairs} | {statistics.median(step):.1%} | {far} | {max(step):.0%}"
+        f"{statistics.mean(taus):.3f} | {reverse} of {pairs} | {statistics.median(step):.1%} | {far} | {max(step):.0%}"
     )
     return f"| {model} | {drawn} | {figures} | {max(peak):.1%} |"
 
