@@ -122,7 +122,7 @@ def train_step(layers: list[dict[str, Any]], table: Any, ranks: Ranks, args: arg
 
 
 def act_of(rank: int) -> str:
-    """Return how this start is to fail; empty: not at all."""
+    """Return the kind of failure of this start; empty for none."""
     acts = Path(os.environ.get("ACTS", ""))
     if not acts.is_file():
         return ""

@@ -37,7 +37,7 @@ class SlowerThanBest(BasePruner):
     """Pruner that ends a trial whose median step is clearly slower, per device, than the best complete one."""
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
-        """Return whether a trial should end."""
+        """Decide if a trial ends early."""
         return bool(self.reason(study, trial))
 
     def reason(self, study: optuna.Study, trial: FrozenTrial) -> str:

@@ -113,7 +113,7 @@ def files(**job: Any) -> dict[str, str]:
 
 
 def started(folder: Path, script: str, **variables: str) -> str:
-    """Return what the stand-in of ``launch.sh`` says of its node."""
+    """Run the stand-in of ``launch.sh`` and return the line of its node."""
     (folder / "launch.sh").write_text(STUB)
     environment = {"PATH": os.environ["PATH"], **variables}
     ran = subprocess.run(
