@@ -21,7 +21,8 @@ from benchmarks.frameworks.megatron_arguments import validated
 from benchmarks.frameworks.scripts import options, started
 from benchmarks.frameworks.stand_in import stand_ins
 from forerun.search.formats.contract import Launch
-from forerun.search.formats.megatron_hybrid import last_of, pattern_of
+from forerun.search.formats.megatron_hybrid import pattern_of
+from forerun.search.formats.model_facts import last_of
 from forerun.search.formats.software import assumed
 from forerun.spaces.models.model import MixtureOfExperts
 from forerun.spaces.strategies import MODULES, Recompute, Strategy

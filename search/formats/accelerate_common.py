@@ -7,7 +7,7 @@ program, so they stand in the launch script.
 from typing import Any
 
 from forerun.search.formats.contract import Files, Launch
-from forerun.search.formats.keys import LaunchKey
+from forerun.search.formats.keys import decide
 from forerun.search.formats.launchers import scripts
 from forerun.search.formats.program_arguments import OWN_PROGRAM, PROGRAM, PROGRAM_KEYS
 from forerun.search.formats.yaml_text import dump_yaml
@@ -22,12 +22,8 @@ HARMLESS = (
 ).split()
 
 KEYS = (
-    LaunchKey(names=("num_processes",), decides="devices", least=-1),
-    LaunchKey(
-        names=("mixed_precision",),
-        decides="precision",
-        words={**{v: k for k, v in MIXED.items()}, "fp8": "fp8", "none": None},
-    ),
+    decide("devices", "num_processes", least=-1),
+    decide("precision", "mixed_precision", words={**{v: k for k, v in MIXED.items()}, "fp8": "fp8", "none": None}),
     *PROGRAM_KEYS,
 )
 

@@ -10,17 +10,15 @@ from forerun.search.formats.accelerate_common import HARMLESS as COMMON_HARMLESS
 from forerun.search.formats.accelerate_common import KEYS, MIXED, VERSION, common, files
 from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of, world
-from forerun.search.formats.keys import REST, Launcher, LaunchFacts, LaunchKey, switched_on
+from forerun.search.formats.keys import REST, ZERO_STAGES, Launcher, LaunchFacts, decide, switched_on
 from forerun.search.formats.limits import (
     COMMON,
-    NO_SELECTIVE,
     SHARED_BY_WHOLE_REPLICAS,
     change,
-    no_experts,
     precisions,
     when,
-    without,
 )
+from forerun.search.formats.limits_of_keys import by_keys
 from forerun.search.formats.program_arguments import CHECKPOINTING, PACKED, document_and_program, trainer_arguments
 from forerun.search.formats.software import assumed
 from forerun.search.formats.syntax import is_yaml
@@ -50,35 +48,6 @@ def _flat(launch: Launch) -> bool:
     return launch.strategy.zero >= 2 and assumed(launch, "fsdp").get("fsdp-parameters") == "flat"
 
 
-LIMITS = (
-    *COMMON,
-    Limit(
-        broken=lambda launch: (
-            _flat(launch) and (launch.strategy.tp * launch.strategy.cp > 1 or launch.strategy.shard > 0)
-        ),
-        reason=lambda launch: "fsdp-parameters=flat with tp, cp or partial sharding: FSDP 1 has no ParallelismConfig",
-        fix=None,
-    ),
-    without("pp", "accelerate's ParallelismConfig has no pipeline"),
-    when(lambda s: s.sp, "sp: transformers' tensor parallel plans keep norms whole", sp=False),
-    no_experts("accelerate's ParallelismConfig has no expert parallelism"),
-    NO_SELECTIVE,
-    when(lambda s: s.zero == 1, "zero=1: FSDP shards gradients as well (zero=2)", zero=2),
-    Limit(
-        broken=lambda launch: launch.strategy.dp * launch.strategy.cp == 1 and launch.strategy.tp > 1,
-        reason=lambda launch: "tp alone: FSDP needs replicas or context ranks to shard over",
-        fix=lambda launch: change(launch, tp=1, dp=launch.strategy.tp, zero=2),
-    ),
-    when(
-        lambda s: s.zero == 0 and s.tp * s.cp > 1,
-        "zero=0 with tp or cp: ParallelismConfig shards the replicas of such a model",
-        zero=2,
-    ),
-    SHARED_BY_WHOLE_REPLICAS,
-    precisions(tuple(MIXED), "it has bf16, fp16 and no mixed precision here"),
-)
-
-
 HYBRID = ("HYBRID_SHARD", "4", "HYBRID_SHARD_ZERO2", "_HYBRID_SHARD_ZERO2", "5")
 """FSDP 1's strategies that shard within nodes and copy between them (``torch.distributed.fsdp.ShardingStrategy``)."""
 
@@ -102,7 +71,7 @@ def write(launch: Launch) -> Files:
             data["fsdp_config"] = RUN | checkpointing | stage | {"fsdp_version": 1, "fsdp_use_orig_params": True}
         else:
             data["fsdp_config"] = RUN | checkpointing | {"fsdp_reshard_after_forward": s.zero == 3}
-            degrees = nested(settings_of(LAUNCHER, launch, leave=("recompute", "devices", "precision")))
+            degrees = nested(settings_of(LAUNCHER.keys, launch, leave=("recompute", "devices", "precision")))
             data["parallelism_config"] = degrees["parallelism_config"]
     arguments = trainer_arguments(launch)
     if s.recompute == Recompute.FULL and not s.zero:
@@ -164,35 +133,51 @@ LAUNCHER = Launcher(
     frameworks=("fsdp",),
     keys=(
         *KEYS,
-        LaunchKey(names=(DEGREE("tp"),), decides="tp"),
-        LaunchKey(names=(DEGREE("cp"),), decides="cp"),
-        LaunchKey(
-            names=(DEGREE("sp"),),
-            decides="cp",
-            says="sp_size={value} (Ulysses) exchanges heads; read as cp={value}",
-            written=False,
-        ),
-        LaunchKey(names=(DEGREE("dp_shard"),), decides="shard"),
-        LaunchKey(names=(DEGREE("dp_replicate"),), decides="replicate"),
-        LaunchKey(
-            names=("fsdp_config.fsdp_activation_checkpointing",), decides="recompute", words=switched_on(Recompute.FULL)
-        ),
-        LaunchKey(
-            names=("deepspeed_config.zero_stage",),
-            decides="zero",
-            words={str(stage): stage for stage in range(4)},
-            written=False,
-        ),
-        LaunchKey(
-            names=("deepspeed_config.gradient_accumulation_steps", "gradient_accumulation_steps"),
-            decides="accumulation",
-            written=False,
+        decide("tp", DEGREE("tp")),
+        decide("cp", DEGREE("cp")),
+        decide("cp", DEGREE("sp"), says="sp_size={value} (Ulysses) exchanges heads; read as cp={value}", written=False),
+        decide("shard", DEGREE("dp_shard")),
+        decide("replicate", DEGREE("dp_replicate")),
+        decide("recompute", "fsdp_config.fsdp_activation_checkpointing", words=switched_on(Recompute.FULL)),
+        decide("zero", "deepspeed_config.zero_stage", words=ZERO_STAGES, written=False),
+        decide(
+            "accumulation", "deepspeed_config.gradient_accumulation_steps", "gradient_accumulation_steps", written=False
         ),
     ),
     syntax=document_and_program,
     marks=lambda source: is_yaml(source) and "distributed_type" in source.text and "MEGATRON_LM" not in source.text,
     harmless=_harmless,
     adjust=adjust,
+)
+LIMITS = (
+    *COMMON,
+    Limit(
+        broken=lambda launch: (
+            _flat(launch) and (launch.strategy.tp * launch.strategy.cp > 1 or launch.strategy.shard > 0)
+        ),
+        reason=lambda launch: "fsdp-parameters=flat with tp, cp or partial sharding: FSDP 1 has no ParallelismConfig",
+        fix=None,
+    ),
+    *by_keys(
+        LAUNCHER,
+        besides=("zero", "precision"),
+        pp="accelerate's ParallelismConfig has no pipeline",
+        sp="transformers' tensor parallel plans keep norms whole",
+        ep="accelerate's ParallelismConfig has no expert parallelism",
+    ),
+    when(lambda s: s.zero == 1, "zero=1: FSDP shards gradients as well (zero=2)", zero=2),
+    Limit(
+        broken=lambda launch: launch.strategy.dp * launch.strategy.cp == 1 and launch.strategy.tp > 1,
+        reason=lambda launch: "tp alone: FSDP needs replicas or context ranks to shard over",
+        fix=lambda launch: change(launch, tp=1, dp=launch.strategy.tp, zero=2),
+    ),
+    when(
+        lambda s: s.zero == 0 and s.tp * s.cp > 1,
+        "zero=0 with tp or cp: ParallelismConfig shards the replicas of such a model",
+        zero=2,
+    ),
+    SHARED_BY_WHOLE_REPLICAS,
+    precisions(tuple(MIXED), "it has bf16, fp16 and no mixed precision here"),
 )
 FORMAT = format_of(
     LAUNCHER,

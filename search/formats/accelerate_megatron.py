@@ -7,23 +7,22 @@ from forerun.search.formats.accelerate_common import HARMLESS as COMMON_HARMLESS
 from forerun.search.formats.accelerate_common import KEYS, VERSION, common, files
 from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.keys import YES, Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.keys import GRANULARITIES, YES, Launcher, LaunchFacts, decide
 from forerun.search.formats.layers import counts_of, split_of
 from forerun.search.formats.limits import (
     COMMON,
-    DEFAULT_PLACEMENT,
-    SHARED_BY_ALL,
     change,
     only,
     precisions,
     splits_by_rule,
 )
+from forerun.search.formats.limits_of_keys import by_keys
 from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.program_arguments import document_and_program, trainer_arguments
 from forerun.search.formats.syntax import is_yaml
 from forerun.search.formats.writing import nested, settings_of
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Recompute, Schedule, Split
+from forerun.spaces.strategies import Recompute, Split
 
 NAME, MAIN = "accelerate-megatron", "accelerate-megatron.yaml"
 
@@ -38,38 +37,6 @@ RUN = {"megatron_lm_recompute_method": "uniform", "megatron_lm_recompute_num_lay
     "megatron_lm_gradient_clipping": 1.0
 }
 
-LIMITS = (
-    *COMMON,
-    decoders_only("accelerate's Megatron-LM plugin", hybrids=True),
-    only(
-        "schedule",
-        (Schedule.ONE_F_ONE_B,),
-        "the plugin's file has no virtual stages",
-        schedule=Schedule.ONE_F_ONE_B,
-        vpp=1,
-    ),
-    splits_by_rule("Megatron-LM"),
-    Limit(
-        broken=lambda launch: not _last_differs(launch),
-        reason=lambda launch: "the split: only the last stage can have a number of layers of its own",
-        fix=lambda launch: (
-            change(launch, split=Split.LIGHT_LAST, layers_per_stage=None)
-            if (launch.model.layer_count + 1) % launch.strategy.pp == 0
-            else change(launch, pp=1, dp=launch.strategy.dp * launch.strategy.pp, layers_per_stage=None)
-        ),
-    ),
-    DEFAULT_PLACEMENT,
-    SHARED_BY_ALL,
-    only("zero", (0, 1), "the distributed optimizer shards optimizer states (zero=1) and no more", zero=1),
-    only(
-        "recompute",
-        (Recompute.FULL,),
-        "accelerate 1.15 sets recompute_granularity=full by default, and with selective a "
-        "recompute_method that contradicts it",
-    ),
-    precisions(("bf16", "fp16"), "the plugin runs Megatron-LM in bf16 or fp16"),
-)
-
 
 def _last_differs(launch: Launch) -> bool:
     """Whether all stages but the last have the same number of layers."""
@@ -83,7 +50,7 @@ def write(launch: Launch) -> Files:
     """Return the YAML of the Megatron-LM plugin and a launch script."""
     s = launch.strategy
     arguments = [argument for argument in trainer_arguments(launch) if "accumulation" not in argument]
-    stated = settings_of(LAUNCHER, launch, leave=("devices", "precision"))
+    stated = settings_of(LAUNCHER.keys, launch, leave=("devices", "precision"))
     plugin = RUN | nested(stated)["megatron_lm_config"]
     if s.pp > 1 and len(set(counts := counts_of(s, launch.model.layer_count))) > 1:
         plugin["megatron_lm_decoder_last_pipeline_num_layers"] = counts[-1]
@@ -132,25 +99,41 @@ LAUNCHER = Launcher(
     title="accelerate with Megatron-LM",
     keys=(
         *KEYS,
-        LaunchKey(names=(KEY("tp_degree"),), decides="tp"),
-        LaunchKey(names=(KEY("pp_degree"),), decides="pp"),
-        LaunchKey(names=(KEY("context_parallel_size"),), decides="cp"),
-        LaunchKey(names=(KEY("expert_model_parallel_size"),), decides="ep"),
-        LaunchKey(names=(KEY("expert_tensor_parallel_size"),), decides="etp"),
-        LaunchKey(names=(KEY("num_micro_batches"),), decides="accumulation"),
-        LaunchKey(names=(KEY("sequence_parallelism"),), decides="sp", words=YES),
-        LaunchKey(
-            names=(KEY("use_distributed_optimizer"),), decides="zero", words={word: int(on) for word, on in YES.items()}
-        ),
-        LaunchKey(
-            names=(KEY("recompute_granularity"),),
-            decides="recompute",
-            words={"full": Recompute.FULL, "selective": Recompute.SELECTIVE},
-        ),
+        decide("tp", KEY("tp_degree")),
+        decide("pp", KEY("pp_degree")),
+        decide("cp", KEY("context_parallel_size")),
+        decide("ep", KEY("expert_model_parallel_size")),
+        decide("etp", KEY("expert_tensor_parallel_size")),
+        decide("accumulation", KEY("num_micro_batches")),
+        decide("sp", KEY("sequence_parallelism"), words=YES),
+        decide("zero", KEY("use_distributed_optimizer"), words={word: int(on) for word, on in YES.items()}),
+        decide("recompute", KEY("recompute_granularity"), words=GRANULARITIES),
     ),
     syntax=document_and_program,
     marks=lambda source: is_yaml(source) and "distributed_type" in source.text and "MEGATRON_LM" in source.text,
     harmless=_harmless,
     adjust=adjust,
+)
+LIMITS = (
+    *COMMON,
+    decoders_only("accelerate's Megatron-LM plugin", hybrids=True),
+    *by_keys(LAUNCHER, besides=("recompute", "precision"), schedule="the plugin's file has no virtual stages"),
+    splits_by_rule("Megatron-LM"),
+    Limit(
+        broken=lambda launch: not _last_differs(launch),
+        reason=lambda launch: "the split: only the last stage can have a number of layers of its own",
+        fix=lambda launch: (
+            change(launch, split=Split.LIGHT_LAST, layers_per_stage=None)
+            if (launch.model.layer_count + 1) % launch.strategy.pp == 0
+            else change(launch, pp=1, dp=launch.strategy.dp * launch.strategy.pp, layers_per_stage=None)
+        ),
+    ),
+    only(
+        "recompute",
+        (Recompute.FULL,),
+        "accelerate 1.15 sets recompute_granularity=full by default, and with selective a "
+        "recompute_method that contradicts it",
+    ),
+    precisions(("bf16", "fp16"), "the plugin runs Megatron-LM in bf16 or fp16"),
 )
 FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, framework="megatron-lm", writes=())

@@ -4,13 +4,13 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from forerun.search.formats.contract import Launch, Limit
-from forerun.search.formats.keys import LaunchFacts, LaunchKey
+from forerun.search.formats.keys import LaunchFacts, decide
 from forerun.spaces.models.model import Attention, FeedForward, MixtureOfExperts, Model
 from forerun.spaces.models.tuning import DEFAULT_TARGETS, TARGETS
 
 TARGET_KEYS = ("lora_target_modules", "lora_target", "target_modules", "lora_modules")
 """Settings that list the modules with adapters."""
-RANK = LaunchKey(names=("lora_r", "lora_rank"), decides="adapter_rank")
+RANK = decide("adapter_rank", "lora_r", "lora_rank")
 LORA = "LoRA"
 QUANTISED = "LoRA of a quantised model"
 

@@ -17,9 +17,12 @@ from forerun.search.formats.limits import (
 )
 from forerun.search.formats.limits_of_models import recipes_of_decoders
 from forerun.search.formats.megatron_hybrid import WHOLE_PIPELINE, beside_hybrids, pattern_of, written_by
-from forerun.search.formats.megatron_write import model_arguments, parallel_arguments, sharded_states, sharding_of
+from forerun.search.formats.megatron_read import BATCH_KEYS
+from forerun.search.formats.megatron_write import parallel_arguments, sharded_states, sharding_of
+from forerun.search.formats.model_facts import model_facts
 from forerun.search.formats.settings import flatten
 from forerun.search.formats.software import exports, flags_of
+from forerun.search.formats.writing import settings_of
 from forerun.search.formats.yaml_text import dump_yaml
 
 VERSION = "0.6"
@@ -110,7 +113,7 @@ def _sections(launch: Launch) -> dict[str, Any]:
     sections["model"] |= {"seq_length": workload.seq_len}
     if launch.model.hybrid:  # its bars are the stages
         sections["model"]["hybrid_layer_pattern"] = pattern_of(launch.model, s)
-    experts = model_arguments(launch).get("num_experts")
+    experts = model_facts(launch.model, workload.seq_len).get("experts")
     if experts is not None:
         sections["model"]["num_moe_experts"] = experts  # the recipe's own: it tells a reader what etp is for
     if s.vpp > 1:  # a layout says it too, but is not looked at where overlaps are checked
@@ -120,7 +123,7 @@ def _sections(launch: Launch) -> dict[str, Any]:
         sections["model"].setdefault(name, None)
     for end in ("embedding", "loss"):
         sections["model"].setdefault(f"account_for_{end}_in_pipeline_split", False)
-    sections["train"] |= {"micro_batch_size": s.mbs, "global_batch_size": workload.global_batch}
+    sections["train"] |= settings_of(BATCH_KEYS, launch)
     # Recipes shard the optimizer in two places, and what is on in one of them is switched on in the other.
     sections["ddp"].setdefault("use_distributed_optimizer", False)
     sections["optimizer"] = {"use_distributed_optimizer": sections["ddp"]["use_distributed_optimizer"]}

@@ -10,7 +10,7 @@ from typing import Any
 
 from forerun.search.formats.contract import Files, Launch, LaunchFile, Limit
 from forerun.search.formats.facts import format_of, world
-from forerun.search.formats.keys import REST, Launcher, LaunchFacts, LaunchKey, switched_on
+from forerun.search.formats.keys import REST, ZERO_STAGES, Launcher, LaunchFacts, decide, switched_on
 from forerun.search.formats.launchers import scripts
 from forerun.search.formats.limits import (
     COMMON,
@@ -18,11 +18,9 @@ from forerun.search.formats.limits import (
     change,
     fixed,
     is_mixture,
-    only,
-    precisions,
     when,
-    without,
 )
+from forerun.search.formats.limits_of_keys import by_keys
 from forerun.search.formats.program_arguments import (
     CHECKPOINTING,
     OWN_PROGRAM,
@@ -34,7 +32,7 @@ from forerun.search.formats.program_arguments import (
 )
 from forerun.search.formats.software import flags_of
 from forerun.search.formats.writing import nested, settings_of
-from forerun.spaces.strategies import Placement, Recompute, Schedule, Split
+from forerun.spaces.strategies import Recompute, Split
 
 NAME, VERSION = "deepspeed", "0.19"
 MAIN = "ds_config.json"
@@ -65,56 +63,6 @@ def _uneven(launch: Launch) -> bool:
     )
 
 
-SIMPLE = Schedule.ONE_F_ONE_B
-LIMITS = (
-    *COMMON,
-    when(
-        lambda s: s.pp > 1 and (s.tp > 1 or s.ep > 1),
-        "pp with tp or ep: PipelineModule builds layers, AutoTP and AutoEP change built ones",
-        folds="pp",
-    ),
-    only("schedule", (SIMPLE,), "its pipeline runs 1F1B (TrainSchedule)", vpp=1, schedule=SIMPLE),
-    only("placement", (Placement.TP_CP_EP_DP_PP,), "its topology has stages outermost (PipeDataParallelTopology)"),
-    when(lambda s: s.pp > 1 and s.zero > 1, "pp with zero > 1: PipelineEngine runs with ZeRO-1 at most", zero=1),
-    Limit(
-        broken=_uneven,
-        reason=lambda launch: "layers that stages do not divide: PipelineModule divides them by a rule of its own",
-        fix=lambda launch: change(
-            launch, pp=1, dp=launch.strategy.dp * launch.strategy.pp, split=Split.EVEN, layers_per_stage=None
-        ),
-    ),
-    without("cp", "its sequence parallelism is Ulysses, which exchanges heads instead of keys and values"),
-    when(lambda s: s.sp, "sp: AutoTP keeps norms and residuals whole on every rank", sp=False),
-    NO_SELECTIVE,
-    when(
-        lambda s: s.ep == 1 and s.etp > 1,
-        "etp > 1 with ep=1: AutoEP splits experts only when it also distributes them",
-        etp=1,
-    ),
-    Limit(
-        broken=lambda launch: is_mixture(launch.model) and launch.strategy.tp > 1 and launch.strategy.ep == 1,
-        reason=lambda launch: f"tp={launch.strategy.tp} with experts and ep=1: AutoEP and AutoTP fold only when ep > 1",
-        fix=lambda launch: change(launch, tp=1, dp=launch.strategy.dp * launch.strategy.tp),
-    ),
-    when(lambda s: s.shard > 0, "shard: MiCS, which shards over a part of the replicas, was removed", shard=0),
-    fixed(
-        lambda launch: (
-            launch.switches.get("activation-offload", "off") != "off" and launch.strategy.recompute != Recompute.FULL
-        ),
-        "activation-offload without full recompute: it moves checkpoints to the host, and nothing else",
-        recompute=Recompute.FULL,
-    ),
-    Limit(
-        broken=lambda launch: (
-            launch.switches.get("optimizer-offload", "off") not in ("off", "on") and launch.strategy.zero < 3
-        ),
-        reason=lambda launch: "a part of the optimizer on the host needs ZeRO 3 (offload_optimizer.ratio)",
-        fix=None,
-    ),
-    precisions(("bf16", "fp16", "fp32"), "the configuration has bf16 and fp16"),
-)
-
-
 def write(launch: Launch) -> Files:
     """Return the JSON and a launch script."""
     s = launch.strategy
@@ -122,7 +70,7 @@ def write(launch: Launch) -> Files:
     # Without an mpu its check of the three batch sizes takes every device for a replica: two of them say the same.
     unused |= {"global_batch"} if s.tp > 1 else set()
     stated: dict[str, Any] = {"bf16.enabled": False, "fp16.enabled": False}
-    stated |= settings_of(LAUNCHER, launch, leave=unused - ({"etp"} if s.ep > 1 else set()))
+    stated |= settings_of(LAUNCHER.keys, launch, leave=unused - ({"etp"} if s.ep > 1 else set()))
     if s.zero:
         stated["zero_optimization.reduce_scatter"] = True
     if s.ep > 1:
@@ -193,22 +141,22 @@ LAUNCHER = Launcher(
     title="DeepSpeed",
     frameworks=(NAME,),
     keys=(
-        LaunchKey(names=("train_batch_size",), decides="global_batch"),
-        LaunchKey(names=("train_micro_batch_size_per_gpu", "train_micro_batch_size"), decides="mbs"),
-        LaunchKey(names=("gradient_accumulation_steps",), decides="accumulation"),
-        LaunchKey(names=("tensor_parallel.autotp_size", "tensor_parallel.tp_size"), decides="tp", least=0),
-        LaunchKey(
-            names=("sequence_parallel_size",),
-            decides="cp",
+        decide("global_batch", "train_batch_size"),
+        decide("mbs", "train_micro_batch_size_per_gpu", "train_micro_batch_size"),
+        decide("accumulation", "gradient_accumulation_steps"),
+        decide("tp", "tensor_parallel.autotp_size", "tensor_parallel.tp_size", least=0),
+        decide(
+            "cp",
+            "sequence_parallel_size",
             says="sequence_parallel_size={value} (Ulysses) exchanges heads; read as cp={value}",
             written=False,
         ),
-        LaunchKey(names=("pipeline.stages",), decides="pp"),
-        LaunchKey(names=("expert_parallel.autoep_size",), decides="ep"),
-        LaunchKey(names=("expert_parallel.expert_tensor_parallel_size",), decides="etp"),
-        LaunchKey(names=("zero_optimization.stage",), decides="zero", words={str(stage): stage for stage in range(4)}),
-        LaunchKey(names=("bf16.enabled", "bfloat16.enabled"), decides="precision", words=switched_on("bf16")),
-        LaunchKey(names=("fp16.enabled",), decides="precision", words=switched_on("fp16")),
+        decide("pp", "pipeline.stages"),
+        decide("ep", "expert_parallel.autoep_size"),
+        decide("etp", "expert_parallel.expert_tensor_parallel_size"),
+        decide("zero", "zero_optimization.stage", words=ZERO_STAGES),
+        decide("precision", "bf16.enabled", "bfloat16.enabled", words=switched_on("bf16")),
+        decide("precision", "fp16.enabled", words=switched_on("fp16")),
         *PROGRAM_KEYS,
     ),
     syntax=document_and_program,
@@ -216,5 +164,53 @@ LAUNCHER = Launcher(
     harmless=lambda name: name.split(".")[0] in KNOWN,
     adjust=adjust,
     left="auto",
+)
+LIMITS = (
+    *COMMON,
+    when(
+        lambda s: s.pp > 1 and (s.tp > 1 or s.ep > 1),
+        "pp with tp or ep: PipelineModule builds layers, AutoTP and AutoEP change built ones",
+        folds="pp",
+    ),
+    when(lambda s: s.pp > 1 and s.zero > 1, "pp with zero > 1: PipelineEngine runs with ZeRO-1 at most", zero=1),
+    Limit(
+        broken=_uneven,
+        reason=lambda launch: "layers that stages do not divide: PipelineModule divides them by a rule of its own",
+        fix=lambda launch: change(
+            launch, pp=1, dp=launch.strategy.dp * launch.strategy.pp, split=Split.EVEN, layers_per_stage=None
+        ),
+    ),
+    *by_keys(
+        LAUNCHER,
+        schedule="its pipeline runs 1F1B (TrainSchedule)",
+        cp="its sequence parallelism is Ulysses, which exchanges heads instead of keys and values",
+        sharing="MiCS, which shards over a part of the replicas, was removed",
+        sp="AutoTP keeps norms and residuals whole on every rank",
+    ),
+    NO_SELECTIVE,
+    when(
+        lambda s: s.ep == 1 and s.etp > 1,
+        "etp > 1 with ep=1: AutoEP splits experts only when it also distributes them",
+        etp=1,
+    ),
+    Limit(
+        broken=lambda launch: is_mixture(launch.model) and launch.strategy.tp > 1 and launch.strategy.ep == 1,
+        reason=lambda launch: f"tp={launch.strategy.tp} with experts and ep=1: AutoEP and AutoTP fold only when ep > 1",
+        fix=lambda launch: change(launch, tp=1, dp=launch.strategy.dp * launch.strategy.tp),
+    ),
+    fixed(
+        lambda launch: (
+            launch.switches.get("activation-offload", "off") != "off" and launch.strategy.recompute != Recompute.FULL
+        ),
+        "activation-offload without full recompute: it moves checkpoints to the host, and nothing else",
+        recompute=Recompute.FULL,
+    ),
+    Limit(
+        broken=lambda launch: (
+            launch.switches.get("optimizer-offload", "off") not in ("off", "on") and launch.strategy.zero < 3
+        ),
+        reason=lambda launch: "a part of the optimizer on the host needs ZeRO 3 (offload_optimizer.ratio)",
+        fix=None,
+    ),
 )
 FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, adapters=True, packs=PACKED)

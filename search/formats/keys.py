@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.contract import Launch, LaunchFile
 from forerun.search.formats.settings import LaunchSettings
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import SPELLING, Recompute
@@ -122,6 +122,8 @@ REST = -1
 """A degree that takes what the other degrees leave."""
 
 YES = {"true": True, "1": True, "false": False, "0": False, "none": False, "": False}
+GRANULARITIES = {"full": Recompute.FULL, "selective": Recompute.SELECTIVE}
+ZERO_STAGES = {str(stage): stage for stage in range(4)}
 RECOMPUTED = {word: Recompute.FULL if on else Recompute.NONE for word, on in YES.items()}
 
 
@@ -149,8 +151,8 @@ class LaunchKey:
     """The smallest number that it takes; 0 then means 1, -1 what other degrees leave."""
     says: str = ""
     """A note for whoever sets it."""
-    written: bool = True
-    """Whether it is written, too (an older or a second way to decide the same is not)."""
+    written: bool | Callable[[Launch], bool] = True
+    """Whether it is written, too, or for which launches (an older or a second way to decide the same is not)."""
 
     @property
     def told(self) -> str:
@@ -164,9 +166,35 @@ class LaunchKey:
         return "" if self.words is not None else self.unit or DECISIONS[self.decides].unit
 
 
+def decide(
+    decides: str,
+    *names: str,
+    words: Mapping[str, Any] | None = None,
+    meaning: str = "",
+    unit: str = "",
+    least: int = 1,
+    says: str = "",
+    written: bool | Callable[[Launch], bool] = True,
+) -> LaunchKey:
+    """Return the key that decides something under one of ``names``."""
+    return LaunchKey(
+        names=names, decides=decides, words=words, meaning=meaning, unit=unit, least=least, says=says, written=written
+    )
+
+
+def above_one(axis: str) -> Callable[[Launch], bool]:
+    """Return the condition that a launch has more than one rank, or stage, along ``axis``."""
+    return lambda launch: getattr(launch.strategy, axis) > 1
+
+
+def shards(launch: Launch) -> bool:
+    """Whether replicas of a launch share states."""
+    return launch.strategy.zero > 0
+
+
 def facts_of(names: Mapping[str, str], section: str = "") -> tuple[LaunchKey, ...]:
     """Return the keys of a ``section`` that state sizes of the model; ``names``: key: fact."""
-    return tuple(LaunchKey(names=(f"{section}{key}",), decides=f"model.{fact}") for key, fact in names.items())
+    return tuple(decide(f"model.{fact}", f"{section}{key}") for key, fact in names.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +327,8 @@ def read_keys(launcher: Launcher, source: LaunchFile) -> LaunchFacts:
 def _value(key: LaunchKey, settings: LaunchSettings) -> Any:
     """Return what a key decides in one file, None where it is not stated or decides nothing."""
     if key.decides.startswith("model."):
-        return next(iter(settings.facts({name: name for name in key.names}).values()), None)
+        fact = next(iter(settings.facts({name: name for name in key.names}).values()), None)
+        return key.words.get(fact, fact) if key.words and isinstance(fact, str) else fact
     if key.words is None:
         number = settings.whole(*key.names, least=key.least)
         if number == 0 and key.least < 0:

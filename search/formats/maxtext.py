@@ -7,17 +7,17 @@ from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.launchers import SLURM, comment, harmless, scripts
 from forerun.search.formats.limits import (
-    DEFAULT_PLACEMENT,
     MEGATRON_COMMON,
     SHARED_BY_WHOLE_REPLICAS,
     change,
     fixed,
     precisions,
 )
+from forerun.search.formats.limits_of_keys import by_keys
 from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.software import flags_of
 from forerun.search.formats.stages import WHOLE_STAGES
-from forerun.search.formats.tables.limits_of import NO_DIVIDING, NO_ETP, ONE_STAGE_SPLIT, no_zero
+from forerun.search.formats.tables.limits_of import NO_DIVIDING, ONE_STAGE_SPLIT, no_zero
 from forerun.search.formats.tables.maxtext import LAUNCHER
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.models.model import FeedForward, Model
@@ -109,13 +109,12 @@ LIMITS = (
         "zero=0 with cp or ep: parameters are sharded along context and expert, too (zero=3)",
         zero=3,
     ),
-    NO_ETP,
+    *by_keys(LAUNCHER, besides=("sp", "schedule", "recompute", "precision"), etp="it does not split an expert"),
     fixed(
         lambda launch: launch.strategy.ep > 1 and bool(launch.strategy.dp % launch.strategy.ep),
         "ep that does not divide dp: experts' ranks are replicas",
         ep=1,
     ),
-    DEFAULT_PLACEMENT,
     SHARED_BY_WHOLE_REPLICAS,
     fixed(
         lambda launch: (

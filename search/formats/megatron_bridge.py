@@ -13,7 +13,7 @@ from forerun.search.formats.adapters import LORA
 from forerun.search.formats.bridge_write import LIMITS, MAIN, VERSION, write
 from forerun.search.formats.contract import SCRIPTS, LaunchFile
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey, Stated
+from forerun.search.formats.keys import Launcher, LaunchFacts, Stated, decide
 from forerun.search.formats.megatron_known import is_known
 from forerun.search.formats.megatron_read import KEYS, MODEL_FACTS, adjust
 from forerun.search.formats.settings import flatten
@@ -170,9 +170,9 @@ LAUNCHER = Launcher(
     frameworks=("nemo",),
     keys=(
         *KEYS,
-        LaunchKey(names=("trainer.devices",), decides="devices_per_node"),
-        LaunchKey(names=("trainer.num_nodes",), decides="nodes"),
-        LaunchKey(names=("peft.dim",), decides="adapter_rank"),
+        decide("devices_per_node", "trainer.devices"),
+        decide("nodes", "trainer.num_nodes"),
+        decide("adapter_rank", "peft.dim"),
     ),
     syntax=sections_of,
     marks=recognise,

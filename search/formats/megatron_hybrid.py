@@ -12,6 +12,7 @@ from typing import Any
 from forerun.search.formats.contract import Launch, Limit
 from forerun.search.formats.layers import counts_of
 from forerun.search.formats.limits import change
+from forerun.search.formats.model_facts import last_of
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.mixers import GatedDelta, Mamba2
 from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model
@@ -110,13 +111,6 @@ WHOLE_PIPELINE = Limit(
 )
 
 
-def last_of(model: Model) -> tuple[Attention | None, FeedForward | MixtureOfExperts | None, Layer]:
-    """Return the attention and the feed-forward of the last layers that have one, and the last layer."""
-    mixers = [layer.mixer for layer in model.layers if isinstance(layer.mixer, Attention)]
-    feeds = [layer.mlp for layer in model.layers if layer.mlp is not None]
-    return mixers[-1] if mixers else None, feeds[-1] if feeds else None, model.layers[-1]
-
-
 def pattern_of(model: Model, strategy: Strategy) -> str:
     """Return the letters of a model in the stages of a strategy."""
     each = [_letters(layer) for layer in model.layers for _ in range(layer.count)]
@@ -129,31 +123,10 @@ def pattern_of(model: Model, strategy: Strategy) -> str:
 def hybrid_arguments(launch: Launch) -> dict[str, Any]:
     """Return the arguments of a hybrid model that others have not, by Megatron-LM's names."""
     model, (_, mlp, _) = launch.model, last_of(launch.model)
-    found: dict[str, Any] = {
+    return {
         "hybrid_layer_pattern": pattern_of(model, launch.strategy),
         "spec": SPECIFICATION,
-        "position_embedding_type": "none",
         "squared_relu": mlp is not None and not mlp.gated,
-    }
-    mixer = next((layer.mixer for layer in model.layers if isinstance(layer.mixer, Mamba2)), None)
-    if mixer is not None:
-        found |= {"mamba_num_heads": mixer.heads, "mamba_head_dim": mixer.head_dim, "mamba_state_dim": mixer.state}
-        found |= {"mamba_num_groups": mixer.groups}
-    return found
-
-
-def delta_arguments(model: Model) -> dict[str, Any]:
-    """Return the arguments of gated delta rules in the place of attention, by Megatron-LM's names."""
-    mixer = next(layer.mixer for layer in model.layers if isinstance(layer.mixer, GatedDelta))
-    each = "+".join(f"[{int(isinstance(layer.mixer, GatedDelta))}]*{layer.count}" for layer in model.layers)
-    return {
-        "experimental_attention_variant": "gated_delta_net",
-        "linear_attention_freq": f"({each})",
-        "linear_conv_kernel_dim": mixer.convolution,
-        "linear_key_head_dim": mixer.key_head_dim,
-        "linear_value_head_dim": mixer.value_head_dim,
-        "linear_num_key_heads": mixer.key_heads,
-        "linear_num_value_heads": mixer.heads,
     }
 
 

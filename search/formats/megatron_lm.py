@@ -24,7 +24,7 @@ from forerun.search.formats.limits import (
 from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.megatron_hybrid import PROGRAM, beside_hybrids, written_by
 from forerun.search.formats.megatron_known import is_known
-from forerun.search.formats.megatron_read import KEYS, adjust
+from forerun.search.formats.megatron_read import BATCH_KEYS, KEYS, adjust
 from forerun.search.formats.megatron_write import (
     PRECISION,
     model_arguments,
@@ -36,6 +36,7 @@ from forerun.search.formats.megatron_write import (
 from forerun.search.formats.shell import read_script
 from forerun.search.formats.software import assumed, environment, exports, flags_of, plain_name
 from forerun.search.formats.syntax import document
+from forerun.search.formats.writing import settings_of
 from forerun.spaces.errors import RequestError
 
 NAME, VERSION = "megatron-lm", "0.20.0"
@@ -97,7 +98,6 @@ def flags(arguments: dict[str, Value]) -> dict[str, Value]:
 def write(launch: Launch) -> Files:
     """Return a launch script with quoted arguments and a SLURM batch file."""
     s, workload = launch.strategy, launch.workload
-    batch: dict[str, Value] = {"micro_batch_size": s.mbs, "global_batch_size": workload.global_batch}
     data: dict[str, Value] = {
         "mock_data": True,
         "tokenizer_type": "NullTokenizer",
@@ -115,7 +115,10 @@ def write(launch: Launch) -> Files:
         "MODEL_ARGS": model_arguments(launch),
         "PARALLEL_ARGS": parallel_arguments(launch) | sharding_of(launch, switches),
         "SOFTWARE_ARGS": switches,
-        "TRAINING_ARGS": batch | PRECISION[workload.precision] | {"train_iters": launch.job.steps} | TRAINING,
+        "TRAINING_ARGS": settings_of(BATCH_KEYS, launch)
+        | PRECISION[workload.precision]
+        | {"train_iters": launch.job.steps}
+        | TRAINING,
     }
     for name, arguments in groups.items():
         lines += [*array(name, flags(arguments)), ""]

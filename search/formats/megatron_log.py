@@ -12,7 +12,7 @@ from typing import Any
 
 from forerun.search.formats.contract import Imported, LaunchFile, Steps
 from forerun.search.formats.facts import format_of, read
-from forerun.search.formats.keys import Launcher, LaunchKey
+from forerun.search.formats.keys import Launcher, decide
 from forerun.search.formats.logs import read_log
 from forerun.search.formats.megatron_known import is_known
 from forerun.search.formats.megatron_read import KEYS, adjust
@@ -96,7 +96,7 @@ LAUNCHER = Launcher(
     version=VERSION,
     title="Megatron-LM training log",
     frameworks=("megatron-lm",),
-    keys=(*KEYS, LaunchKey(names=("world_size",), decides="devices")),
+    keys=(*KEYS, decide("devices", "world_size")),
     syntax=lambda source: {},
     marks=recognise,
     harmless=is_known,

@@ -1,8 +1,11 @@
 """Arguments of Megatron-LM, however they were spelled: one table for its scripts, its logs, Megatron-Bridge and NeMo,
 and for other software that has them."""
 
-from forerun.search.formats.keys import YES, LaunchFacts, LaunchKey, facts_of, switched_on
-from forerun.search.formats.megatron_stages import read_stages
+from forerun.search.formats.contract import Launch
+from forerun.search.formats.keys import GRANULARITIES, YES, ZERO_STAGES, LaunchFacts, decide, facts_of, switched_on
+from forerun.search.formats.limits import is_mixture
+from forerun.search.formats.megatron_stages import laid_out, read_stages
+from forerun.search.formats.model_facts import model_facts
 from forerun.spaces.frameworks import all_switches
 from forerun.spaces.strategies import MODULES, Recompute, in_groups
 
@@ -11,12 +14,8 @@ MODEL_FACTS = {
     "hidden_size": "hidden",
     "ffn_hidden_size": "ffn_hidden",
     "num_attention_heads": "heads",
-    "num_query_groups": "kv_heads",
-    "num_key_value_heads": "kv_heads",
     "kv_channels": "head_dim",
     "max_position_embeddings": "max_positions",
-    "vocab_size": "vocab",
-    "padded_vocab_size": "padded_vocab",
     "swiglu": "gated",
     "normalization": "norm",
     "position_embedding_type": "positions",
@@ -34,10 +33,8 @@ MODEL_FACTS = {
     "num_experts": "experts",
     "moe_router_topk": "top_k",
     "moe_ffn_hidden_size": "expert_hidden",
-    "moe_layer_freq": "moe_layers",
     "moe_shared_expert_intermediate_size": "shared_hidden",
     "mtp_num_layers": "mtp_layers",
-    "window_size": "window",
     "attention_output_gate": "gate",
     "moe_shared_expert_gate": "shared_gate",
     "mamba_num_heads": "scan_heads",
@@ -56,47 +53,67 @@ MODEL_FACTS = {
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """``--data-parallel-sharding-strategy`` of Megatron-FSDP as ZeRO stages."""
 
-KEYS = (
-    LaunchKey(
-        names=("tensor_model_parallel_size", "model_parallel_size", "encoder_tensor_model_parallel_size"), decides="tp"
-    ),
-    LaunchKey(names=("pipeline_model_parallel_size",), decides="pp"),
-    LaunchKey(names=("context_parallel_size",), decides="cp"),
-    LaunchKey(names=("expert_model_parallel_size", "moe_expert_parallel_size"), decides="ep"),
-    LaunchKey(names=("expert_tensor_parallel_size",), decides="etp"),
-    LaunchKey(names=("num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size"), decides="vpp"),
-    LaunchKey(names=("micro_batch_size",), decides="mbs"),
-    LaunchKey(names=("global_batch_size",), decides="global_batch"),
-    LaunchKey(names=("seq_length", "encoder_seq_length"), decides="seq_len"),
-    LaunchKey(names=("sequence_parallel",), decides="sp", words=YES),
-    LaunchKey(
-        names=("zero_stage",),
-        decides="zero",
-        meaning="stage of ZeRO (Megatron-DeepSpeed)",
-        words={str(stage): stage for stage in range(4)},
-    ),
-    LaunchKey(names=("use_torch_fsdp2",), decides="zero", meaning="FSDP of PyTorch", words=switched_on(3)),
-    LaunchKey(
-        names=("use_distributed_optimizer",),
-        decides="zero",
+
+def _grouped(launch: Launch) -> bool:
+    return bool(model_facts(launch.model, 0).get("grouped_query_attention"))
+
+
+def _mixed(launch: Launch) -> bool:
+    return is_mixture(launch.model)
+
+
+def _numbered(launch: Launch) -> bool:
+    """Whether virtual stages are said by their number, and not by a layout or the bars of a pattern."""
+    return launch.strategy.vpp > 1 and laid_out(launch) is None and not launch.model.hybrid
+
+
+def _shared(launch: Launch) -> bool:
+    """Whether replicas share states, which one alone cannot."""
+    return launch.strategy.zero > 0 and launch.strategy.dp * launch.strategy.cp > 1
+
+
+PARALLEL_KEYS = (
+    decide("tp", "tensor_model_parallel_size", "model_parallel_size", "encoder_tensor_model_parallel_size"),
+    decide("pp", "pipeline_model_parallel_size"),
+    decide("cp", "context_parallel_size"),
+    decide("ep", "expert_model_parallel_size", "moe_expert_parallel_size", written=_mixed),
+    decide("etp", "expert_tensor_parallel_size", written=_mixed),
+    decide("sp", "sequence_parallel", words=YES),
+    decide("vpp", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size", written=_numbered),
+    decide("placement", "use_tp_pp_dp_mapping", words=YES),
+    decide("zero", "zero_stage", meaning="stage of ZeRO (Megatron-DeepSpeed)", words=ZERO_STAGES, written=False),
+    decide("zero", "use_torch_fsdp2", meaning="FSDP of PyTorch", words=switched_on(3), written=False),
+    decide(
+        "zero",
+        "use_distributed_optimizer",
         meaning="optimizer states are sharded",
         words={word: int(on) for word, on in YES.items()},
+        written=_shared,
     ),
-    LaunchKey(names=("num_distributed_optimizer_instances",), decides="instances"),
-    LaunchKey(names=("use_tp_pp_dp_mapping",), decides="placement", words=YES),
-    LaunchKey(
-        names=("recompute_granularity", "activations_checkpoint_granularity"),
-        decides="recompute",
-        words={"full": Recompute.FULL, "selective": Recompute.SELECTIVE},
-    ),
-    LaunchKey(names=("recompute_activations",), decides="recompute", words=switched_on(Recompute.SELECTIVE)),
+    decide("instances", "num_distributed_optimizer_instances", written=_shared),
+    decide("recompute", "recompute_granularity", "activations_checkpoint_granularity", words=GRANULARITIES),
+    decide("recompute", "recompute_activations", words=switched_on(Recompute.SELECTIVE), written=False),
     *(  # before recompute had a granularity: every layer from its input
-        LaunchKey(names=(name,), decides="recompute", words=switched_on(Recompute.FULL))
+        decide("recompute", name, words=switched_on(Recompute.FULL), written=False)
         for name in ("checkpoint_activations", "deepspeed_activation_checkpointing")
     ),
-    LaunchKey(names=("bf16",), decides="precision", words=switched_on("bf16")),
-    LaunchKey(names=("fp16",), decides="precision", words=switched_on("fp16")),
+)
+BATCH_KEYS = (decide("mbs", "micro_batch_size"), decide("global_batch", "global_batch_size"))
+MODEL_KEYS = (
+    decide("seq_len", "seq_length", "encoder_seq_length"),
     *facts_of(MODEL_FACTS),
+    decide("model.kv_heads", "num_query_groups", "num_key_value_heads", written=_grouped),
+    decide("model.moe_layers", "moe_layer_freq", written=lambda launch: not launch.model.hybrid),
+    decide("model.vocab", "vocab_size", written=False),
+    decide("model.padded_vocab", "padded_vocab_size"),
+    decide("model.window", "window_size"),
+)
+KEYS = (
+    *PARALLEL_KEYS,
+    *BATCH_KEYS,
+    decide("precision", "bf16", words=switched_on("bf16")),
+    decide("precision", "fp16", words=switched_on("fp16")),
+    *MODEL_KEYS,
 )
 
 

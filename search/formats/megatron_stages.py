@@ -2,15 +2,24 @@
 
 from typing import Any
 
+from forerun.search.formats.contract import Launch
 from forerun.search.formats.keys import LaunchFacts
-from forerun.search.formats.layers import in_runs, split_of
-from forerun.search.formats.layout import parse_layout
+from forerun.search.formats.layers import counts_of, in_runs, split_of
+from forerun.search.formats.layout import layout_text, parse_layout
 from forerun.search.formats.megatron_hybrid import layers_of, stages_of
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Split
 
 Stages = tuple[Split, int, tuple[int, ...] | None]
 """Split, virtual stages and layers per stage."""
+
+
+def laid_out(launch: Launch) -> str | None:
+    """Return the layout of the stages of a launch, None where its split has a rule or its layers a pattern."""
+    s, model = launch.strategy, launch.model
+    if model.hybrid or (s.layers_per_stage is None and s.split not in (Split.BALANCED, Split.LIGHT_MTP)):
+        return None
+    return layout_text(counts_of(s, model.layer_count), model.mtp_layers)
 
 
 def read_stages(facts: LaunchFacts) -> None:

@@ -4,13 +4,15 @@ from collections.abc import Iterable
 
 from forerun.search.formats.contract import Launch, Limit
 from forerun.search.formats.launchers import Value
-from forerun.search.formats.layers import counts_of
-from forerun.search.formats.layout import layout_text
 from forerun.search.formats.limits import change, is_mixture
-from forerun.search.formats.megatron_hybrid import alternates, delta_arguments, hybrid_arguments, last_of
+from forerun.search.formats.megatron_hybrid import alternates, hybrid_arguments
+from forerun.search.formats.megatron_read import MODEL_KEYS, PARALLEL_KEYS
+from forerun.search.formats.megatron_stages import laid_out
+from forerun.search.formats.model_facts import last_of
 from forerun.search.formats.software import exports, flags_of
-from forerun.spaces.models.model import Attention, FeedForward, MixtureOfExperts, Model
-from forerun.spaces.strategies import ALL_LAYERS, MODULES, Placement, Recompute, Split
+from forerun.search.formats.writing import settings_of
+from forerun.spaces.models.model import Attention, MixtureOfExperts
+from forerun.spaces.strategies import MODULES, Recompute, Split
 
 PRECISION: dict[str, dict[str, Value]] = {
     "bf16": {"bf16": True},
@@ -22,37 +24,22 @@ PRECISION: dict[str, dict[str, Value]] = {
 }
 """Arguments of each precision, beside those of its recipe, a switch; tf32 has none of its own."""
 
-RECOMPUTE: dict[Recompute, dict[str, Value]] = {
-    Recompute.NONE: {},
-    Recompute.FULL: {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
-}
-
 
 def parallel_arguments(launch: Launch) -> dict[str, Value]:
     """Return the arguments of the strategy, batch sizes not included."""
     s = launch.strategy
-    found: dict[str, Value] = {
-        "tensor_model_parallel_size": s.tp,
-        "pipeline_model_parallel_size": s.pp,
-        "context_parallel_size": s.cp,
-    }
-    if is_mixture(launch.model):
-        found |= {"expert_model_parallel_size": s.ep, "expert_tensor_parallel_size": s.etp}
-    found["sequence_parallel"] = s.sp
-    found |= _pipeline_arguments(launch)
-    found["use_tp_pp_dp_mapping"] = s.placement == Placement.TP_CP_EP_PP_DP
-    if s.dp * s.cp > 1:
-        found |= {"use_distributed_optimizer": True} if s.zero else {}
-        if s.shard:
-            found["num_distributed_optimizer_instances"] = s.copies
-    if s.recompute_layers != ALL_LAYERS:
-        method, layers = ("block", s.recompute_first) if s.recompute_first else ("uniform", s.recompute_group)
-        block: dict[str, Value] = {"recompute_method": method, "recompute_num_layers": layers}
-        return found | {"recompute_granularity": "full"} | block
+    found: dict[str, Value] = settings_of(PARALLEL_KEYS, launch)
+    if (layout := laid_out(launch)) is not None:
+        found["pipeline_model_parallel_layout"] = layout
+    elif not launch.model.hybrid:  # whose pattern of layers has bars between stages
+        ends = {"embedding": (Split.LIGHT_ENDS,), "loss": (Split.LIGHT_LAST, Split.LIGHT_ENDS)}
+        found |= {f"account_for_{end}_in_pipeline_split": True for end, splits in ends.items() if s.split in splits}
     modules = tuple(name for name, module in MODULES.items() if s.recompute & module)
-    if modules:
-        return found | {"recompute_granularity": "selective", "recompute_modules": modules}
-    return found | RECOMPUTE[s.recompute]
+    if s.recompute_first:
+        return found | {"recompute_method": "block", "recompute_num_layers": s.recompute_first}
+    if s.recompute == Recompute.FULL:
+        return found | {"recompute_method": "uniform", "recompute_num_layers": s.recompute_group}
+    return found | ({"recompute_granularity": "selective", "recompute_modules": modules} if modules else {})
 
 
 def sharding_of(launch: Launch, flags: Iterable[str]) -> dict[str, Value]:
@@ -81,102 +68,18 @@ def sharded_states(framework: str) -> Limit:
     )
 
 
-def _pipeline_arguments(launch: Launch) -> dict[str, Value]:
-    s = launch.strategy
-    if launch.model.hybrid:
-        return {}  # bars in the pattern of its layers
-    if s.layers_per_stage is not None or s.split in (Split.BALANCED, Split.LIGHT_MTP):
-        layout = layout_text(counts_of(s, launch.model.layer_count), launch.model.mtp_layers)
-        return {"pipeline_model_parallel_layout": layout}
-    found: dict[str, Value] = {}
-    if s.vpp > 1:
-        found["num_virtual_stages_per_pipeline_rank"] = s.vpp
-    if s.split == Split.LIGHT_ENDS:
-        found["account_for_embedding_in_pipeline_split"] = True
-    if s.split in (Split.LIGHT_LAST, Split.LIGHT_ENDS):
-        found["account_for_loss_in_pipeline_split"] = True
-    return found
-
-
 def model_arguments(launch: Launch) -> dict[str, Value]:
     """Return the arguments of the model; ``model_remarks`` says what they leave out."""
-    model = launch.model
-    attention, mlp, layer = last_of(model)
-    length = launch.workload.seq_len
-    found: dict[str, Value] = {
-        "num_layers": model.layer_count,
-        "hidden_size": model.hidden,
-        "ffn_hidden_size": _dense_width(model),
-        "seq_length": length,
-        "max_position_embeddings": max(length, model.max_seq_len or length, model.learned_positions),
-        "position_embedding_type": "learned_absolute" if model.learned_positions else "rope",
-        "swiglu": mlp is not None and mlp.gated,
-        "normalization": "LayerNorm" if layer.norm_bias else "RMSNorm",
-        "untie_embeddings_and_output_weights": not model.tied_embeddings,
-        "no_create_attention_mask_in_dataloader": True,
-        "attention_dropout": 0.0,
-        "hidden_dropout": 0.0,
-    }
-    if model.mtp_layers:
-        found["mtp_num_layers"] = model.mtp_layers
-    found |= _attention_arguments(attention) | _mixture_arguments(model, mlp)
+    model, (_, mlp, _) = launch.model, last_of(launch.model)
+    found: dict[str, Value] = settings_of(MODEL_KEYS, launch)
+    found |= {"no_create_attention_mask_in_dataloader": True, "attention_dropout": 0.0, "hidden_dropout": 0.0}
+    if isinstance(mlp, MixtureOfExperts) and mlp.top_groups < mlp.groups:
+        found |= {"moe_router_num_groups": mlp.groups, "moe_router_group_topk": mlp.top_groups}
     if is_mixture(model) and launch.workload.moe_imbalance == 1:
         found["moe_router_force_load_balancing"] = True
     if model.hybrid:
         return found | hybrid_arguments(launch)
-    return found | delta_arguments(model) if alternates(model) else found
-
-
-def _attention_arguments(attention: Attention | None) -> dict[str, Value]:
-    if attention is None:  # the parser asks for heads, nothing reads them
-        return {"num_attention_heads": 1, "disable_bias_linear": True}
-    latent = attention.latent
-    found: dict[str, Value] = {
-        "num_attention_heads": attention.heads,
-        "disable_bias_linear": not attention.output_bias,
-        "add_qkv_bias": attention.query_key_value_bias and not attention.output_bias,
-        "qk_layernorm": attention.query_key_norm or latent is not None,
-        "attention_output_gate": attention.gate == attention.heads * attention.value_head_dim,
-    }
-    if latent is None:
-        found |= {"kv_channels": attention.head_dim}
-        if attention.kv_heads != attention.heads:
-            found |= {"group_query_attention": True, "num_query_groups": attention.kv_heads}
-        return found
-    found |= {"multi_latent_attention": True, "kv_lora_rank": latent.key_value_rank}
-    if latent.query_rank is not None:
-        found["q_lora_rank"] = latent.query_rank
-    return found | {
-        "qk_head_dim": attention.head_dim - latent.rope_head_dim,
-        "qk_pos_emb_head_dim": latent.rope_head_dim,
-        "v_head_dim": attention.value_head_dim,
-    }
-
-
-def _mixture_arguments(model: Model, mlp: FeedForward | MixtureOfExperts | None) -> dict[str, Value]:
-    if not isinstance(mlp, MixtureOfExperts):
-        return {}
-    pattern = "+".join(f"[{int(isinstance(x.mlp, MixtureOfExperts))}]*{x.count}" for x in model.layers)
-    found: dict[str, Value] = {
-        "num_experts": mlp.experts,
-        "moe_router_topk": mlp.top_k,
-        "moe_ffn_hidden_size": mlp.expert_hidden,
-    }
-    if len({isinstance(x.mlp, MixtureOfExperts) for x in model.layers}) > 1 and not model.hybrid:
-        found["moe_layer_freq"] = f"({pattern})"
-    if mlp.shared_hidden:
-        found |= {"moe_shared_expert_intermediate_size": mlp.shared_hidden, "moe_shared_expert_gate": mlp.shared_gate}
-    if mlp.top_groups < mlp.groups:
-        found |= {"moe_router_num_groups": mlp.groups, "moe_router_group_topk": mlp.top_groups}
-    return found
-
-
-def _dense_width(model: Model) -> int:
-    for layer in model.layers:
-        if isinstance(layer.mlp, FeedForward):
-            return layer.mlp.hidden
-    mixtures = [layer.mlp.expert_hidden for layer in model.layers if isinstance(layer.mlp, MixtureOfExperts)]
-    return max(mixtures, default=model.hidden)
+    return found | ({"experimental_attention_variant": "gated_delta_net"} if alternates(model) else {})
 
 
 def model_remarks(launch: Launch) -> list[str]:

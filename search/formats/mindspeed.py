@@ -20,9 +20,11 @@ from forerun.search.formats.limits import (
 )
 from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.megatron_lm import TRAINING, flags, megatron
+from forerun.search.formats.megatron_read import BATCH_KEYS
 from forerun.search.formats.megatron_write import PRECISION, model_arguments, model_remarks, parallel_arguments
 from forerun.search.formats.software import exports, flags_of
 from forerun.search.formats.syntax import is_script
+from forerun.search.formats.writing import settings_of
 from forerun.spaces.models.model import Model
 from forerun.spaces.strategies import Schedule, Split
 
@@ -99,7 +101,7 @@ def write(launch: Launch) -> Files:
         "MODEL_ARGS": model_arguments(launch) | _kernels(launch.model),
         "PARALLEL_ARGS": _stages(launch),
         "SOFTWARE_ARGS": switches,
-        "TRAINING_ARGS": {"micro_batch_size": s.mbs, "global_batch_size": workload.global_batch}
+        "TRAINING_ARGS": settings_of(BATCH_KEYS, launch)
         | PRECISION[workload.precision]
         | {"train_iters": launch.job.steps}
         | TRAINING,

@@ -9,18 +9,10 @@ from typing import Any
 
 from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.keys import RECOMPUTED, Launcher, LaunchFacts, LaunchKey, facts_of
+from forerun.search.formats.keys import RECOMPUTED, Launcher, LaunchFacts, decide, facts_of
 from forerun.search.formats.launchers import TORCHRUN, harmless, scripts
-from forerun.search.formats.limits import (
-    COMMON,
-    DEFAULT_PLACEMENT,
-    NO_SELECTIVE,
-    SHARED_BY_ALL,
-    is_mixture,
-    only,
-    precisions,
-    when,
-)
+from forerun.search.formats.limits import COMMON, is_mixture
+from forerun.search.formats.limits_of_keys import by_keys
 from forerun.search.formats.limits_of_models import builds, decoders_only
 from forerun.search.formats.software import flags_of
 from forerun.search.formats.syntax import document, is_yaml
@@ -97,40 +89,6 @@ def _dealt_otherwise(launch: Launch) -> bool:
     return s.pp > 1 and (s.split != Split.BY_COST or s.layers_per_stage is not None)
 
 
-LIMITS = (
-    *COMMON,
-    decoders_only("nanotron"),
-    only("schedule", (*ENGINES.values(),), "nanotron has 1f1b and afab (gpipe)", schedule=Schedule.ONE_F_ONE_B, vpp=1),
-    only("zero", (0, 1), "nanotron shards optimizer states (zero_stage 1) and no more", zero=1),
-    NO_SELECTIVE,
-    DEFAULT_PLACEMENT,
-    SHARED_BY_ALL,
-    when(lambda s: s.etp > 1, "etp > 1: the configuration has no such degree", etp=1),
-    builds(
-        "nanotron builds Llama and Qwen 2 alone",
-        "latent attention",
-        "layers of several kinds",
-        "learned positions",
-        "LayerNorm with biases",
-        "an MLP of two matrices",
-        "biases",
-        "query and key norms",
-        "sliding windows",
-        "heads that are no share of the width",
-        "norms after blocks",
-        "shared experts",
-        "biases of router or experts",
-        "extra predictions",
-    ),
-    precisions((*DTYPES.values(),), "nanotron trains in bfloat16, float16 or float32"),
-    Limit(
-        broken=_dealt_otherwise,
-        reason=lambda launch: "the split: nanotron divides layers by cost only (split=by-cost)",
-        fix=_by_cost,
-    ),
-)
-
-
 def write(launch: Launch) -> Files:
     """Return the YAML and launch scripts; mixtures use nanotron's Qwen configuration with experts."""
     s, kind = launch.strategy, "is_qwen2_config" if is_mixture(launch.model) else "is_llama_config"
@@ -140,7 +98,7 @@ def write(launch: Launch) -> Files:
         f"model.model_config.{kind}": True,
     }
     run = RUN | {"tokens.train_steps": launch.job.steps}
-    data = nested(run, own, settings_of(LAUNCHER, launch), flags_of(launch, NAME))
+    data = nested(run, own, settings_of(LAUNCHER.keys, launch), flags_of(launch, NAME))
     text = dump_yaml(data, f"{launch.name}: nanotron {VERSION}, {s}", "add data_stages; without them data are random")
     command = [*TORCHRUN, f'"${{NANOTRON_PATH:-.}}/run_train.py" --config-file {MAIN}']
     return {MAIN: text, **scripts(launch, f"nanotron {VERSION}", command)}
@@ -164,23 +122,19 @@ LAUNCHER = Launcher(
     title="nanotron",
     frameworks=("nanotron",),
     keys=(
-        LaunchKey(names=("parallelism.dp",), decides="dp"),
-        LaunchKey(names=("parallelism.tp",), decides="tp"),
-        LaunchKey(names=("parallelism.pp",), decides="pp"),
-        LaunchKey(names=("parallelism.context_parallel_size",), decides="cp"),
-        LaunchKey(names=("parallelism.expert_parallel_size",), decides="ep"),
-        LaunchKey(names=("parallelism.pp_engine",), decides="schedule", words=ENGINES),
-        LaunchKey(names=("parallelism.tp_mode",), decides="sp", words={"ALL_REDUCE": False, "REDUCE_SCATTER": True}),
-        LaunchKey(
-            names=("parallelism.recompute_layer", "model.model_config.recompute_layer"),
-            decides="recompute",
-            words=RECOMPUTED,
-        ),
-        LaunchKey(names=("tokens.micro_batch_size",), decides="mbs"),
-        LaunchKey(names=("tokens.batch_accumulation_per_replica",), decides="accumulation"),
-        LaunchKey(names=("tokens.sequence_length",), decides="seq_len"),
-        LaunchKey(names=("optimizer.zero_stage",), decides="zero", words={"0": 0, "1": 1}),
-        LaunchKey(names=("model.dtype",), decides="precision", words=DTYPES),
+        decide("dp", "parallelism.dp"),
+        decide("tp", "parallelism.tp"),
+        decide("pp", "parallelism.pp"),
+        decide("cp", "parallelism.context_parallel_size"),
+        decide("ep", "parallelism.expert_parallel_size"),
+        decide("schedule", "parallelism.pp_engine", words=ENGINES),
+        decide("sp", "parallelism.tp_mode", words={"ALL_REDUCE": False, "REDUCE_SCATTER": True}),
+        decide("recompute", "parallelism.recompute_layer", "model.model_config.recompute_layer", words=RECOMPUTED),
+        decide("mbs", "tokens.micro_batch_size"),
+        decide("accumulation", "tokens.batch_accumulation_per_replica"),
+        decide("seq_len", "tokens.sequence_length"),
+        decide("zero", "optimizer.zero_stage", words={"0": 0, "1": 1}),
+        decide("precision", "model.dtype", words=DTYPES),
         *facts_of(FACTS, "model.model_config."),
         *facts_of(EXPERTS, "model.model_config.moe_config."),
     ),
@@ -191,5 +145,36 @@ LAUNCHER = Launcher(
     harmless=_harmless,
     adjust=adjust,
     assumed={"precision": "bf16"},
+)
+LIMITS = (
+    *COMMON,
+    decoders_only("nanotron"),
+    *by_keys(
+        LAUNCHER,
+        schedule="nanotron has 1f1b and afab (gpipe)",
+        zero="nanotron shards optimizer states (zero_stage 1) and no more",
+        precision="nanotron trains in bfloat16, float16 or float32",
+    ),
+    builds(
+        "nanotron builds Llama and Qwen 2 alone",
+        "latent attention",
+        "layers of several kinds",
+        "learned positions",
+        "LayerNorm with biases",
+        "an MLP of two matrices",
+        "biases",
+        "query and key norms",
+        "sliding windows",
+        "heads that are no share of the width",
+        "norms after blocks",
+        "shared experts",
+        "biases of router or experts",
+        "extra predictions",
+    ),
+    Limit(
+        broken=_dealt_otherwise,
+        reason=lambda launch: "the split: nanotron divides layers by cost only (split=by-cost)",
+        fix=_by_cost,
+    ),
 )
 FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write)

@@ -7,7 +7,7 @@ from typing import Any
 from forerun.search.formats.adapters import LORA, RANK, TARGET_KEYS, adapter_arguments
 from forerun.search.formats.command_line import options, split_command
 from forerun.search.formats.contract import Launch, LaunchFile
-from forerun.search.formats.keys import LaunchKey, switched_on
+from forerun.search.formats.keys import decide, switched_on
 from forerun.search.formats.settings import LaunchSettings
 from forerun.search.formats.shell import NOTHING, Given, read_script
 from forerun.search.formats.syntax import document
@@ -20,7 +20,7 @@ CHECKPOINTING = "--gradient_checkpointing"
 PACKED = "--packing true"
 """Attention inside documents: TRL packs without padding, so that flash attention sees their bounds."""
 PROGRAM_KEYS = tuple(
-    LaunchKey(names=tuple(f"program.{name}" for name in names), decides=decides, words=words, written=False)
+    decide(decides, *tuple(f"program.{name}" for name in names), words=words, written=False)
     for decides, words, names in (
         ("mbs", None, ("per_device_train_batch_size", "micro_batch_size")),
         ("accumulation", None, ("gradient_accumulation_steps",)),

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from forerun.search.formats.contract import Launch
-from forerun.search.formats.keys import REST, Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.keys import REST, Launcher, LaunchFacts, decide
 from forerun.search.formats.layers import counts_of, in_runs, split_of
 from forerun.search.formats.limits import (
     COMMON,
@@ -72,24 +72,20 @@ TITAN_LIMITS = (
 )
 
 TITAN_KEYS = (
-    LaunchKey(names=("parallelism.data_parallel_replicate_degree",), decides="replicate"),
-    LaunchKey(names=("parallelism.data_parallel_shard_degree",), decides="shard", least=-1),
-    LaunchKey(names=("parallelism.tensor_parallel_degree",), decides="tp"),
-    LaunchKey(names=("parallelism.context_parallel_degree",), decides="cp"),
-    LaunchKey(names=("parallelism.pipeline_parallel_degree",), decides="pp"),
-    LaunchKey(names=("parallelism.expert_parallel_degree",), decides="ep"),
-    LaunchKey(
-        names=("parallelism.fsdp_reshard_after_forward",),
-        decides="zero",
+    decide("replicate", "parallelism.data_parallel_replicate_degree"),
+    decide("shard", "parallelism.data_parallel_shard_degree", least=-1),
+    decide("tp", "parallelism.tensor_parallel_degree"),
+    decide("cp", "parallelism.context_parallel_degree"),
+    decide("pp", "parallelism.pipeline_parallel_degree"),
+    decide("ep", "parallelism.expert_parallel_degree"),
+    decide(
+        "zero",
+        "parallelism.fsdp_reshard_after_forward",
         meaning="whether parameters are gathered again in the backward pass",
         words={"default": None, "never": 2, "always": 3},
     ),
-    LaunchKey(
-        names=("parallelism.pipeline_parallel_microbatch_size",), decides="mbs", meaning="sequences of a microbatch"
-    ),
-    LaunchKey(
-        names=("training.mixed_precision_param",), decides="precision", words={"bfloat16": "bf16", "float32": "fp32"}
-    ),
+    decide("mbs", "parallelism.pipeline_parallel_microbatch_size", meaning="sequences of a microbatch"),
+    decide("precision", "training.mixed_precision_param", words={"bfloat16": "bf16", "float32": "fp32"}),
 )
 """Keys of every version."""
 
@@ -98,7 +94,7 @@ def parallelism(launcher: Launcher, launch: Launch, *, head: str, leave: Collect
     """Return the settings of the table without the decisions ``leave``; ``head`` is the module of the output layer."""
     s = launch.strategy
     unused = ({"ep", "etp"} if s.ep == s.etp == 1 else set()) | ({"mbs", "accumulation"} if s.pp == 1 else set())
-    found = settings_of(launcher, launch, leave={*leave, *unused})
+    found = settings_of(launcher.keys, launch, leave={*leave, *unused})
     if s.pp > 1:
         found["parallelism.pipeline_parallel_schedule"] = SCHEDULES[s.schedule]
         found |= {f"parallelism.{name}": value for name, value in _stages(launch, head).items()}

@@ -12,7 +12,7 @@ from typing import Any
 
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.keys import YES, Launcher, LaunchFacts, LaunchKey, Stated, facts_of
+from forerun.search.formats.keys import YES, Launcher, LaunchFacts, Stated, decide, facts_of
 from forerun.search.formats.limits import precisions, when
 from forerun.search.formats.python_text import CALLED, UNKNOWN, PythonReader, parse_python
 from forerun.search.formats.titan_keys import TITAN_KEYS, TITAN_LIMITS, adjust_titan, parallelism
@@ -107,14 +107,14 @@ LAUNCHER = Launcher(
     frameworks=("torchtitan",),
     keys=(
         *TITAN_KEYS,
-        LaunchKey(names=("parallelism.enable_sequence_parallel",), decides="sp", words=YES),
-        LaunchKey(names=("parallelism.num_pp_microbatches",), decides="accumulation"),
-        LaunchKey(names=("training.num_tokens_per_microbatch_per_dp_rank",), decides="mbs_tokens"),
-        LaunchKey(names=("training.num_tokens_per_train_step",), decides="global_tokens", least=-1),
-        LaunchKey(names=("training.local_batch_size",), decides="local_batch"),
-        LaunchKey(names=("training.global_batch_size",), decides="global_batch", least=-1),
-        LaunchKey(names=("training.max_context_length",), decides="seq_len"),
-        LaunchKey(names=("training.seq_len",), decides="seq_len"),
+        decide("sp", "parallelism.enable_sequence_parallel", words=YES),
+        decide("accumulation", "parallelism.num_pp_microbatches"),
+        decide("mbs_tokens", "training.num_tokens_per_microbatch_per_dp_rank"),
+        decide("global_tokens", "training.num_tokens_per_train_step", least=-1),
+        decide("local_batch", "training.local_batch_size"),
+        decide("global_batch", "training.global_batch_size", least=-1),
+        decide("seq_len", "training.max_context_length"),
+        decide("seq_len", "training.seq_len"),
         *facts_of({"module": "name", "0": "flavor"}, "model_registry."),
     ),
     syntax=read,

@@ -8,7 +8,7 @@ from typing import Any
 
 from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey, facts_of
+from forerun.search.formats.keys import Launcher, LaunchFacts, decide, facts_of
 from forerun.search.formats.launchers import TORCHRUN, comment, scripts
 from forerun.search.formats.limits import MX_IS_A_PRECISION, change, precisions, when
 from forerun.search.formats.settings import flatten
@@ -139,11 +139,11 @@ LAUNCHER = Launcher(
     frameworks=("torchtitan",),
     keys=(
         *TITAN_KEYS,
-        LaunchKey(names=("parallelism.expert_tensor_parallel_degree",), decides="etp"),
-        LaunchKey(names=("training.local_batch_size", "training.batch_size"), decides="local_batch"),
-        LaunchKey(names=("training.global_batch_size",), decides="global_batch", least=-1),
-        LaunchKey(names=("training.seq_len",), decides="seq_len"),
-        LaunchKey(names=("activation_checkpoint.mode",), decides="recompute", words=MODES),
+        decide("etp", "parallelism.expert_tensor_parallel_degree"),
+        decide("local_batch", "training.local_batch_size", "training.batch_size"),
+        decide("global_batch", "training.global_batch_size", least=-1),
+        decide("seq_len", "training.seq_len"),
+        decide("recompute", "activation_checkpoint.mode", words=MODES),
         *facts_of({"name": "name", "flavor": "flavor"}, "model."),
     ),
     syntax=lambda source: flatten(read_toml(source.text, source.name)),

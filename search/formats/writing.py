@@ -4,24 +4,26 @@ The same table reads (``keys.read_keys``), so that a key is named once. What sta
 optimizer, the data, what a short run needs) is the launcher's own.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from forerun.search.formats.adapters import LORA
 from forerun.search.formats.contract import Launch
-from forerun.search.formats.keys import Launcher, LaunchKey
-from forerun.spaces.models.model import FeedForward, MixtureOfExperts, Model
-from forerun.spaces.strategies import ALL_LAYERS, Recompute
+from forerun.search.formats.keys import LaunchKey
+from forerun.search.formats.model_facts import model_facts
+from forerun.spaces.strategies import ALL_LAYERS, Placement, Recompute
 
 
-def settings_of(launcher: Launcher, launch: Launch, *, leave: Collection[str] = ()) -> dict[str, Any]:
+def settings_of(keys: Sequence[LaunchKey], launch: Launch, *, leave: Collection[str] = ()) -> dict[str, Any]:
     """Return the settings of a launch by the first name of each key, without the decisions, or names, of ``leave``.
 
     A key with words is left out where it has none for the launch, a fact of the model where the model has none.
     """
     values = _decided(launch)
     found: dict[str, Any] = {}
-    for key in launcher.keys:
-        left = key.decides in leave or key.names[0] in leave or not key.written
+    for key in keys:
+        written = key.written if isinstance(key.written, bool) else key.written(launch)
+        left = key.decides in leave or key.names[0] in leave or not written
         if not left and values.get(key.decides) is not None:
             word = _word(key, values[key.decides])
             found |= {} if word is None else {key.names[0]: word}
@@ -61,29 +63,12 @@ def _decided(launch: Launch) -> dict[str, Any]:
         "recompute": Recompute.FULL if some else s.recompute,
         "precision": workload.precision,
         "schedule": s.schedule,
-        **{f"model.{name}": value for name, value in sizes(launch.model, workload.seq_len).items()},
+        "placement": s.placement == Placement.TP_CP_EP_PP_DP,
+        "instances": s.copies if s.shard else None,
+        "adapter": LORA if launch.tuning.rank else None,
+        "adapter_rank": launch.tuning.rank or None,
+        **{f"model.{name}": value for name, value in model_facts(launch.model, workload.seq_len).items()},
     }
-
-
-def sizes(model: Model, length: int) -> dict[str, Any]:
-    """Return the sizes of a decoder by the names of facts; of layers that differ, those of the last one."""
-    layer = model.layers[-1]
-    mixtures = [x.mlp for x in model.layers if isinstance(x.mlp, MixtureOfExperts)]
-    dense = [x.mlp for x in model.layers if isinstance(x.mlp, FeedForward)]
-    found: dict[str, Any] = {
-        "layers": model.layer_count,
-        "hidden": model.hidden,
-        "vocab": model.vocab,
-        "max_positions": max(length, model.max_seq_len or 0),
-        "tied_embeddings": model.tied_embeddings,
-        "ffn_hidden": (dense[0].hidden if dense else max(mlp.expert_hidden for mlp in mixtures)),
-    }
-    if layer.mixer is not None:
-        found |= {"heads": layer.attention.heads, "kv_heads": layer.attention.kv_heads}
-    if mixtures:
-        found |= {"experts": mixtures[-1].experts, "top_k": mixtures[-1].top_k}
-        found |= {"expert_hidden": mixtures[-1].expert_hidden}
-    return found
 
 
 def nested(*parts: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,9 +10,10 @@ from typing import Any
 from forerun.search.formats.adapters import LORA, QUANTISED, RANK, hub_modules
 from forerun.search.formats.contract import Files, Launch, LaunchFile, Limit
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.keys import REST, Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.keys import REST, Launcher, LaunchFacts, above_one, decide, shards
 from forerun.search.formats.launchers import TORCHRUN, harmless, scripts
-from forerun.search.formats.limits import SHARED_BY_WHOLE_REPLICAS, change, fixed
+from forerun.search.formats.limits import COMMON, SHARED_BY_WHOLE_REPLICAS, change, fixed
+from forerun.search.formats.limits_of_keys import by_keys
 from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.syntax import document, is_yaml
 from forerun.search.formats.tables.limits_of import TRAINER, no_zero
@@ -20,18 +21,33 @@ from forerun.search.formats.tables.trainer import (
     ACCUMULATION,
     FSDP_CHECKPOINTING,
     GRADIENT_CHECKPOINTING,
-    HALF,
     PRECISIONS,
     fine_tunes,
     read_deepspeed,
     read_fsdp,
 )
+from forerun.search.formats.writing import settings_of
 from forerun.search.formats.yaml_text import dump_yaml
-from forerun.spaces.strategies import Recompute
 
 MAIN = "axolotl.yaml"
 C4 = {"path": "allenai/c4", "name": "en", "split": "train", "type": "completion"}
 ALPACA = {"path": "tatsu-lab/alpaca", "split": "train", "type": "alpaca"}
+
+RUN = {
+    "output_dir": "outputs",
+    "attn_implementation": "flash_attention_2",
+    "sample_packing": True,
+    "pad_to_sequence_len": True,
+    "max_steps": 100,
+    "optimizer": "adamw_torch_fused",
+    "learning_rate": 1.0e-4,
+    "lr_scheduler": "cosine",
+}
+FSDP = {
+    "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+    "state_dict_type": "SHARDED_STATE_DICT",
+    "offload_params": False,
+}
 
 HARMLESS = re.compile(
     r"base_model|model_type|tokenizer|processor|is_|trust_|load_in|strict|dataset|data|val_set|test_|output_dir|sample_|"
@@ -64,22 +80,20 @@ LAUNCHER = Launcher(
     version="0.19",
     title="axolotl",
     keys=(
-        LaunchKey(names=("micro_batch_size",), decides="mbs"),
+        decide("mbs", "micro_batch_size"),
         ACCUMULATION,
-        LaunchKey(names=("batch_size",), decides="local_batch", meaning="sequences of a device and step"),
-        LaunchKey(names=("sequence_len",), decides="seq_len", meaning="longest sequence"),
-        LaunchKey(names=("tensor_parallel_size",), decides="tp"),
-        LaunchKey(names=("context_parallel_size", "sequence_parallel_degree"), decides="cp"),
-        LaunchKey(names=("expert_parallel_size",), decides="ep"),
-        LaunchKey(names=("dp_shard_size",), decides="shard"),
-        LaunchKey(names=("dp_replicate_size",), decides="replicate"),
+        decide("local_batch", "batch_size", meaning="sequences of a device and step", written=False),
+        decide("seq_len", "sequence_len", meaning="longest sequence"),
+        decide("tp", "tensor_parallel_size", written=above_one("tp")),
+        decide("cp", "context_parallel_size", "sequence_parallel_degree", written=above_one("cp")),
+        decide("ep", "expert_parallel_size", written=False),
+        decide("shard", "dp_shard_size", written=shards),
+        decide("replicate", "dp_replicate_size", written=shards),
         FSDP_CHECKPOINTING,
         GRADIENT_CHECKPOINTING,
         *PRECISIONS,
-        LaunchKey(
-            names=("adapter",),
-            decides="adapter",
-            words={"lora": LORA, "qlora": QUANTISED, "none": None, "": None, "*": "an adapter"},
+        decide(
+            "adapter", "adapter", words={"lora": LORA, "qlora": QUANTISED, "none": None, "": None, "*": "an adapter"}
         ),
         RANK,
     ),
@@ -96,7 +110,8 @@ def _marked(source: LaunchFile) -> bool:
 
 
 LIMITS = (
-    *TRAINER,
+    *COMMON,
+    *by_keys(LAUNCHER, **TRAINER),
     decoders_only("axolotl", hybrids=True),
     no_zero(1, "with FSDP gradients are sharded, too (zero=2); zero=1 is written for DeepSpeed, in LLaMA-Factory", 2),
     fixed(
@@ -124,39 +139,17 @@ LIMITS = (
 
 def write(launch: Launch) -> Files:
     """Return the YAML, with FSDP 2 where states are sharded, and the script."""
-    s, workload = launch.strategy, launch.workload
+    s = launch.strategy
     data: dict[str, Any] = {
         "base_model": harmless(launch.model.name),
         "datasets": [ALPACA if fine_tunes(launch) else C4],
-        "output_dir": "outputs",
-        "sequence_len": workload.seq_len,
-        "attn_implementation": "flash_attention_2",
-        "sample_packing": True,
-        "pad_to_sequence_len": True,
-        "micro_batch_size": s.mbs,
-        "gradient_accumulation_steps": launch.microbatches,
-        "max_steps": 100,
-        "optimizer": "adamw_torch_fused",
-        "learning_rate": 1.0e-4,
-        "lr_scheduler": "cosine",
-        "gradient_checkpointing": s.recompute == Recompute.FULL,
-        **HALF[workload.precision],
+        **RUN,
+        **settings_of(LAUNCHER.keys, launch),
     }
-    if rank := launch.tuning.rank:
-        data |= {"adapter": "lora", "lora_r": rank, "lora_alpha": 2 * rank}
-        data["lora_target_modules"] = hub_modules(launch)
-    if s.tp > 1:
-        data["tensor_parallel_size"] = s.tp
-    if s.cp > 1:
-        data["context_parallel_size"] = s.cp
+    if launch.tuning.rank:
+        data |= {"lora_alpha": 2 * launch.tuning.rank, "lora_target_modules": hub_modules(launch)}
     if s.zero:
-        data |= {"dp_shard_size": s.dp // s.copies, "dp_replicate_size": s.copies, "fsdp_version": 2}
-        data["fsdp_config"] = {
-            "reshard_after_forward": s.zero == 3,
-            "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-            "state_dict_type": "SHARDED_STATE_DICT",
-            "offload_params": False,
-        }
+        data |= {"fsdp_version": 2, "fsdp_config": FSDP | {"reshard_after_forward": s.zero == 3}}
     title = f"axolotl {LAUNCHER.version}"
     remarks = ["base_model: a folder or a name on the hub"]
     if not launch.packed:

@@ -7,7 +7,7 @@ from a preset in Python (``scripts/performance/configs``), by model, device and 
 import re
 
 from forerun.search.formats.contract import LaunchFile
-from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.keys import Launcher, LaunchFacts, decide
 from forerun.search.formats.syntax import arguments, is_script
 from forerun.spaces.errors import RequestError
 
@@ -41,17 +41,17 @@ LAUNCHER = Launcher(
     version="0.6",
     title="Megatron-Bridge's performance scripts",
     keys=(
-        LaunchKey(names=("tensor_model_parallel_size", "-tp"), decides="tp"),
-        LaunchKey(names=("pipeline_model_parallel_size", "-pp"), decides="pp"),
-        LaunchKey(names=("context_parallel_size", "-cp"), decides="cp"),
-        LaunchKey(names=("expert_model_parallel_size", "-ep"), decides="ep"),
-        LaunchKey(names=("expert_tensor_parallel_size", "-et"), decides="etp"),
-        LaunchKey(names=("virtual_pipeline_model_parallel_size", "-vp"), decides="vpp"),
-        LaunchKey(names=("micro_batch_size", "-mb"), decides="mbs"),
-        LaunchKey(names=("global_batch_size", "-gb"), decides="global_batch"),
-        LaunchKey(names=("seq_length", "-sl"), decides="seq_len"),
-        LaunchKey(names=("num_gpus", "-ng"), decides="devices"),
-        LaunchKey(names=("compute_dtype", "-c"), decides="precision", words=COMPUTE),
+        decide("tp", "tensor_model_parallel_size", "-tp"),
+        decide("pp", "pipeline_model_parallel_size", "-pp"),
+        decide("cp", "context_parallel_size", "-cp"),
+        decide("ep", "expert_model_parallel_size", "-ep"),
+        decide("etp", "expert_tensor_parallel_size", "-et"),
+        decide("vpp", "virtual_pipeline_model_parallel_size", "-vp"),
+        decide("mbs", "micro_batch_size", "-mb"),
+        decide("global_batch", "global_batch_size", "-gb"),
+        decide("seq_len", "seq_length", "-sl"),
+        decide("devices", "num_gpus", "-ng"),
+        decide("precision", "compute_dtype", "-c", words=COMPUTE),
     ),
     syntax=arguments,
     marks=lambda source: is_script(source) and _marked(source),

@@ -5,7 +5,7 @@ Source: ``Llm.Execution`` of calculon-ai/calculon.
 
 import re
 
-from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey, switched_on
+from forerun.search.formats.keys import Launcher, LaunchFacts, decide, switched_on
 from forerun.search.formats.syntax import document, json_with
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute
@@ -40,26 +40,26 @@ LAUNCHER = Launcher(
     version="1",
     title="Calculon",
     keys=(
-        LaunchKey(names=("tensor_par",), decides="tp"),
-        LaunchKey(names=("pipeline_par",), decides="pp"),
-        LaunchKey(names=("data_par",), decides="dp"),
-        LaunchKey(names=("pipeline_interleaving",), decides="vpp"),
-        LaunchKey(names=("num_procs",), decides="devices"),
-        LaunchKey(names=("microbatch_size",), decides="mbs"),
-        LaunchKey(names=("batch_size",), decides="global_batch"),
-        LaunchKey(names=("tensor_par_comm_type",), decides="sp", words={"ar": None, "p2p_rs_ag": None, "rs_ag": True}),
-        LaunchKey(
-            names=("optimizer_sharding",),
-            decides="zero",
+        decide("tp", "tensor_par"),
+        decide("pp", "pipeline_par"),
+        decide("dp", "data_par"),
+        decide("vpp", "pipeline_interleaving"),
+        decide("devices", "num_procs"),
+        decide("mbs", "microbatch_size"),
+        decide("global_batch", "batch_size"),
+        decide("sp", "tensor_par_comm_type", words={"ar": None, "p2p_rs_ag": None, "rs_ag": True}),
+        decide(
+            "zero",
+            "optimizer_sharding",
             words={word: value and 1 for word, value in switched_on("1").items()},
             meaning="replicas share the optimizer's states",
         ),
-        LaunchKey(
-            names=("activation_recompute",),
-            decides="recompute",
+        decide(
+            "recompute",
+            "activation_recompute",
             words={"full": Recompute.FULL, "attn_only": Recompute.SELECTIVE, "none": Recompute.NONE},
         ),
-        LaunchKey(names=("datatype",), decides="precision", words=TYPES),
+        decide("precision", "datatype", words=TYPES),
     ),
     syntax=document,
     marks=lambda source: json_with(source, "tensor_par", "pipeline_par"),

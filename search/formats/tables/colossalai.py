@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.formats.contract import LaunchFile
-from forerun.search.formats.keys import RECOMPUTED, YES, Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.keys import RECOMPUTED, YES, Launcher, LaunchFacts, decide
 from forerun.search.formats.syntax import arguments, is_script
 from forerun.spaces.errors import RequestError
 
@@ -80,34 +80,26 @@ LAUNCHER = Launcher(
     version="0.5",
     title="Colossal-AI",
     keys=(
-        LaunchKey(names=("tp", "tp_size", "tp_degree"), decides="tp"),
-        LaunchKey(names=("pp", "pp_size"), decides="pp"),
-        LaunchKey(names=("ep", "ep_size"), decides="ep"),
-        LaunchKey(names=("sp", "sp_size"), decides="cp", says="sequence parallelism over {value} ranks is read as cp"),
-        LaunchKey(names=("zero_stage", "zero"), decides="zero", words={str(n): n for n in range(4)}),
-        LaunchKey(names=("batch_size",), decides="local_batch"),
-        LaunchKey(
-            names=("mbs", "microbatch_size", "micro_batch_size"), decides="mbs", meaning="sequences of a microbatch"
-        ),
-        LaunchKey(
-            names=("accumulation_steps", "gradient_accumulation_steps", "grad_accum"),
-            decides="accumulation",
+        decide("tp", "tp", "tp_size", "tp_degree"),
+        decide("pp", "pp", "pp_size"),
+        decide("ep", "ep", "ep_size"),
+        decide("cp", "sp", "sp_size", says="sequence parallelism over {value} ranks is read as cp"),
+        decide("zero", "zero_stage", "zero", words={str(n): n for n in range(4)}),
+        decide("local_batch", "batch_size"),
+        decide("mbs", "mbs", "microbatch_size", "micro_batch_size", meaning="sequences of a microbatch"),
+        decide(
+            "accumulation",
+            "accumulation_steps",
+            "gradient_accumulation_steps",
+            "grad_accum",
             meaning="batches of a step",
             unit="batches",
         ),
-        LaunchKey(names=("max_length", "max_len", "seq_length"), decides="seq_len"),
-        LaunchKey(
-            names=("grad_checkpoint", "use_grad_checkpoint", "gradient_checkpointing"),
-            decides="recompute",
-            words=RECOMPUTED,
-        ),
-        LaunchKey(
-            names=("mixed_precision",), decides="precision", words={"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
-        ),
-        LaunchKey(
-            names=("use_fp8",), decides="precision", meaning="8-bit products", words={**YES, "true": "fp8", "1": "fp8"}
-        ),
-        LaunchKey(names=("num_layers",), decides="model.layers"),
+        decide("seq_len", "max_length", "max_len", "seq_length"),
+        decide("recompute", "grad_checkpoint", "use_grad_checkpoint", "gradient_checkpointing", words=RECOMPUTED),
+        decide("precision", "mixed_precision", words={"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}),
+        decide("precision", "use_fp8", meaning="8-bit products", words={**YES, "true": "fp8", "1": "fp8"}),
+        decide("model.layers", "num_layers"),
     ),
     syntax=read,
     marks=lambda source: is_script(source) and re.search(r"\bcolossalai\s+run\b|--distplan\b", source.text) is not None,

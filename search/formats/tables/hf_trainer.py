@@ -13,7 +13,7 @@ from forerun.search.formats.adapters import LORA, RANK
 from forerun.search.formats.command_line import options, split_command
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.keys import ZERO_STAGES, Launcher, LaunchFacts, decide
 from forerun.search.formats.shell import read_script
 from forerun.search.formats.syntax import arguments, document, is_script, is_yaml
 from forerun.search.formats.tables.trainer import (
@@ -93,28 +93,30 @@ LAUNCHER = Launcher(
     keys=(
         MICRO_BATCH,
         ACCUMULATION,
-        LaunchKey(
-            names=("model_max_length", "max_seq_length", "max_length", "block_size", "cutoff_len", "max_seq_len"),
-            decides="seq_len",
+        decide(
+            "seq_len",
+            "model_max_length",
+            "max_seq_length",
+            "max_length",
+            "block_size",
+            "cutoff_len",
+            "max_seq_len",
             meaning="longest sequence",
         ),
-        LaunchKey(names=("zero_stage",), decides="zero", words={str(stage): stage for stage in range(4)}),
+        decide("zero", "zero_stage", words=ZERO_STAGES),
         GRADIENT_CHECKPOINTING,
         FSDP_CHECKPOINTING,
         *PRECISIONS,
-        LaunchKey(
-            names=("torch_dtype", "dtype"),
-            decides="precision",
+        decide(
+            "precision",
+            "torch_dtype",
+            "dtype",
             meaning="type of the weights (TRL)",
             words={"bfloat16": "bf16", "float16": "fp16", "float32": None, "auto": None},
         ),
-        LaunchKey(names=("num_processes",), decides="devices"),
+        decide("devices", "num_processes"),
         RANK,
-        LaunchKey(
-            names=("mixed_precision",),
-            decides="precision",
-            words={"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "no": None},
-        ),
+        decide("precision", "mixed_precision", words={"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "no": None}),
     ),
     syntax=lambda source: read_documents(source) if is_yaml(source) else read(source),
     marks=lambda source: (

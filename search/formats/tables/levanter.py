@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.formats.contract import LaunchFile
-from forerun.search.formats.keys import RECOMPUTED, REST, Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.keys import RECOMPUTED, REST, Launcher, LaunchFacts, decide
 from forerun.search.formats.syntax import document, is_yaml
 from forerun.spaces.strategies import Recompute
 
@@ -49,24 +49,17 @@ LAUNCHER = Launcher(
     version="1",
     title="Levanter",
     keys=(
-        LaunchKey(names=("trainer.train_batch_size",), decides="global_batch"),
-        LaunchKey(
-            names=("trainer.per_device_parallelism",),
-            decides="mbs",
-            meaning="sequences of a replica at a time; -1: all",
-            least=-1,
-        ),
-        LaunchKey(names=("trainer.model_axis_size", "trainer.mesh.axes.model"), decides="tp"),
-        LaunchKey(names=("trainer.replica_ici_axis_size",), decides="replicate", meaning="copies within a slice"),
-        LaunchKey(names=("trainer.replica_dcn_axis_size",), decides="replicate", meaning="copies over slices"),
-        LaunchKey(names=("train_seq_len", "model.seq_len", "model.max_seq_len"), decides="seq_len"),
-        LaunchKey(
-            names=("model.gradient_checkpointing",), decides="recompute", meaning="layers recomputed", words=RECOMPUTED
-        ),
-        LaunchKey(names=("model.num_layers",), decides="model.layers"),
-        LaunchKey(names=("model.hidden_dim",), decides="model.hidden"),
-        LaunchKey(names=("model.num_heads",), decides="model.heads"),
-        LaunchKey(names=("model.num_kv_heads",), decides="model.kv_heads"),
+        decide("global_batch", "trainer.train_batch_size"),
+        decide("mbs", "trainer.per_device_parallelism", meaning="sequences of a replica at a time; -1: all", least=-1),
+        decide("tp", "trainer.model_axis_size", "trainer.mesh.axes.model"),
+        decide("replicate", "trainer.replica_ici_axis_size", meaning="copies within a slice"),
+        decide("replicate", "trainer.replica_dcn_axis_size", meaning="copies over slices"),
+        decide("seq_len", "train_seq_len", "model.seq_len", "model.max_seq_len"),
+        decide("recompute", "model.gradient_checkpointing", meaning="layers recomputed", words=RECOMPUTED),
+        decide("model.layers", "model.num_layers"),
+        decide("model.hidden", "model.hidden_dim"),
+        decide("model.heads", "model.num_heads"),
+        decide("model.kv_heads", "model.num_kv_heads"),
     ),
     syntax=read,
     marks=lambda source: is_yaml(source) and _marked(source),

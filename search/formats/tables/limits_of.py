@@ -2,13 +2,8 @@
 
 from forerun.search.formats.contract import Limit
 from forerun.search.formats.limits import (
-    COMMON,
-    NO_SELECTIVE,
     change,
     fixed,
-    no_experts,
-    precisions,
-    without,
 )
 from forerun.spaces.strategies import Split
 
@@ -25,8 +20,6 @@ NO_DIVIDING = Limit(
     reason=lambda launch: f"{launch.model.layer_count} layers are not divisible by pp*vpp",
     fix=lambda launch: change(launch, pp=1, dp=launch.strategy.dp * launch.strategy.pp, vpp=1),
 )
-NO_ETP = fixed(lambda launch: launch.strategy.etp > 1, "etp > 1: it does not split an expert", etp=1)
-NO_SP = fixed(lambda launch: launch.strategy.sp, "sp: norms and residuals are whole on every rank", sp=False)
 
 
 def no_zero(stage: int, reason: str, instead: int) -> Limit:
@@ -34,11 +27,10 @@ def no_zero(stage: int, reason: str, instead: int) -> Limit:
     return fixed(lambda launch: launch.strategy.zero == stage, f"zero={stage}: {reason}", zero=instead)
 
 
-TRAINER = (
-    *COMMON,
-    without("pp", "transformers' Trainer has no pipeline"),
-    NO_SP,
-    no_experts("transformers' Trainer has no expert parallelism"),
-    NO_SELECTIVE,
-    precisions(("bf16", "fp16", "fp32"), "it trains in bfloat16, float16 or float32"),
-)
+TRAINER = {
+    "pp": "transformers' Trainer has no pipeline",
+    "sp": "norms and residuals are whole on every rank",
+    "ep": "transformers' Trainer has no expert parallelism",
+    "recompute": "it recomputes whole layers or nothing",
+}
+"""Why transformers' Trainer has no keys for some decisions."""

@@ -5,6 +5,7 @@ Source: ``llamafactory/hparams`` 0.9.5 (gradient checkpointing is on unless it i
 examples ``megatron`` and ``v1``.
 """
 
+import dataclasses
 import json
 import re
 from typing import Any
@@ -12,22 +13,23 @@ from typing import Any
 from forerun.search.formats.adapters import LORA, RANK, hub_modules
 from forerun.search.formats.contract import Files, Launch, LaunchFile
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.keys import YES, Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.keys import YES, Launcher, LaunchFacts, decide
 from forerun.search.formats.launchers import harmless, scripts
-from forerun.search.formats.limits import SHARED_BY_ALL, without
+from forerun.search.formats.limits import COMMON, NO_SELECTIVE
+from forerun.search.formats.limits_of_keys import by_keys
 from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.syntax import arguments, document, is_script, is_yaml
 from forerun.search.formats.tables.limits_of import TRAINER
 from forerun.search.formats.tables.trainer import (
     ACCUMULATION,
     FSDP_CHECKPOINTING,
-    HALF,
     MICRO_BATCH,
     PRECISIONS,
     fine_tunes,
     read_deepspeed,
     read_fsdp,
 )
+from forerun.search.formats.writing import settings_of
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.strategies import Recompute
 
@@ -78,36 +80,44 @@ LAUNCHER = Launcher(
     title="LLaMA-Factory",
     keys=(
         MICRO_BATCH,
-        LaunchKey(names=("micro_batch_size",), decides="mbs"),
-        LaunchKey(names=("global_batch_size",), decides="global_batch"),
         ACCUMULATION,
-        LaunchKey(names=("cutoff_len",), decides="seq_len", meaning="longest sequence"),
-        LaunchKey(names=("tensor_model_parallel_size",), decides="tp"),
-        LaunchKey(names=("pipeline_model_parallel_size",), decides="pp"),
-        LaunchKey(names=("context_parallel_size",), decides="cp"),
-        LaunchKey(
-            names=("dist_config.cp_size", "sequence_parallel_size"),
-            decides="cp",
+        decide("seq_len", "cutoff_len", meaning="longest sequence"),
+        decide(
+            "cp",
+            "dist_config.cp_size",
+            "sequence_parallel_size",
             says="Ulysses over {value} ranks exchanges heads; read as cp",
+            written=False,
         ),
-        LaunchKey(names=("expert_model_parallel_size",), decides="ep"),
-        LaunchKey(names=("expert_tensor_parallel_size",), decides="etp"),
-        LaunchKey(names=("virtual_pipeline_model_parallel_size",), decides="vpp"),
-        LaunchKey(names=("sequence_parallel",), decides="sp", words=YES),
-        LaunchKey(
-            names=("recompute_granularity",),
-            decides="recompute",
+        *(
+            decide(decision, name, written=False)
+            for name, decision in (
+                ("micro_batch_size", "mbs"),
+                ("global_batch_size", "global_batch"),
+                ("tensor_model_parallel_size", "tp"),
+                ("pipeline_model_parallel_size", "pp"),
+                ("context_parallel_size", "cp"),
+                ("expert_model_parallel_size", "ep"),
+                ("expert_tensor_parallel_size", "etp"),
+                ("virtual_pipeline_model_parallel_size", "vpp"),
+            )  # of its Megatron-core form
+        ),
+        decide("sp", "sequence_parallel", words=YES, written=False),
+        decide(
+            "recompute",
+            "recompute_granularity",
             meaning="what is recomputed",
             words={"full": Recompute.FULL, "selective": Recompute.SELECTIVE, "none": Recompute.NONE},
+            written=False,
         ),
         FSDP_CHECKPOINTING,
         *PRECISIONS,
-        LaunchKey(
-            names=("finetuning_type",),
-            decides="adapter",
+        decide(
+            "adapter",
+            "finetuning_type",
             words={"full": None, "lora": LORA, "oft": "OFT", "freeze": "a part of the layers"},
         ),
-        RANK,
+        dataclasses.replace(RANK, names=("lora_rank", "lora_r")),
     ),
     syntax=lambda source: arguments(source) if is_script(source) else document(source),
     marks=lambda source: (is_yaml(source) and _marked(source)) or (is_script(source) and _started(source)),
@@ -127,37 +137,31 @@ def _marked(source: LaunchFile) -> bool:
 
 
 LIMITS = (
-    *TRAINER,
+    *COMMON,
+    *by_keys(LAUNCHER, **TRAINER),
+    NO_SELECTIVE,
     decoders_only("LLaMA-Factory", hybrids=True),
-    without("tp", "its Trainer form has no tensor parallelism"),
-    without("cp", "its Trainer form has no context parallelism"),
-    SHARED_BY_ALL,
 )
 
 
 def write(launch: Launch) -> Files:
     """Return the YAML, DeepSpeed's JSON where states are sharded, and the script."""
-    s, workload, tuned = launch.strategy, launch.workload, fine_tunes(launch)
+    s, tuned = launch.strategy, fine_tunes(launch)
     data: dict[str, Any] = {
         "model_name_or_path": harmless(launch.model.name),
         "stage": "sft" if tuned else "pt",
         "do_train": True,
-        "finetuning_type": "full",
         "dataset": "alpaca_en_demo" if tuned else "c4_demo",
         "dataset_dir": "REMOTE:llamafactory/demo_data",
         "template": "default",
-        "cutoff_len": workload.seq_len,
         "packing": True,
         **({"neat_packing": True} if launch.packed else {}),
-        "per_device_train_batch_size": s.mbs,
-        "gradient_accumulation_steps": launch.microbatches,
         "disable_gradient_checkpointing": s.recompute != Recompute.FULL,
         "output_dir": "saves",
         "max_steps": 100,
-        **HALF[workload.precision],
+        **({"finetuning_type": "full"} | settings_of(LAUNCHER.keys, launch)),
+        **({"lora_target": ",".join(hub_modules(launch))} if launch.tuning.rank else {}),
     }
-    if rank := launch.tuning.rank:
-        data |= {"finetuning_type": "lora", "lora_rank": rank, "lora_target": ",".join(hub_modules(launch))}
     files: dict[str, str] = {}
     if s.zero:
         data["deepspeed"] = DS_MAIN

@@ -12,7 +12,7 @@ from typing import Any
 
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.facts import world
-from forerun.search.formats.keys import REST, Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.keys import REST, Launcher, LaunchFacts, LaunchKey, decide
 from forerun.search.formats.syntax import document, is_script, is_yaml, overrides
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute, Schedule
@@ -156,9 +156,9 @@ def batch(facts: LaunchFacts) -> None:
 def _axis_keys() -> tuple[LaunchKey, ...]:
     where = {"ici": "within a slice", "dcn": "over slices"}
     return tuple(
-        LaunchKey(
-            names=(f"{mesh}_{axis}_parallelism",),
-            decides=degree,
+        decide(
+            degree,
+            f"{mesh}_{axis}_parallelism",
             meaning=f"devices along {axis} {where[mesh]}",
             unit="devices",
             least=-1,
@@ -175,11 +175,11 @@ LAUNCHER = Launcher(
     frameworks=("maxtext",),
     keys=(
         *_axis_keys(),
-        LaunchKey(names=("max_target_length",), decides="seq_len"),
-        LaunchKey(names=("remat_policy",), decides="recompute", meaning="what is recomputed", words=POLICIES),
-        LaunchKey(
-            names=("quantization",),
-            decides="precision",
+        decide("seq_len", "max_target_length"),
+        decide("recompute", "remat_policy", meaning="what is recomputed", words=POLICIES),
+        decide(
+            "precision",
+            "quantization",
             meaning="8-bit products",
             words={
                 "fp8": "fp8",
@@ -196,10 +196,8 @@ LAUNCHER = Launcher(
                 "*": None,
             },
         ),
-        LaunchKey(
-            names=("dtype",), decides="precision", words={"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
-        ),
-        LaunchKey(names=("num_pipeline_repeats",), decides="vpp"),
+        decide("precision", "dtype", words={"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}),
+        decide("vpp", "num_pipeline_repeats"),
     ),
     syntax=read,
     marks=lambda source: (is_yaml(source) or is_script(source)) and _marked(source),

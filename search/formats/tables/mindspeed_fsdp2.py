@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.formats.contract import LaunchFile
-from forerun.search.formats.keys import RECOMPUTED, REST, Launcher, LaunchFacts, LaunchKey, switched_on
+from forerun.search.formats.keys import RECOMPUTED, REST, Launcher, LaunchFacts, decide, switched_on
 from forerun.search.formats.settings import flatten
 from forerun.search.formats.syntax import arguments, document, is_script
 
@@ -37,17 +37,14 @@ LAUNCHER = Launcher(
     version="2.3",
     title="MindSpeed-LLM on FSDP 2",
     keys=(
-        LaunchKey(names=("parallel.tp_size", "parallel.tensor_parallel_size"), decides="tp"),
-        LaunchKey(names=("parallel.ep_size",), decides="ep"),
-        LaunchKey(
-            names=("parallel.cp_size", "parallel.ulysses_parallel_size"),
-            decides="cp",
-        ),
-        LaunchKey(names=("training.per_device_train_batch_size",), decides="mbs"),
-        LaunchKey(names=("training.gradient_accumulation_steps",), decides="accumulation"),
-        LaunchKey(names=("data.cutoff_len",), decides="seq_len", meaning="longest sequence"),
-        LaunchKey(names=("parallel.recompute",), decides="recompute", words=RECOMPUTED),
-        LaunchKey(names=("training.bf16",), decides="precision", words=switched_on("bf16")),
+        decide("tp", "parallel.tp_size", "parallel.tensor_parallel_size"),
+        decide("ep", "parallel.ep_size"),
+        decide("cp", "parallel.cp_size", "parallel.ulysses_parallel_size"),
+        decide("mbs", "training.per_device_train_batch_size"),
+        decide("accumulation", "training.gradient_accumulation_steps"),
+        decide("seq_len", "data.cutoff_len", meaning="longest sequence"),
+        decide("recompute", "parallel.recompute", words=RECOMPUTED),
+        decide("precision", "training.bf16", words=switched_on("bf16")),
     ),
     syntax=read,
     marks=lambda source: re.search(r"\btrain_fsdp2\.py\b|^\s+fsdp_modules:", source.text, re.MULTILINE) is not None,

@@ -9,7 +9,7 @@ import re
 from forerun.search.formats.adapters import LORA, RANK
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.facts import world
-from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.keys import Launcher, LaunchFacts, decide
 from forerun.search.formats.syntax import arguments, is_script
 from forerun.search.formats.tables.trainer import (
     ACCUMULATION,
@@ -51,23 +51,15 @@ LAUNCHER = Launcher(
     keys=(
         MICRO_BATCH,
         ACCUMULATION,
-        LaunchKey(names=("max_length",), decides="seq_len", meaning="longest sequence"),
-        LaunchKey(
-            names=("sequence_parallel_size",),
-            decides="cp",
-            says="Ulysses over {value} ranks exchanges heads; read as cp",
-        ),
+        decide("seq_len", "max_length", meaning="longest sequence"),
+        decide("cp", "sequence_parallel_size", says="Ulysses over {value} ranks exchanges heads; read as cp"),
         GRADIENT_CHECKPOINTING,
         *PRECISIONS,
-        LaunchKey(
-            names=("torch_dtype",),
-            decides="precision",
-            words={"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "auto": "bf16"},
+        decide(
+            "precision", "torch_dtype", words={"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "auto": "bf16"}
         ),
-        LaunchKey(
-            names=("tuner_type", "train_type", "sft_type"),
-            decides="adapter",
-            words={"full": None, "lora": LORA, "*": "an adapter"},
+        decide(
+            "adapter", "tuner_type", "train_type", "sft_type", words={"full": None, "lora": LORA, "*": "an adapter"}
         ),
         RANK,
     ),

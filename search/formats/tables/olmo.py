@@ -3,7 +3,7 @@
 import re
 
 from forerun.search.formats.contract import LaunchFile
-from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.keys import Launcher, LaunchFacts, decide
 from forerun.search.formats.syntax import document, is_yaml
 from forerun.spaces.strategies import Recompute
 
@@ -48,21 +48,17 @@ LAUNCHER = Launcher(
     version="0.6",
     title="OLMo",
     keys=(
-        LaunchKey(names=("global_train_batch_size",), decides="global_batch"),
-        LaunchKey(names=("device_train_microbatch_size",), decides="mbs"),
-        LaunchKey(names=("model.max_sequence_length",), decides="seq_len"),
-        LaunchKey(names=("fsdp.hybrid_sharding_num_model_replicas",), decides="replicate"),
-        LaunchKey(
-            names=("activation_checkpointing",), decides="recompute", meaning="layers that are recomputed", words=LAYERS
-        ),
-        LaunchKey(
-            names=("precision",), decides="precision", words={"amp_bf16": "bf16", "amp_fp16": "fp16", "fp32": "fp32"}
-        ),
-        LaunchKey(names=("model.n_layers",), decides="model.layers"),
-        LaunchKey(names=("model.d_model",), decides="model.hidden"),
-        LaunchKey(names=("model.n_heads",), decides="model.heads"),
-        LaunchKey(names=("model.n_kv_heads",), decides="model.kv_heads"),
-        LaunchKey(names=("model.vocab_size",), decides="model.vocab"),
+        decide("global_batch", "global_train_batch_size"),
+        decide("mbs", "device_train_microbatch_size"),
+        decide("seq_len", "model.max_sequence_length"),
+        decide("replicate", "fsdp.hybrid_sharding_num_model_replicas"),
+        decide("recompute", "activation_checkpointing", meaning="layers that are recomputed", words=LAYERS),
+        decide("precision", "precision", words={"amp_bf16": "bf16", "amp_fp16": "fp16", "fp32": "fp32"}),
+        decide("model.layers", "model.n_layers"),
+        decide("model.hidden", "model.d_model"),
+        decide("model.heads", "model.n_heads"),
+        decide("model.kv_heads", "model.n_kv_heads"),
+        decide("model.vocab", "model.vocab_size"),
     ),
     syntax=document,
     marks=lambda source: is_yaml(source) and _marked(source),

@@ -10,17 +10,16 @@ from typing import Any
 
 from forerun.search.formats.contract import Files, Launch, LaunchFile
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.keys import REST, Launcher, LaunchFacts, LaunchKey, switched_on
+from forerun.search.formats.keys import REST, Launcher, LaunchFacts, decide, switched_on
 from forerun.search.formats.launchers import TORCHRUN, comment, scripts
 from forerun.search.formats.limits import (
     COMMON,
-    DEFAULT_PLACEMENT,
     SHARED_BY_WHOLE_REPLICAS,
     fixed,
-    no_experts,
     only,
     precisions,
 )
+from forerun.search.formats.limits_of_keys import by_keys
 from forerun.search.formats.limits_of_models import builds, decoders_only
 from forerun.search.formats.python_text import PythonReader, keywords, parse_python
 from forerun.search.formats.syntax import document, is_yaml, overrides
@@ -107,29 +106,26 @@ LAUNCHER = Launcher(
     version="3",
     title="OLMo-core",
     keys=(
-        LaunchKey(names=("global_batch_size",), decides="global_tokens"),
-        LaunchKey(names=("rank_microbatch_size",), decides="mbs_tokens"),
-        LaunchKey(names=("max_sequence_length", "sequence_length"), decides="seq_len"),
-        LaunchKey(names=("dp_config.num_replicas",), decides="replicate"),
-        LaunchKey(names=("dp_config.shard_degree",), decides="shard"),
-        LaunchKey(names=("tp_config.degree",), decides="tp"),
-        LaunchKey(names=("cp_config.degree", "cp_config.0"), decides="cp"),
-        LaunchKey(names=("pp_config.degree",), decides="pp"),
-        LaunchKey(names=("pp_config.schedule",), decides="schedule", words=SCHEDULES),
-        LaunchKey(names=("ep_config.degree",), decides="ep"),
-        LaunchKey(
-            names=("ac_config.mode", "ac_config.0"), decides="recompute", meaning="what is recomputed", words=MODES
-        ),
-        LaunchKey(
-            names=("float8_config.enabled",), decides="precision", meaning="8-bit products", words=switched_on("fp8")
-        ),
-        LaunchKey(
-            names=("dp_config.param_dtype", "autocast_precision"),
-            decides="precision",
+        decide("global_tokens", "global_batch_size"),
+        decide("mbs_tokens", "rank_microbatch_size"),
+        decide("seq_len", "max_sequence_length", "sequence_length"),
+        decide("replicate", "dp_config.num_replicas"),
+        decide("shard", "dp_config.shard_degree"),
+        decide("tp", "tp_config.degree"),
+        decide("cp", "cp_config.degree", "cp_config.0"),
+        decide("pp", "pp_config.degree"),
+        decide("schedule", "pp_config.schedule", words=SCHEDULES),
+        decide("ep", "ep_config.degree", written=False),
+        decide("recompute", "ac_config.mode", "ac_config.0", meaning="what is recomputed", words=MODES),
+        decide("precision", "float8_config.enabled", meaning="8-bit products", words=switched_on("fp8")),
+        decide(
+            "precision",
+            "dp_config.param_dtype",
+            "autocast_precision",
             words={"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "none": None},
         ),
-        LaunchKey(names=("num_nodes",), decides="nodes"),
-        LaunchKey(names=("num_gpus",), decides="devices_per_node"),
+        decide("nodes", "num_nodes"),
+        decide("devices_per_node", "num_gpus"),
     ),
     syntax=read,
     marks=lambda source: "olmo_core" in source.text or "OLMo-core" in source.text,
@@ -155,9 +151,14 @@ MODELS = builds(
 LIMITS = (
     *COMMON,
     decoders_only("OLMo-core"),
+    *by_keys(
+        LAUNCHER,
+        besides=("sp", "recompute", "precision", "schedule"),
+        ep="dispatchers of experts are chosen with the model in code",
+    ),
     only(
         "schedule",
-        tuple(schedules_in("olmo-core")),
+        tuple(WRITTEN_SCHEDULES),
         "its schedules are those of torch.distributed.pipelining",
         schedule=Schedule.ONE_F_ONE_B,
         vpp=1,
@@ -187,9 +188,7 @@ LIMITS = (
         "tp without sp: norms are cut by sequence",
         sp=True,
     ),
-    no_experts("dispatchers of experts are chosen with the model in code"),
     fixed(lambda launch: launch.strategy.cp > 1, "cp: its degree is set in code, with the way to exchange keys", cp=1),
-    DEFAULT_PLACEMENT,
     SHARED_BY_WHOLE_REPLICAS,
     precisions(("bf16", "fp32", "fp8"), "it trains in bfloat16, float32 or float8"),
     MODELS,

@@ -5,7 +5,7 @@ Source: ``StrategyConfig`` of MooreThreads/SimuMax 1.2.
 
 import re
 
-from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey, switched_on
+from forerun.search.formats.keys import ZERO_STAGES, Launcher, LaunchFacts, decide, switched_on
 from forerun.search.formats.settings import LaunchSettings
 from forerun.search.formats.syntax import document, json_with
 from forerun.search.formats.tables.calculon import TYPES
@@ -62,20 +62,18 @@ LAUNCHER = Launcher(
     version="1.2",
     title="SimuMax",
     keys=(
-        *(LaunchKey(names=(f"{degree}_size",), decides=degree) for degree in ("tp", "pp", "cp", "ep", "etp")),
-        LaunchKey(names=("interleaving_size",), decides="vpp"),
-        LaunchKey(names=("world_size",), decides="devices"),
-        LaunchKey(names=("micro_batch_size",), decides="mbs"),
-        LaunchKey(names=("micro_batch_num",), decides="accumulation"),
-        LaunchKey(names=("seq_len",), decides="seq_len"),
-        LaunchKey(names=("zero_state",), decides="zero", words={str(stage): stage for stage in range(4)}),
-        LaunchKey(
-            names=("enable_sequence_parallel",),
-            decides="sp",
-            words={word: value and True for word, value in switched_on("sp").items()},
+        *(decide(degree, f"{degree}_size") for degree in ("tp", "pp", "cp", "ep", "etp")),
+        decide("vpp", "interleaving_size"),
+        decide("devices", "world_size"),
+        decide("mbs", "micro_batch_size"),
+        decide("accumulation", "micro_batch_num"),
+        decide("seq_len", "seq_len"),
+        decide("zero", "zero_state", words=ZERO_STAGES),
+        decide(
+            "sp", "enable_sequence_parallel", words={word: value and True for word, value in switched_on("sp").items()}
         ),
-        LaunchKey(names=("fp8",), decides="precision", meaning="products in 8 bits", words=switched_on("fp8")),
-        LaunchKey(names=("dtype",), decides="precision", words=TYPES),
+        decide("precision", "fp8", meaning="products in 8 bits", words=switched_on("fp8")),
+        decide("precision", "dtype", words=TYPES),
     ),
     syntax=document,
     marks=lambda source: json_with(source, "tp_size", "micro_batch_num"),

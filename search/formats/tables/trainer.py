@@ -9,16 +9,14 @@ from pathlib import PurePath
 from typing import Any
 
 from forerun.search.formats.contract import Launch, LaunchFile
-from forerun.search.formats.keys import RECOMPUTED, YES, LaunchFacts, LaunchKey, switched_on
+from forerun.search.formats.keys import RECOMPUTED, YES, LaunchFacts, decide, switched_on
 from forerun.search.formats.settings import flatten
 
-HALF = {"bf16": {"bf16": True}, "fp16": {"fp16": True}, "fp32": {}}
-"""Precisions as the trainers' settings."""
-MICRO_BATCH = LaunchKey(names=("per_device_train_batch_size",), decides="mbs")
-ACCUMULATION = LaunchKey(names=("gradient_accumulation_steps",), decides="accumulation")
-GRADIENT_CHECKPOINTING = LaunchKey(
-    names=("gradient_checkpointing",),
-    decides="recompute",
+MICRO_BATCH = decide("mbs", "per_device_train_batch_size")
+ACCUMULATION = decide("accumulation", "gradient_accumulation_steps")
+GRADIENT_CHECKPOINTING = decide(
+    "recompute",
+    "gradient_checkpointing",
     words={
         **RECOMPUTED,
         "offload": RECOMPUTED["true"],
@@ -26,23 +24,27 @@ GRADIENT_CHECKPOINTING = LaunchKey(
         "unsloth": RECOMPUTED["true"],
     },
 )
-FSDP_CHECKPOINTING = LaunchKey(
-    names=("fsdp_config.fsdp_activation_checkpointing", "fsdp_config.activation_checkpointing"),
-    decides="recompute",
+FSDP_CHECKPOINTING = decide(
+    "recompute",
+    "fsdp_config.fsdp_activation_checkpointing",
+    "fsdp_config.activation_checkpointing",
     meaning="layers are recomputed in the backward pass, by FSDP",
     words={**RECOMPUTED, "false": None, "0": None, "none": None, "": None},
+    written=False,
 )
 PRECISIONS = (
-    LaunchKey(names=("fp8",), decides="precision", meaning="matrix products in 8 bits", words=switched_on("fp8")),
-    LaunchKey(
-        names=("bf16", "bfloat16", "pure_bf16"),
-        decides="precision",
+    decide("precision", "fp8", meaning="matrix products in 8 bits", words=switched_on("fp8"), written=False),
+    decide(
+        "precision",
+        "bf16",
+        "bfloat16",
+        "pure_bf16",
         meaning="training in bfloat16",
         words={**switched_on("bf16"), "auto": "bf16", "full": "bf16"},
     ),
-    *(
-        LaunchKey(names=(name,), decides="precision", meaning="training in float16", words=switched_on("fp16"))
-        for name in ("fp16", "float16")  # one may be off while the other is on
+    *(  # one may be off while the other is on
+        decide("precision", name, meaning="training in float16", words=switched_on("fp16"), written=name == "fp16")
+        for name in ("fp16", "float16")
     ),
 )
 FSDP_STAGES = {

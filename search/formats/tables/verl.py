@@ -7,7 +7,7 @@ answers to each; FSDP shards parameters, Megatron has its distributed optimizer.
 import re
 
 from forerun.search.formats.contract import LaunchFile
-from forerun.search.formats.keys import RECOMPUTED, REST, Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.keys import RECOMPUTED, REST, Launcher, LaunchFacts, LaunchKey, decide
 from forerun.search.formats.syntax import document, is_script, is_yaml, overrides
 from forerun.spaces.strategies import Recompute, Split
 
@@ -66,9 +66,7 @@ def _granularity(facts: LaunchFacts) -> Recompute:
 
 
 def _megatron(name: str, decides: str, meaning: str) -> LaunchKey:
-    return LaunchKey(
-        names=(f"{ACTOR}megatron.{name}", f"engine.{name}"), decides=decides, meaning=meaning, unit="devices"
-    )
+    return decide(decides, f"{ACTOR}megatron.{name}", f"engine.{name}", meaning=meaning, unit="devices")
 
 
 LAUNCHER = Launcher(
@@ -82,34 +80,33 @@ LAUNCHER = Launcher(
         _megatron("context_parallel_size", "cp", "ranks that share each sequence"),
         _megatron("expert_model_parallel_size", "ep", "ranks that share the experts"),
         _megatron("expert_tensor_parallel_size", "etp", "ranks that share an expert"),
-        LaunchKey(
-            names=(f"{ACTOR}ulysses_sequence_parallel_size", "ulysses_sequence_parallel_size"),
-            decides="cp",
+        decide(
+            "cp",
+            f"{ACTOR}ulysses_sequence_parallel_size",
+            "ulysses_sequence_parallel_size",
             says="Ulysses over {value} ranks exchanges heads; read as cp",
         ),
-        LaunchKey(
-            names=(f"{ACTOR}fsdp_config.fsdp_size", "engine.fsdp_size", "model.fsdp_config.fsdp_size"),
-            decides="shard",
+        decide(
+            "shard",
+            f"{ACTOR}fsdp_config.fsdp_size",
+            "engine.fsdp_size",
+            "model.fsdp_config.fsdp_size",
             meaning="replicas of one FSDP group; -1: all",
             least=-1,
         ),
-        LaunchKey(names=(f"{ACTOR}ppo_micro_batch_size_per_gpu", "data.micro_batch_size_per_gpu"), decides="mbs"),
-        LaunchKey(
-            names=(f"{ACTOR}ppo_mini_batch_size",),
-            decides="global_batch",
-            meaning="prompts of an optimizer step",
-            unit="prompts",
-        ),
-        LaunchKey(names=("data.train_batch_size",), decides="global_batch", meaning="sequences of a step (SFT)"),
-        LaunchKey(names=("data.max_length",), decides="seq_len", meaning="longest sequence (SFT)"),
-        LaunchKey(
-            names=("actor_rollout_ref.model.enable_gradient_checkpointing", "model.enable_gradient_checkpointing"),
-            decides="recompute",
+        decide("mbs", f"{ACTOR}ppo_micro_batch_size_per_gpu", "data.micro_batch_size_per_gpu"),
+        decide("global_batch", f"{ACTOR}ppo_mini_batch_size", meaning="prompts of an optimizer step", unit="prompts"),
+        decide("global_batch", "data.train_batch_size", meaning="sequences of a step (SFT)"),
+        decide("seq_len", "data.max_length", meaning="longest sequence (SFT)"),
+        decide(
+            "recompute",
+            "actor_rollout_ref.model.enable_gradient_checkpointing",
+            "model.enable_gradient_checkpointing",
             meaning="layers are recomputed in the backward pass (FSDP)",
             words=RECOMPUTED,
         ),
-        LaunchKey(names=("trainer.nnodes",), decides="nodes"),
-        LaunchKey(names=("trainer.n_gpus_per_node",), decides="devices_per_node"),
+        decide("nodes", "trainer.nnodes"),
+        decide("devices_per_node", "trainer.n_gpus_per_node"),
     ),
     syntax=lambda source: document(source) if is_yaml(source) else overrides(source),
     marks=lambda source: (is_script(source) and _marked(source)) or (is_yaml(source) and _configures(source)),
