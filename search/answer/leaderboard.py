@@ -14,7 +14,7 @@ from forerun.search.board.found import Alternatives, Found
 from forerun.search.board.leaderboard import Leaderboard, ranked
 from forerun.search.board.rows import Row
 from forerun.search.files.documents import versions
-from forerun.search.formats.launchable import lacks_launch_file, marked, none_launched, unlaunched
+from forerun.search.formats.launchable import marked, none_launched, unlaunched
 from forerun.search.order.launchable import launchable_first
 from forerun.search.order.undominated import undominated_first
 from forerun.search.request.interrupts import EndedEarly
@@ -71,7 +71,7 @@ def with_rows(
     known = [marked(setting.context, row) for row in rows[:MARKED]]
     if setting.objective in ("throughput", "cost"):
         device_s = [row.gpus * row.step_time_s for row in known]
-        known = [known[place] for place in launchable_first(device_s, [not lacks_launch_file(row) for row in known])]
+        known = [known[place] for place in launchable_first(device_s, [not row.lacks_launch_file for row in known])]
         if setting.objective == "throughput" and _weighs_risk(setting):
             known = _undominated(setting, known, alternatives.safest)
     rows = certain(setting.context, ranked((*known, *rows[MARKED:]), setting.objective), setting.objective)
@@ -93,13 +93,13 @@ def _weighs_risk(setting: Setting[Any]) -> bool:
 
 def _undominated(setting: Setting[Any], rows: list[Row[Any]], safest: Row | None) -> list[Row[Any]]:
     """Put a row first that no other, and not the ``safest`` of the search, beats in speed and in risk."""
-    able = [row for row in rows if not lacks_launch_file(row)]
-    if rows and len(able) < len(rows) and lacks_launch_file(rows[0]):
+    able = [row for row in rows if not row.lacks_launch_file]
+    if rows and len(able) < len(rows) and rows[0].lacks_launch_file:
         return rows
     names = {row.name for row in rows}
     if safest is not None and safest.name not in names:
         safest = marked(setting.context, safest)
-        able += [] if lacks_launch_file(safest) else [safest]
+        able += [] if safest.lacks_launch_file else [safest]
     order = undominated_first([row.gpus * row.step_time_s for row in able], [row.oom_risk for row in able])
     if not order or order[0] == 0:
         return rows

@@ -146,6 +146,11 @@ class Leaderboard:
         return rows_html([row.to_json() for row in self.rows], title=title, text=self.why)
 
 
+def row_to_launch(rows: Sequence[Row[Any]]) -> Row[Any]:
+    """Return the first of ranked rows that has a launch file; the first of all where none has."""
+    return next((row for row in rows if not row.lacks_launch_file), rows[0])
+
+
 def rows_to_csv(rows: tuple[Row[Any], ...]) -> str:
     """Return rows as CSV text with a header; empty text where there are none."""
     return lines_to_csv([flat_line(row.to_json()) for row in rows])

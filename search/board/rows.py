@@ -197,6 +197,11 @@ class Row(Generic[S]):
         return f"OOM risk {chance_above(limit, low, high):.0%}: the 80% range of the peak passes {limit:.1f} GiB"
 
     @property
+    def lacks_launch_file(self) -> bool:
+        """Whether no format of its framework can express it."""
+        return any(mark.startswith(NO_LAUNCH_MARK) for mark in self.marks)
+
+    @property
     def excess_gib(self) -> float:
         """GiB by which the peak exceeds the device's memory; negative where it fits."""
         return self.peak_memory_gib - self.memory_limit_gib

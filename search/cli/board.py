@@ -46,6 +46,8 @@ WIDTHS = {
 }
 """Columns of the terminal that each column of a leaderboard needs."""
 FIGURES = ("rate", "MFU", "step", "range", "memory", "USD/M")
+FEWEST_ROWS = 3
+"""Rows that are shown however long they are."""
 LEAST_BAR, MOST_BAR, MOST_STRATEGY = 8, 40, 64
 MOST_ROWS = 1000
 """Rows that a terminal is shown: each takes a millisecond to lay out, and nobody reads more."""
@@ -75,14 +77,15 @@ def print_board(board: Leaderboard, detail: str = BRIEF, *, out: Path | None = N
         rows = board.rows[:MOST_ROWS]
         say(console, board_table(rows, console, brush_of(console), several=several, bounded=bounded, own=own))
         return
-    above = _above(board, console, detail, out)
+    above = _above(board, console, detail, out, board.rows[:MOST_ROWS])
     if detail == VERBOSE:
         notes, others = list(board.advice), 0
     else:
         notes, others = weighty_notes(board)
-        room = WIDE_LINES if console.width >= WIDE else NARROW_LINES
-        room -= sum(_height(console, part) for part in (*above, *brief_counts(board, len(notes))))
-        notes, left_out = fitting(notes, console, room)
+        least = sum(_height(console, part) for part in (*(Text(note) for note in notes[:1]), *brief_counts(board, 1)))
+        room = (WIDE_LINES if console.width >= WIDE else NARROW_LINES) - least
+        above, used = _within(room, board, console, out, above)
+        notes, left_out = fitting(notes, console, room - used + sum(_height(console, Text(note)) for note in notes[:1]))
         others += left_out
     say(console, *above, *(Text(f"note: {note}") for note in notes))
     if board.measure_next is not None:
@@ -92,6 +95,17 @@ def print_board(board: Leaderboard, detail: str = BRIEF, *, out: Path | None = N
     if board.baseline is not None:
         say(console, *baseline_lines(board.baseline, board.rows))
     say(console, *(counts(board) if detail == VERBOSE else brief_counts(board, others)))
+
+
+def _within(
+    room: int, board: Leaderboard, console: Console, out: Path | None, above: list[RenderableType]
+) -> tuple[list[RenderableType], int]:
+    """Leave rows out of what stands above the notes until it takes at most ``room`` lines; return it and its lines."""
+    rows = board.rows[:MOST_ROWS]
+    while (used := sum(_height(console, part) for part in above)) > room and len(rows) > FEWEST_ROWS:
+        rows = rows[: max(FEWEST_ROWS, len(rows) - (used - room))]
+        above = _above(board, console, BRIEF, out, rows)
+    return above, used
 
 
 def _height(console: Console, part: RenderableType) -> int:
@@ -109,9 +123,11 @@ def fitting(notes: Sequence[str], console: Console, room: int) -> tuple[list[str
     return shown, len(notes) - len(shown)
 
 
-def _above(board: Leaderboard, console: Console, detail: str, out: Path | None) -> list[RenderableType]:
-    """Return all that stands above the notes."""
-    brush, rows, own = brush_of(console), board.rows[:MOST_ROWS], None if board.baseline is None else board.baseline.row
+def _above(
+    board: Leaderboard, console: Console, detail: str, out: Path | None, rows: Sequence[Row[Any]]
+) -> list[RenderableType]:
+    """Return all that stands above the notes, with the first ``rows`` of the board."""
+    brush, own = brush_of(console), None if board.baseline is None else board.baseline.row
     several = len({*board.request["gpu_counts"], *([] if own is None else [own.gpus])}) > 1
     bounded = board.request.get("oom_risk") is not None
     shared = shared_words(rows)
@@ -123,7 +139,8 @@ def _above(board: Leaderboard, console: Console, detail: str, out: Path | None) 
     parts += [Text(f"all rows: {' '.join(shared)}")] if shared else []
     parts.append(table)
     if len(rows) < len(board.rows):
-        parts.append(Text(f"and {len(board.rows) - len(rows):,} more rows: --json and --out have all of them"))
+        hidden = "--verbose, --json" if len(rows) < MOST_ROWS else "--json"
+        parts.append(Text(f"and {len(board.rows) - len(rows):,} more rows: {hidden} and --out have all of them"))
     if table.columns[-1].header == "time":
         breakdowns = (row.breakdown_s for row in (*rows, *([] if own is None else [own])))
         parts.append(brush.legend(breakdowns, width=console.width))
@@ -137,9 +154,9 @@ def _above(board: Leaderboard, console: Console, detail: str, out: Path | None) 
     if detail == VERBOSE and any(row.variants for row in board.rows):
         parts.append(Text(VARIANTS_LEGEND, style="dim"))
     parts += [Text(limit_line(board), style="dim")] if bounded else []
-    if board.families:
-        parts.append(Text("best of every family", style="bold"))
-        parts.append(board_table(board.families, console, brush, several=several))
+    if families := [row for row in board.families if row.name not in {shown.name for shown in rows}]:
+        parts.append(Text("best of every other family", style="bold"))
+        parts.append(board_table(families, console, brush, several=several))
     parts.append(Text(board.why if detail == VERBOSE else reason(board)))
     return parts + list(training_lines(board))
 

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from forerun.search.answer.notes.knee import KNEE
 from forerun.search.answer.notes.low_oom_risk import SAFEST
-from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.board.rows import NO_LAUNCH_MARK, Row
+from forerun.search.board.leaderboard import Leaderboard, row_to_launch
+from forerun.search.board.rows import Row
 from forerun.spaces.units import format_seconds
 
 MOST_NOTES = 5
@@ -57,10 +58,7 @@ def decision(board: Leaderboard, out: Path | None) -> list[str]:
     """Return the row to launch, a safer one, and the next command."""
     first = board.rows[0]
     unit = "token" if board.unit == "token" else board.unit
-    launch = first
-    if any(mark.startswith(NO_LAUNCH_MARK) for mark in first.marks):
-        able = (row for row in board.rows if not any(mark.startswith(NO_LAUNCH_MARK) for mark in row.marks))
-        launch = next(able, first)
+    launch = row_to_launch(board.rows)
     per_gpu = launch.throughput_per_gpu
     rate = f"{per_gpu:,.0f}" if per_gpu >= 100 else f"{per_gpu:.3g}"
     risk = f", {launch.oom_risk:.0%} OOM risk" if launch.facts is None else ""
@@ -72,6 +70,7 @@ def decision(board: Leaderboard, out: Path | None) -> list[str]:
         f"{launch.peak_memory_gib:.1f} of {launch.memory_limit_gib:.1f} GiB{risk}."
     ]
     lines += [safer(note, board.rows) for note in board.advice if note.startswith(SAFEST)]
+    lines += [f"{with_ranks(note, board.rows)}." for note in board.advice if note.startswith(KNEE)]
     if first.facts is None and not first.tree:
         run = "run" if out is None else str(out)
         before = "the same search with --out run, then " if out is None else ""
@@ -88,7 +87,7 @@ def safer(note: str, rows: Sequence[Row[Any]]) -> str:
 
 def weighty_notes(board: Leaderboard) -> tuple[list[str], int]:
     """Return the notes that are shown, weightiest first, and the number of others."""
-    notes = [note for note in board.advice if not note.startswith(SAFEST)]
+    notes = [note for note in board.advice if not note.startswith((SAFEST, KNEE))]
     notes = [with_ranks(_FLAGS.sub("", note), board.rows) for note in (*notes, *board.remarks)]
     return notes[:MOST_NOTES], len(notes[MOST_NOTES:])
 

@@ -39,7 +39,7 @@ def unlaunched(context: Any, *, chosen: bool) -> tuple[str, ...]:
 def none_launched(context: Any, rows: Sequence[Row[Any]]) -> tuple[str, ...]:
     """Return a warning where every row lacks a launch file, with what the framework's own format says of the first."""
     rows = [row for row in rows if row.facts is None and not row.tree]
-    if not rows or not all(map(lacks_launch_file, rows)) or not writers_of(context.framework):
+    if not rows or not all(row.lacks_launch_file for row in rows) or not writers_of(context.framework):
         return ()
     named = context.framework.lineage
     writer = min(reversed(writers_of(context.framework)), key=lambda one: one.frameworks[0] not in named)
@@ -61,13 +61,8 @@ def _expresses(writer: FormatEntry, context: Context, strategy: Strategy) -> boo
 def marked(context: Any, row: Row[Any]) -> Row[Any]:
     """Return a row with its mark where no launch file of the framework can express it: that of a tree which is no flat
     strategy, or one that its formats refuse."""
-    if lacks_launch_file(row):
+    if row.lacks_launch_file:
         return row
     if row.facts is not None or (not writers_of(context.framework) if row.tree else launchable(context, row.strategy)):
         return row
     return dataclasses.replace(row, marks=(*row.marks, f"{NO_LAUNCH_MARK} for {context.framework.name}"))
-
-
-def lacks_launch_file(row: Row[Any]) -> bool:
-    """Whether a row was marked as one that no launch file can express."""
-    return any(mark.startswith(NO_LAUNCH_MARK) for mark in row.marks)

@@ -357,6 +357,19 @@ def test_a_search_fits_one_screen_and_begins_with_the_decision(
     assert sum(line.startswith("note: ") for line in lines) <= 5
 
 
+def test_long_strategies_leave_rows_out_rather_than_grow(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "110")
+    board = search("llama3-8b", cluster="dgx-h100", gpus=16, global_batch=64, seq_len=4096)
+    rows = [replace(row, tree=" ".join(f"layer{row.rank}{n}=tp{n}" for n in range(30))) for row in board.rows]
+    print_board(replace(board, rows=tuple(rows)))
+    out = capsys.readouterr().out
+
+    assert len(out.splitlines()) <= 40
+    assert "more rows: --verbose, --json and --out have all of them" in out and "note: " in out
+
+
 def test_quiet_and_verbose_serve_operator_graphs(capsys: pytest.CaptureFixture[str]) -> None:
     graph = ["search", "resnet50", "--cluster", "dgx1-v100", "--gpus", "8", "--global-batch", "512"]
     quiet, verbose = (run([*graph, flag], capsys)[0] for flag in ("--quiet", "--verbose"))

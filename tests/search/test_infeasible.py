@@ -46,6 +46,13 @@ def test_too_few_gpus() -> None:
         fail("llama3-70b", gpus=fewer)
 
 
+def test_a_switch_that_makes_room_is_named() -> None:
+    request = {"cluster": "rtx4090-box", "global_batch": 64, "seq_len": 4096, "framework": "fsdp", "gpus": 8}
+    fix = next(one for one in fail("qwen2.5-7b", **request).diagnosis.fixes if one.change.startswith("--with "))
+    name = fix.change.removeprefix("--with ").split(" ")[0]
+    assert fix.row.step_time_s >= search("qwen2.5-7b", **request, switches={name: "on"}).rows[0].step_time_s
+
+
 @pytest.mark.parametrize("framework", ["megatron-lm", "torchtitan"])
 def test_optimizer_states_may_lie_in_host_memory(framework: str) -> None:
     """What is proposed is a tree that fits, and simulates to what is said of it."""

@@ -6,15 +6,15 @@ import pytest
 
 from forerun.search import search
 from forerun.search.answer.notes.contract import NoteSearch
-from forerun.search.answer.notes.knee import knee_note
+from forerun.search.answer.notes.knee import KNEE, knee_note
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 
 
 def test_networks_that_stop_scaling_name_their_knee() -> None:
     board = search("dlrm-516m", cluster="dgx-a100-80", gpus="8..64", global_batch=65536)
-    note = next(note for note in board.notes if note.startswith("more than"))
-    assert board.rows[0].gpus == 64 and "more than 8 GPUs" in note
+    note = next(note for note in board.notes if note.startswith(KNEE))
+    assert board.rows[0].gpus == 64 and "on 8 GPUs" in note
 
 
 @pytest.mark.parametrize(("throughputs", "knee"), [((8, 15, 28), None), ((8, 15, 17), 16), ((8, 9, 10), 8)])
@@ -26,4 +26,4 @@ def test_added_gpus_pay_from_half_of_linear_scaling(throughputs: tuple[int, ...]
         for gpus, rate in zip((32, 16, 8), reversed(throughputs), strict=True)
     ]
     notes = knee_note(resolve(asked), rows, NoteSearch())
-    assert notes == () if knee is None else notes[0].startswith(f"more than {knee} GPUs")
+    assert notes == () if knee is None else f"on {knee} GPUs has" in notes[0]

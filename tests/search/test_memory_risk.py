@@ -148,6 +148,8 @@ def test_the_best_with_a_small_risk_is_named_where_the_first_has_none() -> None:
     assert safer_note(resolve(request), (risky,), scored()) == ()
     worse = dataclasses.replace(safest, step_time_s=1.5 * safest.step_time_s)  # an idea; its safe variant is no row
     assert safer_note(resolve(request), (risky, worse), scored(safest))[0].startswith(f"safest: {safest.name} ")
+    little, less = (dataclasses.replace(row, oom_risk=risk) for row, risk in ((risky, 0.11), (safest, 0.09)))
+    assert safer_note(resolve(request), (little, less), scored()) == (), "two points are no reason to choose another"
     slower = dataclasses.replace(safest, step_time_s=2 * safest.step_time_s)  # scored, where a better one was not
     known = NoteSearch(alternatives=Alternatives(safest=slower))
     assert safer_note(resolve(request), (risky,), known) == safer_note(resolve(request), (risky,), NoteSearch())

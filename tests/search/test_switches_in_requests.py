@@ -1,10 +1,13 @@
 """Switches in requests: what they change, what is told, and the same from every door."""
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
+from forerun.search.answer.notes.contract import NoteSearch
+from forerun.search.answer.notes.switched import switches_note
 from forerun.search.answer.searches import search_request
 from forerun.search.board.folder import write_folder
 from forerun.search.catalogue.facts import describe
@@ -83,6 +86,14 @@ def test_show_lists_switches_with_settings_and_flags() -> None:
     assert dispatcher["setting"] == "deepep"
     assert "--moe-flex-dispatcher-backend deepep" in dispatcher["flags"]["deepep"]
     assert "mixed_precision.grad_reduce_in_fp32=false" in describe("nemo")[1]["switches"]["bf16-grads"]["flags"]["on"]
+
+
+def test_the_gain_of_a_switch_is_of_one_level_of_fidelity() -> None:
+    """A row whose step was simulated event by event is no measure of what closed forms gain."""
+    setting = resolve(Request(**MIXTURE, overrides=ONE))
+    (row,) = search_request(Request(**MIXTURE, overrides=ONE, top=1)).rows
+    slower = dataclasses.replace(row, step_time_s=1.1 * row.step_time_s)
+    assert switches_note(setting, (slower,), NoteSearch()) == switches_note(setting, (row,), NoteSearch()) != ()
 
 
 def test_switches_that_would_help_are_proposed_with_their_flags() -> None:

@@ -3,10 +3,12 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from forerun.search.answer.notes.making_room import SWITCHES, TRAFFIC
+from forerun.search.answer.switching import switch_words, with_switches
 from forerun.search.board.rows import Row
 from forerun.search.explore.flat.best import best_row
 from forerun.search.formats.launchable import marked
@@ -38,13 +40,14 @@ class Fix:
 
 
 def fixes(setting: Setting, score: Scorer) -> Iterator[Fix]:
-    """Yield changes that help: fewer restrictions first, then another framework, more devices, shorter sequences."""
+    """Yield changes that help: fewer restrictions first, then switches, another framework, more devices, less work."""
     yield from filter(None, [_more_risk(setting, score)])
     first = next(filter(None, (_try(*change, score) for change in relaxed(setting))), None)
     if first is not None:
         yield first
         return
     yield from filter(None, [_on_the_host(setting, score)])
+    yield from _with_room(setting, score)
     yield from _fastest([_try(*change, score) for change in _other_frameworks(setting)])
     yield from filter(None, [_more_devices(setting, score)])
     yield from filter(None, [_other_batch(setting, score), _shorter_sequence(setting, score)])
@@ -91,6 +94,22 @@ def _on_the_host(setting: Setting, score: Scorer) -> Fix | None:
         return None
     change = f"{host_words(profile.host_tensors)} ({profile.host_setting})"
     return Fix(change=change, row=marked(setting.context, found.row), tree=found.tree)
+
+
+def _with_room(setting: Setting, score: Scorer) -> list[Fix]:
+    """Find the fastest strategy that fits with one switch that makes room in memory, with two where one is too few."""
+    names = [name for name in SWITCHES if name not in (*TRAFFIC, *setting.request.switches)]
+    for count in (1, 2):
+        settings = [{name: SWITCHES[name][0] for name in some} for some in itertools.combinations(names, count)]
+        if found := _fastest([_with(setting, switches, score) for switches in settings]):
+            return found
+    return []
+
+
+def _with(setting: Setting, switches: Mapping[str, str], score: Scorer) -> Fix | None:
+    changed = with_switches(setting, switches)
+    words, lacking = switch_words(setting.context, switches)
+    return None if changed is None else _try(f"{words} ({lacking})" if lacking else words, changed, score)
 
 
 def _other_frameworks(setting: Setting) -> Iterator[tuple[str, Setting]]:

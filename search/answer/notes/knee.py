@@ -8,6 +8,8 @@ from forerun.search.board.rows import Row
 from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.setting import Setting
 
+KNEE = "Fewer GPUs:"
+"""How the note begins."""
 PAYS = 0.5
 """Share of linear scaling from one number of GPUs to the next from which the added ones pay."""
 
@@ -29,6 +31,5 @@ def knee_note(setting: Setting[AnyContext], rows: Sequence[Row[Any]], search: No
         return ()
     share, part = knee.throughput / rows[0].throughput, knee.gpus / rows[0].gpus
     return (
-        f"more than {knee.gpus:,} GPUs add little: {knee.name} on {knee.gpus:,} GPUs reaches {share:.0%} of row 1's "
-        f"throughput with {part:.0%} of its GPUs",
+        f"{KNEE} {knee.name} on {knee.gpus:,} GPUs has {share:.0%} of row 1's throughput with {part:.0%} of its GPUs",
     )

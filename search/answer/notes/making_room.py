@@ -4,13 +4,11 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from forerun.search.answer.notes.contract import NoteSearch
+from forerun.search.answer.switching import switch_words, with_switches
 from forerun.search.board.rows import Row
 from forerun.search.order.objectives import objective_named
 from forerun.search.request.setting import Setting
 from forerun.spaces.errors import RequestError
-from forerun.spaces.frameworks import all_switches, switched
-from forerun.spaces.frameworks.hardware import device_kinds
-from forerun.spaces.frameworks.switches import on_devices
 from forerun.spaces.strategies import Context, Recompute, Schedule, Split, Strategy, StrategySpace
 
 ROOM = "more room:"
@@ -81,19 +79,11 @@ def _gain(
     setting: Setting, first: Row, switches: dict[str, str], search: NoteSearch
 ) -> list[tuple[float, dict[str, str], Row]]:
     """Return the gain over the first row with some switches on, and the row that has it; none where it is small."""
-    context = setting.context
-    for name, value in switches.items():
-        support = all_switches()[name].support(context.framework)
-        if support is None or dict(context.framework.switches).get(name) == value:
-            return []
-    try:
-        framework = switched(context.framework, {**setting.request.switches, **switches})
-    except RequestError:  # it needs another setting of a switch that the user chose
-        return []
-    if framework != on_devices(framework, device_kinds(context.cluster)):
+    changed = with_switches(setting, switches)
+    if changed is None:
         return []
     try:
-        row = _best_near(setting, dataclasses.replace(context, framework=framework), first, search)
+        row = _best_near(setting, changed.context, first, search)
     except RequestError:  # the cluster does not say how fast its host links are
         return []
     if row is None:
@@ -141,16 +131,9 @@ def _one_each(gains: Sequence[tuple[float, dict[str, str], Row]]) -> list[tuple[
 
 
 def _text(context: Context, gain: float, switches: dict[str, str], row: Row) -> str:
-    words = ",".join(name if value == "on" else f"{name}={value}" for name, value in switches.items())
-    own = [name for name, value in switches.items() if not _has_flag(context, name, value)]
-    lacking = f"; {context.framework.name} has no flag for {' and '.join(own)}" if own else ""
-    memory = f"{row.peak_memory_gib:.0f} GiB, {row.oom_risk:.0%} OOM risk"
-    return f"--with {words} {gain:+.0%} throughput with {row.name} ({memory}{lacking})"
-
-
-def _has_flag(context: Context, name: str, value: str) -> bool:
-    support = all_switches()[name].support(context.framework)
-    return support is not None and value in support.flags
+    words, lacking = switch_words(context, switches)
+    memory = "; ".join(filter(None, [f"{row.peak_memory_gib:.0f} GiB, {row.oom_risk:.0%} OOM risk", lacking]))
+    return f"{words} {gain:+.0%} throughput with {row.name} ({memory})"
 
 
 def _device_s(row: Row) -> float:

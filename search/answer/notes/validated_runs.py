@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.search.answer.evidence import evidence_of
+from forerun.search.answer.evidence import counted, evidence_of
 from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.board.evidence import NearestRuns
 from forerun.search.board.rows import Row
@@ -27,13 +27,16 @@ PROFILED = ("NVIDIA", "AMD")
 
 
 def checked_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Return the measured runs behind the first row as one note; none where the user's own runs calibrated it."""
+    """Return how well predictions met the measured runs nearest to the first row, as one note.
+
+    None where the user's own runs calibrated it. Runs of another framework or device are named above the leaderboard.
+    """
     context, row = setting.context, rows[0]
     if context.correction is not None:
         return ()
     evidence = evidence_of(context)
-    known = f"{evidence.text}{_figures(evidence, context, row)}"
-    return (f"{known}; {interval_text(context, row)}",)
+    parts = [_figures(evidence, context, row), _unchecked(context, row)]
+    return ("; ".join(filter(None, parts)),) if any(parts) else ()
 
 
 def narrowing_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
@@ -54,33 +57,30 @@ def narrowing_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) ->
     return (f"the 80% range of {row.range_text} is narrowed most by {'; by '.join(useful)}",)
 
 
-def interval_text(context: Context, row: Row) -> str:
-    """Return between which shares of a row's step four of five measured steps are expected."""
-    if row.step_time_low_s is None or row.step_time_high_s is None:
-        return "no range of the step time"
-    low, high = row.step_time_low_s / row.step_time_s, row.step_time_high_s / row.step_time_s
-    text = f"80% of measured steps are expected within {low:.2f} to {high:.2f} times the prediction"
+def _unchecked(context: Context, row: Row) -> str:
+    """Return how far measured runs bear out what overlap of expert traffic saves; empty where it saves nothing."""
     gain = unchecked_gain(context, [row.strategy])[0]
     if not gain:
-        return text
+        return ""
     saving = f"moe-overlap is predicted to save {gain / (1 + gain):.0%}"
-    return f"{text}; {saving}, and the only measured pair of runs got {REALISED:.0%} of its prediction"
+    return f"{saving}, and the only measured pair of runs got {REALISED:.0%} of its prediction"
 
 
 def _figures(evidence: NearestRuns, context: Context, row: Row) -> str:
-    """Return how well predictions met the nearest runs."""
-    entry = evidence.figures
+    """Return how well predictions met the nearest runs; empty where there are none."""
     if not evidence.runs:
         return ""
-    return f"{_error(entry)}{_far(entry, row.gpus)}{_without(entry, context)}"
+    entry = evidence.figures
+    runs = evidence.text if evidence.near else f"the nearest {counted(entry)}"
+    return f"{runs}, {_error(entry)}{_far(entry, row.gpus)}{_without(entry, context)}"
 
 
 def _error(entry: Mapping[str, Any]) -> str:
     """Return the median error, and which way predictions were off where they lean one way by a fair part of it."""
     median, bias = entry["median_pct"], entry["bias_pct"]
-    if abs(bias) < LEANING * median:
-        return f", median error {median:.1f}%"
-    return f", median error {median:.1f}%, bias {bias:+.1f}% (predicted too {'fast' if bias < 0 else 'slow'})"
+    if abs(bias) <= LEANING * median:
+        return f"median error {median:.1f}%"
+    return f"median error {median:.1f}%, bias {bias:+.1f}% (predicted too {'fast' if bias < 0 else 'slow'})"
 
 
 def _far(entry: Mapping[str, Any], gpus: int) -> str:
