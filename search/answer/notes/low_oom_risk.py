@@ -20,7 +20,7 @@ SAME = 0.0005
 
 
 def safer_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Return what the best strategy with a small risk costs, as one note.
+    """Name the best strategy with a small risk, and its GPU time, as one note.
 
     It has at most half the risk of the row to launch, and a launch file. None where that row has a small risk itself,
     or where the user said what risk to take. Where no row is safe and a safe candidate may be unscored, the space is

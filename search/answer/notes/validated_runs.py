@@ -27,7 +27,7 @@ PROFILED = ("NVIDIA", "AMD")
 
 
 def checked_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Return how well predictions met the measured runs nearest to the first row, as one note.
+    """Name the measured runs nearest to the first row and the errors of their predictions, as one note.
 
     None where the user's own runs calibrated it. Runs of another framework or device are named above the leaderboard.
     """
@@ -58,7 +58,7 @@ def narrowing_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) ->
 
 
 def _unchecked(context: Context, row: Row) -> str:
-    """Return how far measured runs bear out what overlap of expert traffic saves; empty where it saves nothing."""
+    """Name the predicted saving of expert overlap and the measured share of it; empty where it saves nothing."""
     gain = unchecked_gain(context, [row.strategy])[0]
     if not gain:
         return ""
@@ -67,7 +67,7 @@ def _unchecked(context: Context, row: Row) -> str:
 
 
 def _figures(evidence: NearestRuns, context: Context, row: Row) -> str:
-    """Return how well predictions met the nearest runs; empty where there are none."""
+    """Name the nearest runs and the errors of their predictions; empty where there are none."""
     if not evidence.runs:
         return ""
     entry = evidence.figures
