@@ -14,6 +14,7 @@ from forerun.search.formats.limits import (
     only,
     precisions,
     splits_by_rule,
+    when,
 )
 from forerun.search.formats.limits_of_models import recipes_of_decoders
 from forerun.search.formats.megatron_hybrid import WHOLE_PIPELINE, beside_hybrids, pattern_of, written_by
@@ -50,6 +51,7 @@ LIMITS = (
     splits_by_rule("Megatron-Bridge"),
     only("zero", (0, 1), "the distributed optimizer shards optimizer states (zero=1) and no more", zero=1),
     sharded_states("nemo"),
+    when(lambda s: s.mbs > 1, "--documents with mbs={s.mbs}: a microbatch is one packed sequence", packed=True, mbs=1),
     precisions(tuple(PRECISIONS), "Megatron-Bridge has no recipe for it"),
 )
 
@@ -91,7 +93,7 @@ def write(launch: Launch) -> Files:
         f"{launch.strategy.devices} GPUs; model sizes are the recipe's",
     )
     overrides = [shlex.quote(f"{_added(key)}={_hydra(value)}") for key, value in flatten(sections).items()]
-    if peft:
+    if peft or launch.packed:
         there = '"${PRETRAINED:?name a checkpoint of the frozen model}"'
         overrides.append(f"checkpoint.pretrained_checkpoint={there}")
     before = [
@@ -100,6 +102,9 @@ def write(launch: Launch) -> Files:
         f"# {MAIN} says the same, for scripts that take --config-file.",
     ]
     program = '"${BRIDGE_PATH:-.}/scripts/training/run_recipe.py" --recipe "$RECIPE"'
+    if launch.packed:
+        before.append("# Documents are packed in fine-tuning: RECIPE is one of supervised fine-tuning or of adapters.")
+        program += f" --dataset llm-finetune --packed_sequence --seq_length {launch.workload.seq_len}"
     command = [*TORCHRUN, program, *overrides]
     return {MAIN: yaml_text, **scripts(launch, f"Megatron-Bridge {VERSION}", command, before=[*before, *variables])}
 
@@ -130,6 +135,12 @@ def _sections(launch: Launch) -> dict[str, Any]:
     if not sections["ddp"]["use_distributed_optimizer"]:
         sections["ddp"]["overlap_param_gather"] = False
     sections["dataset"] = {"seq_length": workload.seq_len}
+    if launch.packed:  # ranks of context parallelism take two pieces of every document each
+        parts = 2 * s.cp if s.cp > 1 else 1
+        sections["dataset"]["packed_sequence_specs"] = {
+            "packed_sequence_size": workload.seq_len,
+            "pad_seq_to_mult": parts,
+        }
     # Whole sections, because a recipe may have a name or nothing in their place, which no single field can change.
     half = "torch.float16" if workload.precision == "fp16" else "torch.bfloat16"
     mixed = {f"{name}_dtype": {"_target_": half, "_call_": False} for name in ("params", "pipeline")}

@@ -175,9 +175,12 @@ def fixed(broken: Callable[[Launch], bool], reason: str, **instead: Any) -> Limi
     return Limit(broken=broken, reason=lambda launch: reason, fix=lambda launch: change(launch, **instead))
 
 
-def when(broken: Callable[[Strategy], bool], reason: str, *, folds: str = "", **instead: Any) -> Limit:
-    """Return a limit on the strategy alone, whose fields ``reason`` may name (``{s.tp}``). It is mended by setting some
-    fields, and by making the devices of the degree ``folds`` replicas."""
+def when(
+    broken: Callable[[Strategy], bool], reason: str, *, folds: str = "", packed: bool = False, **instead: Any
+) -> Limit:
+    """Return a limit on the strategy alone, whose fields ``reason`` may name (``{s.tp}``), or on that of launches with
+    ``packed`` sequences. It is mended by setting some fields, and by making the devices of the degree ``folds``
+    replicas."""
 
     def fix(launch: Launch) -> Launch:
         s = launch.strategy
@@ -185,7 +188,9 @@ def when(broken: Callable[[Strategy], bool], reason: str, *, folds: str = "", **
         return change(launch, **{**folded, **instead})
 
     return Limit(
-        broken=lambda launch: broken(launch.strategy), reason=lambda launch: reason.format(s=launch.strategy), fix=fix
+        broken=lambda launch: (launch.packed or not packed) and broken(launch.strategy),
+        reason=lambda launch: reason.format(s=launch.strategy),
+        fix=fix,
     )
 
 

@@ -179,4 +179,12 @@ LAUNCHER = Launcher(
     harmless=_known,
     adjust=settle,
 )
-FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, also=("megatron-lm",), adapters=True)
+FORMAT = format_of(
+    LAUNCHER,
+    main=MAIN,
+    limits=LIMITS,
+    write=write,
+    also=("megatron-lm",),
+    adapters=True,
+    packs=r"\bpacked_sequence_size[:=] ?\d+",
+)

@@ -11,7 +11,7 @@ from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import RECOMPUTED, Launcher, LaunchFacts, decide, facts_of
 from forerun.search.formats.launchers import TORCHRUN, harmless, scripts
-from forerun.search.formats.limits import COMMON, is_mixture
+from forerun.search.formats.limits import COMMON, is_mixture, when
 from forerun.search.formats.limits_of_keys import by_keys
 from forerun.search.formats.limits_of_models import builds, decoders_only
 from forerun.search.formats.software import flags_of
@@ -34,6 +34,12 @@ HARMLESS_KEYS = (
     "model.ddp_bucket_cap_mb model.make_vocab_size_divisible_by tokens.limit_test_batches tokens.limit_val_batches "
     "tokens.train_steps tokens.val_check_interval"
 ).split()
+DOCUMENTS = {
+    "model.model_config._attn_implementation": "flash_attention_2",
+    "model.model_config._use_doc_masking": True,
+    "model.model_config.attention_bias": False,
+}
+"""Attention inside documents, which its Qwen 2 alone has; a Llama is one without biases."""
 HARMLESS_PREFIXES = ("model.model_config.", "model.init_method.")
 FACTS = {
     "hidden_size": "hidden",
@@ -95,9 +101,12 @@ def write(launch: Launch) -> Files:
     own: dict[str, Any] = {
         "general.run": harmless(launch.name),
         "parallelism.tp_linear_async_communication": s.sp,
-        f"model.model_config.{kind}": True,
     }
     run = RUN | {"tokens.train_steps": launch.job.steps}
+    if launch.packed:
+        kind = "is_qwen2_config"
+        own |= DOCUMENTS
+    own[f"model.model_config.{kind}"] = True
     data = nested(run, own, settings_of(LAUNCHER.keys, launch), flags_of(launch, NAME))
     text = dump_yaml(data, f"{launch.name}: nanotron {VERSION}, {s}", "add data_stages; without them data are random")
     command = [*TORCHRUN, f'"${{NANOTRON_PATH:-.}}/run_train.py" --config-file {MAIN}']
@@ -155,6 +164,9 @@ LIMITS = (
         zero="nanotron shards optimizer states (zero_stage 1) and no more",
         precision="nanotron trains in bfloat16, float16 or float32",
     ),
+    when(
+        lambda s: s.cp > 1, "--documents with cp={s.cp}: ring attention is of whole sequences", folds="cp", packed=True
+    ),
     builds(
         "nanotron builds Llama and Qwen 2 alone",
         "latent attention",
@@ -177,4 +189,4 @@ LIMITS = (
         fix=_by_cost,
     ),
 )
-FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write)
+FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, packs=r"\b_use_doc_masking:\s*true\b")

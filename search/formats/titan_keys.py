@@ -1,5 +1,6 @@
 """What torchtitan's configurations have in common over its versions: degrees, stages, schedule, sharding."""
 
+import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -60,6 +61,12 @@ TITAN_LIMITS = (
     DEFAULT_PLACEMENT,
     SHARED_BY_WHOLE_REPLICAS,
     when(
+        lambda s: s.cp > 1,
+        "--documents with cp={s.cp}: attention of variable lengths takes no context ranks",
+        folds="cp",
+        packed=True,
+    ),
+    when(
         lambda s: s.zero == 1,
         "zero=1: FSDP shards gradients with the optimizer (zero=2) or parameters as well (zero=3)",
         zero=2,
@@ -70,6 +77,11 @@ TITAN_LIMITS = (
         zero=2,
     ),
 )
+
+VARIABLE = "_varlen"
+"""Ending of a flavor of 0.2.2 whose attention takes documents of variable lengths."""
+PACKED = r",?\s*\battn_backend=['\"](?:flex|varlen)['\"]|^flavor = \"\S+_(?:flex|varlen)\""
+"""Attention inside documents, by positions that begin anew with each."""
 
 TITAN_KEYS = (
     decide("replicate", "parallelism.data_parallel_replicate_degree"),
@@ -130,7 +142,7 @@ def adjust_titan(facts: LaunchFacts) -> None:
     get, values = facts.get, facts.values
     values.setdefault("shard", REST)  # all that is left
     values.setdefault("zero", 3 if get("pp", 1) == 1 else 2)  # under a pipeline parameters stay gathered
-    flavor = (get("model.name"), get("model.flavor"))
+    flavor = (get("model.name"), re.sub("_(flex|varlen)$", "", str(get("model.flavor"))))
     layers = next((load_model(name).layer_count for name, known in FLAVORS.items() if known == flavor), None)
     if layers is not None:
         values["model.layers"] = layers

@@ -15,7 +15,7 @@ from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import YES, Launcher, LaunchFacts, Stated, decide, facts_of
 from forerun.search.formats.limits import precisions, when
 from forerun.search.formats.python_text import CALLED, UNKNOWN, PythonReader, parse_python
-from forerun.search.formats.titan_keys import TITAN_KEYS, TITAN_LIMITS, adjust_titan, parallelism
+from forerun.search.formats.titan_keys import PACKED, TITAN_KEYS, TITAN_LIMITS, adjust_titan, parallelism
 from forerun.search.formats.torchtitan_write import MAIN, write
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute
@@ -134,11 +134,16 @@ def _settings(batches: tuple[str, ...]) -> Any:
 
 
 FORMAT = format_of(
-    LAUNCHER, main=MAIN, limits=LIMITS, write=lambda launch: write(launch, _settings(TOKENS)(launch), tokens=True)
+    LAUNCHER,
+    main=MAIN,
+    limits=LIMITS,
+    write=lambda launch: write(launch, _settings(TOKENS)(launch), tokens=True),
+    packs=PACKED,
 )
 RELEASE_FORMAT = format_of(
     dataclasses.replace(LAUNCHER, name=RELEASE, version="0.3.0"),
     main=MAIN,
     limits=LIMITS,
     write=lambda launch: write(launch, _settings(SEQUENCES)(launch), tokens=False),
+    packs=PACKED,
 )

@@ -13,7 +13,16 @@ from forerun.search.formats.launchers import TORCHRUN, comment, scripts
 from forerun.search.formats.limits import MX_IS_A_PRECISION, change, precisions, when
 from forerun.search.formats.settings import flatten
 from forerun.search.formats.software import flags_of
-from forerun.search.formats.titan_keys import FLAVORS, TITAN_KEYS, TITAN_LIMITS, adjust_titan, parallelism, parts_text
+from forerun.search.formats.titan_keys import (
+    FLAVORS,
+    PACKED,
+    TITAN_KEYS,
+    TITAN_LIMITS,
+    VARIABLE,
+    adjust_titan,
+    parallelism,
+    parts_text,
+)
 from forerun.search.formats.writing import nested
 from forerun.spaces.documents import read_toml
 from forerun.spaces.strategies import Recompute
@@ -76,6 +85,7 @@ def write(launch: Launch) -> Files:
     """Return the TOML, and launch scripts that name it."""
     s, workload = launch.strategy, launch.workload
     name, flavor = FLAVORS.get(launch.model.name, (launch.model.name, launch.model.name))
+    flavor += VARIABLE if launch.packed else ""
     about = {"job.description": f"{launch.name}: {s}", "model.name": name, "model.flavor": flavor}
     sections = nested(
         {**about, "training.steps": launch.job.steps},
@@ -87,8 +97,12 @@ def write(launch: Launch) -> Files:
         sections["activation_checkpoint"]["selective_ac_option"] = "op"
     if workload.precision in CONVERTERS:
         sections["model"]["converters"] = [CONVERTERS[workload.precision]]
-    known = launch.model.name in FLAVORS
-    remark = "" if known else f"# Register {comment(launch.model.name)} as a flavor: torchtitan does not have it.\n"
+    remark = ""
+    if launch.packed and (name, flavor) != ("llama3", "8B_varlen"):
+        attention = 'attn_type="varlen" and attn_mask_type="block_causal"'
+        remark = f"# Register {comment(flavor)} as a flavor, with {attention}: torchtitan does not have it.\n"
+    elif launch.model.name not in FLAVORS:
+        remark = f"# Register {comment(launch.model.name)} as a flavor: torchtitan does not have it.\n"
     text = f"# torchtitan {VERSION}: {s} ({s.devices} GPUs), written by forerun\n{remark}"
     text += _tables(sections)
     command = [*TORCHRUN, f"-m torchtitan.train --job.config_file {MAIN}"]
@@ -152,4 +166,4 @@ LAUNCHER = Launcher(
     adjust=adjust,
     assumed={"seq_len": 2048, "precision": "bf16", "recompute": Recompute.SELECTIVE},
 )
-FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write)
+FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, packs=PACKED)

@@ -27,7 +27,7 @@ def write(launch: Launch, stated: Mapping[str, Any], *, tokens: bool) -> Files:
     """Return a module with the settings ``stated``; ``tokens``: for the main branch, which counts them."""
     s = launch.strategy
     name, flavor = FLAVORS.get(launch.model.name, ("llama3", launch.model.name))
-    switches = flags_of(launch, "torchtitan")
+    switches = flags_of(launch, "torchtitan") | ({"model_registry.attn_backend": "varlen"} if launch.packed else {})
     sections = nested(stated)
     degrees = {**sections["parallelism"], "enable_sequence_parallel": s.sp or s.tp == 1}
     remarks = [] if launch.model.name in FLAVORS else [f"# Register {comment(launch.model.name)!r} as a flavor."]

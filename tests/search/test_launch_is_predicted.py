@@ -61,17 +61,7 @@ QUESTIONS: dict[str, Callable[[str], Context]] = {
 }
 CARRIED = {
     "plain": {*CASES, "forerun"},
-    "packed": {
-        "megatron-lm",
-        "deepspeed",
-        "accelerate-fsdp",
-        "torch",
-        "axolotl",
-        "llama-factory",
-        "forerun",
-        "maxtext",
-        "mindspeed",
-    },
+    "packed": {*CASES, "forerun"} - {"accelerate-megatron", "gpt-neox"},
     "lora": {"megatron-bridge", "deepspeed", "accelerate-fsdp", "axolotl", "llama-factory", "forerun"},
     "frozen": {"forerun"},
     "sound": {"deepspeed", "accelerate-fsdp", "torch", "forerun"},

@@ -212,6 +212,7 @@ def write(launch: Launch) -> Files:
         "from os import environ",
         "",
         *IMPORTS,
+        *((BACKEND_IMPORT,) if launch.packed else ()),
         "",
         f"SEQUENCE_LENGTH = {length}",
         f"GLOBAL_BATCH_SIZE = {workload.global_batch} * SEQUENCE_LENGTH",
@@ -226,7 +227,7 @@ def write(launch: Launch) -> Files:
         "    )",
         "",
         "",
-        *RUN,
+        *(PACKED_RUN if launch.packed else RUN),
         "",
     ]
     return {MAIN: "\n".join(lines), **scripts(launch, "OLMo-core 3", [*TORCHRUN, MAIN])}
@@ -284,6 +285,7 @@ def _model(launch: Launch) -> list[str]:
         "head_dim": layer.attention.head_dim,
         "qk_norm": layer.attention.query_key_norm,
         "use_head_qk_norm": layer.attention.query_key_norm,
+        **({"attn_backend": "AttentionBackendName.flash_2"} if launch.packed else {}),
         "feed_forward": f"FeedForwardConfig(hidden_size={layer.mlp.hidden}, bias=False)",
     }
     return [
@@ -335,4 +337,17 @@ RUN = (
 )
 
 
-FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, vendors=("NVIDIA", "AMD"))
+BACKEND_IMPORT = "from olmo_core.nn.attention import AttentionBackendName"
+PACKED_RUN = tuple(
+    line for text in RUN for line in ((text, "        generate_doc_lengths=True,") if "work_dir" in text else (text,))
+)
+"""With lengths of documents, by which attention of flash_2 stays inside them."""
+
+FORMAT = format_of(
+    LAUNCHER,
+    main=MAIN,
+    limits=LIMITS,
+    write=write,
+    vendors=("NVIDIA", "AMD"),
+    packs=r"\bgenerate_doc_lengths\s*=\s*True\b,?",
+)
