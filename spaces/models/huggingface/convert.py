@@ -6,7 +6,7 @@ from typing import Any
 
 from forerun.spaces.errors import RequestError, nearest
 from forerun.spaces.models.huggingface.defaults import class_defaults
-from forerun.spaces.models.huggingface.families import CLASSES, FAMILIES, MULTIMODAL, UNKNOWN, model_types
+from forerun.spaces.models.huggingface.families import CLASSES, MULTIMODAL, UNKNOWN, families, known_types
 from forerun.spaces.models.huggingface.families.refused import MISSING
 from forerun.spaces.models.huggingface.fields import Fields
 from forerun.spaces.models.huggingface.harmless import HARMLESS, changes_cost
@@ -71,14 +71,14 @@ def convert_config(
     ignored = passed + [key for key in values if key in ignore]
     values = {key: value for key, value in values.items() if key not in ignore}
     model_type = _model_type(values, source)
-    family = FAMILIES.get(model_type, UNKNOWN)
+    family = families().get(model_type, UNKNOWN)
     required = () if nested else REQUIRED
-    defaults = {**class_defaults(model_type), **getattr(family, "sizes", {})}
+    defaults = {**class_defaults(model_type), **getattr(family, "defaults", {})}
     fields = Fields(values, source=source, defaults=defaults, required=required, ignored=ignore)
     model = family.read(fields, name)
     unread = _unread(fields, model_type)
     ignored = sorted(ignored + unread)
-    guessed = None if model_type in FAMILIES else model_type
+    guessed = None if model_type in families() else model_type
     return Conversion(
         model=model, ignored=tuple(ignored), left_out=left_out, filled_in=_filled_in(fields), guessed=guessed
     )
@@ -152,11 +152,11 @@ def _model_type(values: Mapping[str, Any], source: str) -> str:
         raise RequestError(f"{source}: the field model_type is missing, and architectures names no known class")
     if found is not None and found in MISSING:
         raise RequestError(f"{source}: model_type {found} needs {MISSING[found]}, an operator that forerun has not")
-    if found is not None and (found in FAMILIES or _looks_like_a_decoder(values)):
+    if found is not None and (found in families() or _looks_like_a_decoder(values)):
         return found
     name = str(given)[:60]
-    near = nearest(name, model_types())
-    hint = f"did you mean {' or '.join(near)}?" if near else f"{len(FAMILIES)} others are known"
+    near = nearest(name, known_types())
+    hint = f"did you mean {' or '.join(near)}?" if near else f"{len(families())} others are known"
     raise RequestError(
         f"{source}: unknown model_type {name!r}; {hint} (another model can be described in a YAML file of its own)"
     )

@@ -1,6 +1,6 @@
 """A stack of decoder layers as its configuration describes it: the entry of a family, and the model made of it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeAlias
@@ -8,7 +8,8 @@ from typing import TypeAlias
 from forerun.spaces.models.huggingface import mixtures
 from forerun.spaces.models.huggingface.attentions import attention_of
 from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
-from forerun.spaces.models.huggingface.layer_types import CHUNKED, FULL, SLIDING, layer_types
+from forerun.spaces.models.huggingface.formulas import Count
+from forerun.spaces.models.huggingface.layer_types import CHUNKED, FULL, SLIDING, Pattern, layer_types
 from forerun.spaces.models.layer_runs import joined
 from forerun.spaces.models.mixers.attention import Norm
 from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model
@@ -27,72 +28,85 @@ _NO_ATTENTION = Attention(heads=1, kv_heads=1, head_dim=1, value_head_dim=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder:
-    """What the code of a family says beside its configuration. Everything else is read: sizes, latent attention where
-    there is a ``kv_lora_rank``, experts where there is a number of them, types of layers.
+    """What the code of a family says in addition to its configuration; an entry of a table in ``data/``.
 
-    ``tied``: default of ``tie_word_embeddings``. ``types``: layer types where the configuration lists none.
-    ``mixers``: rules for layer types other than full, sliding and chunked attention. ``gate``: an output gate, "head"
-    (one column per head) or "width". ``experts``: how mixtures are read. ``dense_layers``: which layers are dense
-    where there are experts (None: read). ``learned_positions``: rows of the position table beyond
-    ``max_position_embeddings`` (None: no table). ``rotary``: queries and keys are rotated where there is none.
-    ``default_ffn_multiple``: inner width over hidden size where the configuration leaves it out.
-    ``ffn``: the dense feed-forward where it is not ``intermediate_size``. ``extra``: further parameters of each layer,
-    ``extra_once`` of the model. ``known``: fields that change nothing modelled.
-    ``floor_heads``: heads may leave a rest of the width. ``untied``: the head has a table of its own all the same.
-    ``sizes``: values where the configuration has none.
+    Everything else is read from the configuration: sizes, latent attention where there is a ``kv_lora_rank``, experts
+    where there is a number of them, types of layers.
     """
 
+    renamed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Fields with names of their own, and the usual names (Kosmos)."""
+    nested: tuple[str, ...] = ()
+    """Mappings whose fields belong to the outer level (DBRX: attention, feed-forward)."""
+    defaults: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Sizes where the configuration has none."""
+    harmless: tuple[str, ...] = ()
+    """Fields that change nothing modelled."""
     tied: bool = False
-    gated: bool = True
-    norm_bias: bool = False
+    """Default of ``tie_word_embeddings``."""
+    separate_head: bool = False
+    """The head has a table of its own even where embeddings are tied."""
+    causal: bool = True
     norms: int = 2
+    norm_bias: bool = False
+    final_norm: bool = True
+    embedding_norm: Switch = False
+    layer_types: Pattern | None = None
+    """Types of layers where the configuration lists none."""
+    mixers: Mapping[str, MixerRule] = field(default_factory=lambda: MappingProxyType({}))
+    """Rules for layer types other than full, sliding and chunked attention."""
+    layer_rule: Callable[[Fields, Layer, int], Layer] | None = None
+    """Changes each layer, given its number."""
+    attends: bool = True
+    """False: no layer has softmax attention."""
+    feeds: bool = True
+    """False: layers have no feed-forward."""
     query_key_value_bias: Switch = False
     output_bias: Switch = False
-    mlp_bias: Switch = False
     query_key_norm: Switch = False
     norm_width: Norm = "head"
     gate: str | None = None
+    """An output gate of attention: "head" (one column per head) or "width"."""
     sinks: bool = False
-    attends: bool = True
-    feeds: bool = True
-    shared_dense: bool = False
-    causal: bool = True
-    floor_heads: bool = False
+    kv_heads: Count | None = None
+    floor_head_dim: bool = False
+    """Heads that do not divide the width are narrower than it together."""
+    gated: bool = True
+    mlp_bias: Switch = False
+    ffn_width: Count | None = None
+    """Inner width of a dense feed-forward where it is not ``intermediate_size``."""
+    experts: mixtures.Experts | None = field(default_factory=mixtures.Experts)
+    """How mixtures are read; None: not at all."""
     learned_positions: int | None = None
+    """Rows of the position table beyond ``max_position_embeddings``; None: no table."""
     rotary: bool = True
+    """Queries and keys are rotated where there is no table."""
     token_types: bool = False
-    embedding_norm: Switch = False
-    final_norm: bool = True
     head: bool = True
-    untied: bool = False
     head_transform: bool = False
     lm_head_bias: Switch = False
-    default_ffn_multiple: int | None = None
-    types: Callable[[Fields, int], Sequence[str]] | None = None
-    mixers: Mapping[str, MixerRule] = field(default_factory=lambda: MappingProxyType({}))
-    experts: mixtures.Experts | None = field(default_factory=mixtures.Experts)
-    ffn: Callable[[Fields, int], int] | None = None
-    kv_heads: Callable[[Fields], int] | None = None
-    adjust: Callable[[Fields, Layer, int], Layer] | None = None
-    extra: Callable[[Fields], int] | None = None
-    extra_once: Callable[[Fields], int] | None = None
-    embedding_extra: Callable[[Fields], int] | None = None
     embedding_width: str | None = None
-    known: tuple[str, ...] = ()
-    sizes: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Field with the columns of the token table where they are not the model's."""
+    layer_extra: Count | None = None
+    """Further parameters of each layer."""
+    model_extra: Count | None = None
+    """Further parameters of the model."""
+    embedding_extra: Count | None = None
+    """Further parameters before the first layer."""
 
     def on(self, fields: Fields, switch: Switch) -> bool:
-        """The value of a switch."""
+        """Read the value of a switch."""
         return fields.flag(switch, False) if isinstance(switch, str) else switch
 
     def read(self, fields: Fields, name: str) -> Model:
-        """The model that the configuration describes, called ``name``."""
+        """Make the model that the configuration describes, called ``name``."""
+        self._flatten(fields)
         hidden, count = fields.size("hidden_size"), fields.size("num_hidden_layers", most=MOST_LAYERS)
         positions = self._positions(fields)
         tied = fields.flag("tie_word_embeddings", self.tied)
         width = fields.optional_size(self.embedding_width) if self.embedding_width else None
         layers = self.layers(fields, hidden, count)
-        for one in self.known:
+        for one in self.harmless:
             fields.raw(one)
         return Model(
             name=name,
@@ -100,7 +114,7 @@ class Decoder:
             hidden=hidden,
             vocab=fields.size("vocab_size"),
             layers=joined(layers),
-            tied_embeddings=(tied or not self.head) and not self.untied,
+            tied_embeddings=(tied or not self.head) and not self.separate_head,
             learned_positions=0 if self.learned_positions is None else (positions or 0) + self.learned_positions,
             rotary=self.rotary,
             token_types=(fields.optional_size("type_vocab_size", least=0) or 0) if self.token_types else 0,
@@ -112,18 +126,29 @@ class Decoder:
             mtp_layers=fields.optional_size("num_nextn_predict_layers", least=0, most=64) or 0,
             embedding_width=None if width == hidden else width,
             embedding_extra=self.embedding_extra(fields) if self.embedding_extra else 0,
-            extra_parameters=self.extra_once(fields) if self.extra_once else 0,
+            extra_parameters=self.model_extra(fields) if self.model_extra else 0,
             max_seq_len=positions,
         )
 
+    def _flatten(self, fields: Fields) -> None:
+        """Bring fields of nested mappings, and those with names of their own, to the usual place and name."""
+        for part in self.nested:
+            inner = fields.raw(part)
+            if isinstance(inner, Mapping):  # the width is the model's, the type is empty
+                fields.values |= {
+                    key: value for key, value in inner.items() if key not in ("hidden_size", "model_type")
+                }
+        for name, usual in self.renamed.items():
+            fields.values[usual] = fields.raw(name)
+
     def layers(self, fields: Fields, hidden: int, count: int) -> list[Layer]:
-        """The ``count`` layers in execution order, each by itself."""
+        """Make the ``count`` layers in execution order, one by one."""
         attention = self.attention(fields, hidden) if self.attends else _NO_ATTENTION
-        types = layer_types(fields, count, self.types, known=(FULL, SLIDING, CHUNKED, *self.mixers))
+        types = layer_types(fields, count, self.layer_types, known=(FULL, SLIDING, CHUNKED, *self.mixers))
         experts = mixtures.per_layer(fields, self.experts, count) if self.experts and self.feeds else [None] * count
-        dense = self._dense(fields, hidden) if None in experts and self.feeds else None
+        dense = self._dense(fields) if None in experts and self.feeds else None
         fields.optional_size("intermediate_size")  # mixtures with a width of their own leave it unread
-        extra = self.extra(fields) if self.extra else 0
+        extra = self.layer_extra(fields) if self.layer_extra else 0
         made = []
         for index, (kind, mixture) in enumerate(zip(types, experts, strict=True)):
             mlp: FeedForward | MixtureOfExperts | None = mixture or dense
@@ -136,13 +161,13 @@ class Decoder:
                 norm_bias=self.norm_bias,
                 extra=extra,
             )
-            made.append(self.adjust(fields, layer, index) if self.adjust else layer)
+            made.append(self.layer_rule(fields, layer, index) if self.layer_rule else layer)
         return made
 
     def attention(self, fields: Fields, hidden: int) -> Attention:
-        """Softmax attention of a full layer."""
-        own = self.kv_heads(fields) if self.kv_heads else None
-        one = attention_of(fields, hidden, kv_heads=own, floor=self.floor_heads)
+        """Make the softmax attention of a full layer."""
+        kv_heads = self.kv_heads(fields) if self.kv_heads else None
+        one = attention_of(fields, hidden, kv_heads=kv_heads, floor=self.floor_head_dim)
         columns = {None: 0, "head": one.heads, "width": one.heads * one.value_head_dim}
         return replace(
             one,
@@ -164,14 +189,8 @@ class Decoder:
             return replace(attention, window=fields.size("attention_chunk_size"), chunked=True)
         return attention
 
-    def _dense(self, fields: Fields, hidden: int) -> FeedForward:
-        if self.shared_dense:  # Granite hybrids without experts keep the width of the shared ones
-            inner = fields.size("shared_expert_intermediate_size")
-        elif self.ffn is not None:
-            inner = self.ffn(fields, hidden)
-        else:
-            multiple = self.default_ffn_multiple
-            inner = fields.size("intermediate_size", None if multiple is None else multiple * hidden)
+    def _dense(self, fields: Fields) -> FeedForward:
+        inner = self.ffn_width(fields) if self.ffn_width else fields.size("intermediate_size")
         return FeedForward(hidden=inner, gated=self.gated, bias=self.on(fields, self.mlp_bias))
 
     def _positions(self, fields: Fields) -> int | None:

@@ -166,6 +166,20 @@ class Fields:
             raise self.refusal(name, f"must have the settings of layer {index:02d} by their names")
         return Fields(dict(own), source=self.source, defaults={})
 
+    def first(self, *names: str) -> int:
+        """Read the first of ``names`` that is given, or else that has a default; all that are given count as read."""
+        found = next((name for name in names if self.given(name)), None)
+        found = found or next((name for name in names if self.has(name)), names[0])
+        self.read.update(names)
+        return self.size(found)
+
+    def mapping(self, name: str) -> "Fields":
+        """Return the fields of the mapping ``name``, empty where it is missing or something else; they need not all be
+        read, as those of a ``part`` must."""
+        nested = self.raw(name)
+        values = dict(nested) if isinstance(nested, Mapping) else {}
+        return Fields(values, source=f"{self.source}, {name}", defaults={})
+
     def refusal(self, name: str, why: str) -> RequestError:
         """The refusal of a field's value: what it is, and why it cannot be read."""
         return RequestError(f"{self.source}: {name}={_shown(self.raw(name))}: {why}; describe the model in a YAML file")

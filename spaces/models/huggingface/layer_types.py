@@ -1,13 +1,16 @@
 """Types of layers: from the list of a configuration, or from the pattern that its family has in code."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from functools import partial
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.huggingface.fields import Fields
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
-Pattern: TypeAlias = Callable[["Fields", int], Sequence[str]]
+LINEAR = "linear_attention"
+Pattern: TypeAlias = Callable[[Fields, int], Sequence[str]]
 """Makes the types of so many layers of a configuration."""
 
 _SPELLINGS = {"attention": FULL, "global": FULL, "full": FULL, "local": SLIDING, "sliding": SLIDING}
@@ -20,13 +23,11 @@ _PATTERN_FIELDS = (
     "layer_switch",
     "max_window_layers",
 )
-"""Fields from which a list of layer types was made; they say nothing more where the list is there."""
+"""Fields from which a list of layer types was made; they say nothing more where the list is given."""
 
 
-def layer_types(
-    fields: Fields, count: int, pattern: Callable[[Fields, int], Sequence[str]] | None, *, known: Sequence[str]
-) -> list[str]:
-    """Return the type of each of ``count`` layers.
+def layer_types(fields: Fields, count: int, pattern: Pattern | None, *, known: Sequence[str]) -> list[str]:
+    """Determine the type of each of ``count`` layers.
 
     ``pattern`` makes them where the configuration has no list (None: all full). Sliding layers without a window attend
     to everything.
@@ -52,49 +53,129 @@ def layer_types(
     return types
 
 
-def all_sliding(fields: Fields, count: int) -> list[str]:
+def pattern_of(entry: Any) -> Pattern:
+    """Make the pattern of a table's entry: the name of a function below, or the settings of a general one."""
+    if isinstance(entry, str):
+        return PATTERNS[entry]
+    if "every" in entry:
+        return partial(_every, **{"period" if key == "every" else key: value for key, value in entry.items()})
+    if "numbers" in entry:
+        otherwise = pattern_of(entry.get("otherwise", "all_full"))
+        return partial(_by_numbers, name=entry["numbers"], kinds=entry["kinds"], otherwise=otherwise)
+    return partial(_by_index, name=entry["listed"], kind=entry["kind"], other=entry["other"])
+
+
+def _every(
+    config: Fields, count: int, *, period: int, fields: Sequence[str] = (), other: str = SLIDING, first: bool = False
+) -> list[str]:
+    """Make one layer in ``period`` full (the last one, or the ``first``), the others ``other``.
+
+    The last of ``fields`` that is given replaces the period: a number, or a text with a letter per layer ("LLLG").
+    """
+    for name in fields:
+        value = config.raw(name)
+        if isinstance(value, str) and value:
+            period = len(value)
+        elif value is not None:
+            period = config.size(name)
+    place = 0 if first else period - 1
+    return [FULL if index % period == place else other for index in range(count)]
+
+
+def _by_numbers(
+    fields: Fields, count: int, *, name: str, kinds: Mapping[int, str], otherwise: Pattern
+) -> Sequence[str]:
+    """Read a number for each layer from the list ``name``; ``kinds`` names their types."""
+    listed = fields.listed(name, int, length=count)
+    if listed is None:
+        return otherwise(fields, count)
+    return [kinds.get(one, f"{name}={one}") for one in listed]
+
+
+def _by_index(fields: Fields, count: int, *, name: str, kind: str, other: str) -> list[str]:
+    """Make layers whose numbers are in the list ``name`` of one ``kind``, and the others of the ``other``."""
+    listed = fields.listed(name, int) or ()
+    return [kind if index in listed else other for index in range(count)]
+
+
+def _all_sliding(fields: Fields, count: int) -> list[str]:
     """Every layer is windowed if there is a window (Mistral)."""
     return [SLIDING if fields.optional_size("sliding_window") else FULL] * count
 
 
-def alternating(fields: Fields, count: int) -> list[str]:
-    """Windowed and full in turn (Gemma 2, gpt-oss)."""
-    return [SLIDING if index % 2 == 0 else FULL for index in range(count)]
-
-
-def every(names: Sequence[str], period: int, other: str = SLIDING) -> Pattern:
-    """Every so many layers one is full, the others ``other``; the last of ``names`` that is given is the period."""
-
-    def pattern(fields: Fields, count: int) -> list[str]:
-        found = period
-        for name in names:
-            value = fields.raw(name)
-            if isinstance(value, str) and value:  # "LLLG": local, local, local, global
-                found = len(value)
-            elif value is not None:
-                found = fields.size(name)
-        return [other if (index + 1) % found else FULL for index in range(count)]
-
-    return pattern
-
-
-def by_numbers(name: str, kinds: Mapping[int, str], otherwise: Callable[[Fields, int], Sequence[str]]) -> Pattern:
-    """The list ``name`` has a number for each layer, which ``kinds`` names; ``otherwise`` where it is missing."""
-
-    def pattern(fields: Fields, count: int) -> Sequence[str]:
-        listed = fields.listed(name, int, length=count)
-        if listed is None:
-            return otherwise(fields, count)
-        return [kinds.get(one, f"{name}={one}") for one in listed]
-
-    return pattern
-
-
-def qwen(fields: Fields, count: int) -> list[str]:
-    """Layers from ``max_window_layers`` on are windowed if ``use_sliding_window`` is set."""
+def _max_window_layers(fields: Fields, count: int) -> list[str]:
+    """Layers from ``max_window_layers`` on are windowed if ``use_sliding_window`` is set (Qwen2)."""
     window = fields.optional_size("sliding_window", least=0)
     first = fields.optional_size("max_window_layers", least=0)
     if not fields.flag("use_sliding_window", False) or not window:
         return [FULL] * count
     start = 28 if first is None else first  # class default, configuration_qwen2.py
     return [SLIDING if index >= start else FULL for index in range(count)]
+
+
+def _gpt_neo(fields: Fields, count: int) -> list[str]:
+    """Global and local in turn, as ``attention_types`` or its expansion ``attention_layers`` says."""
+    kinds = fields.listed("attention_layers", str, length=count)
+    fields.raw("attention_types")
+    kinds = kinds or [("global", "local")[index % 2] for index in range(count)]
+    return [SLIDING if kind == "local" else FULL for kind in kinds]
+
+
+def _kimi(fields: Fields, count: int) -> list[str]:
+    """Layers are counted from 1 in ``kda_layers`` of ``linear_attn_config``."""
+    linear = set(fields.mapping("linear_attn_config").listed("kda_layers", int) or ())
+    return [LINEAR if index + 1 in linear else FULL for index in range(count)]
+
+
+def _lfm2(fields: Fields, count: int) -> list[str]:
+    full = fields.listed("full_attn_idxs", int)
+    return [FULL if full is None or index in full else "conv" for index in range(count)]
+
+
+def _griffin(fields: Fields, count: int) -> list[str]:
+    kinds = fields.listed("block_types", str) or fields.listed("_block_types", str)
+    kinds = kinds or ["recurrent", "recurrent", "attention"]
+    return [kinds[index % len(kinds)] for index in range(count)]
+
+
+def _jamba(fields: Fields, count: int) -> list[str]:
+    period, offset = fields.size("attn_layer_period", 8), fields.size("attn_layer_offset", 4, least=0)
+    return [FULL if index % period == offset else LINEAR for index in range(count)]
+
+
+def _ling(fields: Fields, count: int) -> list[str]:
+    group = fields.size("layer_group_size", 6)
+    return [LINEAR if (index + 1) % group else FULL for index in range(count)]
+
+
+def _llama4(fields: Fields, count: int) -> list[str]:
+    interval = fields.optional_size("no_rope_layer_interval") or 4
+    return [CHUNKED if (index + 1) % interval else FULL for index in range(count)]
+
+
+def _deepseek_v4(fields: Fields, count: int) -> list[str]:
+    """Two heavily compressed layers, then the sparse and the heavy kind in turn; or by the ratios of each layer."""
+    ratios = fields.listed("compress_ratios", int)
+    kinds = {0: SLIDING, 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
+    if ratios is not None:
+        return [kinds.get(ratio, kinds[128]) for ratio in ratios[:count]]
+    return [kinds[128] if index < 3 or index % 2 == 0 else kinds[4] for index in range(count)]
+
+
+PATTERNS: Mapping[str, Pattern] = MappingProxyType(
+    {
+        "all_full": lambda _, count: [FULL] * count,
+        "all_sliding": _all_sliding,
+        "alternating": lambda _, count: [FULL if index % 2 else SLIDING for index in range(count)],
+        "deepseek_v4": _deepseek_v4,
+        "gpt_neo": _gpt_neo,
+        "griffin": _griffin,
+        "jamba": _jamba,
+        "kimi": _kimi,
+        "lfm2": _lfm2,
+        "ling": _ling,
+        "llama4": _llama4,
+        "max_window_layers": _max_window_layers,
+    }
+)
+"""Patterns by the names that the tables use."""

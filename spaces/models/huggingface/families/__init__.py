@@ -1,6 +1,7 @@
 """Which family reads which ``model_type``: one table per kind of model."""
 
 from collections.abc import Mapping
+from functools import cache
 from types import MappingProxyType
 
 from forerun.spaces.models.huggingface.decoder import Decoder
@@ -9,32 +10,36 @@ from forerun.spaces.models.huggingface.families import (
     classifiers,
     convolutional,
     encoder_decoders,
-    encoders,
     interleaved,
     multimodal,
     pairs,
     sounds,
     staged,
-    texts,
 )
-from forerun.spaces.models.huggingface.families.texts import Reader
+from forerun.spaces.models.huggingface.families.texts import Reader, texts
+from forerun.spaces.models.huggingface.tables import model_types, token_encoders
 
 MULTIMODAL: Mapping[str, Reader] = MappingProxyType(
     {**multimodal.TABLE, **sounds.TABLE, **pairs.TABLE, **captions.TABLE, **interleaved.TABLE}
 )
 """Families that read the parts of a configuration themselves, an image encoder beside the text."""
-FAMILIES: Mapping[str, Reader] = MappingProxyType(
-    {
-        **texts.TEXTS,
-        **encoders.TABLE,
+
+
+@cache
+def families() -> Mapping[str, Reader]:
+    """Return all families by model type."""
+    encoders = token_encoders()
+    return {
+        **texts(),
+        **{kind: encoders[kind] for kind in model_types(encoders)},
         **encoder_decoders.TABLE,
         **classifiers.TABLE,
         **convolutional.TABLE,
         **staged.TABLE,
         **MULTIMODAL,
     }
-)
-"""All families by ``model_type``."""
+
+
 UNKNOWN = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias")
 """How a type that no table has is read: a Llama-like decoder, with experts and latent attention if it names them."""
 
@@ -68,6 +73,6 @@ CLASSES: Mapping[str, str] = MappingProxyType(
 a configuration with an encoder (``MllamaForCausalLM``)."""
 
 
-def model_types() -> tuple[str, ...]:
-    """The values of ``model_type`` that are understood, sorted."""
-    return tuple(sorted(FAMILIES))
+def known_types() -> tuple[str, ...]:
+    """Return the values of ``model_type`` that are understood, sorted."""
+    return tuple(sorted(families()))

@@ -2,30 +2,29 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.models.huggingface.decoder import Decoder
 from forerun.spaces.models.huggingface.defaults import class_defaults
 from forerun.spaces.models.huggingface.families.classifiers import TABLE as CLASSIFIERS
 from forerun.spaces.models.huggingface.families.encoder_decoders import TABLE as BARTS
 from forerun.spaces.models.huggingface.families.encoder_decoders import BartLike
-from forerun.spaces.models.huggingface.families.encoders import TABLE as ENCODERS
-from forerun.spaces.models.huggingface.families.texts import TEXTS, TOWERS, Reader
+from forerun.spaces.models.huggingface.families.texts import TOWERS, Reader, texts
 from forerun.spaces.models.huggingface.fields import Fields
+from forerun.spaces.models.huggingface.tables import decoders, token_encoders
 from forerun.spaces.models.huggingface.towers import Image, Tower
 from forerun.spaces.models.model import Attention, Layer, Model
 
-_T5 = Decoder(gated=True, norms=2, known=("decoder_start_token_id", "is_decoder", "relative_attention_max_distance"))
-_BLIP = replace(ENCODERS["bert"], token_types=False, known=("projection_dim", "encoder_hidden_size", "label_smoothing"))
-DECODERS: Mapping[str, Reader] = MappingProxyType(
-    {
-        **TEXTS,
-        **ENCODERS,
-        "blip_text_model": _BLIP,
-        "pix2struct_text_model": replace(
-            _T5, extra=lambda f: 0, extra_once=lambda f: f.size("relative_attention_num_buckets") * f.size("num_heads")
-        ),
+
+@cache
+def _decoders() -> Mapping[str, Reader]:
+    """Return the decoders by model type; those of BERT are read without their direction."""
+    return {
+        **texts(),
+        **token_encoders(),
+        "blip_text_model": token_encoders()["_blip_text"],
+        "pix2struct_text_model": decoders()["_pix2struct_text"],
         "pp_formulanet_text": BartLike(
             alone=True,
             final_norm=True,
@@ -34,8 +33,6 @@ DECODERS: Mapping[str, Reader] = MappingProxyType(
         "trocr": BARTS["trocr"],
         "mbart": BartLike(alone=True, final_norm=True),
     }
-)
-"""Decoders by ``model_type``; those of BERT are read without their direction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +53,7 @@ class Captioner:
         image, table = self._encoder(fields, name)
         part = fields.part(self.parts[1], class_defaults, self.decoder)
         kind = str(part.values.get("model_type", self.decoder))
-        reader = DECODERS.get(kind)
+        reader = _decoders().get(kind)
         if reader is None:
             raise RequestError(f"{fields.source}: forerun has no decoder of the type {kind[:60]!r}")
         for unused in ("is_decoder", "add_cross_attention"):
@@ -86,7 +83,7 @@ class Captioner:
             image = tower.read(part, beside=True)
             pooler = (image.width + 1) * image.width if self.pooled and isinstance(tower, Tower) else 0
             return image, pooler
-        reader = ENCODERS.get(kind)
+        reader = token_encoders().get(kind)
         if reader is None:
             raise RequestError(f"{fields.source}: forerun has no encoder of the type {kind[:60]!r}")
         words = reader.read(part, name)

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from forerun.spaces.models.huggingface.decoder import Decoder
 from forerun.spaces.models.huggingface.defaults import class_defaults
-from forerun.spaces.models.huggingface.families.encoders import TABLE as ENCODERS
 from forerun.spaces.models.huggingface.families.multimodal import TABLE as MULTIMODAL
-from forerun.spaces.models.huggingface.families.texts import TEXTS, TOWERS, Reader
+from forerun.spaces.models.huggingface.families.texts import TOWERS, Reader
 from forerun.spaces.models.huggingface.fields import Fields
+from forerun.spaces.models.huggingface.tables import decoders, token_encoders
 from forerun.spaces.models.layer_runs import joined
 from forerun.spaces.models.model import Layer, Model
 
@@ -24,8 +23,7 @@ class OneSequence:
         """The model that the configuration describes, called ``name``: the encoder's layers first."""
         part = fields.part("vision_config", class_defaults, self.vision)
         image = TOWERS[self.vision].read(part, beside=True)
-        words = replace(ENCODERS["bert"], token_types=False, causal=True, head_transform=False, tied=False)
-        text = words.read(fields, name)
+        text = token_encoders()["_git_text"].read(fields, name)
         fields.raw("num_image_with_embedding")
         between = (image.width + 1) * text.hidden + 2 * text.hidden
         return replace(text, layers=image.layers + text.layers, embedding_extra=image.outside + between)
@@ -47,10 +45,7 @@ class GatedCross:
         if fields.flag("use_resampler", False):
             raise fields.refusal("use_resampler", "attention to a fixed set of latents before it is not modelled")
         fields.raw("perceiver_config")
-        norm = "qk_layer_norms"
-        text = Decoder(experts=None, query_key_norm=norm, known=("alpha_type", "additional_vocab_size")).read(
-            fields, name
-        )
+        text = decoders()["_idefics_text"].read(fields, name)
         own = text.layers[0]
         cross = Layer(
             name="cross",
@@ -79,7 +74,7 @@ class WithActions:
         part = fields.part("dit_config", class_defaults, "gemma")
         for unused in ("is_causal", "use_bidirectional_attention"):
             part.raw(unused)
-        actions = TEXTS["gemma"].read(part, name)
+        actions = decoders()["gemma"].read(part, name)
         steps = fields.size("chunk_size", 50)
         for unused in ("max_period", "min_period", "num_inference_steps", "loss_reduction"):
             fields.raw(unused)

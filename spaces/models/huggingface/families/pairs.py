@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from forerun.spaces.models.huggingface.decoder import Decoder
 from forerun.spaces.models.huggingface.defaults import class_defaults
 from forerun.spaces.models.huggingface.families.classifiers import Classifier
-from forerun.spaces.models.huggingface.families.encoders import TABLE as ENCODERS
 from forerun.spaces.models.huggingface.families.texts import TOWERS, text_defaults, text_reader
 from forerun.spaces.models.huggingface.fields import Fields
+from forerun.spaces.models.huggingface.tables import token_encoders
 from forerun.spaces.models.huggingface.towers import Tower
 from forerun.spaces.models.model import Model
 
@@ -17,13 +16,12 @@ from forerun.spaces.models.model import Model
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
     """A text and an image encoder whose outputs are projected to one width and compared (CLIP, SigLIP).
-    ``words``: how the text encoder is read where it is not CLIP's."""
+    ``words``: the table entry of the text encoder."""
 
     text: str
     vision: str
-    causal: bool = True
     projections: bool = True
-    words: Decoder | None = None
+    words: str = "_clip_text"
     known: tuple[str, ...] = ()
 
     def read(self, fields: Fields, name: str) -> Model:
@@ -35,19 +33,7 @@ class Pair:
             assert isinstance(tower, Tower)
             return Classifier(tower=tower).read(fields, name, part)
         part = fields.part("text_config", class_defaults, self.text)
-        own = Decoder(
-            tied=True,
-            gated=False,
-            norm_bias=True,
-            mlp_bias=True,
-            query_key_value_bias=True,
-            output_bias=True,
-            learned_positions=0,
-            causal=self.causal,
-            head=False,
-            known=("projection_dim", "projection_size"),
-        )
-        text = (self.words or own).read(part, name)
+        text = token_encoders()[self.words].read(part, name)
         for unused in self.known:
             fields.raw(unused)
         part = fields.part("vision_config", class_defaults, self.vision)
@@ -114,28 +100,15 @@ class TwoStacks:
         return text_reader(str(part.values.get("model_type", self.text)), fields.source).read(part, name)
 
 
-_ALTCLIP = replace(
-    ENCODERS["bert"],
-    head_transform=False,
-    lm_head_bias=False,
-    # A norm and a product to another width; the projections read that.
-    extra_once=lambda f: (
-        (f.size("hidden_size") + 1) * f.size("project_dim")
-        + 2 * f.size("hidden_size")
-        - f.size("project_dim") * (f.size("hidden_size") - f.size("project_dim"))
-    ),
-    known=("project_dim",),
-)
-
 TABLE: Mapping[str, Pair | PatchesAsTokens | TwoStacks] = MappingProxyType(
     {
         "clip": Pair(text="clip_text_model", vision="clip_vision_model"),
         "fuyu": PatchesAsTokens(text="persimmon"),
-        "altclip": Pair(text="altclip_text_model", vision="altclip_vision_model", words=_ALTCLIP),
+        "altclip": Pair(text="altclip_text_model", vision="altclip_vision_model", words="_altclip_text"),
         "chinese_clip": Pair(
             text="chinese_clip_text_model",
             vision="chinese_clip_vision_model",
-            words=replace(ENCODERS["bert"], head_transform=False, lm_head_bias=False),
+            words="_chinese_clip_text",
         ),
         "clipseg": Pair(
             text="clipseg_text_model",
@@ -149,9 +122,11 @@ TABLE: Mapping[str, Pair | PatchesAsTokens | TwoStacks] = MappingProxyType(
             ),
         ),
         "metaclip_2": Pair(text="metaclip_2_text_model", vision="metaclip_2_vision_model"),
-        "siglip2": Pair(text="siglip2_text_model", vision="siglip2_vision_model", causal=False, projections=False),
+        "siglip2": Pair(
+            text="siglip2_text_model", vision="siglip2_vision_model", words="_siglip_text", projections=False
+        ),
         "t5gemma": TwoStacks(text="t5_gemma_module", norms=2),
-        "siglip": Pair(text="siglip_text_model", vision="siglip_vision_model", causal=False, projections=False),
+        "siglip": Pair(text="siglip_text_model", vision="siglip_vision_model", words="_siglip_text", projections=False),
     }
 )
 """Families by ``model_type``."""

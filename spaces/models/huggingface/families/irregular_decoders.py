@@ -1,0 +1,247 @@
+"""Decoders whose layers are not a mixer and a feed-forward each.
+
+Blocks of one part (Nemotron-H), blocks that differ one by one (Nemotron-NAS), blocks that share weights (Zamba), and
+layers of two attentions (LongCat).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from forerun.spaces.errors import unknown
+from forerun.spaces.models.huggingface import mixtures
+from forerun.spaces.models.huggingface.decoder import Decoder
+from forerun.spaces.models.huggingface.families.mixer_rules import mamba1, mamba2
+from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
+from forerun.spaces.models.huggingface.mixtures import Experts
+from forerun.spaces.models.huggingface.sequence import sequence_model
+from forerun.spaces.models.mixers import Attention
+from forerun.spaces.models.model import FeedForward, Layer, Model
+from forerun.spaces.models.parts import Mixer
+
+_BIASED = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias")
+_ZAMBA_KINDS = ("mamba", "linear_attention", "hybrid", "full_attention")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneBlockLayers:
+    """Nemotron-H: every layer is one block, a mixer or a feed-forward, with one norm.
+
+    The pattern is a list (``layers_block_type``) or a text (``hybrid_override_pattern``: M Mamba-2, * attention,
+    - feed-forward, E experts).
+    """
+
+    def read(self, fields: Fields, name: str) -> Model:
+        """Make the model that the configuration describes, called ``name``."""
+        hidden = fields.size("hidden_size")
+        kinds = self.kinds(fields)
+        fields.optional_size("num_hidden_layers")
+        for unused in ("mtp_layers_block_type", "mtp_hybrid_override_pattern", "expand", "intermediate_size"):
+            fields.raw(unused)
+        decoder = replace(
+            _BIASED, mlp_bias="mlp_bias", gated=False, experts=Experts(gated=False, grouped=True, router_bias=True)
+        )
+        attention = decoder.attention(fields, hidden)
+        width = fields.optional_size("attention_head_dim")
+        if width is not None and not fields.given("head_dim"):
+            attention = replace(attention, head_dim=width, value_head_dim=width)
+        layers = [self.layer(fields, decoder, kind, attention, hidden) for kind in kinds]
+        return sequence_model(fields, name, hidden, layers, mtp="num_nextn_predict_layers")
+
+    def kinds(self, fields: Fields) -> Sequence[str]:
+        """Read the type of each block."""
+        letters = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
+        spellings = {"mamba": "linear_attention", "attention": "full_attention"}
+        listed = fields.listed("layers_block_type", str) or fields.listed("layer_types", str)
+        text = fields.text("hybrid_override_pattern")
+        if listed is None and text is None:
+            raise fields.refusal("hybrid_override_pattern", "the pattern of blocks is missing")
+        found = [spellings.get(kind, kind) for kind in listed] if listed else [letters.get(c, c) for c in text or ""]
+        for kind in found:
+            if kind not in letters.values():
+                raise fields.refusal("hybrid_override_pattern", f"{kind!r} is no block of M, *, - and E")
+        return found
+
+    def layer(self, fields: Fields, decoder: Decoder, kind: str, attention: Attention, hidden: int) -> Layer:
+        """Make a layer of one block, which only mixes tokens or only feeds forward."""
+        if kind == "linear_attention":
+            return Layer(name="mamba", count=1, mixer=mamba2(fields, attention), mlp=None, norms=1)
+        if kind == "full_attention":
+            return Layer(name="attention", count=1, mixer=attention, mlp=None, norms=1)
+        if kind == "mlp":
+            dense = FeedForward(
+                hidden=fields.size("intermediate_size"), gated=False, bias=fields.flag("mlp_bias", False)
+            )
+            return Layer(name="dense", count=1, mixer=None, mlp=dense, norms=1)
+        assert decoder.experts is not None
+        experts = mixtures.mixture(fields, decoder.experts)
+        latent = fields.optional_size("moe_latent_size") or 0
+        return Layer(name="moe", count=1, mixer=None, mlp=replace(experts, latent=latent), norms=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockByBlock:
+    """Nemotron-NAS (Puzzle, arXiv 2411.19146).
+
+    Every layer has its own number of key heads and its own inner width, or lacks its attention or its feed-forward, or
+    has one linear layer in its place.
+    """
+
+    def read(self, fields: Fields, name: str) -> Model:
+        """Make the model that the configuration describes, called ``name``."""
+        hidden = fields.size("hidden_size")
+        blocks = fields.listed("block_configs", dict)
+        if blocks is None:
+            raise fields.refusal("block_configs", "the list of blocks is missing")
+        decoder = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias")
+        heads = fields.size("num_attention_heads")
+        layers = [self._layer(fields, decoder, block, hidden, heads) for block in blocks]
+        for unused in ("num_hidden_layers", "num_key_value_heads", "intermediate_size"):
+            fields.raw(unused)
+        return sequence_model(fields, name, hidden, layers)
+
+    def _layer(self, fields: Fields, decoder: Decoder, block: Mapping[str, Any], hidden: int, heads: int) -> Layer:
+        attention, ffn = block.get("attention") or {}, block.get("ffn") or {}
+        group, multiple = attention.get("n_heads_in_group"), ffn.get("ffn_mult")
+        mixer: Attention | None = None
+        mlp: FeedForward | None = None
+        if (
+            isinstance(group, int)
+            and group > 0
+            and not attention.get("no_op")
+            and not attention.get("replace_with_linear")
+        ):
+            mixer = replace(decoder, kv_heads=lambda _: heads // group).attention(fields, hidden)
+        if (
+            isinstance(multiple, int | float)
+            and multiple > 0
+            and not ffn.get("no_op")
+            and not ffn.get("replace_with_linear")
+        ):
+            inner = -(-int(2 * multiple * hidden / 3) // 256) * 256  # rounded up as the model's own code does
+            mlp = FeedForward(hidden=inner, gated=True)
+        linear = sum(bool(one.get("replace_with_linear")) for one in (attention, ffn))
+        norms = (mixer is not None) + (mlp is not None) + linear
+        kind = "dense" if mixer and mlp else "attention" if mixer else "mlp" if mlp else "linear"
+        return Layer(name=kind, count=1, mixer=mixer, mlp=mlp, norms=norms, extra=linear * hidden * hidden)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedBlocks:
+    """Zamba: Mamba layers, and between some of them a transformer block with shared weights.
+
+    The block reads the hidden state and the embedding, concatenated; a linear layer brings its output back
+    (arXiv 2405.16712, section 2).
+    """
+
+    second: bool = False
+
+    def read(self, fields: Fields, name: str) -> Model:
+        """Make the model that the configuration describes, called ``name``."""
+        hidden, count = fields.size("hidden_size"), fields.size("num_hidden_layers", most=MOST_LAYERS)
+        kinds = self._kinds(fields, count)
+        blocks, layers, mixer = fields.size("num_mem_blocks", 1), [], self._mamba(fields)
+        mamba = Layer(name="mamba", count=1, mixer=mixer, mlp=None, norms=1)
+        shared = self._block(fields, hidden)
+        place = 0
+        for kind in kinds:
+            if kind != "linear_attention" and kind != "mamba":
+                first = place < blocks
+                adapters = self._adapters(fields, hidden) + hidden * hidden
+                layers.append(replace(shared, shared_weights=not first, extra=adapters + (hidden if first else 0)))
+                place += 1
+            layers.append(mamba)
+        for one in (
+            "attention_hidden_size",
+            "hybrid_layer_ids",
+            "layer_types",
+            "gated_linear_unit",
+            "lora_rank",
+            "rotary_percent",
+            "ft_lora",
+            "use_shared_block_lora",
+            "use_shared_mlp_lora",
+            "use_shared_attention_lora",
+            "use_low_rank_mamba_proj",
+            "add_bias_linear",
+            "use_shared_attention_adapter",
+            "use_mem_rope",
+            "attn_layer_offset",
+            "attn_layer_period",
+            "num_query_groups",
+            "kv_channels",
+            "mamba_expand",
+        ):
+            fields.raw(one)
+        return sequence_model(fields, name, hidden, layers, tied=True)
+
+    def _kinds(self, fields: Fields, count: int) -> Sequence[str]:
+        listed = fields.listed("layers_block_type", str) or fields.listed("layer_types", str)
+        if listed is not None:
+            strange = next((kind for kind in listed if kind not in _ZAMBA_KINDS), None)
+            if strange is not None:
+                raise unknown("kind of layer", strange, _ZAMBA_KINDS)
+            return listed
+        if self.second:
+            hybrid = fields.listed("hybrid_layer_ids", int) or ()
+            return ["hybrid" if index in hybrid else "mamba" for index in range(count)]
+        period, offset = fields.size("attn_layer_period", 6), fields.size("attn_layer_offset", 4, least=0)
+        return ["hybrid" if index % period == offset else "mamba" for index in range(count)]
+
+    def _mamba(self, fields: Fields) -> Mixer:
+        attention = Attention(heads=1, kv_heads=1, head_dim=1, value_head_dim=1)
+        return mamba2(fields, attention) if self.second else mamba1(fields, None, parts=fields.size("n_mamba_heads", 2))
+
+    def _block(self, fields: Fields, hidden: int) -> Layer:
+        heads = fields.size("num_attention_heads")
+        width = fields.optional_size("attention_head_dim") or 2 * hidden // heads
+        attention = Attention(
+            heads=heads,
+            kv_heads=fields.optional_size("num_key_value_heads") or heads,
+            head_dim=width,
+            value_head_dim=width,
+            input_width=2 * hidden,
+        )
+        inner = fields.size("intermediate_size", 4 * hidden)
+        return Layer(name="shared", count=1, mixer=attention, mlp=FeedForward(hidden=inner, gated=True), norms=2)
+
+    def _adapters(self, fields: Fields, hidden: int) -> int:
+        """Zamba2: low-rank changes of the shared feed-forward at each place."""
+        if not self.second:
+            return 0
+        return fields.size("adapter_rank", 128) * (hidden + 2 * fields.size("intermediate_size", 4 * hidden))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoubleLayers:
+    """LongCat-Flash (arXiv 2509.01322, section 2.2).
+
+    A layer is two attentions with a dense feed-forward each, and experts parallel to the first of them; the router may
+    choose null experts.
+    """
+
+    def read(self, fields: Fields, name: str) -> Model:
+        """Make the model that the configuration describes, called ``name``."""
+        hidden, count = fields.size("hidden_size"), fields.size("num_hidden_layers", most=MOST_LAYERS)
+        decoder = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias")
+        inner = fields.size("intermediate_size")
+        dense = Layer(
+            name="dense", count=2, mixer=decoder.attention(fields, hidden), mlp=FeedForward(hidden=inner, gated=True)
+        )
+        routed = mixtures.mixture(fields, Experts())
+        routed = replace(routed, null_experts=fields.size("zero_expert_num", 0, least=0))
+        experts = Layer(name="moe", count=1, mixer=None, mlp=routed, norms=0)
+        return sequence_model(fields, name, hidden, (dense, experts) * count, mtp="num_nextn_predict_layers")
+
+
+IRREGULAR: Mapping[str, OneBlockLayers | BlockByBlock | SharedBlocks | DoubleLayers] = MappingProxyType(
+    {
+        "longcat_flash": DoubleLayers(),
+        "nemotron-nas": BlockByBlock(),
+        "nemotron_h": OneBlockLayers(),
+        "zamba": SharedBlocks(),
+        "zamba2": SharedBlocks(second=True),
+    }
+)
+"""Families by ``model_type``."""

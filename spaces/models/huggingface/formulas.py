@@ -1,0 +1,126 @@
+"""Formulas over the fields of a configuration, in which the tables of families state parameters and widths.
+
+A formula is an expression in the notation of Python, or assignments and an expression in the last line. A name is one
+that the caller gives, one that was assigned, or a field of the configuration: a whole number, which must be there
+(``hidden_size``, ``vision_config.output_channels``). Functions read other fields, and their first argument is the name
+of one:
+
+- ``size(field, default)``: a whole number, or the default
+- ``optional(field)``: a whole number, or 0; ``optional(field, 0)`` accepts a zero in the file
+- ``number(field, default)``, ``flag(field, default)``, ``text(field)``: a positive number, a boolean, a text
+- ``length(field)``, ``total(field)``: entries of a list of whole numbers, and their sum; ``length(field, str)``
+- ``given(field)``: whether the configuration has the field
+- ``linear(inputs, outputs)``: weights and biases of a linear layer
+"""
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from forerun.spaces.models.huggingface.fields import Fields
+
+Count: TypeAlias = Callable[..., int]
+"""Computes parameters or columns: a formula, or a function in its place."""
+
+_OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = MappingProxyType(
+    {
+        ast.Add: operator.add,
+        ast.Sub: operator.sub,
+        ast.Mult: operator.mul,
+        ast.Div: operator.truediv,
+        ast.FloorDiv: operator.floordiv,
+        ast.Pow: operator.pow,
+        ast.USub: operator.neg,
+        ast.Eq: operator.eq,
+        ast.Gt: operator.gt,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A formula, called with the fields of a configuration and the values of further names."""
+
+    text: str
+
+    def __call__(self, fields: Fields, **names: int) -> int:
+        """Compute the value for one configuration."""
+        *assignments, last = _statements(self.text)
+        scope = _Scope(fields, dict(names))
+        for one in assignments:
+            scope.names[one.targets[0].id] = scope.value(one.value)
+        return int(scope.value(last.value))
+
+
+@cache
+def _statements(text: str) -> tuple[Any, ...]:
+    return tuple(ast.parse(text).body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The names that one evaluation knows."""
+
+    fields: Fields
+    names: dict[str, Any]
+
+    def value(self, node: Any) -> Any:
+        """Compute a node of the syntax tree."""
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.Name(id=name) if name in self.names:
+                return self.names[name]
+            case ast.Name() | ast.Attribute():
+                fields, name = self._field(node)
+                return fields.size(name)
+            case ast.BinOp(left=left, op=op, right=right) | ast.Compare(left=left, ops=[op], comparators=[right]):
+                return _OPERATORS[type(op)](self.value(left), self.value(right))
+            case ast.UnaryOp(op=op, operand=operand):
+                return _OPERATORS[type(op)](self.value(operand))
+            case ast.BoolOp(op=ast.Or(), values=[first, second]):
+                return self.value(first) or self.value(second)
+            case ast.IfExp(test=test, body=body, orelse=otherwise):
+                return self.value(body if self.value(test) else otherwise)
+            case ast.Call(func=ast.Name(id=name), args=args):
+                return self._call(name, args)
+        raise ValueError(f"a formula cannot have {ast.unparse(node)}")
+
+    def _call(self, function: str, args: list[Any]) -> Any:
+        if function in _FUNCTIONS:
+            return _FUNCTIONS[function](*map(self.value, args))
+        fields, name = self._field(args[0])
+        if function == "length":
+            kind = {"int": int, "str": str, "list": list}[args[1].id if len(args) > 1 else "int"]
+            return len(fields.listed(name, kind) or ())
+        return _READERS[function](fields, name, *map(self.value, args[1:]))
+
+    def _field(self, node: Any) -> tuple[Fields, str]:
+        """Find the configuration that a name belongs to, which is nested where it has a dot."""
+        if isinstance(node, ast.Attribute):
+            part: Any = node.value
+            return self.fields.parts[part.id], node.attr
+        return self.fields, node.id
+
+
+def linear(inputs: int, outputs: int) -> int:
+    """Count the weights and biases of a linear layer."""
+    return (inputs + 1) * outputs
+
+
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType({"linear": linear, "int": int, "max": max})
+_READERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {
+        "size": lambda fields, name, default: fields.size(name, default),
+        "optional": lambda fields, name, least=1: fields.optional_size(name, least=least) or 0,
+        "number": lambda fields, name, default: fields.number(name, default),
+        "flag": lambda fields, name, default=False: fields.flag(name, default),
+        "text": lambda fields, name: fields.text(name),
+        "total": lambda fields, name: sum(fields.listed(name, int) or ()),
+        "given": lambda fields, name: fields.given(name),
+    }
+)
