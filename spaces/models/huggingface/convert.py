@@ -6,7 +6,7 @@ from typing import Any
 
 from forerun.spaces.errors import RequestError, nearest
 from forerun.spaces.models.huggingface.defaults import class_defaults
-from forerun.spaces.models.huggingface.families import CLASSES, MULTIMODAL, UNKNOWN, families, known_types
+from forerun.spaces.models.huggingface.families import CLASSES, UNKNOWN, families, known_types, with_parts
 from forerun.spaces.models.huggingface.families.refused import MISSING
 from forerun.spaces.models.huggingface.fields import Fields
 from forerun.spaces.models.huggingface.harmless import HARMLESS, changes_cost
@@ -64,7 +64,7 @@ def convert_config(
     passed: list[str] = []
     nested = False
     while any(values.get(key) is not None for key in NESTED) and (
-        (text := _text_alone(values)) or config_type(values) not in (*MULTIMODAL, *MISSING)
+        (text := _text_alone(values)) or config_type(values) not in (*with_parts(), *MISSING)
     ):
         values, left_out, passed = _language_model(values, source, text)
         nested = True
@@ -134,7 +134,7 @@ def _class_type(values: Mapping[str, Any]) -> str | None:
 
 def _text_alone(values: Mapping[str, Any]) -> str | None:
     """The type of the language model where the class named has it without the encoder beside it; None elsewhere."""
-    family = MULTIMODAL.get(config_type(values) or "")
+    family = with_parts().get(config_type(values) or "")
     text = _class_type(values)
     return text if text is not None and text == getattr(family, "text", None) else None
 

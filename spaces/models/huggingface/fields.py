@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from forerun.spaces.errors import RequestError, nearest
+from forerun.spaces.models.huggingface.defaults import class_defaults
 
 # One meaning, several spellings: `attribute_map` of transformers, and what model repositories call the same.
 ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -201,9 +202,13 @@ class Fields:
         """The value of ``name`` as it stands; None where missing. The caller checks it."""
         return self._find(name)[1]
 
-    def part(self, name: str, defaults: Callable[[str], Mapping[str, Any]], model_type: str) -> "Fields":
-        """The fields of the mapping ``name`` (``vision_config``), which are all ``defaults`` of its model type where it
-        is missing; ``model_type`` is its type where it names none."""
+    def part(
+        self, name: str, model_type: str, defaults: Callable[[str], Mapping[str, Any]] = class_defaults
+    ) -> "Fields":
+        """Return the fields of the mapping ``name`` (``vision_config``), all of which must be read.
+
+        ``model_type`` is its type where it names none; ``defaults`` makes the values of missing fields from the type.
+        """
         value = self.values.get(name)
         self.read.add(name)
         if value is not None and not isinstance(value, Mapping):

@@ -9,6 +9,7 @@ of one:
 - ``optional(field)``: a whole number, or 0; ``optional(field, 0)`` accepts a zero in the file
 - ``number(field, default)``, ``flag(field, default)``, ``text(field)``: a positive number, a boolean, a text
 - ``length(field)``, ``total(field)``: entries of a list of whole numbers, and their sum; ``length(field, str)``
+- ``entries(field)``: the same length where the field may be a single number
 - ``given(field)``: whether the configuration has the field
 - ``linear(inputs, outputs)``: weights and biases of a linear layer
 """
@@ -82,8 +83,8 @@ class _Scope:
                 return _OPERATORS[type(op)](self.value(left), self.value(right))
             case ast.UnaryOp(op=op, operand=operand):
                 return _OPERATORS[type(op)](self.value(operand))
-            case ast.BoolOp(op=ast.Or(), values=[first, second]):
-                return self.value(first) or self.value(second)
+            case ast.BoolOp(op=ast.Or(), values=values):
+                return next(filter(None, map(self.value, values)), 0)
             case ast.IfExp(test=test, body=body, orelse=otherwise):
                 return self.value(body if self.value(test) else otherwise)
             case ast.Call(func=ast.Name(id=name), args=args):
@@ -115,11 +116,12 @@ def linear(inputs: int, outputs: int) -> int:
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType({"linear": linear, "int": int, "max": max})
 _READERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
-        "size": lambda fields, name, default: fields.size(name, default),
+        "size": lambda fields, name, default=None: fields.size(name, default),
         "optional": lambda fields, name, least=1: fields.optional_size(name, least=least) or 0,
         "number": lambda fields, name, default: fields.number(name, default),
         "flag": lambda fields, name, default=False: fields.flag(name, default),
         "text": lambda fields, name: fields.text(name),
+        "entries": lambda fields, name: len(fields.listed_or_none(name, int) or ()),
         "total": lambda fields, name: sum(fields.listed(name, int) or ()),
         "given": lambda fields, name: fields.given(name),
     }

@@ -163,17 +163,20 @@ def built(build: Build, fields: Fields, known: Sequence[str], image: int = IMAGE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PyramidTower:
-    """An encoder that ``build`` makes, beside or before a language model. ``image``: the side of its image where the
-    configuration does not say one; ``norms`` and ``known`` as for ``PyramidClassifier``."""
+    """An encoder that ``build`` makes.
+
+    ``image``: the side of its image where the configuration does not say one; ``norms`` and ``harmless`` as for
+    ``PyramidClassifier``.
+    """
 
     build: Build
     image: int = IMAGE
     norms: int = 0
-    known: tuple[str, ...] = ()
+    harmless: tuple[str, ...] = ()
 
-    def read(self, fields: Fields, *, beside: bool) -> Image:
-        """The encoder that the configuration describes; it always stands beside a language model."""
-        net = built(self.build, fields, self.known, self.image)
+    def read(self, fields: Fields) -> Image:
+        """Make the encoder that the configuration describes."""
+        net = built(self.build, fields, self.harmless, self.image)
         outside = net.outside + self.norms * net.channels
         return Image(
             width=net.channels,
@@ -187,16 +190,16 @@ class PyramidTower:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PyramidClassifier:
     """A classifier that ``build`` makes, layer by layer, of the fields of a configuration. ``heads``: classifiers of
-    the same input. ``norms``: vectors of the norm before it. ``known``: fields that change nothing modelled."""
+    the same input. ``norms``: vectors of the norm before it. ``harmless``: fields that change nothing modelled."""
 
     build: Build
     heads: int = 1
     norms: int = 0
-    known: tuple[str, ...] = ()
+    harmless: tuple[str, ...] = ()
 
     def read(self, fields: Fields, name: str) -> Model:
         """The model that the configuration describes, called ``name``."""
-        pyramid = built(self.build, fields, self.known)
+        pyramid = built(self.build, fields, self.harmless)
         width, classes = pyramid.channels, labels(fields)
         return Model(
             name=name,

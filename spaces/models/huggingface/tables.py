@@ -1,17 +1,18 @@
 """Tables of families: entries of the YAML files in ``data/`` as the objects that read a configuration."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.models.huggingface.decoder import Decoder
-from forerun.spaces.models.huggingface.families.layer_rules import LAYER_RULES
-from forerun.spaces.models.huggingface.families.mixer_rules import MIXERS
 from forerun.spaces.models.huggingface.formulas import Formula
+from forerun.spaces.models.huggingface.layer_rules import LAYER_RULES
 from forerun.spaces.models.huggingface.layer_types import pattern_of
+from forerun.spaces.models.huggingface.mixer_rules import MIXERS
 from forerun.spaces.models.huggingface.mixtures import Experts
+from forerun.spaces.models.huggingface.towers import Tower
 
 _Entry: TypeAlias = Mapping[str, Any]
 _Family = TypeVar("_Family")
@@ -26,6 +27,7 @@ _CONVERSIONS: Mapping[str, Callable[[Any], object]] = MappingProxyType(
         "layer_extra": Formula,
         "layer_rule": LAYER_RULES.__getitem__,
         "layer_types": pattern_of,
+        "merger": Formula,
         "mixers": lambda entry: {kind: MIXERS[rule] for kind, rule in entry.items()},
         "model_extra": Formula,
         "nested": tuple,
@@ -37,37 +39,56 @@ _CONVERSIONS: Mapping[str, Callable[[Any], object]] = MappingProxyType(
 @cache
 def decoders() -> Mapping[str, Decoder]:
     """Return the decoders of language models by model type; names with an underscore are no model types."""
-    return _table(Decoder, "dense_decoders", "mixture_decoders", "hybrid_decoders")
+    return table(Decoder, "dense_decoders", "mixture_decoders", "hybrid_decoders")
 
 
 @cache
 def token_encoders() -> Mapping[str, Decoder]:
     """Return BERT and its descendants by model type; names with an underscore are no model types."""
-    return _table(Decoder, "token_encoders")
+    return table(Decoder, "token_encoders")
 
 
-def _table(family: Callable[..., _Family], *files: str) -> Mapping[str, _Family]:
-    """Make the families of some files, which share their entries."""
+@cache
+def towers() -> Mapping[str, Tower]:
+    """Return the image encoders of one stack by model type; names with an underscore are no model types."""
+    return table(Tower, "image_encoders")
+
+
+def table(
+    family: Callable[..., _Family], *files: str, conversions: Mapping[str, Callable[[Any], object]] = _CONVERSIONS
+) -> Mapping[str, _Family]:
+    """Make the families of some files, which share their entries.
+
+    Parameters
+    ----------
+    family
+        Called with the keys of each entry.
+    files
+        Names of files in ``data/`` without their ending.
+    conversions
+        Functions that make the values of some keys.
+    """
     entries: dict[str, _Entry] = {}
     for file in files:
         entries |= package_yaml("forerun.spaces.models.huggingface", "data", f"{file}.yaml")
-    table: dict[str, _Family] = {}
+    families: dict[str, _Family] = {}
     for name, entry in entries.items():
-        made = family(**{key: _converted(key, value) for key, value in _complete(entries, entry).items()})
-        table |= {kind: made for kind in (name, *entry.get("also", ()))}
-    return MappingProxyType(table)
+        keys = _complete(entries, entry)
+        for key in keys.keys() & conversions.keys():
+            keys[key] = keys[key] if keys[key] is None else conversions[key](keys[key])
+        families |= dict.fromkeys((name, *entry.get("also", ())), family(**keys))
+    return MappingProxyType(families)
 
 
 def _complete(entries: Mapping[str, _Entry], entry: _Entry) -> dict[str, Any]:
     """Fill in the keys of the entry that another one is ``like``."""
-    base = _complete(entries, entries[entry["like"]]) if "like" in entry else {}
-    return base | {key: value for key, value in entry.items() if key not in ("like", "also")}
+    keys = _complete(entries, entries[entry["like"]]) if "like" in entry else {}
+    keys |= {key: value for key, value in entry.items() if key not in ("like", "also", "more_harmless")}
+    if "more_harmless" in entry:
+        keys["harmless"] = [*keys.get("harmless", ()), *entry["more_harmless"]]
+    return keys
 
 
-def _converted(key: str, value: Any) -> object:
-    return value if value is None or key not in _CONVERSIONS else _CONVERSIONS[key](value)
-
-
-def model_types(table: Iterable[str]) -> list[str]:
-    """Return the names of a table that are model types."""
-    return [name for name in table if not name.startswith("_")]
+def public(table: Mapping[str, _Family]) -> dict[str, _Family]:
+    """Return the entries of a table whose names are model types."""
+    return {name: family for name, family in table.items() if not name.startswith("_")}

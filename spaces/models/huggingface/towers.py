@@ -1,12 +1,13 @@
-"""Image encoders: a stack of layers over the patches of an image, beside the language model or by itself."""
+"""Image encoders: a stack of equal layers over the patches of an image."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.huggingface.decoder import Switch
 from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
+from forerun.spaces.models.huggingface.formulas import Count
 from forerun.spaces.models.model import Attention, FeedForward, Layer
 from forerun.spaces.models.shapes import check_heads, default_head_dim
 
@@ -16,7 +17,7 @@ _PATCHES = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """An encoder as read: its layers, parameters outside them, and patches of one image."""
+    """An encoder of images or sound: its layers, parameters outside them, and patches of one image."""
 
     width: int
     layers: tuple[Layer, ...]
@@ -30,10 +31,11 @@ class Tower:
     """What the code of an image encoder says beside its configuration; defaults are those of ViT (arXiv 2010.11929).
 
     ``query_bias``: of queries, keys and values. ``class_tokens``: learned tokens before the patches. ``positions``: one
-    learned row for each patch ("grid"), for so many as a field says, or none. ``pre_norms``, ``post_norms``: before and
-    after the stack. ``scales``: learned vectors in each layer. ``width``: field of the width, ``more`` of layers after
-    the others, ``tiles`` of the pieces into which an image is cut. ``outside``: further parameters. ``known``: fields
-    that change nothing modelled.
+    learned row for each patch ("grid"), for as many as a field says, or none. ``pre_norms``, ``post_norms``: before and
+    after the stack. ``scales``: learned vectors in each layer. ``width``: field of the width, ``inner`` of that of the
+    feed-forward, ``more_layers`` of layers after the others, ``tiles`` of the pieces into which an image is cut.
+    ``model_extra``, ``merger``: further parameters, and those that join the outputs. ``harmless``: fields that change
+    nothing modelled.
     """
 
     width: str = "hidden_size"
@@ -52,14 +54,17 @@ class Tower:
     scales: int = 0
     query_key_norm: Switch = False
     inner: str = "intermediate_size"
-    more: str | None = None
+    more_layers: str | None = None
     tiles: str | None = None
-    outside: Callable[[Fields, int], int] | None = None
-    known: tuple[str, ...] = ()
+    model_extra: Count | None = None
+    merger: Count | None = None
+    harmless: tuple[str, ...] = ()
 
-    def read(self, fields: Fields, *, beside: bool) -> Image:
-        """The encoder that the configuration describes; ``beside``: it stands beside a language model, so that each of
-        its layers has a width and a number of tokens of its own."""
+    def read(self, fields: Fields, *, alone: bool = False) -> Image:
+        """Make the encoder that the configuration describes.
+
+        Its layers have a width and a number of tokens of their own unless it is a model ``alone``.
+        """
 
         def on(switch: Switch) -> bool:
             return fields.flag(switch, False) if isinstance(switch, str) else switch
@@ -75,9 +80,9 @@ class Tower:
         inner = fields.optional_size(self.inner) or int(fields.number("mlp_ratio", 4.0) * width)
         fields.raw("mlp_ratio")
         count = fields.size("num_hidden_layers", most=MOST_LAYERS)
-        count += fields.size(self.more, most=MOST_LAYERS) if self.more else 0
+        count += fields.size(self.more_layers, most=MOST_LAYERS) if self.more_layers else 0
         tiles = fields.size(self.tiles) if self.tiles else 1
-        for unused in self.known:
+        for unused in self.harmless:
             fields.raw(unused)
         attention = Attention(
             heads=heads,
@@ -96,8 +101,8 @@ class Tower:
             mlp=FeedForward(hidden=inner, gated=on(self.gated), bias=on(self.mlp_bias)),
             norms=self.norms,
             norm_bias=self.norm_bias,
-            hidden=width if beside else None,
-            tokens=tiles * (patches + self.class_tokens) if beside else None,
+            hidden=None if alone else width,
+            tokens=None if alone else tiles * (patches + self.class_tokens),
             extra=self.scales * width,
         )
         rows = {"grid": patches + self.class_tokens, "none": 0}.get(self.positions)
@@ -105,7 +110,7 @@ class Tower:
         norms = (self.pre_norms + self.post_norms) * width * (2 if self.norm_bias else 1)
         patch_weights = inputs * width + (width if self.patch_bias else 0)
         outside = (rows + self.position_rows + self.class_tokens) * width + norms
-        outside += self.outside(fields, width) if self.outside else 0
+        outside += sum(extra(fields, width=width) for extra in (self.model_extra, self.merger) if extra)
         return Image(
             width=width, layers=(layer,), outside=outside + patch_weights, patch_inputs=inputs, patches=patches
         )

@@ -8,35 +8,30 @@ from forerun.spaces.models.huggingface.decoder import Decoder
 from forerun.spaces.models.huggingface.families import (
     captions,
     classifiers,
-    convolutional,
     encoder_decoders,
     interleaved,
     multimodal,
     pairs,
-    sounds,
-    staged,
 )
-from forerun.spaces.models.huggingface.families.texts import Reader, texts
-from forerun.spaces.models.huggingface.tables import model_types, token_encoders
+from forerun.spaces.models.huggingface.families.part_readers import Reader, texts
+from forerun.spaces.models.huggingface.tables import public, token_encoders
 
-MULTIMODAL: Mapping[str, Reader] = MappingProxyType(
-    {**multimodal.TABLE, **sounds.TABLE, **pairs.TABLE, **captions.TABLE, **interleaved.TABLE}
-)
-"""Families that read the parts of a configuration themselves, an image encoder beside the text."""
+
+@cache
+def with_parts() -> Mapping[str, Reader]:
+    """Return the families that read the parts of a configuration themselves, an encoder besides the text, by type."""
+    return {**multimodal.multimodal(), **pairs.TABLE, **captions.TABLE, **interleaved.TABLE}
 
 
 @cache
 def families() -> Mapping[str, Reader]:
     """Return all families by model type."""
-    encoders = token_encoders()
     return {
         **texts(),
-        **{kind: encoders[kind] for kind in model_types(encoders)},
+        **public(token_encoders()),
         **encoder_decoders.TABLE,
-        **classifiers.TABLE,
-        **convolutional.TABLE,
-        **staged.TABLE,
-        **MULTIMODAL,
+        **public(classifiers.classifiers()),
+        **with_parts(),
     }
 
 

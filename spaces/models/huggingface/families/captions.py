@@ -6,11 +6,10 @@ from functools import cache
 from types import MappingProxyType
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.models.huggingface.defaults import class_defaults
-from forerun.spaces.models.huggingface.families.classifiers import TABLE as CLASSIFIERS
+from forerun.spaces.models.huggingface.families.classifiers import Classifier, classifiers
 from forerun.spaces.models.huggingface.families.encoder_decoders import TABLE as BARTS
 from forerun.spaces.models.huggingface.families.encoder_decoders import BartLike
-from forerun.spaces.models.huggingface.families.texts import TOWERS, Reader, texts
+from forerun.spaces.models.huggingface.families.part_readers import Reader, encoders, texts
 from forerun.spaces.models.huggingface.fields import Fields
 from forerun.spaces.models.huggingface.tables import decoders, token_encoders
 from forerun.spaces.models.huggingface.towers import Image, Tower
@@ -51,7 +50,7 @@ class Captioner:
     def read(self, fields: Fields, name: str) -> Model:
         """The model that the configuration describes, called ``name``: the encoder's layers first."""
         image, table = self._encoder(fields, name)
-        part = fields.part(self.parts[1], class_defaults, self.decoder)
+        part = fields.part(self.parts[1], self.decoder)
         kind = str(part.values.get("model_type", self.decoder))
         reader = _decoders().get(kind)
         if reader is None:
@@ -75,12 +74,13 @@ class Captioner:
 
     def _encoder(self, fields: Fields, name: str) -> tuple[Image, int]:
         """The encoder, and the parameters of its tables where it reads words."""
-        part = fields.part(self.parts[0], class_defaults, self.encoder)
+        part = fields.part(self.parts[0], self.encoder)
         kind = str(part.values.get("model_type", self.encoder))
         kind = self.encoder if kind == fields.raw("model_type") else kind
-        tower = CLASSIFIERS[kind].tower if kind in CLASSIFIERS else TOWERS.get(kind)
+        classifier = classifiers().get(kind)
+        tower = classifier.tower if isinstance(classifier, Classifier) else encoders().get(kind)
         if tower is not None:
-            image = tower.read(part, beside=True)
+            image = tower.read(part)
             pooler = (image.width + 1) * image.width if self.pooled and isinstance(tower, Tower) else 0
             return image, pooler
         reader = token_encoders().get(kind)

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from forerun.spaces.models.huggingface.defaults import class_defaults
-from forerun.spaces.models.huggingface.families.multimodal import TABLE as MULTIMODAL
-from forerun.spaces.models.huggingface.families.texts import TOWERS, Reader
+from forerun.spaces.models.huggingface.families.multimodal import multimodal
+from forerun.spaces.models.huggingface.families.part_readers import Reader
 from forerun.spaces.models.huggingface.fields import Fields
-from forerun.spaces.models.huggingface.tables import decoders, token_encoders
+from forerun.spaces.models.huggingface.tables import decoders, token_encoders, towers
 from forerun.spaces.models.layer_runs import joined
 from forerun.spaces.models.model import Layer, Model
 
@@ -21,8 +20,7 @@ class OneSequence:
 
     def read(self, fields: Fields, name: str) -> Model:
         """The model that the configuration describes, called ``name``: the encoder's layers first."""
-        part = fields.part("vision_config", class_defaults, self.vision)
-        image = TOWERS[self.vision].read(part, beside=True)
+        image = towers()[self.vision].read(fields.part("vision_config", self.vision))
         text = token_encoders()["_git_text"].read(fields, name)
         fields.raw("num_image_with_embedding")
         between = (image.width + 1) * text.hidden + 2 * text.hidden
@@ -38,8 +36,7 @@ class GatedCross:
 
     def read(self, fields: Fields, name: str) -> Model:
         """The model that the configuration describes, called ``name``: the encoder's layers first."""
-        part = fields.part("vision_config", class_defaults, self.vision)
-        image = TOWERS[self.vision].read(part, beside=True)
+        image = towers()[self.vision].read(fields.part("vision_config", self.vision))
         for unused in ("freeze_text_layers", "freeze_vision_layers", "use_resampler", "alphas_initializer_range"):
             fields.raw(unused)
         if fields.flag("use_resampler", False):
@@ -69,9 +66,9 @@ class WithActions:
 
     def read(self, fields: Fields, name: str) -> Model:
         """The model that the configuration describes, called ``name``: its vision-language model's layers first."""
-        whole = fields.part("vlm_config", class_defaults, "paligemma")
-        model = MULTIMODAL["paligemma"].read(whole, name)
-        part = fields.part("dit_config", class_defaults, "gemma")
+        whole = fields.part("vlm_config", "paligemma")
+        model = multimodal()["paligemma"].read(whole, name)
+        part = fields.part("dit_config", "gemma")
         for unused in ("is_causal", "use_bidirectional_attention"):
             part.raw(unused)
         actions = decoders()["gemma"].read(part, name)

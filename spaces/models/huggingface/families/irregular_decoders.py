@@ -12,8 +12,8 @@ from typing import Any
 from forerun.spaces.errors import unknown
 from forerun.spaces.models.huggingface import mixtures
 from forerun.spaces.models.huggingface.decoder import Decoder
-from forerun.spaces.models.huggingface.families.mixer_rules import mamba1, mamba2
 from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
+from forerun.spaces.models.huggingface.mixer_rules import mamba1, mamba2
 from forerun.spaces.models.huggingface.mixtures import Experts
 from forerun.spaces.models.huggingface.sequence import sequence_model
 from forerun.spaces.models.mixers import Attention

@@ -4,12 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from forerun.spaces.models.huggingface.defaults import class_defaults
 from forerun.spaces.models.huggingface.families.classifiers import Classifier
-from forerun.spaces.models.huggingface.families.texts import TOWERS, text_defaults, text_reader
+from forerun.spaces.models.huggingface.families.part_readers import text_defaults, text_reader
 from forerun.spaces.models.huggingface.fields import Fields
-from forerun.spaces.models.huggingface.tables import token_encoders
-from forerun.spaces.models.huggingface.towers import Tower
+from forerun.spaces.models.huggingface.tables import token_encoders, towers
 from forerun.spaces.models.model import Model
 
 
@@ -29,15 +27,13 @@ class Pair:
         before a classifier where the configuration names one."""
         if any("ImageClassification" in str(one) for one in fields.raw("architectures") or ()):
             fields.read.update(fields.values)  # all else describes what is left out
-            part, tower = fields.part("vision_config", class_defaults, self.vision), TOWERS[self.vision]
-            assert isinstance(tower, Tower)
-            return Classifier(tower=tower).read(fields, name, part)
-        part = fields.part("text_config", class_defaults, self.text)
+            part = fields.part("vision_config", self.vision)
+            return Classifier(tower=towers()[self.vision]).read(fields, name, part)
+        part = fields.part("text_config", self.text)
         text = token_encoders()[self.words].read(part, name)
         for unused in self.known:
             fields.raw(unused)
-        part = fields.part("vision_config", class_defaults, self.vision)
-        image = TOWERS[self.vision].read(part, beside=True)
+        image = towers()[self.vision].read(fields.part("vision_config", self.vision))
         width = fields.size("projection_dim", 512) if self.projections else 0
         between = width * (text.hidden + image.width)
         if not self.projections:
@@ -53,7 +49,7 @@ class PatchesAsTokens:
 
     def read(self, fields: Fields, name: str) -> Model:
         """The model that the configuration describes, called ``name``."""
-        part = fields.part("text_config", text_defaults, self.text)
+        part = fields.part("text_config", self.text, text_defaults)
         if fields.given("tie_word_embeddings"):
             part.values["tie_word_embeddings"] = fields.flag("tie_word_embeddings", False)
         text = text_reader(self.text, fields.source).read(part, name)
@@ -94,7 +90,7 @@ class TwoStacks:
         )
 
     def _stack(self, fields: Fields, side: str, name: str) -> Model:
-        part = fields.part(side, text_defaults, self.text)
+        part = fields.part(side, self.text, text_defaults)
         for unused in ("is_decoder", "cross_attention_hidden_size"):
             part.raw(unused)
         return text_reader(str(part.values.get("model_type", self.text)), fields.source).read(part, name)

@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from forerun.spaces.models.huggingface.fields import Fields
-from forerun.spaces.models.huggingface.pyramid import Pyramid, PyramidClassifier, sizes
-
-_STAGES = ("out_features", "out_indices", "stage_names", "drop_path_rate")
+from forerun.spaces.models.huggingface.pyramid import Build, Pyramid, sizes
 
 
 def divisible(value: float, by: int = 8, least: int | None = None) -> int:
@@ -34,16 +32,16 @@ def _resnet(fields: Fields, net: Pyramid) -> None:
                 net.conv(width // 4, stride=stride if early else 1)
                 net.conv(width // 4, 3, stride=1 if early else stride)
             if before != width or stride > 1:
-                _beside(net, width, before)
+                _shortcut(net, width, before)
             net.conv(width, 3 if basic else 1)
             net.end()
 
 
-def _beside(net: Pyramid, outputs: int, inputs: int, norm: int = 2) -> None:
-    """The convolution around a block, which leaves the block's own channels as they are."""
-    own = net.channels
+def _shortcut(net: Pyramid, outputs: int, inputs: int, norm: int = 2) -> None:
+    """Add the convolution of a shortcut, which leaves the channels of the block as they are."""
+    channels = net.channels
     net.conv(outputs, inputs=inputs, norm=norm)
-    net.channels = own
+    net.channels = channels
 
 
 def _bit(fields: Fields, net: Pyramid) -> None:
@@ -59,7 +57,7 @@ def _bit(fields: Fields, net: Pyramid) -> None:
             net.conv(divisible(wide / 4))
             net.conv(divisible(wide / 4), 3, stride=stride)
             if index == 0:
-                _beside(net, wide, before, 0 if preactivated else 2)
+                _shortcut(net, wide, before, 0 if preactivated else 2)
             net.conv(wide, norm=0 if preactivated else 2)
             net.end()
     net.outside += 2 * net.channels if preactivated else 0
@@ -77,7 +75,7 @@ def _regnet(fields: Fields, net: Pyramid) -> None:
             if squeezed:
                 net.squeeze(round(before / 4))
             if before != width or stride > 1:
-                _beside(net, width, before)
+                _shortcut(net, width, before)
             net.conv(width)
             net.end()
 
@@ -259,32 +257,20 @@ def _focalnet(fields: Fields, net: Pyramid) -> None:
             net.conv(width, 2, stride=2, bias=True)
 
 
-TABLE: Mapping[str, PyramidClassifier] = MappingProxyType(
+CONVOLUTIONS: Mapping[str, Build] = MappingProxyType(
     {
-        "bit": PyramidClassifier(build=_bit, known=(*_STAGES, "global_padding")),
-        "convnext": PyramidClassifier(build=_convnext, norms=2, known=_STAGES),
-        "convnextv2": PyramidClassifier(build=_convnext, norms=2, known=_STAGES),
-        "efficientnet": PyramidClassifier(
-            build=_efficientnet, known=("batch_norm_momentum", "drop_connect_rate", "depthwise_padding", "pooling_type")
-        ),
-        "focalnet": PyramidClassifier(
-            build=_focalnet, norms=2, known=(*_STAGES, "encoder_stride", "layerscale_value", "hidden_sizes")
-        ),
-        "hgnet_v2": PyramidClassifier(
-            build=_hgnet,
-            known=(*_STAGES, "depths", "hidden_sizes", "embedding_size", "stage_in_channels", "stem_strides"),
-        ),
-        "mobilenet_v1": PyramidClassifier(build=_mobilenet_v1, known=("tf_padding", "classifier_dropout_prob")),
-        "mobilenet_v2": PyramidClassifier(build=_mobilenet_v2, known=("output_stride", "tf_padding")),
-        "poolformer": PyramidClassifier(
-            build=_poolformer,
-            norms=2,
-            known=("padding", "pool_size", "stride", "patch_size", "layer_scale_init_value", "drop_path_rate"),
-        ),
-        "pp_lcnet": PyramidClassifier(build=_pp_lcnet, known=(*_STAGES, "depths")),
-        "regnet": PyramidClassifier(build=_regnet),
-        "resnet": PyramidClassifier(build=_resnet, known=_STAGES),
-        "textnet": PyramidClassifier(build=_textnet, known=(*_STAGES, "depths", "stem_act_func")),
+        "bit": _bit,
+        "convnext": _convnext,
+        "efficientnet": _efficientnet,
+        "focalnet": _focalnet,
+        "hgnet": _hgnet,
+        "mobilenet_v1": _mobilenet_v1,
+        "mobilenet_v2": _mobilenet_v2,
+        "poolformer": _poolformer,
+        "pp_lcnet": _pp_lcnet,
+        "regnet": _regnet,
+        "resnet": _resnet,
+        "textnet": _textnet,
     }
 )
-"""Classifiers by ``model_type``."""
+"""Builders by the names that the table of classifiers uses."""

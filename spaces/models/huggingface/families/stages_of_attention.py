@@ -6,11 +6,10 @@ Each function adds the layers of one family, as its modeling file in transformer
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from forerun.spaces.models.huggingface.families.convolutional import divisible
+from forerun.spaces.models.huggingface.families.stages_of_convolutions import divisible
 from forerun.spaces.models.huggingface.fields import Fields
-from forerun.spaces.models.huggingface.pyramid import Pyramid, PyramidClassifier, sizes
+from forerun.spaces.models.huggingface.pyramid import Build, Pyramid, sizes
 
-_STAGES = ("out_features", "out_indices", "stage_names", "drop_path_rate", "encoder_stride", "hidden_size")
 _CPB = 512
 """Inner width of the network that makes Swin v2's position biases (arXiv 2111.09883, section 3.3)."""
 
@@ -94,9 +93,11 @@ def _pvt(fields: Fields, net: Pyramid) -> None:
     net.outside += 2 * net.channels  # a class token and its position
 
 
-def _overlapping(fields: Fields, net: Pyramid) -> None:
-    """PVT v2 (arXiv 2106.13797) and SegFormer (2105.15203): overlapping patches, and a convolution of every channel
-    alone inside the feed-forward."""
+def _overlapping_patches(fields: Fields, net: Pyramid) -> None:
+    """Build PVT v2 (arXiv 2106.13797) and SegFormer (2105.15203).
+
+    Patches overlap, and the feed-forward has a depthwise convolution.
+    """
     columns = ("hidden_sizes", "depths", "num_attention_heads", "mlp_ratios", "patch_sizes", "strides", "sr_ratios")
     bias, pooled = fields.flag("qkv_bias", True), fields.flag("linear_attention", False)
     for width, depth, heads, ratio, patch, stride, by in zip(*(sizes(fields, name) for name in columns), strict=True):
@@ -189,7 +190,7 @@ def _mobilevit(fields: Fields, net: Pyramid) -> None:
     net.conv(necks[6])
 
 
-def _mobilevit2(fields: Fields, net: Pyramid) -> None:
+def _mobilevit_v2(fields: Fields, net: Pyramid) -> None:
     """Arxiv 2206.02680: one context vector for all positions in place of scores of pairs."""
     factor, kernel = fields.number("width_multiplier", 1.0), fields.size("conv_kernel_size", 3)
     net.conv(divisible(min(max(32 * factor, 16), 64), 8, 16), 3, stride=2)
@@ -246,39 +247,18 @@ def _swift_block(net: Pyramid, width: int, inner: int) -> None:
     net.add(width)
 
 
-TABLE: Mapping[str, PyramidClassifier] = MappingProxyType(
+ATTENTION: Mapping[str, Build] = MappingProxyType(
     {
-        "cvt": PyramidClassifier(build=_cvt, norms=2, known=("attention_drop_rate", "drop_rate", "drop_path_rate")),
-        "dinat": PyramidClassifier(build=_dinat, norms=2, known=(*_STAGES, "num_layers", "patch_size", "dilations")),
-        "donut-swin": PyramidClassifier(build=_swin, known=(*_STAGES, "num_layers")),
-        "hiera": PyramidClassifier(
-            build=_hiera,
-            norms=2,
-            known=(*_STAGES, "decoder_depth", "layer_norm_init", "mask_ratio", "normalize_pixel_loss", "patch_padding"),
-        ),
-        "levit": PyramidClassifier(build=_levit, norms=2, known=("drop_path_rate", "padding", "patch_size")),
-        "mobilevit": PyramidClassifier(
-            build=_mobilevit,
-            known=("aspp_out_channels", "atrous_rates", "output_stride"),
-        ),
-        "mobilevitv2": PyramidClassifier(
-            build=_mobilevit2,
-            known=("aspp_out_channels", "atrous_rates", "output_stride", "patch_size"),
-        ),
-        "pvt": PyramidClassifier(build=_pvt, norms=2, known=("drop_path_rate",)),
-        "pvt_v2": PyramidClassifier(build=_overlapping, known=_STAGES),
-        "segformer": PyramidClassifier(
-            build=_overlapping,
-            known=("decoder_hidden_size", "reshape_last_stage", "drop_path_rate"),
-        ),
-        "swiftformer": PyramidClassifier(
-            build=_swiftformer,
-            heads=2,
-            norms=2,
-            known=("down_pad", "drop_conv_encoder_rate", "drop_mlp_rate", "drop_path_rate", "layer_scale_init_value"),
-        ),
-        "swin": PyramidClassifier(build=_swin, norms=2, known=(*_STAGES, "num_layers")),
-        "swinv2": PyramidClassifier(build=_swin, norms=2, known=(*_STAGES, "num_layers", "pretrained_window_sizes")),
+        "cvt": _cvt,
+        "dinat": _dinat,
+        "hiera": _hiera,
+        "levit": _levit,
+        "mobilevit": _mobilevit,
+        "mobilevit_v2": _mobilevit_v2,
+        "overlapping_patches": _overlapping_patches,
+        "pvt": _pvt,
+        "swiftformer": _swiftformer,
+        "swin": _swin,
     }
 )
-"""Classifiers by ``model_type``."""
+"""Builders by the names that the table of classifiers uses."""

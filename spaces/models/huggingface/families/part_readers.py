@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping
 from functools import cache
-from types import MappingProxyType
 from typing import Any, Protocol
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.huggingface.defaults import class_defaults
-from forerun.spaces.models.huggingface.families import audio, encoder_decoders, frames, mixed, vision
+from forerun.spaces.models.huggingface.families import encoder_decoders
+from forerun.spaces.models.huggingface.families.audio_encoders import AUDIO_ENCODERS
+from forerun.spaces.models.huggingface.families.image_encoders import IMAGE_ENCODERS
 from forerun.spaces.models.huggingface.families.irregular_decoders import IRREGULAR
 from forerun.spaces.models.huggingface.fields import Fields
-from forerun.spaces.models.huggingface.tables import decoders, model_types, token_encoders
+from forerun.spaces.models.huggingface.tables import decoders, public, token_encoders, towers
 from forerun.spaces.models.huggingface.towers import Image
 from forerun.spaces.models.model import Model
 
@@ -19,32 +20,32 @@ class Reader(Protocol):
     """A family: makes a model of the fields of a configuration."""
 
     def read(self, fields: Fields, name: str) -> Model:
-        """The model that the configuration describes, called ``name``."""
+        """Make the model that the configuration describes, called ``name``."""
 
 
 @cache
 def texts() -> Mapping[str, Reader]:
     """Return the language models that may follow an encoder, by model type."""
-    table = decoders()
     bart = encoder_decoders.TABLE["bart"]
     others = {"bart": bart, "florence2_language": bart, "modernbert": token_encoders()["modernbert"]}
-    return {**{kind: table[kind] for kind in model_types(table)}, **IRREGULAR, **others}
+    return {**public(decoders()), **IRREGULAR, **others}
 
 
 def text_reader(model_type: str, source: str) -> Reader:
-    """The reader of a language model's type.
+    """Return the reader of a language model's type.
 
-    Raises:
+    Raises
+    ------
         RequestError: it is not known.
     """
-    found = texts().get(model_type)
-    if found is None:
+    reader = texts().get(model_type)
+    if reader is None:
         raise RequestError(f"{source}: unknown model_type {model_type[:60]!r} of the language model")
-    return found
+    return reader
 
 
 def text_defaults(model_type: str) -> Mapping[str, Any]:
-    """What a language model's class fills in, and what its family says where a configuration does not."""
+    """Return the defaults of a language model's class and of its family."""
     family = texts().get(model_type)
     return {**class_defaults(model_type), **getattr(family, "defaults", {})}
 
@@ -52,8 +53,23 @@ def text_defaults(model_type: str) -> Mapping[str, Any]:
 class Encoder(Protocol):
     """A family of encoders: makes layers of the fields of a configuration."""
 
-    def read(self, fields: Fields, *, beside: bool) -> Image:
-        """The encoder that the configuration describes; ``beside``: it stands beside a language model."""
+    def read(self, fields: Fields) -> Image:
+        """Make the encoder that the configuration describes."""
 
 
-TOWERS: Mapping[str, Encoder] = MappingProxyType({**vision.TOWERS, **audio.TOWERS, **mixed.TOWERS, **frames.TOWERS})
+@cache
+def encoders() -> Mapping[str, Encoder]:
+    """Return the encoders of images and sound that may precede a language model, by model type."""
+    return {**public(towers()), **IMAGE_ENCODERS, **AUDIO_ENCODERS}
+
+
+def read_encoder(part: Fields, kind: str, source: str) -> Image:
+    """Make the encoder of a part of the type ``kind``.
+
+    Raises
+    ------
+        RequestError: the type is not known.
+    """
+    if kind not in encoders():
+        raise RequestError(f"{source}: forerun has no encoder of the type {kind[:60]!r}")
+    return encoders()[kind].read(part)

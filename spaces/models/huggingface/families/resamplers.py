@@ -1,21 +1,21 @@
-"""Stacks between an encoder and a language model: learned queries that read what the encoder made."""
+"""Layers between an encoder and a language model: learned queries that attend to the encoder's output."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TypeAlias
 
-from forerun.spaces.models.huggingface.defaults import class_defaults
 from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
 from forerun.spaces.models.huggingface.towers import Image
 from forerun.spaces.models.model import Attention, FeedForward, Layer
 from forerun.spaces.models.shapes import default_head_dim
 
-Bridge: TypeAlias = Callable[[Fields, Image, int], tuple[tuple[Layer, ...], int]]
-"""Layers and parameters outside them, from the outer fields of the configuration, the encoder and the language model's
-width."""
+Resampler: TypeAlias = Callable[[Fields, Image, int], tuple[tuple[Layer, ...], int]]
+"""Makes layers, and counts parameters outside them, from the outer fields of a configuration, the encoder, and the
+width of the language model."""
 
 
 def _biased(heads: int, head_dim: int, key_input_width: int | None = None) -> Attention:
-    """Attention in both directions with biases everywhere."""
+    """Make attention in both directions with biases everywhere."""
     return Attention(
         heads=heads,
         kv_heads=heads,
@@ -28,13 +28,16 @@ def _biased(heads: int, head_dim: int, key_input_width: int | None = None) -> At
     )
 
 
-def query_transformer(*, part: str = "qformer_config", words: bool = False, sounds: bool = False) -> Bridge:
-    """Q-Former (arXiv 2301.12597, section 3.1): BERT's layers over learned queries, every few of which also attend to
-    the encoder's output. ``words``: the instruction passes it too, with a table and feed-forwards of its own
-    (arXiv 2305.06500). ``sounds``: so many queries as a window of sound has tokens after sampling down."""
+def _q_former(*, part: str = "qformer_config", words: bool = False, sounds: bool = False) -> Resampler:
+    """Make a Q-Former (arXiv 2301.12597, section 3.1): BERT's layers over learned queries.
 
-    def bridge(fields: Fields, image: Image, hidden: int) -> tuple[tuple[Layer, ...], int]:
-        inner = fields.part(part, class_defaults, "blip_2_qformer")
+    One in a few layers also attends to the encoder's output. ``words``: the instruction passes it too, with a table and
+    feed-forwards of its own (arXiv 2305.06500). ``sounds``: as many queries as a window of sound has tokens after
+    downsampling.
+    """
+
+    def resampler(fields: Fields, image: Image, hidden: int) -> tuple[tuple[Layer, ...], int]:
+        inner = fields.part(part, "blip_2_qformer")
         width, heads = inner.size("hidden_size"), inner.size("num_attention_heads")
         period, other = inner.size("cross_attention_frequency", 2), inner.size("encoder_hidden_size", image.width)
         count = inner.size("num_hidden_layers", most=MOST_LAYERS)
@@ -46,7 +49,7 @@ def query_transformer(*, part: str = "qformer_config", words: bool = False, soun
             queries, tokens = fields.size("window_size", 15) // rate, max(image.patches // rate, 1)
         mlp = FeedForward(hidden=inner.size("intermediate_size"), gated=False, bias=True)
         head_dim = default_head_dim(fields.source, width, heads)
-        again = 2 * width * mlp.hidden + mlp.hidden + 3 * width if words else 0  # feed-forward and norm for words
+        word_layer = 2 * width * mlp.hidden + mlp.hidden + 3 * width if words else 0  # feed-forward and norm for words
         one = Layer(
             name="queries",
             count=1,
@@ -55,7 +58,7 @@ def query_transformer(*, part: str = "qformer_config", words: bool = False, soun
             norm_bias=True,
             hidden=width,
             tokens=tokens,
-            extra=again,
+            extra=word_layer,
         )
         cross = Layer(
             name="queries-cross",
@@ -71,13 +74,12 @@ def query_transformer(*, part: str = "qformer_config", words: bool = False, soun
         table = (vocab + positions) * width if words else 0
         return layers, queries * width + 2 * width + table + (width + 1) * hidden
 
-    return bridge
+    return resampler
 
 
-def resampler(fields: Fields, image: Image, hidden: int) -> tuple[tuple[Layer, ...], int]:
-    """Idefics 2 (arXiv 2405.02246, section 3.2): a gated MLP to the model's width, then latents that attend to patches
-    and to themselves."""
-    part = fields.part("perceiver_config", class_defaults, "idefics2_perceiver")
+def _perceiver(fields: Fields, image: Image, hidden: int) -> tuple[tuple[Layer, ...], int]:
+    """Read Idefics 2 (arXiv 2405.02246, section 3.2): a gated MLP, then latents that attend to patches and latents."""
+    part = fields.part("perceiver_config", "idefics2_perceiver")
     latents, head_dim = part.size("resampler_n_latents", 64), part.size("resampler_head_dim", 96)
     for unused in ("hidden_size", "qk_layer_norms_perceiver"):
         part.raw(unused)
@@ -100,11 +102,22 @@ def resampler(fields: Fields, image: Image, hidden: int) -> tuple[tuple[Layer, .
     return (layer,), latents * hidden + hidden + 2 * image.width * inner + inner * hidden
 
 
-def attended(fields: Fields, image: Image, hidden: int) -> tuple[tuple[Layer, ...], int]:
-    """Kosmos-2 (arXiv 2306.14824, section 3): patches brought to the model's width, and one attention of learned
-    queries to them."""
+def _kosmos(fields: Fields, image: Image, hidden: int) -> tuple[tuple[Layer, ...], int]:
+    """Read Kosmos-2 (arXiv 2306.14824, section 3): a linear layer, and one attention of learned queries to patches."""
     queries = fields.size("latent_query_num", 64)
     heads = fields.parts["text_config"].size("num_attention_heads")
     mixer = _biased(heads, default_head_dim(fields.source, hidden, heads))
     layer = Layer(name="queries", count=1, mixer=mixer, mlp=None, norms=0, hidden=hidden, tokens=queries)
     return (layer,), queries * hidden + (image.width + 1) * hidden
+
+
+RESAMPLERS: Mapping[str, Resampler] = MappingProxyType(
+    {
+        "kosmos": _kosmos,
+        "perceiver": _perceiver,
+        "q_former": _q_former(),
+        "q_former_of_sound": _q_former(part="projector_config", sounds=True),
+        "q_former_with_words": _q_former(words=True),
+    }
+)
+"""Resamplers by the names that the tables use."""
