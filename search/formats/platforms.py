@@ -58,8 +58,6 @@ RAY_RESOURCES: Mapping[str, str] = {
     "Huawei": "NPU",
 }
 """Resources of Ray by vendor; Neuron has none, since Ray counts the cores of a device (``neuron_cores``)."""
-COUNTED_BY_DIE = ("ascend-910c",)
-"""Devices of several dies, of which Ascend's device plugin and Ray count each."""
 _SHARED_MEMORY = "64Gi"
 """Memory that processes of a node share, of which a container has 64 MB unless it is asked for."""
 
@@ -108,7 +106,6 @@ def _skypilot(launch: Launch, files: Files) -> Files:
 def _kubernetes(launch: Launch, files: Files) -> Files:
     """Return a JobSet, with the files of the launch in a ConfigMap; Kueue queues it where a queue is named."""
     _only(launch.job, "kubernetes", "container", "partition", "time")
-    _whole_devices(launch)
     resource = PLUGINS.get(launch.vendor)
     if resource is None:
         raise RequestError(
@@ -205,7 +202,6 @@ if __name__ == "__main__":
 def _ray(launch: Launch, files: Files) -> Files:
     """Return a job of Ray: a worker of TorchTrainer on every node, which starts ``launch.sh``."""
     _only(launch.job, "ray")
-    _whole_devices(launch)
     resource = RAY_RESOURCES.get(launch.vendor)
     if resource is None:
         raise RequestError(f"--platform ray: {RAY} starts nothing on devices of {launch.vendor or 'unknown make'}")
@@ -236,15 +232,6 @@ def _only(job: Job, platform: str, *options: str) -> None:
     for name in asked:
         if name not in options:
             raise RequestError(f"--platform {platform} has nothing that --{name} could set: leave it out")
-
-
-def _whole_devices(launch: Launch) -> None:
-    """Refuse devices that the platform counts in parts, so that half of each node would be asked for."""
-    if launch.device in COUNTED_BY_DIE:
-        raise RequestError(
-            f"--platform {launch.job.platform} counts each die of {launch.device}, but a rank of this strategy has "
-            "both; leave --platform out and adapt slurm.sbatch to your site"
-        )
 
 
 def _name(launch: Launch) -> str:

@@ -15,9 +15,10 @@ import yaml
 from forerun_launches import DENSE
 
 from forerun.search.formats import Launch, format_named
+from forerun.search.formats.express import machine_facts
 from forerun.search.formats.job import Job
-from forerun.search.formats.platforms import ACCELERATORS, COUNTED_BY_DIE, JOBSET, RAY, SKY, placed
-from forerun.spaces.clusters import device_names
+from forerun.search.formats.platforms import ACCELERATORS, JOBSET, RAY, SKY, placed
+from forerun.spaces.clusters import device_names, load_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import parse_strategy
 from forerun.spaces.workload import Workload
@@ -192,12 +193,6 @@ def test_a_job_of_ray_starts_every_node(tmp_path: Path, monkeypatch: pytest.Monk
         ({"platform": "ray", "container": "a:1"}, {}, "--container"),
         ({"platform": "ray"}, {"vendor": "Google"}, "starts nothing on devices of Google"),
         ({"platform": "ray"}, {"vendor": "AWS", "device": "trainium2"}, "starts nothing on devices of AWS"),
-        ({"platform": "ray"}, {"vendor": "Huawei", "device": "ascend-910c"}, "counts each die of ascend-910c"),
-        (
-            {"platform": "kubernetes", "container": "a:1"},
-            {"vendor": "Huawei", "device": "ascend-910c"},
-            "counts each die of ascend-910c",
-        ),
     ],
 )
 def test_what_a_platform_cannot_run_is_refused_by_name(
@@ -217,7 +212,7 @@ def test_a_format_without_a_script_and_a_platform_that_is_none_are_refused() -> 
 
 
 def test_names_of_accelerators_are_of_devices_of_the_catalogue() -> None:
-    assert {*ACCELERATORS, *COUNTED_BY_DIE} <= {*device_names()}
+    assert {*ACCELERATORS} <= {*device_names()}
 
 
 @pytest.mark.parametrize(
@@ -227,6 +222,7 @@ def test_names_of_accelerators_are_of_devices_of_the_catalogue() -> None:
         ("AMD", "mi300x", "amd.com/gpu", "GPU"),
         ("Intel", "gaudi3", "habana.ai/gaudi", "HPU"),
         ("Huawei", "ascend-910b", "huawei.com/Ascend910", "NPU"),
+        ("Huawei", "ascend-910c-die", "huawei.com/Ascend910", "NPU"),
         ("AWS", "trainium2", "aws.amazon.com/neuron", None),
     ],
 )
@@ -241,3 +237,14 @@ def test_a_node_is_asked_for_by_the_resource_that_counts_its_devices(
     if resource is not None:
         job = dataclasses.replace(of_vendor, job=Job(platform="ray"))
         assert f'"{resource}": 8' in placed(job, {"launch.sh": ""})[RAY]
+
+
+def test_a_rank_is_one_die_where_software_sees_dies() -> None:
+    assert load_cluster("frontier-mi250x").devices_per_node == 8
+    facts = machine_facts(load_cluster("ascend-cloudmatrix-384"))
+    made = dataclasses.replace(launch(), strategy=parse_strategy("tp4 dp8 mbs1"), **facts)
+
+    files = format_named("mindspeed").express(made)
+
+    assert "GPUS_PER_NODE=16" in files["launch.sh"]
+    assert "--gres=npu:16" in files["slurm.sbatch"]
