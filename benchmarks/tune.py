@@ -67,11 +67,12 @@ SPREADS = tuple(
     for common, axes, alone, noise in product((0.04, 0.08, 0.16), (0.06, 0.12, 0.24), (0.015, 0.03, 0.06), (0.02,))
 )
 """Among which those of other sources are chosen: the usual ones, halves and doubles."""
-FIRST_STARTS = (1.0, 10.0)
-"""Other prices of a failed first run."""
+UNMEASURED_STARTS = (1.0, 2.5, 10.0)
+"""Other prices of a failed first run where no run of the software was measured."""
 FITTED = (
     "The spreads of the chooser and the price of a failed first run were chosen on these groups; in the second row of "
-    "each table the spreads, not the price, are chosen on all other sources. The cost model was developed, and its OOM "
+    "each table the spreads, not the price (used without a measured run of the framework), are chosen on all other "
+    "sources. The cost model was developed, and its OOM "
     "risks were fitted, with measured runs that include these groups: without a measured run of the framework only its "
     "profile is unknown, without one of the device its constants are those of another architecture."
 )
@@ -79,14 +80,18 @@ FITTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Strategies that were measured for one job: predictions and the measured ``time_s`` (nan: out of memory)."""
+    """Strategies that were measured for one job: predictions and the measured ``time_s`` (nan: out of memory).
+
+    ``measured``: whether runs of the framework were measured.
+    """
 
     name: str
     source: str
     strategies: tuple[str, ...]
     step_s: tuple[float, ...]
     odds: tuple[float, ...]
-    worth: tuple[float, ...]
+    dislike: tuple[float, ...]
+    measured: bool
     time_s: tuple[float, ...]
 
     def regret(self, rows: Sequence[int]) -> Floats:
@@ -102,8 +107,8 @@ class Group:
     def candidates(self) -> list[Candidate]:
         """Return the strategies as the chooser takes them."""
         return [
-            Candidate(key=name, strategy=name, step_s=step_s, oom_probability=odds / (1 + odds))
-            for name, step_s, odds in zip(self.strategies, self.step_s, self.odds, strict=True)
+            Candidate(key=name, strategy=name, step_s=step_s, oom_probability=odds / (1 + odds), dislike=dislike)
+            for name, step_s, odds, dislike in zip(self.strategies, self.step_s, self.odds, self.dislike, strict=True)
         ]
 
 
@@ -166,7 +171,7 @@ def _group(name: str, runs: Sequence[MeasuredRun], setting: str) -> Group:
     for run in runs:
         repeats[_text(run)].append(run)
     device = runs[0].context.cluster.device.name
-    step_s, odds, worth = [], [], []
+    step_s, odds, dislike = [], [], []
     with _borrowing(device, device if setting != "device" else LENDERS.get(device, device)):
         for own in repeats.values():
             asked = own[0].context
@@ -176,7 +181,7 @@ def _group(name: str, runs: Sequence[MeasuredRun], setting: str) -> Group:
             scores = score(asked, table)
             step_s.append(float(scores.step_time_s[0]))
             odds.append(float(odds_of_failure(asked, scores)[0]))
-            worth.append(step_s[-1] * float(launch_factor(asked, table, failed_start(odds[-1]))[0]))
+            dislike.append(float(launch_factor(asked, table)[0]) - 1)
     times = [[run.step_time_s for run in own if run.outcome == "ok"] for own in repeats.values()]
     return Group(
         name=name,
@@ -184,7 +189,8 @@ def _group(name: str, runs: Sequence[MeasuredRun], setting: str) -> Group:
         strategies=tuple(repeats),
         step_s=tuple(step_s),
         odds=tuple(odds),
-        worth=tuple(worth),
+        dislike=tuple(dislike),
+        measured=setting != "framework",
         time_s=tuple(float(np.median(own)) if own else float("nan") for own in times),
     )
 
@@ -211,7 +217,8 @@ def _unknown(own: FrameworkProfile) -> FrameworkProfile:
 def tuned(group: Group, spreads: Spreads = USUAL) -> list[int]:
     """Return the runs of `forerun tune`."""
     place = {name: row for row, name in enumerate(group.strategies)}
-    chooser, outcomes, rows = Chooser(group.candidates(), spreads=spreads), list[RunOutcome](), list[int]()
+    chooser = Chooser(group.candidates(), spreads=spreads, measured=group.measured)
+    outcomes, rows = list[RunOutcome](), list[int]()
     while len(rows) < LONGEST and (run := chooser.next_run(outcomes)) is not None:
         rows.append(place[run.candidate.key])
         time_s = group.time_s[rows[-1]]
@@ -224,7 +231,8 @@ def tuned(group: Group, spreads: Spreads = USUAL) -> list[int]:
 
 def row_order(group: Group) -> list[int]:
     """Return the runs in the order of the leaderboard."""
-    return np.argsort(group.worth, kind="stable").tolist()
+    worth = np.array(group.step_s) * (1 + np.array(group.dislike) + failed_start(np.array(group.odds)))
+    return np.argsort(worth, kind="stable").tolist()
 
 
 def grid(group: Group) -> list[int]:
@@ -338,18 +346,18 @@ def sensitivity(groups: Mapping[str, Sequence[Group]]) -> list[str]:
     """Return the table of mean regrets with other constants of the chooser."""
     lines = ["", "## Other constants of the chooser", "", "Mean regret after 1, 2, 3 and 5 runs.", ""]
     lines += ["| constant | " + " | ".join(SETTINGS.values()) + " |", "|---|" + "---|" * len(SETTINGS)]
-    lines.append(_mean_regrets("as chosen", groups, USUAL, choice.FIRST_START))
+    lines.append(_mean_regrets("as chosen", groups, USUAL, choice.UNMEASURED_START))
     for name, value in asdict(USUAL).items():
         for factor in (0.5, 2):
             spreads = replace(USUAL, **{name: factor * value})
-            lines.append(_mean_regrets(f"{name} {factor * value:g}", groups, spreads, choice.FIRST_START))
-    return lines + [_mean_regrets(f"failed first run {one:g}", groups, USUAL, one) for one in FIRST_STARTS]
+            lines.append(_mean_regrets(f"{name} {factor * value:g}", groups, spreads, choice.UNMEASURED_START))
+    return lines + [_mean_regrets(f"failed first run {one:g}", groups, USUAL, one) for one in UNMEASURED_STARTS]
 
 
-def _mean_regrets(name: str, groups: Mapping[str, Sequence[Group]], spreads: Spreads, first_start: float) -> str:
+def _mean_regrets(name: str, groups: Mapping[str, Sequence[Group]], spreads: Spreads, price: float) -> str:
     """Return the row of one set of constants."""
     cells = []
-    with patch.object(choice, "FIRST_START", first_start):
+    with patch.object(choice, "UNMEASURED_START", price):
         for setting in SETTINGS:
             regrets, _ = _replayed(groups[setting], lambda group, _: tuned(group, spreads), 1)
             cells.append(", ".join(f"{regrets[:, count - 1].mean():.2f}" for count in RUNS))

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from forerun import errors
-    from forerun.jobs import SearchJob, TrainingJob, compare, explain, search, simulate
+    from forerun.jobs import SearchJob, TrainingJob, TuningJob, compare, explain, search, simulate, tune
     from forerun.results import SearchResult
     from forerun.search.answer.explain.comparison import Comparison
     from forerun.search.answer.explain.explain import Explanation
     from forerun.search.board.rows import Row
     from forerun.search.files.release import VERSION as __version__
     from forerun.search.request.request import Request
+    from forerun.search.tune.summary import TuneSummary
     from forerun.search.workers import Choice
 
 __all__ = [
@@ -30,12 +31,15 @@ __all__ = [
     "SearchJob",
     "SearchResult",
     "TrainingJob",
+    "TuneSummary",
+    "TuningJob",
     "__version__",
     "compare",
     "errors",
     "explain",
     "search",
     "simulate",
+    "tune",
 ]
 
 _MODULES = {
@@ -47,9 +51,12 @@ _MODULES = {
     "Row": "search.board.rows",
     "SearchJob": "jobs",
     "SearchResult": "results",
+    "TuningJob": "jobs",
+    "TuneSummary": "search.tune.summary",
     "compare": "jobs",
     "explain": "jobs",
     "simulate": "jobs",
+    "tune": "jobs",
 }
 
 

@@ -1,16 +1,20 @@
 """The questions of the command line as functions: one keyword for each field of a request."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
 
 from forerun.results import SearchResult
 from forerun.search.request.request import Request
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forerun.search.answer.explain.comparison import Comparison
     from forerun.search.answer.explain.explain import Explanation
     from forerun.search.board.rows import Row
     from forerun.search.request.scorer import Progress
+    from forerun.search.tune.summary import TuneSummary
     from forerun.search.workers import Choice
     from forerun.spaces.opgraph.batch import PerDevice
     from forerun.spaces.strategies import Strategy
@@ -82,6 +86,21 @@ class SearchJob(TrainingJob, total=False):
     """Most rows to return."""
     overrides: Mapping[str, Sequence[object]]
     """Choices by axis (``{"tp": [1, 2, 4]}``)."""
+
+
+class TuningJob(SearchJob, total=False):
+    """A job whose best strategies are launched as short runs; ``top`` and ``all_variants`` are not used."""
+
+    runs: int
+    """Most runs, 4 by default."""
+    steps: int
+    """Steps of a run, 20 by default."""
+    trainer: str | None
+    """Your program and its arguments, in place of the framework's."""
+    gpu_hours: float | None
+    """Most GPU-hours of all runs."""
+    resume: bool
+    """Whether a tuning in ``out`` is continued."""
 
 
 def search(
@@ -208,6 +227,67 @@ def compare(
     from forerun.search.request.resolve import resolve
 
     return compare_strategies(resolve(request_of(model, job)), first, second)
+
+
+def tune(
+    model: str,
+    *,
+    launcher: str,
+    out: str | Path,
+    approve: "Callable[[str], bool]",
+    **job: Unpack[TuningJob],
+) -> "TuneSummary":
+    """Launch some of the best rows of a search as short runs, and measure which is fastest.
+
+    Parameters
+    ----------
+    model
+        As for `search`; a transformer.
+    launcher
+        ``"local"``, ``"slurm"``, ``"ray"`` or ``"ray ADDRESS"``, ``"dry"``, or ``"command"`` and its template.
+    out
+        Folder of the runs.
+    approve
+        Function that is called with a description of a run before its launch, and returns whether to launch it.
+    **job
+        Fields of `TuningJob`.
+
+    Returns
+    -------
+    TuneSummary
+        ``best`` is the fastest run, ``document`` everything as plain data.
+
+    Raises
+    ------
+    RequestError
+        The request is wrong, or nothing can be launched.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> job: SearchJob = {"cluster": "dgx-h100", "gpus": 8, "global_batch": 64, "seq_len": 4096}
+    >>> tune("llama3-8b", launcher="local", out=tempfile.mkdtemp(), approve=lambda plan: False, **job).stopped
+    'you declined the next run'
+    """
+    from forerun.search.answer.searches import search_request
+    from forerun.search.tune.candidates import CANDIDATES
+    from forerun.search.tune.launchers import launcher_named
+    from forerun.search.tune.loop import TuningLimits
+    from forerun.search.tune.summary import Approval
+    from forerun.search.tune.tuning import Tuning
+    from forerun.search.tune.tuning import tune as run_tuning
+
+    options: dict[str, Any] = dict(job)
+    limits = TuningLimits(**{name: options.pop(name) for name in ("runs", "gpu_hours") if name in options})
+    stated = {name: options.pop(name) for name in ("steps", "trainer", "resume") if name in options}
+    tuning = Tuning(
+        request=request_of(model, {**options, "top": CANDIDATES, "all_variants": True}),
+        launcher=launcher_named(launcher.split(None, 1)),
+        folder=Path(out),
+        limits=limits,
+        **stated,
+    )
+    return run_tuning(tuning, search_request, Approval(limits, approve))
 
 
 def request_of(model: str, job: Mapping[str, Any]) -> Request:

@@ -4,14 +4,15 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from forerun.search.board.rows import SECONDS_PER_HOUR
 from forerun.search.tune.loop import TuningLimits, TuningWatch
+from forerun.search.tune.summary import plan_of
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_seconds
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from forerun.search.tune.candidates import TuningCandidates
     from forerun.search.tune.launchers import RunLauncher
     from forerun.search.tune.run import RunState
     from forerun.search.tune.summary import TuneSummary
@@ -22,6 +23,13 @@ class Terminal(TuningWatch):
 
     def __init__(self, limits: TuningLimits, *, yes: bool) -> None:
         self._limits, self._yes, self._said = limits, yes, dict[int, int]()
+
+    def searched(self, candidates: "TuningCandidates") -> None:
+        """Print how many of the best rows cannot be launched, and why the first of them cannot."""
+        if candidates.refused:
+            rows = len(candidates.rows) + len(candidates.refused)
+            name, reason = next(iter(candidates.refused.items()))
+            _say(f"{len(candidates.refused)} of the {rows} best rows have no launch script, the first {name}: {reason}")
 
     def approve(self, state: "RunState", launcher: "RunLauncher", spent_gpu_s: float) -> bool:
         """Print the runs, their place and their time, and ask for consent.
@@ -66,22 +74,6 @@ class Terminal(TuningWatch):
         off = result.step_s / state.run.predicted_s - 1
         more = f"; {result.text}" if result.status == "stopped" else ""
         _say(f"run {state.run.name}: {format_seconds(result.step_s)} a step, {off:+.1%} against the prediction{more}")
-
-
-def plan_of(state: "RunState", launcher: "RunLauncher", limits: TuningLimits, spent_gpu_s: float) -> list[str]:
-    """Describe a run before its launch in lines: place, reason, duration and cost."""
-    run = state.run
-    hours, most = run.cost_s * run.gpus / SECONDS_PER_HOUR, run.limit_s * run.gpus / SECONDS_PER_HOUR
-    cap = "" if limits.gpu_hours is None else f" of {limits.gpu_hours:.3g}"
-    plural = "s" * (run.nodes != 1)
-    return [
-        f"run {run.name} of at most {limits.runs}: {run.strategy}",
-        f"  why: {run.reason}; row {run.rank}, OOM risk {run.risk:.0%}",
-        f"  where: {launcher.place()}, {run.gpus} GPUs on {run.nodes} node{plural}, folder {state.folder}",
-        f"  how long: {run.steps} steps of about {format_seconds(run.expected_s)}, with the start about "
-        f"{format_seconds(run.cost_s)}; ended after {format_seconds(run.limit_s)} at the latest",
-        f"  GPU-hours: about {hours:.2g}, at most {most:.2g}; {spent_gpu_s / SECONDS_PER_HOUR:.2g}{cap} spent",
-    ]
 
 
 def print_summary(summary: "TuneSummary") -> None:

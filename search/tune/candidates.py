@@ -1,17 +1,21 @@
 """Candidates of a tuning: the best rows of a search that a launch script can start."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from forerun.search.board.evidence import DEVICE, NOTHING
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import SECONDS_PER_DAY, Row
+from forerun.search.order.worth import launch_factor
 from forerun.search.request.setting import Setting
 from forerun.search.tune.choice import Candidate
 from forerun.search.tune.launch_files import LaunchWriter
-from forerun.search.tune.proposals import CANDIDATES
 from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context, table_of
 
+CANDIDATES = 200
+"""Best rows among which runs are chosen: later ones are not expected to be the best."""
 REASONS = 3
 """Reasons that are named where no row can be launched."""
 
@@ -30,12 +34,15 @@ class TuningCandidates:
         Writer of launch files.
     rows
         Rows of the leaderboard with a launch script, by the text of their strategies, in rank order.
+    refused
+        Reasons why other rows have none, by the text of their strategies.
     """
 
     setting: Setting
     board: Leaderboard
     writer: LaunchWriter
     rows: Mapping[str, Row]
+    refused: Mapping[str, str]
 
     @property
     def training_s(self) -> float | None:
@@ -50,7 +57,20 @@ class TuningCandidates:
 
     def of_choice(self) -> list[Candidate]:
         """Return the rows as the choice of runs takes them."""
-        return [Candidate.of_row(row) for row in self.rows.values()]
+        return candidates_among(self.setting.context, list(self.rows.values()))
+
+    @property
+    def measured(self) -> bool:
+        """Whether runs of this software were ever measured."""
+        evidence = self.first.evidence
+        return evidence is None or evidence.level not in (DEVICE, NOTHING)
+
+
+def candidates_among(context: Context, rows: Sequence[Row], *, by_place: bool = False) -> list[Candidate]:
+    """Return rows as the choice of runs takes them; keys are strategies, or places among the rows."""
+    dislikes = launch_factor(context, table_of([row.strategy for row in rows])) - 1
+    keys = [str(place) if by_place else row.name for place, row in enumerate(rows)]
+    return [Candidate.of_row(*one) for one in zip(rows, keys, dislikes.tolist(), strict=True)]
 
 
 def candidates_of(setting: Setting, board: Leaderboard, writer: LaunchWriter) -> TuningCandidates:
@@ -61,16 +81,15 @@ def candidates_of(setting: Setting, board: Leaderboard, writer: LaunchWriter) ->
     RequestError
         No row can be launched; the message names the reasons.
     """
-    rows: dict[str, Row] = {}
-    reasons: dict[str, None] = {}
+    rows, refused = dict[str, Row](), dict[str, str]()
     for row in board.rows[:CANDIDATES]:
         try:
             writer.files(row.strategy, Path("run"), row.name)
         except RequestError as error:
-            reasons[str(error)] = None
+            refused[row.name] = str(error)
             continue
         rows[row.name] = row
     if not rows:
-        lines = [f"  {reason}" for reason in list(reasons)[:REASONS]]
+        lines = [f"  {reason}" for reason in list(dict.fromkeys(refused.values()))[:REASONS]]
         raise RequestError("\n".join(["no row of the leaderboard can be launched:", *lines]))
-    return TuningCandidates(setting=setting, board=board, writer=writer, rows=rows)
+    return TuningCandidates(setting=setting, board=board, writer=writer, rows=rows, refused=refused)

@@ -1,8 +1,9 @@
 """Choice of the next run: the one that is expected to shorten the remaining training by more than it costs.
 
-The final choice is the fastest measured candidate. Until one ran, the candidate with the best predicted time is run,
-with a high price on running out of memory. Then the run with the largest knowledge gradient is chosen, the expected
-fall of the time of the final choice under the beliefs of ``posterior``, until it is worth less than the run costs.
+The final choice is the fastest measured candidate. Until one ran, the candidate that ranks first is run, as in a
+leaderboard: by predicted time, risk of running out of memory and preferences. Then the run with the largest knowledge
+gradient is chosen, the expected fall of the time of the final choice under the beliefs of ``posterior``, until it is
+worth less than the run costs.
 """
 
 from collections.abc import Sequence
@@ -25,9 +26,10 @@ from forerun.simulator.calibration import Belief
 from forerun.simulator.score_table import Floats
 from forerun.spaces.errors import RequestError
 
-FIRST_START = 5.0
-"""Price of a failed first run over that of any failed start: nothing is known after it. Chosen on the 21 groups that
-``benchmarks/tune.py`` replays: where the framework is unknown, one of their first runs fails, with 1 six would."""
+UNMEASURED_START = 5.0
+"""Price of a failed first run over that of any failed start, where no run of the software was ever measured and risks
+may be far off. Chosen on the 21 groups that ``benchmarks/tune.py`` replays: one of their first runs fails so, with 1
+six would."""
 Status = Literal["ok", "oom", "failed", "hung", "stopped"]
 
 
@@ -67,6 +69,8 @@ class Candidate:
         Predicted probability of running out of memory, 0 to 1.
     gpus
         Devices that it uses.
+    dislike
+        Share of a step by which it ranks lower since it goes against preferences of practice.
     """
 
     key: str
@@ -74,9 +78,10 @@ class Candidate:
     step_s: float
     oom_probability: float = 0.0
     gpus: int = 1
+    dislike: float = 0.0
 
     @classmethod
-    def of_row(cls, row: PredictedRow, key: str | None = None) -> "Candidate":
+    def of_row(cls, row: PredictedRow, key: str | None = None, dislike: float = 0.0) -> "Candidate":
         """Return the candidate of a row; its key is its strategy where none is given."""
         return cls(
             key=row.name if key is None else key,
@@ -84,6 +89,7 @@ class Candidate:
             step_s=row.step_time_s,
             oom_probability=row.oom_risk,
             gpus=row.gpus,
+            dislike=dislike,
         )
 
 
@@ -157,6 +163,8 @@ class Chooser:
         Cost of a run.
     spreads
         Standard deviations of prediction errors, by what candidates share.
+    measured
+        Whether runs of this software were ever measured; where none was, a failed first run counts more.
 
     Raises
     ------
@@ -171,6 +179,7 @@ class Chooser:
         training_s: float | None = None,
         cost: RunCost | None = None,
         spreads: Spreads = USUAL,
+        measured: bool = True,
     ) -> None:
         self.candidates = tuple(candidates)
         self.training_s = training_s
@@ -184,6 +193,8 @@ class Chooser:
             raise RequestError(f"a step takes more than 0 s, but {wrong.key} is predicted to take {wrong.step_s}")
         log_time = np.log([one.step_s for one in self.candidates])
         self._agreed = agreement([axes_of(one.strategy) for one in self.candidates])
+        self._first_start = 1.0 if measured else UNMEASURED_START
+        self._dislike = np.array([one.dislike for one in self.candidates])
         self._gpus = np.array([float(one.gpus) for one in self.candidates])
         self.prior = prior_belief(log_time, self._agreed, spreads)
 
@@ -254,7 +265,7 @@ class Chooser:
 
     def _first(self, left: Sequence[int], belief: Belief, risk: Floats, cost: Floats) -> RunChoice:
         """Choose the run before any step was measured."""
-        worth = belief.time_s() * (1 + FIRST_START * failed_start(odds_of(risk)))
+        worth = belief.time_s() * (1 + self._dislike + self._first_start * failed_start(odds_of(risk)))
         row = min(left, key=lambda one: float(worth[one]))
         gain = np.zeros(len(risk))
         gain[row] = belief.knowledge_gradients()[row] * (1 - risk[row])

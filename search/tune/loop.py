@@ -49,6 +49,9 @@ class TuningLimits:
 class TuningWatch:
     """Observer of a tuning, asked for consent before every launch; this one always consents and prints nothing."""
 
+    def searched(self, candidates: TuningCandidates) -> None:
+        """Take note of the rows among which runs are chosen."""
+
     def approve(self, state: RunState, launcher: RunLauncher, spent_gpu_s: float) -> bool:
         """Approve of a launch, or decline it."""
         return True
@@ -235,6 +238,7 @@ class Tuner:
             self.candidates.of_choice(),
             training_s=self.candidates.training_s,
             cost=RunCost(start_s=start_s, steps=self.candidates.writer.steps),
+            measured=self.candidates.measured,
         )
 
     def _choice(self, chooser: Chooser) -> RunChoice | None:

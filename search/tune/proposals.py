@@ -11,7 +11,8 @@ from forerun.search.formats.contract import Files
 from forerun.search.formats.launch_of import launch_of
 from forerun.search.measured.validate.columns import OPTIONAL, REQUIRED
 from forerun.search.request.setting import Setting
-from forerun.search.tune.choice import Candidate, Chooser, RunOutcome
+from forerun.search.tune.candidates import candidates_among
+from forerun.search.tune.choice import Chooser, RunOutcome
 from forerun.search.tune.informative import informative
 from forerun.simulator import score
 from forerun.simulator.calibration import Posterior, nothing_measured
@@ -23,8 +24,6 @@ from forerun.spaces.strategies import Context, StrategyTable, table_of
 
 RULES = ("regret", "accuracy")
 """Aims of measuring: the choice of the best strategy, or small errors of all."""
-CANDIDATES = 200
-"""Best rows among which runs are chosen: later ones are not expected to be the best."""
 _SAME = 1e-3
 """Distance below which features are the same: files have six digits of them."""
 
@@ -66,7 +65,7 @@ def next_runs(context: Context, rows: Sequence[Row], count: int, *, rule: str = 
             f"{len(rows)} strategies fit and {len(known)} of them are measured, so that at most "
             f"{len(rows) - len(known)} can be proposed, but got --measure-next {count}"
         )
-    chosen = informative(believed, count, known) if rule == "accuracy" else _improving(rows, count, known)
+    chosen = informative(believed, count, known) if rule == "accuracy" else _improving(context, rows, count, known)
     return NextRuns(
         rule=rule,
         regret=believed.expected_regret(),
@@ -75,9 +74,9 @@ def next_runs(context: Context, rows: Sequence[Row], count: int, *, rule: str = 
     )
 
 
-def _improving(rows: Sequence[Row], count: int, known: Mapping[int, bool]) -> list[tuple[int, float]]:
+def _improving(context: Context, rows: Sequence[Row], count: int, known: Mapping[int, bool]) -> list[tuple[int, float]]:
     """Choose runs by ``Chooser``: places and gains. ``known``: measured rows, and whether their time is known."""
-    candidates = [Candidate.of_row(row, key=str(place)) for place, row in enumerate(rows)]
+    candidates = candidates_among(context, rows, by_place=True)
     chooser = Chooser(candidates)
     outcomes = [
         RunOutcome(key=str(row), status="ok" if timed else "failed", step_s=candidates[row].step_s if timed else None)

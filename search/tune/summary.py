@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,12 @@ from forerun.search.files.documents import SCHEMA, versions
 from forerun.search.tune.candidates import TuningCandidates
 from forerun.search.tune.choice import Chooser, RunOutcome
 from forerun.search.tune.folder import TuneFolder
+from forerun.search.tune.launchers import RunLauncher
+from forerun.search.tune.loop import TuningLimits, TuningWatch
 from forerun.search.tune.results import calibrate_folder
 from forerun.search.tune.run import RunState
 from forerun.spaces.files import write_text
+from forerun.spaces.units import format_seconds
 
 BEST = "best"
 """Folder with the launch files of the winner."""
@@ -120,6 +123,33 @@ def sentences(document: Mapping[str, Any]) -> list[str]:
     if document["over_baseline"] is not None:
         texts.append(f"{document['over_baseline']:.1%} faster than your present run")
     return [*texts, f"launch it from {best['launch']}"]
+
+
+def plan_of(state: RunState, launcher: RunLauncher, limits: TuningLimits, spent_gpu_s: float) -> list[str]:
+    """Describe a run before its launch in lines: place, reason, duration and cost."""
+    run = state.run
+    hours, most = run.cost_s * run.gpus / SECONDS_PER_HOUR, run.limit_s * run.gpus / SECONDS_PER_HOUR
+    cap = "" if limits.gpu_hours is None else f" of {limits.gpu_hours:.3g}"
+    plural = "s" * (run.nodes != 1)
+    return [
+        f"run {run.name} of at most {limits.runs}: {run.strategy}",
+        f"  why: {run.reason}; row {run.rank}, OOM risk {run.risk:.0%}",
+        f"  where: {launcher.place()}, {run.gpus} GPUs on {run.nodes} node{plural}, folder {state.folder}",
+        f"  how long: {run.steps} steps of about {format_seconds(run.expected_s)}, with the start about "
+        f"{format_seconds(run.cost_s)}; ended after {format_seconds(run.limit_s)} at the latest",
+        f"  GPU-hours: about {hours:.2g}, at most {most:.2g}; {spent_gpu_s / SECONDS_PER_HOUR:.2g}{cap} spent",
+    ]
+
+
+class Approval(TuningWatch):
+    """Watch that asks a function for consent, with the description of a run."""
+
+    def __init__(self, limits: TuningLimits, approve: Callable[[str], bool]) -> None:
+        self._limits, self._approve = limits, approve
+
+    def approve(self, state: RunState, launcher: RunLauncher, spent_gpu_s: float) -> bool:
+        """Ask for consent."""
+        return self._approve("\n".join(plan_of(state, launcher, self._limits, spent_gpu_s)))
 
 
 def _step_s(state: RunState) -> float:

@@ -7,13 +7,11 @@ is fetched at once (docs.ray.io/en/latest/ray-core/patterns). A task whose worke
 import atexit
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from forerun.search.workers.contract import (
@@ -28,20 +26,13 @@ from forerun.search.workers.contract import (
     lost,
 )
 from forerun.search.workers.handlers import kept_handlers
+from forerun.search.workers.process_tree import family_of, kill
 from forerun.search.workers.processes import few_threads
+from forerun.search.workers.ray_cluster import OPTIONS, first_line, head_of, join, listens, load_ray, node_of
 from forerun.search.workers.sockets import reached_from_outside
-from forerun.spaces.errors import RequestError
 
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
-"""Nothing is reported home (docs.ray.io/en/latest/cluster/usage-stats.html), and tasks without a GPU keep the
-environment as it is, which Ray else warns about. Must be set before ray is imported."""
-PATIENCE_S = 3.0
-"""Seconds until an address that takes no connection, or does not speak, counts as unreachable."""
 WATCH_S = 1.0
 """Seconds between two looks at whether the head node still listens, while nothing comes back."""
-HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""How a client opens a connection of HTTP/2, which Ray speaks (RFC 9113, section 3.4): a preface and empty settings.
-The server's first frame must be its settings, type 4."""
 
 
 class RayWorkers(Workers):
@@ -55,16 +46,11 @@ class RayWorkers(Workers):
     name = "ray"
 
     def __init__(self, count: int | None, address: str | None = None) -> None:
-        for name, value in QUIET.items():
-            os.environ.setdefault(name, value)
-        if address is not None:
-            _probe(address)
-            _show_token()
-        ray: Any = import_module("ray")  # as Any: its functions are typed in part
+        ray = load_ray(address)
         self._ray = ray
         self._address = address
         self._ours = not ray.is_initialized()
-        before = _descendants()
+        before = family_of(os.getpid())
         try:
             if self._ours:
                 with kept_handlers():
@@ -73,15 +59,15 @@ class RayWorkers(Workers):
             _leave_at_once(getattr(stop, "exit_code", 128 + signal.SIGINT))
             raise
         finally:
-            self._family = {pid: began for pid, began in _descendants().items() if pid not in before}
+            self._family = {pid: ticks for pid, ticks in family_of(os.getpid()).items() if pid not in before}
             if not ray.is_initialized():
-                _end(self._family)
+                kill(self._family)
         if address is None and self._ours:
             self._refuse_strangers()
         cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
         self.count = cpus if count is None else min(count, cpus) if address is None else count
-        self._head, self._lost = _head_of(ray), False
-        self._node = _node_of(ray)
+        self._head, self._lost = head_of(ray), False
+        self._node = node_of(ray)
         self._task = ray.remote(num_cpus=1, max_retries=ATTEMPTS - 1)(_do)
 
     def _refuse_strangers(self) -> None:
@@ -93,7 +79,7 @@ class RayWorkers(Workers):
         reached = reached_from_outside(self._family)
         if reached:
             self._ray.shutdown()
-            _end(self._family)
+            kill(self._family)
             raise RuntimeError(f"this version of Ray listens on {', '.join(reached[:3])}, where others can reach it")
 
     def describe(self) -> str:
@@ -133,9 +119,9 @@ class RayWorkers(Workers):
             ready, _ = self._ray.wait(list(flying), num_returns=1, timeout=WATCH_S)
             if ready:
                 return
-            if not _listens(self._head):
+            if not listens(self._head):
                 raise self._cluster_lost("its head node does not answer any more")
-            if not _listens(self._node):
+            if not listens(self._node):
                 raise self._cluster_lost("the node that this process is on does not answer any more")
             if time.monotonic() > end_s:
                 raise WorkersLostError(f"no task of Ray has answered for {self.limit_s:g} s; is the cluster stuck?")
@@ -143,7 +129,7 @@ class RayWorkers(Workers):
     def _cluster_lost(self, why: str) -> WorkersLostError:
         """End what is left of a local Ray, and return the error that says so."""
         self._lost = True
-        _end(self._family)
+        kill(self._family)
         where = f" at {self._address}" if self._address else ""
         return WorkersLostError(f"the Ray cluster{where} is lost: {why}")
 
@@ -153,7 +139,7 @@ class RayWorkers(Workers):
         except self._ray.exceptions.LocalRayletDiedError:
             raise self._cluster_lost("the node that this process is on has died") from None
         except (self._ray.exceptions.WorkerCrashedError, self._ray.exceptions.NodeDiedError) as error:
-            return ItemOutcome(number=number, item=item, failure=lost(ATTEMPTS, _first_line(error)))
+            return ItemOutcome(number=number, item=item, failure=lost(ATTEMPTS, first_line(error)))
         except self._ray.exceptions.RayError as error:
             return ItemOutcome(number=number, item=item, failure=failure_of(error))
         return ItemOutcome(number=number, item=item, result=result, failure=failure, seconds=seconds)
@@ -162,27 +148,20 @@ class RayWorkers(Workers):
         """Leave Ray, and end it where this object started it."""
         if self._ours and not self._lost and self._ray.is_initialized():
             self._ray.shutdown()
-            _end(self._family)
+            kill(self._family)
 
 
 def _start(ray: Any, count: int | None, address: str | None) -> None:
     """Start Ray on this machine, or join it at ``address``."""
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
     if address is None:
         with few_threads():  # workers inherit it; a runtime environment would cost seconds more
             # "local" also where a Ray runs on this machine that nobody asked for.
             with _on_loopback():
                 ray.init(
-                    address="local", num_cpus=count, include_dashboard=False, _node_ip_address="127.0.0.1", **options
+                    address="local", num_cpus=count, include_dashboard=False, _node_ip_address="127.0.0.1", **OPTIONS
                 )
         return
-    try:
-        ray.init(address=address, runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}}, **options)
-    except Exception as error:
-        raise RequestError(
-            f"no Ray cluster lets us in at {address} ({_first_line(error)}); both sides need the same version of Ray "
-            "and, where the cluster asks for a token, RAY_AUTH_MODE=token and the same ~/.ray/auth_token"
-        ) from None
+    join(ray, address, runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}})
 
 
 @contextmanager
@@ -203,55 +182,6 @@ def _on_loopback() -> Iterator[None]:
         services.resolve_ip_for_localhost = before  # type: ignore[attr-defined]
 
 
-def _show_token() -> None:
-    """Let a cluster see the user's token: a head node asks for it where there is one, and Ray shows it only if told to.
-
-    Must run before ray is imported (docs.ray.io/en/latest/ray-security/token-auth.html).
-    """
-    if Path("~/.ray/auth_token").expanduser().is_file():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-
-
-def _probe(address: str) -> None:
-    """Find out in seconds, and not in Ray's minutes, that nobody listens."""
-    host, separator, port = address.removeprefix("ray://").rpartition(":")
-    if address in ("auto", "local"):
-        return
-    if not separator or not (port.isascii() and port.isdecimal() and len(port) <= 5):
-        raise RequestError(f"--address is HOST:PORT, ray://HOST:PORT or auto, but got {address!r}")
-    why = ""
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_S) as connection:
-            if os.environ.get("RAY_USE_TLS", "0") in ("", "0") and not _speaks(connection):
-                why = "whatever listens there is not Ray"
-    except (OSError, OverflowError, ValueError) as error:  # ValueError: a name that no host can have
-        why = _first_line(error)
-    if why:
-        raise RequestError(
-            f"no Ray cluster answers at {address} ({why}); start one with `ray start --head` or leave "
-            "--address out to use this machine"
-        )
-
-
-def _head_of(ray: Any) -> str:
-    """Return HOST:PORT of the head node's control service; empty where this Ray does not say."""
-    try:
-        return str(ray.get_runtime_context().gcs_address)
-    except Exception:  # a client of ray:// has none
-        return ""
-
-
-def _node_of(ray: Any) -> str:
-    """Return HOST:PORT of the node that tasks are handed to; empty where this Ray does not say, or nobody answers."""
-    try:
-        own = ray.get_runtime_context().get_node_id()
-        (node,) = (each for each in ray.nodes() if each["NodeID"] == own)
-        address = f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
-    except Exception:  # a client of ray:// has none
-        return ""
-    return address if _listens(address) else ""
-
-
 def _leave_at_once(exit_code: int) -> None:
     """End this process without its libraries' last words: threads of a Ray that was stopped while it started crash."""
 
@@ -262,59 +192,6 @@ def _leave_at_once(exit_code: int) -> None:
         os._exit(exit_code)
 
     atexit.register(leave)
-
-
-def _descendants() -> dict[int, str]:
-    """Return the processes that this one has started, directly or not, with the ticks at which each began (Linux)."""
-    parents: dict[int, tuple[int, str]] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, IndexError, ValueError):
-            rest = (folder / "stat").read_text().rpartition(")")[2].split()
-            parents[int(folder.name)] = int(rest[1]), rest[19]
-    found, ours = dict[int, str](), {os.getpid()}
-    while ours:
-        ours = {pid for pid, (parent, _) in parents.items() if parent in ours and pid not in found}
-        found |= {pid: parents[pid][1] for pid in ours}
-    return found
-
-
-def _end(family: dict[int, str]) -> None:
-    """End processes that are still those that they were."""
-    for pid, began in family.items():
-        with suppress(OSError, IndexError):
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19] == began:
-                os.kill(pid, signal.SIGKILL)
-
-
-def _listens(address: str) -> bool:
-    """Whether somebody takes connections at HOST:PORT; an address that nobody said counts as listening."""
-    host, _, port = address.rpartition(":")
-    if not port.isdecimal():
-        return True
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_S):
-            return True
-    except OSError:
-        return False
-
-
-def _speaks(connection: socket.socket) -> bool:
-    """Whether the other side speaks HTTP/2; Ray itself would wait for minutes to find that it does not."""
-    connection.sendall(HELLO)
-    answer = b""
-    while len(answer) < 4:
-        try:
-            received = connection.recv(64)
-        except TimeoutError:
-            return False
-        if not received:
-            return False
-        answer += received
-    return answer[3] == 4
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _do(shared: tuple[Work, Any], item: Any) -> tuple[Any, Failure | None, float]:

@@ -29,7 +29,7 @@ from forerun.search.sweep import (
 from forerun.search.sweep import chunks as chunks_module
 from forerun.search.sweep.chunks import search_piece
 from forerun.search.workers import Choice
-from forerun.search.workers.ray_tasks import QUIET
+from forerun.search.workers.ray_cluster import QUIET
 
 
 def logged(chunk_times: ChunkTimes, piece: SweepSearch, log: Path) -> Any:

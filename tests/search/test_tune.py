@@ -15,9 +15,11 @@ import fake_trainer
 import optuna
 import pytest
 
+import forerun
 from forerun.search.cli import main
 from forerun.search.tune.folder import JOURNAL
 from forerun.search.tune.following import Patience
+from forerun.search.workers.ray_cluster import QUIET
 
 SEARCH = "tune llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64 --seq-len 4096 --set pp=1,2 --workers serial"
 TORCHRUN = """\
@@ -203,6 +205,80 @@ def test_jobs_of_slurm_are_submitted_once_watched_and_cancelled(
     capsys.readouterr()
 
 
+CLUSTER = """\
+name: two-nodes
+device: h100-sxm
+devices_per_node: 4
+scale_up: {kind: nvswitch}
+network: {kind: infiniband, nics_per_node: 4, nic_rate: 400Gb/s}
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.slow  # two Ray nodes are started
+def test_actors_on_two_nodes_of_ray_run_once_and_give_their_gpus_back(
+    trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    import ray
+    from ray.cluster_utils import Cluster
+
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    behave(trainer, _0="late", _1="late", _2="hang", _3="hang")
+    out = tmp_path / "night"
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 4, "include_dashboard": False})
+    try:
+        cluster.add_node(num_cpus=1, num_gpus=4)
+        cluster.wait_for_nodes()
+        words = command(trainer, out, "--runs", "1")
+        words[words.index("dgx-h100")] = str(tmp_path / "cluster.yaml")
+        words[words.index("local") : words.index("local") + 1] = ["ray", cluster.address]
+        process = driver(words)
+        wait_for(lambda: (out / JOURNAL).exists() and '"launched"' in (out / JOURNAL).read_text(), within_s=120)
+        wait_for(lambda: len(starts(trainer)) == 2, within_s=120)
+        process.kill()
+        process.wait()
+        assert main([*words, "--resume"]) == 0
+        assert [run["status"] for run in result(out)["runs"]] == ["ok"]
+        assert len(starts(trainer)) == 2
+        assert "iteration" in (out / "runs" / "01" / "node-1.log").read_text()
+
+        patience = Patience(start_s=60.0, silence_s=1.0, steps=0.01, end_s=1.0, poll_s=0.1)
+        monkeypatch.setattr("forerun.search.tune.loop.USUAL", patience)
+        words[words.index("--runs") + 1] = "2"
+        assert main([*words, "--resume"]) == 0
+        assert [run["status"] for run in result(out)["runs"]] == ["ok", "hung"]
+        assert len(starts(trainer)) == 4
+
+        ray.init(address=cluster.address, namespace="forerun")
+        wait_for(lambda: ray.available_resources().get("GPU") == 8)
+        assert {group["state"] for group in ray.util.placement_group_table().values()} == {"REMOVED"}
+        ray.shutdown()
+    finally:
+        cluster.shutdown()
+    capsys.readouterr()
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.slow
+def test_a_script_tunes_as_the_command_does(trainer: Path, tmp_path: Path) -> None:
+    plans = list[str]()
+
+    def approve(plan: str) -> bool:
+        plans.append(plan)
+        return len(plans) < 3
+
+    job: forerun.TuningJob = {"cluster": "dgx-h100", "gpus": 8, "global_batch": 64, "seq_len": 4096, "runs": 4}
+    job["trainer"] = f"{trainer / 'train.py'} tp={{tp}} pp={{pp}} mbs={{mbs}} steps={{steps}}"
+    summary = forerun.tune("llama3-8b", launcher="local", out=tmp_path / "night", approve=approve, **job)
+    assert [state.result.status for state in summary.states if state.result] == ["ok", "ok"]
+    assert summary.best is not None and summary.best.run.strategy in plans[summary.best.run.number - 1]
+    assert summary.document["best"] == result(tmp_path / "night")["best"]
+    assert len(starts(trainer)) == 2
+
+
 @pytest.mark.usefixtures("quick")
 def test_nothing_is_launched_without_consent(trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [word for word in command(trainer, tmp_path / "night") if word != "--yes"]
@@ -340,6 +416,7 @@ def test_a_command_of_the_user_starts_runs_without_its_secrets_in_files(
     [
         ("--launcher slrum", "unknown launcher"),
         ("--launcher local twice", "no further words"),
+        ("--launcher ray 127.0.0.1:1", "no Ray cluster answers"),
         ("--launcher command", "needs a command"),
         ("--launcher command {nope}", "unknown field"),
         ("--launcher dry --until yesterday", "--until is written like"),

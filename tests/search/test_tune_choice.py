@@ -181,3 +181,23 @@ def test_candidates_that_cannot_be_compared_are_refused(given_candidates: list[C
 def test_an_outcome_of_another_candidate_is_refused() -> None:
     with pytest.raises(RequestError, match="tp64"):
         Chooser(candidates([1.0, 2.0])).next_run([ran("tp64", 1.0)])
+
+
+def test_the_first_run_is_the_row_that_ranks_first() -> None:
+    rows = [
+        Candidate(key="disliked", strategy="tp2 dp8 mbs1", step_s=1.0, dislike=0.03),
+        Candidate(key="risky", strategy="tp1 dp16 mbs1", step_s=0.99, oom_probability=0.3),
+        Candidate(key="first", strategy="tp4 dp4 mbs1", step_s=1.02),
+        Candidate(key="safe", strategy="tp8 dp2 mbs1", step_s=1.03, oom_probability=0.0),
+    ]
+    keys = [choice.candidate.key for n in range(2) if (choice := Chooser(rows[n:]).next_run([])) is not None]
+    assert keys == ["first", "first"]
+
+
+def test_risk_counts_more_where_the_software_was_never_measured() -> None:
+    rows = [
+        Candidate(key="risky", strategy="tp1 dp16 mbs1", step_s=1.0, oom_probability=0.2),
+        Candidate(key="safe", strategy="tp2 dp8 mbs1", step_s=1.05),
+    ]
+    choices = [Chooser(rows, measured=measured).next_run([]) for measured in (True, False)]
+    assert [choice.candidate.key for choice in choices if choice is not None] == ["risky", "safe"]

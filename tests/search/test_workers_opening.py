@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from forerun.search.workers import Choice, open_workers, sockets
-from forerun.search.workers import ray_tasks as ray_tasks_module
+from forerun.search.workers import Choice, open_workers, ray_cluster, ray_tasks, sockets
 from forerun.spaces.errors import RequestError
 
 
@@ -38,7 +37,7 @@ def test_an_unreachable_address_is_said_at_once(address: str, law: str) -> None:
 
 @pytest.mark.parametrize("answer", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"], ids=["silent", "closes", "http"])
 def test_whatever_listens_and_is_not_ray_is_said_at_once(answer: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_tasks_module, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(ray_cluster, "PATIENCE_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -66,7 +65,7 @@ def test_where_ray_does_not_start_processes_work(error: Exception, why: str, mon
         raise error
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(ray_tasks_module, "import_module", fail)
+    monkeypatch.setattr(ray_cluster, "import_module", fail)
     with open_workers(Choice(kind="ray", count=1)) as workers:
         assert workers.name == "processes"
         assert [outcome.result for outcome in workers.run(pow, 2, [3])] == [8]
@@ -117,8 +116,8 @@ def test_a_ray_that_others_could_reach_is_refused(monkeypatch: pytest.MonkeyPatc
         def shutdown(self) -> None:
             ended.append("ray")
 
-    monkeypatch.setattr(ray_tasks_module, "import_module", lambda name: Ray())
-    monkeypatch.setattr(ray_tasks_module, "reached_from_outside", lambda pids: ["0.0.0.0:6379"])
+    monkeypatch.setattr(ray_cluster, "import_module", lambda name: Ray())
+    monkeypatch.setattr(ray_tasks, "reached_from_outside", lambda pids: ["0.0.0.0:6379"])
     with open_workers(Choice(kind="ray", count=1)) as workers:
         assert workers.name == "processes"
         assert "listens on 0.0.0.0:6379" in workers.remarks[0]

@@ -391,7 +391,7 @@ def _searched(args: argparse.Namespace) -> int | None:
     """Return the number of rows to search for: those that are simulated or measured are more than are shown."""
     more = args.refine or 0
     if args.measure_next is not None:
-        from forerun.search.tune.proposals import CANDIDATES
+        from forerun.search.tune.candidates import CANDIDATES
 
         more = max(more, CANDIDATES)
     return max(_shown(args), more) if more else args.top

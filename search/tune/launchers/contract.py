@@ -5,12 +5,16 @@ start of the same run finds that folder and ends at once, whoever made it and wh
 between a launch and its record launches nothing twice.
 """
 
-from abc import ABC, abstractmethod
+import hashlib
+import time
+from abc import abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from forerun.search.tune.run import EXIT_CODE, LOG, SCRIPT, STARTED, RunState
+from forerun.spaces.closing import Closing
 from forerun.spaces.files import write_text
 
 if TYPE_CHECKING:
@@ -51,15 +55,15 @@ class Status:
     text: str = ""
 
 
-class RunLauncher(ABC):
-    """A way to launch runs."""
+class RunLauncher(Closing):
+    """A way to launch runs; a context manager."""
 
     name: str
     """Word of the command line."""
     command: str = "bash launch.sh"
     """Shell text that the script of a run executes in its folder."""
 
-    def check(self) -> None:  # noqa: B027  # most launchers need nothing
+    def check(self) -> None:  # most launchers need nothing
         """Refuse to work before anything is computed.
 
         Raises:
@@ -100,10 +104,22 @@ class RunLauncher(ABC):
     def cancel(self, state: RunState) -> None:
         """End a run; returns when it has ended or cannot be reached."""
 
+    def close(self) -> None:
+        """Leave what ``check`` has joined; runs go on."""
 
-def exit_code_of(state: RunState) -> int | None:
-    """Return the exit code that the script of a run left; None where it left none."""
-    try:
-        return int((state.folder / EXIT_CODE).read_text())
-    except (OSError, ValueError):
-        return None
+
+def exit_code_of(state: RunState, *, within_s: float = 0.0) -> int | None:
+    """Return the exit code that the script of a run left; None where it left none within some seconds."""
+    ends_at = time.monotonic() + within_s
+    while True:
+        with suppress(OSError, ValueError):
+            return int((state.folder / EXIT_CODE).read_text())
+        if time.monotonic() >= ends_at:
+            return None
+        time.sleep(0.5)
+
+
+def unique_name(state: RunState) -> str:
+    """Return a name that no other run has, for queues and clusters."""
+    digest = hashlib.sha256(str(state.folder.absolute()).encode()).hexdigest()[:10]
+    return f"forerun-{digest}-{state.run.name}"

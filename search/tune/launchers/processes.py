@@ -8,11 +8,11 @@ import socket
 import subprocess
 import time
 from contextlib import suppress
-from pathlib import Path
 
 from forerun.search.tune.launchers.contract import PROCESS, RunLauncher, RunPhase, Status, exit_code_of
 from forerun.search.tune.run import SCRIPT, STARTED, RunState
 from forerun.search.tune.secrets import redacted
+from forerun.search.workers.process_tree import began, family_of, kill, living
 from forerun.spaces import system
 from forerun.spaces.errors import RequestError, unknown
 
@@ -70,18 +70,16 @@ class ProcessLauncher(RunLauncher):
         if not self._alive(state):
             return
         pid = self._process(state)[0]
-        family = _family(pid)
+        family = family_of(pid)
         _signal_group(pid, signal.SIGTERM)
         ends_at = time.monotonic() + GRACE_S
-        while (left := _living(family)) and time.monotonic() < ends_at:
+        while living(family) and time.monotonic() < ends_at:
             self._alive(state)
-            family |= _family(pid)
+            family |= family_of(pid)
             time.sleep(POLL_S)
-        if left:
+        if living(family):
             _signal_group(pid, signal.SIGKILL)
-            for member in left:
-                with suppress(OSError):
-                    os.kill(member, signal.SIGKILL)
+            kill(family)
         self._alive(state)
 
     def _process(self, state: RunState) -> tuple[int, str]:
@@ -92,16 +90,16 @@ class ProcessLauncher(RunLauncher):
         RequestError
             It was started on another machine.
         """
-        pid, began, host = (state.handle or "").split(" ", 2)
+        pid, ticks, host = (state.handle or "").split(" ", 2)
         if host != socket.gethostname():
             raise RequestError(f"run {state.run.name} was started on {host}; continue there")
-        return int(pid), began
+        return int(pid), ticks
 
     def _alive(self, state: RunState) -> bool:
-        pid, began = self._process(state)
+        pid, ticks = self._process(state)
         if (child := self._children.get(pid)) is not None and child.poll() is not None:
             return False
-        return _began(pid) == began
+        return began(pid) == ticks
 
 
 class CommandLauncher(ProcessLauncher):
@@ -160,39 +158,6 @@ def filled(template: str, values: dict[str, object]) -> str:
         return shlex.quote(str(values[match[1]]))
 
     return _FIELD.sub(value, template)
-
-
-def _began(pid: int) -> str:
-    """Return the ticks at which a process began, "0" where the system does not say; empty where there is none."""
-    try:
-        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return "" if state == "Z" else rest[18]
-    except OSError:
-        pass
-    if Path("/proc/self/stat").exists():
-        return ""
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return ""
-    return "0"
-
-
-def _family(pid: int) -> dict[int, str]:
-    """Return a process and its descendants with the ticks at which each began (Linux; elsewhere itself alone)."""
-    parents: dict[int, int] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, IndexError, ValueError):
-            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-    members, ring = {pid}, {pid}
-    while ring:
-        ring = {child for child, parent in parents.items() if parent in ring} - members
-        members |= ring
-    return {member: began for member in members if (began := _began(member))}
-
-
-def _living(family: dict[int, str]) -> list[int]:
-    return [pid for pid, began in family.items() if _began(pid) == began]
 
 
 def _signal_group(pid: int, number: int) -> None:

@@ -1,6 +1,5 @@
 """Runs as batch jobs of Slurm, found again by the names of their jobs."""
 
-import hashlib
 import math
 import shlex
 import shutil
@@ -10,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from forerun.search.formats.launchers import SLURM
-from forerun.search.tune.launchers.contract import RunLauncher, RunPhase, Status, exit_code_of
+from forerun.search.tune.launchers.contract import RunLauncher, RunPhase, Status, exit_code_of, unique_name
 from forerun.search.tune.run import SCRIPT, STARTED, RunState
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text
@@ -80,7 +79,7 @@ class SlurmLauncher(RunLauncher):
 
     def start(self, state: RunState) -> str:
         """Submit the batch file, unless a job of its name is queued or has begun."""
-        name = _job_name(state)
+        name = unique_name(state)
         queued = _slurm(["squeue", "--noheader", f"--name={name}", "--format=%i"])
         if queued.returncode != 0:
             raise RequestError(f"squeue does not answer: {_line(queued.stderr)}")
@@ -132,12 +131,6 @@ class SlurmLauncher(RunLauncher):
         """Return the accounting's word for the end of a job."""
         done = _slurm(["sacct", "--noheader", "--allocations", f"--jobs={state.handle}", "--format=State,ExitCode"])
         return " ".join(done.stdout.split()) or f"nothing of job {state.handle}; see {state.folder / OUTPUT}"
-
-
-def _job_name(state: RunState) -> str:
-    """Return a name that no other run has."""
-    digest = hashlib.sha256(str(state.folder.absolute()).encode()).hexdigest()[:10]
-    return f"forerun-{digest}-{state.run.name}"
 
 
 def _slurm(words: list[str]) -> "subprocess.CompletedProcess[str]":

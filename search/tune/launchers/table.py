@@ -1,35 +1,44 @@
 """The launchers by the word that names them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from forerun.search.tune.launchers.contract import RunLauncher
 from forerun.search.tune.launchers.dry import DryLauncher
 from forerun.search.tune.launchers.processes import CommandLauncher, ProcessLauncher
+from forerun.search.tune.launchers.ray_actors import RayLauncher
 from forerun.search.tune.launchers.slurm import SlurmLauncher
 from forerun.spaces.errors import RequestError, unknown
 
-LAUNCHERS: Mapping[str, Callable[[], RunLauncher]] = {
-    "local": ProcessLauncher,
-    "slurm": SlurmLauncher,
-    "dry": DryLauncher,
+LAUNCHERS: Mapping[str, Callable[[str], RunLauncher]] = {
+    "local": lambda _: ProcessLauncher(),
+    "slurm": lambda _: SlurmLauncher(),
+    "ray": RayLauncher,
+    "command": CommandLauncher,
+    "dry": lambda _: DryLauncher(),
 }
-"""Launchers that take no more than their name."""
-COMMAND = "command"
+"""Launchers by name, made from the words that follow it."""
+WITH_WORDS = ("ray", "command")
+"""Launchers that take words."""
 
 
-def launcher_named(words: list[str], *, timed: bool = False) -> RunLauncher:
-    """Return the launcher that words name: ``local``, ``slurm``, ``dry``, or ``command`` with a template.
+def launcher_named(words: Sequence[str], *, timed: bool = False) -> RunLauncher:
+    """Return a launcher.
 
-    ``timed``: the user states a time limit for jobs.
+    Parameters
+    ----------
+    words
+        Its name; after "command" a template, after "ray" an address if any.
+    timed
+        Whether the user states a time limit for jobs.
 
-    Raises:
-        RequestError: there is no such launcher, or words are missing or too many.
+    Raises
+    ------
+    RequestError
+        There is no such launcher, or words are missing or too many.
     """
     name, *more = words
-    if name == COMMAND:
-        return CommandLauncher(" ".join(more))
     if name not in LAUNCHERS:
-        raise unknown("launcher", name, (*LAUNCHERS, COMMAND))
-    if more:
+        raise unknown("launcher", name, LAUNCHERS)
+    if more and name not in WITH_WORDS:
         raise RequestError(f"--launcher {name} takes no further words, but got {' '.join(more)}")
-    return SlurmLauncher(timed=timed) if name == SlurmLauncher.name else LAUNCHERS[name]()
+    return SlurmLauncher(timed=timed) if name == SlurmLauncher.name else LAUNCHERS[name](" ".join(more))

@@ -1,0 +1,168 @@
+"""One tuning from request to result: search, runs, summary, and the files of its folder."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from forerun.search.board.folder import write_folder
+from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.files.documents import dump_json
+from forerun.search.formats.job import NO_JOB, Job
+from forerun.search.formats.logs import read_log
+from forerun.search.formats.table import format_named
+from forerun.search.report.tune import tune_html
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import Setting, of_transformer
+from forerun.search.tune.candidates import TuningCandidates, candidates_of
+from forerun.search.tune.folder import SEARCH, STUDY, TuneFolder
+from forerun.search.tune.launch_files import LaunchWriter, trainer_text
+from forerun.search.tune.launchers import RunLauncher
+from forerun.search.tune.loop import OnInterrupt, Tuner, TuningLimits, TuningWatch
+from forerun.search.tune.study import StudyTrials
+from forerun.search.tune.summary import TuneSummary, sentences, summarize
+from forerun.spaces.errors import RequestError
+from forerun.spaces.files import write_text
+from forerun.spaces.reading import read_text
+
+RESULT, REPORT = "result.json", "report.html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """What is tuned, and how.
+
+    Attributes
+    ----------
+    request
+        Training and its machine.
+    launcher
+        Way to launch runs.
+    folder
+        Folder of the runs.
+    limits
+        Limits of all runs together.
+    steps
+        Steps of a run.
+    trainer
+        The user's program and its arguments (see ``launch_files``); None: that of the framework.
+    format_name
+        Format of the launch files; None: that of the framework.
+    job
+        Options of the queue.
+    log_pattern
+        Regular expression with a group ``step_s`` or ``step_ms``; None: the lines of frameworks.
+    baseline
+        Seconds of a step of the present run, or its log; None: nothing is compared.
+    resume
+        Whether a tuning in the folder is continued.
+    on_interrupt
+        Whether an interrupt ends the runs under way, or leaves them.
+    """
+
+    request: Request
+    launcher: RunLauncher
+    folder: Path
+    limits: TuningLimits = field(default_factory=TuningLimits)
+    steps: int = 20
+    trainer: str | None = None
+    format_name: str | None = None
+    job: Job = NO_JOB
+    log_pattern: str | None = None
+    baseline: str | None = None
+    resume: bool = False
+    on_interrupt: OnInterrupt = "cancel"
+
+    def inputs(self, candidates: TuningCandidates) -> Mapping[str, Any]:
+        """Return what a continued tuning must have in common with its beginning."""
+        return {
+            **candidates.setting.request.to_json(),
+            "launcher": self.launcher.name,
+            "steps": self.steps,
+            "trainer": candidates.writer.trainer,
+            "launch format": self.format_name,
+        }
+
+
+def tune(
+    tuning: Tuning,
+    search: Callable[[Setting], Leaderboard],
+    watch: TuningWatch,
+    opened: Callable[[TuneFolder], None] = lambda _: None,
+) -> TuneSummary:
+    """Search, launch runs, and write the result.
+
+    Parameters
+    ----------
+    tuning
+        What is tuned.
+    search
+        Search for the rows among which runs are chosen.
+    watch
+        Observer, who is asked before every launch.
+    opened
+        Called with the folder once it is open.
+
+    Raises
+    ------
+    RequestError
+        The request is wrong, nothing can be launched, or the folder cannot be used.
+    KeyboardInterrupt
+        After runs under way were ended, or left to themselves.
+    """
+    baseline_s = _baseline_s(tuning.baseline)
+    if tuning.format_name is not None:
+        format_named(tuning.format_name)
+    with tuning.launcher as launcher:
+        launcher.check()
+        candidates = _candidates(tuning, search)
+        watch.searched(candidates)
+        with TuneFolder(tuning.folder, tuning.inputs(candidates), resume=tuning.resume) as folder:
+            opened(folder)
+            (folder.path / SEARCH).mkdir(exist_ok=True)
+            write_folder(folder.path / SEARCH, candidates.board)
+            tuner = Tuner(
+                folder=folder,
+                candidates=candidates,
+                launcher=launcher,
+                limits=tuning.limits,
+                watch=watch,
+                trials=StudyTrials(folder.path / STUDY, candidates),
+                pattern=tuning.log_pattern,
+            )
+            tuner.run(tuning.on_interrupt)
+            summary = summarize(folder, candidates, tuner.chooser(), tuner.outcomes(), tuner.stopped, baseline_s)
+            write_text(folder.path / RESULT, dump_json(summary.document) + "\n")
+            write_text(folder.path / REPORT, tune_html(summary.document, sentences(summary.document)))
+            return summary
+
+
+def _candidates(tuning: Tuning, search: Callable[[Setting], Leaderboard]) -> TuningCandidates:
+    """Search, and return the rows that can be launched."""
+    setting = of_transformer(resolve(tuning.request))
+    writer = LaunchWriter(
+        context=setting.context,
+        steps=tuning.steps,
+        trainer=trainer_text(tuning.trainer),
+        format_name=tuning.format_name,
+        job=tuning.job,
+    )
+    return candidates_of(setting, search(setting), writer)
+
+
+def _baseline_s(text: str | None) -> float | None:
+    """Return the step time of the user's present run, from a number of seconds or a log."""
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        measured = read_log(read_text(Path(text))).step_s
+        if measured is None:
+            raise RequestError(f"--measured {text} has no step times") from None
+        seconds = measured
+    if not 0 < seconds < math.inf:
+        raise RequestError(f"--measured is a step time above 0 s or a log, but got {text}")
+    return seconds

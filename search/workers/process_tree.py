@@ -1,0 +1,50 @@
+"""Processes and their descendants, each with the ticks at which it began: the number of one that ended is used anew."""
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+Family = dict[int, str]
+"""Ticks at which processes began, by process id."""
+
+
+def began(pid: int) -> str:
+    """Return the ticks at which a process began, "0" where the system does not say; empty where there is none."""
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return "" if state == "Z" else rest[18]
+    except OSError:
+        pass
+    if Path("/proc/self/stat").exists():
+        return ""
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return ""
+    return "0"
+
+
+def family_of(pid: int) -> Family:
+    """Return a process and its descendants (Linux; elsewhere itself alone)."""
+    parents: dict[int, int] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError, ValueError):
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    members, ring = {pid}, {pid}
+    while ring:
+        ring = {child for child, parent in parents.items() if parent in ring} - members
+        members |= ring
+    return {member: ticks for member in members if (ticks := began(member))}
+
+
+def living(family: Family) -> list[int]:
+    """Return the processes that have not ended."""
+    return [pid for pid, ticks in family.items() if began(pid) == ticks]
+
+
+def kill(family: Family) -> None:
+    """Kill the processes that have not ended."""
+    for pid in living(family):
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
