@@ -38,6 +38,8 @@ class Pipelines:
     """The first stage's pass that completes gradients."""
     passes: HidingPasses
     """What traffic of replicas can overlap."""
+    crosses: NDArray[np.bool_]
+    """Whether the last microbatch's backward passes cross ranks that reduce gradients beside them."""
     microbatches: Floats
     """Of a replica and step."""
     pp: Floats
@@ -236,9 +238,10 @@ def _exposed_reduction_s(these: _Replicated, hidden_s: Floats, beside_s: Floats)
     # less what traffic of earlier virtual stages takes behind the last pass, whether passes were late or not.
     overlap = these.context.overlap
     exposed_s = these.reduce_s - hidden_s
-    queue_s = np.maximum(exposed_s - these.reduce_s * these.share, 0.0)
     may_hide_s = these.context.framework.overlap_gradients * these.reduce_s
-    crossing_s = _crossing_lost_s(overlap, these.share, these.pipelines.pp[these.key], may_hide_s, these.backward_s)
+    queue_s = np.maximum(may_hide_s - hidden_s - may_hide_s * these.share, 0.0)
+    crossed = np.where(these.pipelines.crosses, these.pipelines.pp, 0.0)[these.key]
+    crossing_s = _crossing_lost_s(overlap, crossed, may_hide_s, these.backward_s)
     late_s = np.maximum(crossing_s - queue_s - overlap.lost_s(beside_s), 0.0)
     return np.asarray(exposed_s + np.where(these.zero < 2, late_s, 0.0))
 
@@ -295,16 +298,15 @@ def _looped_s(
     )
 
 
-def _crossing_lost_s(overlap: Overlap, share: Floats, pp: Floats, traffic_s: Floats, backward_s: Floats) -> Floats:
-    """Compute the seconds [N] by which gradient reductions delay the last microbatch of interleaved stages.
+def _crossing_lost_s(overlap: Overlap, crossed: Floats, traffic_s: Floats, backward_s: Floats) -> Floats:
+    """Compute the seconds [N] by which gradient reductions delay the last microbatch on its way back.
 
-    ``share`` of one virtual stage, ``traffic_s`` that may overlap passes, ``backward_s`` of one microbatch.
+    ``crossed`` ranks, ``traffic_s`` that may overlap passes, ``backward_s`` of one microbatch.
     """
-    # The last group of microbatches leaves no slack: a virtual stage's last backward pass waits for that of the next
-    # rank, which runs beside its own reduction. Each of v rounds crosses pp ranks, and each crossing loses what one
+    # The last microbatches leave no slack: a stage's last backward pass waits for that of the next rank, which runs
+    # beside its own reduction. Of v virtual stages, each of v rounds crosses pp ranks, and each crossing loses what one
     # pass of 1 / v of the stage loses to the traffic of 1 / v of the gradients.
-    lost_s = np.minimum(overlap.lost_s(traffic_s), (overlap.computation - 1) * backward_s)
-    return np.asarray(np.where(share < 1, pp * lost_s, 0.0))
+    return np.asarray(crossed * np.minimum(overlap.lost_s(traffic_s), (overlap.computation - 1) * backward_s))
 
 
 def _hidden(

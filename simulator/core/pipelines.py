@@ -18,7 +18,13 @@ from forerun.simulator.memory.peak import StageMemory, activation_memory
 from forerun.simulator.pipeline.closed_forms import PipelineTime, pipeline_time
 from forerun.simulator.pipeline.interleaved import path_seconds
 from forerun.simulator.replicas.reduction import stays_whole
-from forerun.simulator.replicas.sharded import before_gradients_s, gradient_pass_s, looped_passes, slowest_passes
+from forerun.simulator.replicas.sharded import (
+    before_gradients_s,
+    crosses_reductions,
+    gradient_pass_s,
+    looped_passes,
+    slowest_passes,
+)
 from forerun.simulator.score_table import Floats
 from forerun.simulator.stages.plan import StagePlans
 from forerun.spaces.schedules.catalogue import streams_of, with_trait
@@ -91,6 +97,7 @@ def pipelines_of(
         before_gradients_s=before_gradients_s(stages, these.schedule, time.busy_s / these.microbatches),
         gradient_pass_s=gradient_pass_s(stages, these.schedule),
         passes=passes,
+        crosses=crosses_reductions(these.schedule, these.pp),
         loops=looped_passes(stages, passes, time.rounds, time.group, context.overlap.hidden_per_s),
         microbatches=these.microbatches,
         pp=these.pp,

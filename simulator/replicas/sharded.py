@@ -180,6 +180,14 @@ def before_gradients_s(stages: StageTimes, schedule: Floats, pace_s: Floats) -> 
     )
 
 
+def crosses_reductions(schedule: Floats, pp: Floats) -> NDArray[np.bool_]:
+    """Find the pipelines [S] whose last microbatch goes back through ranks that reduce gradients beside its passes.
+
+    Weight gradients that are passes of their own come behind its way back.
+    """
+    return np.asarray(with_trait(schedule, lambda kind: not kind.splits_backward and kind.streams == 1) & (pp > 1))
+
+
 def gradient_pass_s(stages: StageTimes, schedule: Floats) -> Floats:
     """Return the seconds of the first stage's pass that completes gradients; shape S."""
     return np.asarray(

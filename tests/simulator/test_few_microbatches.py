@@ -1,4 +1,4 @@
-"""Interleaved pipelines of few microbatches: the closed forms against the engine, within 3 %."""
+"""Pipelines of few microbatches: the closed forms against the engine, within 3 %."""
 
 from dataclasses import replace
 from functools import cache
@@ -48,6 +48,26 @@ def test_closed_forms_follow_the_engine(data: st.DataObject, model: str) -> None
     closed_s = float(score(context, table_of([strategy])).step_time_s[0])
 
     assert closed_s == pytest.approx(step_figures(step_costs(assign(context, strategy))).step_time_s, rel=0.03), text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tp2 pp4 dp16 mbs4 sp recompute=full:3 placement=tp-cp-ep-pp-dp",
+        "tp2 pp8 dp2 cp4 mbs8 zero1 recompute=full:8 placement=tp-cp-ep-pp-dp",
+        "tp4 pp2 dp8 cp2 mbs16 vpp12 sp recompute=full:2 schedule=interleaved placement=tp-cp-ep-pp-dp",
+        "tp2 pp4 dp16 mbs4 sp recompute=full:3 schedule=gpipe",
+    ],
+)
+def test_reductions_slow_the_last_pass_of_every_rank(text: str) -> None:
+    """The last microbatch goes back through ranks each of which reduces its gradients beside that pass."""
+    request = Request(
+        model="gpt3-175b", cluster="dgx-a100-80", gpus="128", global_batch=256, seq_len=2048, framework="generic"
+    )
+    context, strategy = resolve(request).context, parse_strategy(text)
+    assert context.overlap.computation > 1.1
+    closed_s = float(score(context, table_of([strategy])).step_time_s[0])
+    assert closed_s == pytest.approx(step_figures(step_costs(assign(context, strategy))).step_time_s, rel=0.015)
 
 
 @pytest.mark.parametrize("overlap", ["", " with=moe-overlap"])
