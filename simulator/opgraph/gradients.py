@@ -6,7 +6,7 @@ import numpy as np
 
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
-from forerun.simulator.opgraph.groups import replica_strides
+from forerun.simulator.opgraph.groups import per_shape, replica_strides
 from forerun.simulator.opgraph.held import Held
 from forerun.simulator.opgraph.layers import Floats, added
 from forerun.simulator.opgraph.messages import (
@@ -18,6 +18,7 @@ from forerun.simulator.opgraph.messages import (
     rendezvous_s,
     straggler_wait_s,
 )
+from forerun.simulator.opgraph.shared_ports import simultaneous_pace
 from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.split import Mode
 
@@ -45,6 +46,10 @@ def gradients(context: GraphContext, c: Candidates, held: Held, backward_NL: Flo
     sizes = exchanged_bytes(context, c)
     messages = fill(Filling.of(profile), sizes, backward_NL)
     wire = wire_s(context, messages, ranks, stride)
+    pace = np.where(spatial, 1.0, per_shape(c, lambda *shape: simultaneous_pace(context.cluster, *shape)))
+    if np.any(pace != 1.0):
+        latency = messages.sent_NB * reduce_s(context.cluster, np.ones(len(c)), ranks, stride, 1.0)[:, None]
+        wire = latency + (wire - latency) / pace[:, None]
     whole, shown = hidden_exchange_s(context, messages, wire, added(backward_NL), ranks, stride)
     if profile.staged_bytes_per_s is not None:
         # Parts of a picture add up their gradients as they exchange their borders: through the host's memory, to one

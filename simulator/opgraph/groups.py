@@ -22,15 +22,15 @@ Ways = tuple[tuple[tuple[int, float], tuple[int, ...]], ...]
 
 def part_strides(levels: tuple[Level, ...], c: Candidates) -> Floats:
     """Return the spacing of the parts of one replica, by which collectives are costed, per row."""
-    return _per_shape(c, lambda replicas, parts: _part_stride(levels, replicas, parts))
+    return per_shape(c, lambda replicas, parts: _part_stride(levels, replicas, parts))
 
 
 def replica_strides(levels: tuple[Level, ...], c: Candidates) -> Floats:
     """Return the spacing of the devices that hold one part in all replicas, per row."""
-    return _per_shape(c, lambda replicas, parts: max(replica_stride(levels, replicas, parts, n) for n in range(parts)))
+    return per_shape(c, lambda replicas, parts: max(replica_stride(levels, replicas, parts, n) for n in range(parts)))
 
 
-def _per_shape(c: Candidates, value: Callable[[int, int], float]) -> Floats:
+def per_shape(c: Candidates, value: Callable[[int, int], float]) -> Floats:
     """Return a value of every row's replicas and parts, which is asked for once per pair."""
     shapes = np.stack([c.replicas_N, c.parts_N], axis=1).astype(np.int64)
     distinct, which = np.unique(shapes, axis=0, return_inverse=True)

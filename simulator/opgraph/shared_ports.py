@@ -39,6 +39,18 @@ def rings_of(cluster: Cluster, replicas: int, parts: int) -> Rings:
     return _rings(_ClusterKey(cluster), replicas, parts)
 
 
+def simultaneous_pace(cluster: Cluster, replicas: int, parts: int) -> float:
+    """Compute the pace of the rings of all parts, which exchange at once; 1.0 is that of the rule for collectives.
+
+    Parts that divide the devices of a node, or the reverse, meet as that rule assumes.
+    """
+    unit = cluster.spec.unit if cluster.spec else parts
+    if min(replicas, parts) == 1 or unit % parts == 0 or parts % unit == 0:
+        return 1.0
+    rings = rings_of(cluster, replicas, parts)
+    return float(min(rings.pace_S.min(), 1.0 / max(rings.load_RS.sum(axis=1).max(initial=0.0), _SAME)))
+
+
 class _ClusterKey:
     """A cluster as the key of a cache: hashing all of its description takes longer than looking up."""
 
@@ -93,16 +105,22 @@ def _ports(cluster: Cluster, source: int, target: int) -> list[tuple[tuple[objec
     unit = spec.unit if spec else cluster.devices_per_node
     ports: list[tuple[tuple[object, ...], float]] = [(("node", source // unit), level.bytes_per_s * unit)]
     if spec is not None and spec.network is not None:
-        ports += [*_way_out(spec, source, "out"), *_way_out(spec, target, "in")]
+        out, rail = _way(spec, source, "out", None)
+        ports += [*out, *_way(spec, target, "in", rail)[0]]
     return ports
 
 
-def _way_out(spec: ClusterSpec, device: int, direction: str) -> list[tuple[tuple[object, ...], float]]:
-    """Return the ports that a device shares on its way to the network: PCIe switch, link between sockets, NIC."""
+def _way(
+    spec: ClusterSpec, device: int, direction: str, rail: int | None
+) -> tuple[list[tuple[tuple[object, ...], float]], int]:
+    """Return the ports that a device shares on its way to the network, and the NIC: PCIe switch, link between sockets.
+
+    A receiver has the NIC of the sender's ``rail`` where its socket has that, else its own.
+    """
     assert spec.network is not None
     (node, local), host, network = divmod(device, spec.devices_per_node), spec.host, spec.network
     if network.direct:
-        return [((direction, node, local), network.nic_bytes_per_s)]
+        return [((direction, node, local), network.nic_bytes_per_s)], local
     socket = local // spec.devices_per_socket
     ports: list[tuple[tuple[object, ...], float]] = []
     if host.switch_devices:
@@ -111,12 +129,9 @@ def _way_out(spec: ClusterSpec, device: int, direction: str) -> list[tuple[tuple
     if not near:
         near = list(range(network.nics_per_node))
         ports.append(((direction, node, "socket", socket), host.socket_bytes_per_s))
-    nic = near[local % spec.devices_per_socket % len(near)]
-    return [
-        *ports,
-        ((direction, node, "device", local), host.bytes_per_s),
-        ((direction, node, nic), network.nic_bytes_per_s),
-    ]
+    nic = rail if rail in near else near[local % spec.devices_per_socket % len(near)]
+    ports += [((direction, node, "device", local), host.bytes_per_s), ((direction, node, nic), network.nic_bytes_per_s)]
+    return ports, nic
 
 
 def shared_s(rings: Rings, ready_PSB: Floats, wire_PSB: Floats, latency_PSB: Floats) -> Floats:

@@ -40,6 +40,10 @@ def test_exchanges_that_meet_nobody_take_what_the_rules_say(text: str) -> None:
         ("dlrm-516m", "abci-v100", 1536, "data3 pipeline8"),
         ("vgg19", "dgx-a100-80", 96, "data4 pipeline6 segments4"),
         ("vgg19", "dgx-a100-80", 96, "data2 filter12"),
+        # Groups of three and six on nodes of eight: rings of two parts leave a node by one NIC.
+        ("dlrm-516m", "dgx-h100", 384, "data16 channel3"),
+        ("dlrm-516m", "dgx-a100-80", 384, "data8 filter6"),
+        ("dlrm-516m", "dgx-h100", 384, "data16 pipeline3"),
     ],
 )
 def test_closed_forms_share_links_as_events_do(model: str, cluster: str, batch: int, text: str) -> None:
