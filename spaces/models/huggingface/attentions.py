@@ -5,6 +5,20 @@ from forerun.spaces.models.mixers import Attention, Indexer, LatentAttention
 from forerun.spaces.models.shapes import check_heads, default_head_dim
 
 
+def multi_head(heads: int, head_dim: int, *, bias: bool = False, extra: int = 0) -> Attention:
+    """Make attention in both directions, whose heads have keys of their own; ``bias``: of all linear layers."""
+    return Attention(
+        heads=heads,
+        kv_heads=heads,
+        head_dim=head_dim,
+        value_head_dim=head_dim,
+        causal=False,
+        query_key_value_bias=bias,
+        output_bias=bias,
+        extra=extra,
+    )
+
+
 def attention_of(fields: Fields, hidden: int, *, kv_heads: int | None = None, floor: bool = False) -> Attention:
     """The attention of a model of width ``hidden``; ``kv_heads`` overrides the configuration's. ``floor``: heads
     that do not divide the width are narrower than it together."""

@@ -6,8 +6,14 @@ from typing import Any
 
 from forerun.spaces.errors import RequestError, nearest
 from forerun.spaces.models.huggingface.defaults import class_defaults
-from forerun.spaces.models.huggingface.families import CLASSES, UNKNOWN, families, known_types, with_parts
-from forerun.spaces.models.huggingface.families.refused import MISSING
+from forerun.spaces.models.huggingface.families.registry import (
+    UNKNOWN,
+    class_types,
+    families,
+    known_types,
+    missing_operators,
+    with_parts,
+)
 from forerun.spaces.models.huggingface.fields import Fields
 from forerun.spaces.models.huggingface.harmless import HARMLESS, changes_cost
 from forerun.spaces.models.model import Model
@@ -64,7 +70,7 @@ def convert_config(
     passed: list[str] = []
     nested = False
     while any(values.get(key) is not None for key in NESTED) and (
-        (text := _text_alone(values)) or config_type(values) not in (*with_parts(), *MISSING)
+        (text := _text_alone(values)) or config_type(values) not in (*with_parts(), *missing_operators())
     ):
         values, left_out, passed = _language_model(values, source, text)
         nested = True
@@ -129,7 +135,7 @@ def _class_type(values: Mapping[str, Any]) -> str | None:
     """The ``model_type`` of the class that the configuration names first; None where it names none that is known."""
     classes = values.get("architectures")
     first = classes[0] if isinstance(classes, list) and classes else None
-    return CLASSES.get(first) if isinstance(first, str) else None
+    return class_types().get(first) if isinstance(first, str) else None
 
 
 def _text_alone(values: Mapping[str, Any]) -> str | None:
@@ -150,8 +156,10 @@ def _model_type(values: Mapping[str, Any], source: str) -> str:
         )
     if found is None and given is None:
         raise RequestError(f"{source}: the field model_type is missing, and architectures names no known class")
-    if found is not None and found in MISSING:
-        raise RequestError(f"{source}: model_type {found} needs {MISSING[found]}, an operator that forerun has not")
+    if found is not None and found in missing_operators():
+        raise RequestError(
+            f"{source}: model_type {found} needs {missing_operators()[found]}, an operator that forerun has not"
+        )
     if found is not None and (found in families() or _looks_like_a_decoder(values)):
         return found
     name = str(given)[:60]

@@ -106,8 +106,7 @@ class Decoder:
         tied = fields.flag("tie_word_embeddings", self.tied)
         width = fields.optional_size(self.embedding_width) if self.embedding_width else None
         layers = self.layers(fields, hidden, count)
-        for one in self.harmless:
-            fields.raw(one)
+        fields.accept(*self.harmless)
         return Model(
             name=name,
             source=fields.source,

@@ -202,6 +202,11 @@ class Fields:
         """The value of ``name`` as it stands; None where missing. The caller checks it."""
         return self._find(name)[1]
 
+    def accept(self, *names: str) -> None:
+        """Count fields as read that change nothing modelled."""
+        for name in names:
+            self.raw(name)
+
     def part(
         self, name: str, model_type: str, defaults: Callable[[str], Mapping[str, Any]] = class_defaults
     ) -> "Fields":

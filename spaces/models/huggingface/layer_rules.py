@@ -39,8 +39,7 @@ def _stablelm_norms(fields: Fields, layer: Layer, index: int) -> Layer:
 
 def _mpt_checks(fields: Fields, layer: Layer, index: int) -> Layer:
     """MPT: LayerNorms with a weight alone; nothing else has a bias."""
-    for name in ("no_bias", "learned_pos_emb", "norm_type", "embedding_fraction"):
-        fields.raw(name)
+    fields.accept("no_bias", "learned_pos_emb", "norm_type", "embedding_fraction")
     if not fields.flag("no_bias", True):
         raise fields.refusal("no_bias", "a model with biases is not modelled")
     fields.raw("attn_config")

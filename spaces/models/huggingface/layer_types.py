@@ -39,8 +39,7 @@ def layer_types(fields: Fields, count: int, pattern: Pattern | None, *, known: S
     if listed is None:
         listed = fields.listed("layers_block_type", str, length=count)
     if listed is not None:
-        for passed in _PATTERN_FIELDS:
-            fields.raw(passed)
+        fields.accept(*_PATTERN_FIELDS)
     types = list(pattern(fields, count) if pattern else [FULL] * count) if listed is None else list(listed)
     types = [kind if kind in known else _SPELLINGS.get(kind, kind) for kind in types]
     for kind in types:

@@ -31,8 +31,7 @@ from forerun.spaces.models.shapes import check_heads
 
 def mamba2(fields: Fields, attention: Attention, *, norm: bool = True) -> Mamba2:
     """Read Mamba-2 in the spellings of Bamba, Granite, Falcon-H1, Zamba2, Nemotron-H and the original."""
-    for name in ("mamba_expand", "expand", "mamba_d_ssm", "mamba_norm_before_gate", "time_step_rank"):
-        fields.raw(name)
+    fields.accept("mamba_expand", "expand", "mamba_d_ssm", "mamba_norm_before_gate", "time_step_rank")
     return Mamba2(
         heads=fields.first("mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "num_heads"),
         head_dim=fields.first("mamba_d_head", "mamba_head_dim", "mamba_headdim", "head_dim"),

@@ -156,8 +156,7 @@ def built(build: Build, fields: Fields, known: Sequence[str], image: int = IMAGE
         pyramid.end()
     except (IndexError, TypeError, ValueError) as error:
         raise RequestError(f"{fields.source}: its lists of stages do not fit together ({error})") from error
-    for unused in (*known, *_UNUSED):
-        fields.raw(unused)
+    fields.accept(*known, *_UNUSED)
     return pyramid
 
 
@@ -198,7 +197,7 @@ class PyramidClassifier:
     harmless: tuple[str, ...] = ()
 
     def read(self, fields: Fields, name: str) -> Model:
-        """The model that the configuration describes, called ``name``."""
+        """Make the model that the configuration describes, called ``name``."""
         pyramid = built(self.build, fields, self.harmless)
         width, classes = pyramid.channels, labels(fields)
         return Model(

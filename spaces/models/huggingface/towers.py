@@ -82,8 +82,7 @@ class Tower:
         count = fields.size("num_hidden_layers", most=MOST_LAYERS)
         count += fields.size(self.more_layers, most=MOST_LAYERS) if self.more_layers else 0
         tiles = fields.size(self.tiles) if self.tiles else 1
-        for unused in self.harmless:
-            fields.raw(unused)
+        fields.accept(*self.harmless)
         attention = Attention(
             heads=heads,
             kv_heads=kv_heads,

@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
+from forerun.spaces.models.huggingface.attentions import multi_head
 from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
 from forerun.spaces.models.huggingface.pyramid import sizes
 from forerun.spaces.models.huggingface.tables import towers
 from forerun.spaces.models.huggingface.towers import Image
 from forerun.spaces.models.layer_runs import joined
-from forerun.spaces.models.mixers import Attention, Convolution, Convolutions
+from forerun.spaces.models.mixers import Convolution, Convolutions
 from forerun.spaces.models.model import FeedForward, Layer
 from forerun.spaces.models.shapes import default_head_dim
 
@@ -69,19 +70,9 @@ class AudioTower:
         count = fields.optional_size("encoder_layers", most=MOST_LAYERS) or fields.size("num_hidden_layers")
         inner = fields.optional_size("encoder_ffn_dim") or fields.size("intermediate_size")
         bins, tokens = fields.size("num_mel_bins", 128), fields.size("max_source_positions", 1500)
-        for unused in ("num_hidden_layers", "num_key_value_heads", "vocab_size", "sliding_window", *_WHISPER_UNUSED):
-            fields.raw(unused)
+        fields.accept("num_hidden_layers", "num_key_value_heads", "vocab_size", "sliding_window", *_WHISPER_UNUSED)
         head_dim = fields.optional_size("head_dim") or default_head_dim(fields.source, width, heads)
-        attention = Attention(
-            heads=heads,
-            kv_heads=heads,
-            head_dim=head_dim,
-            value_head_dim=head_dim,
-            causal=False,
-            query_key_value_bias=True,
-            output_bias=True,
-            extra=0 if self.key_bias else -heads * head_dim,
-        )
+        attention = multi_head(heads, head_dim, bias=True, extra=0 if self.key_bias else -heads * head_dim)
         layer = Layer(
             name="audio",
             count=count,
@@ -138,8 +129,7 @@ class WordsAndSpeakers:
         )
         head.size("audio_hidden_size", who.width)
         made = (who.width + 1) * width + (3 * width + 1) * factor * width + (width + 1) * (width + speakers)
-        for unused in _STREAMING:
-            inner.raw(unused)
+        inner.accept(*_STREAMING)
         fields.raw("speaker_activity_threshold")
         outside = words.outside + who.outside + who.width + made + 2 * words.width + 2 * speakers
         return replace(words, layers=words.layers + who.layers, outside=outside)
@@ -161,17 +151,8 @@ class Conformer:
         inputs, outputs = fields.size("input_dim"), fields.size("output_dim")
         fields.raw("cat_hidden_layers")
         mlp = FeedForward(hidden=width * fields.size("feedforward_mult", 4), gated=False, bias=True)
-        attention = Attention(
-            heads=heads,
-            kv_heads=heads,
-            head_dim=head_dim,
-            value_head_dim=head_dim,
-            causal=False,
-            window=block,
-            chunked=True,
-            output_bias=True,
-            extra=(2 * fields.size("max_pos_emb", 512) + 1) * head_dim,
-        )
+        distances = (2 * fields.size("max_pos_emb", 512) + 1) * head_dim
+        attention = replace(multi_head(heads, head_dim, extra=distances), window=block, chunked=True, output_bias=True)
         members = (
             Convolution(inputs=width, outputs=2 * wide, bias=True, norm=0),
             Convolution(inputs=wide, outputs=wide, taps=taps, groups=wide),
@@ -206,15 +187,6 @@ class GatedConformer:
         width, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
         inner, taps = fields.size("intermediate_size"), fields.size("kernel_size")
         wide, channels = fields.size("ext_pw_out_channel", width), fields.size("nemo_conv_channels")
-        attention = Attention(
-            heads=heads,
-            kv_heads=heads,
-            head_dim=width // heads,
-            value_head_dim=width // heads,
-            causal=False,
-            query_key_value_bias=True,
-            output_bias=True,
-        )
         members = (
             Convolution(inputs=width, outputs=2 * wide, bias=True, norm=0),
             Convolution(inputs=wide, outputs=wide, taps=taps, groups=wide, bias=True, norm=0),
@@ -222,6 +194,7 @@ class GatedConformer:
             Convolution(inputs=wide, outputs=width, bias=True, norm=0),
         )
         mlp = FeedForward(hidden=inner, gated=True, bias=True)
+        attention = multi_head(heads, width // heads, bias=True)
         attends = Layer(
             name="sound", count=1, mixer=attention, mlp=mlp, norm_bias=True, hidden=width, tokens=_JOINED_TOKENS
         )
@@ -230,8 +203,7 @@ class GatedConformer:
         distances = 2 * fields.size("bias_max_distance") * heads
         final = fields.size("nemo_final_size", 10) * channels
         outside = (27 + 5 + 2 * channels) * channels + (final + 1) * width + distances
-        for unused in _PHI_UNUSED:
-            fields.raw(unused)
+        fields.accept(*_PHI_UNUSED)
         layers = joined([attends, convolves] * fields.size("num_hidden_layers", most=MOST_LAYERS))
         return Image(width=width, layers=layers, outside=outside, patch_inputs=0, patches=_JOINED_TOKENS)
 

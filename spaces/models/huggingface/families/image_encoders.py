@@ -82,8 +82,7 @@ class ConvolutionsAndAttention:
         image, width = towers()["_lfm3"].read(fields), fields.size("hidden_size")
         layer = image.layers[0]
         taps = fields.size("conv_kernel_size", 3) ** 2
-        for unused in ("spatial_merge_size", "norm_eps"):
-            fields.raw(unused)
+        fields.accept("spatial_merge_size", "norm_eps")
         kinds = layer_types(fields, layer.count, None, known=(FULL, "conv"))
         mixers = {FULL: layer.mixer, "conv": ShortConvolution(channels=width, taps=taps)}
         return replace(image, layers=joined([replace(layer, count=1, mixer=mixers[kind]) for kind in kinds]))

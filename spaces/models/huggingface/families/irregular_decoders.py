@@ -4,7 +4,7 @@ Blocks of one part (Nemotron-H), blocks that differ one by one (Nemotron-NAS), b
 layers of two attentions (LongCat).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +15,7 @@ from forerun.spaces.models.huggingface.decoder import Decoder
 from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
 from forerun.spaces.models.huggingface.mixer_rules import mamba1, mamba2
 from forerun.spaces.models.huggingface.mixtures import Experts
-from forerun.spaces.models.huggingface.sequence import sequence_model
+from forerun.spaces.models.layer_runs import joined
 from forerun.spaces.models.mixers import Attention
 from forerun.spaces.models.model import FeedForward, Layer, Model
 from forerun.spaces.models.parts import Mixer
@@ -37,8 +37,7 @@ class OneBlockLayers:
         hidden = fields.size("hidden_size")
         kinds = self.kinds(fields)
         fields.optional_size("num_hidden_layers")
-        for unused in ("mtp_layers_block_type", "mtp_hybrid_override_pattern", "expand", "intermediate_size"):
-            fields.raw(unused)
+        fields.accept("mtp_layers_block_type", "mtp_hybrid_override_pattern", "expand", "intermediate_size")
         decoder = replace(
             _BIASED, mlp_bias="mlp_bias", gated=False, experts=Experts(gated=False, grouped=True, router_bias=True)
         )
@@ -47,7 +46,7 @@ class OneBlockLayers:
         if width is not None and not fields.given("head_dim"):
             attention = replace(attention, head_dim=width, value_head_dim=width)
         layers = [self.layer(fields, decoder, kind, attention, hidden) for kind in kinds]
-        return sequence_model(fields, name, hidden, layers, mtp="num_nextn_predict_layers")
+        return _model(fields, name, hidden, layers, mtp="num_nextn_predict_layers")
 
     def kinds(self, fields: Fields) -> Sequence[str]:
         """Read the type of each block."""
@@ -97,9 +96,8 @@ class BlockByBlock:
         decoder = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias")
         heads = fields.size("num_attention_heads")
         layers = [self._layer(fields, decoder, block, hidden, heads) for block in blocks]
-        for unused in ("num_hidden_layers", "num_key_value_heads", "intermediate_size"):
-            fields.raw(unused)
-        return sequence_model(fields, name, hidden, layers)
+        fields.accept("num_hidden_layers", "num_key_value_heads", "intermediate_size")
+        return _model(fields, name, hidden, layers)
 
     def _layer(self, fields: Fields, decoder: Decoder, block: Mapping[str, Any], hidden: int, heads: int) -> Layer:
         attention, ffn = block.get("attention") or {}, block.get("ffn") or {}
@@ -152,7 +150,7 @@ class SharedBlocks:
                 layers.append(replace(shared, shared_weights=not first, extra=adapters + (hidden if first else 0)))
                 place += 1
             layers.append(mamba)
-        for one in (
+        fields.accept(
             "attention_hidden_size",
             "hybrid_layer_ids",
             "layer_types",
@@ -172,9 +170,8 @@ class SharedBlocks:
             "num_query_groups",
             "kv_channels",
             "mamba_expand",
-        ):
-            fields.raw(one)
-        return sequence_model(fields, name, hidden, layers, tied=True)
+        )
+        return _model(fields, name, hidden, layers, tied=True)
 
     def _kinds(self, fields: Fields, count: int) -> Sequence[str]:
         listed = fields.listed("layers_block_type", str) or fields.listed("layer_types", str)
@@ -232,7 +229,31 @@ class DoubleLayers:
         routed = mixtures.mixture(fields, Experts())
         routed = replace(routed, null_experts=fields.size("zero_expert_num", 0, least=0))
         experts = Layer(name="moe", count=1, mixer=None, mlp=routed, norms=0)
-        return sequence_model(fields, name, hidden, (dense, experts) * count, mtp="num_nextn_predict_layers")
+        return _model(fields, name, hidden, (dense, experts) * count, mtp="num_nextn_predict_layers")
+
+
+def _model(
+    fields: Fields, name: str, hidden: int, layers: Iterable[Layer], *, tied: bool = False, mtp: str | None = None
+) -> Model:
+    """Make the model called ``name`` of ``layers`` of width ``hidden`` between embedding and head.
+
+    ``tied``: whether embedding and head share their table where the configuration does not say; ``mtp``: the field with
+    the number of multi-token-prediction layers, if it has one.
+
+    Raises
+    ------
+        RequestError: a field is missing or out of bounds.
+    """
+    return Model(
+        name=name,
+        source=fields.source,
+        hidden=hidden,
+        vocab=fields.size("vocab_size"),
+        layers=joined(layers),
+        tied_embeddings=fields.flag("tie_word_embeddings", tied),
+        mtp_layers=(fields.optional_size(mtp, least=0, most=64) or 0) if mtp else 0,
+        max_seq_len=fields.optional_size("max_position_embeddings"),
+    )
 
 
 IRREGULAR: Mapping[str, OneBlockLayers | BlockByBlock | SharedBlocks | DoubleLayers] = MappingProxyType(

@@ -43,8 +43,7 @@ class Multimodal:
         It has no encoder where the user ignores the field with its configuration.
         """
         text = self._text(fields, name)
-        for unused in (*self.harmless, "vocab_size", "hidden_size"):
-            fields.raw(unused)
+        fields.accept(*self.harmless, "vocab_size", "hidden_size")
         if self.part in fields.ignored:
             fields.read.update(fields.values)  # all else describes what is left out
             return text

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.huggingface.defaults import class_defaults
-from forerun.spaces.models.huggingface.families import encoder_decoders
 from forerun.spaces.models.huggingface.families.audio_encoders import AUDIO_ENCODERS
+from forerun.spaces.models.huggingface.families.encoder_decoders import encoder_decoders
 from forerun.spaces.models.huggingface.families.image_encoders import IMAGE_ENCODERS
 from forerun.spaces.models.huggingface.families.irregular_decoders import IRREGULAR
 from forerun.spaces.models.huggingface.fields import Fields
@@ -26,7 +26,7 @@ class Reader(Protocol):
 @cache
 def texts() -> Mapping[str, Reader]:
     """Return the language models that may follow an encoder, by model type."""
-    bart = encoder_decoders.TABLE["bart"]
+    bart = encoder_decoders()["bart"]
     others = {"bart": bart, "florence2_language": bart, "modernbert": token_encoders()["modernbert"]}
     return {**public(decoders()), **IRREGULAR, **others}
 

@@ -23,8 +23,7 @@ def _formulas() -> Mapping[str, str]:
 def _molmo(fields: Fields, image: int, hidden: int) -> int:
     """Count Molmo 2: attention pools neighbouring patches over the outputs of several layers, then a gated MLP."""
     part = fields.part("adapter_config", "molmo2_adapter")
-    for unused in ("attention_bias", "mlp_bias", "num_key_value_heads", "hidden_act"):
-        part.raw(unused)
+    part.accept("attention_bias", "mlp_bias", "num_key_value_heads", "hidden_act")
     width, layers = part.size("hidden_size"), len(part.listed("vision_feature_layer", int) or (0, 0))
     inner, heads = part.size("intermediate_size"), part.size("num_attention_heads") * part.size("head_dim")
     out = part.optional_size("text_hidden_size") or hidden
@@ -82,8 +81,7 @@ def _quantizer(part: Fields, embedded: int) -> int:
 def _transcribe(fields: Fields, image: int, hidden: int) -> int:
     """Count Nemotron 3.5 Transcribe: a linear layer, and a word-timestamp encoder, which training does not run."""
     part = fields.part("word_timestamp_config", "nemotron3_5_transcribe_word_timestamp")
-    for unused in ("blank_token_id", "max_position_embeddings", "num_key_value_heads", "residual_scale"):
-        part.raw(unused)
+    part.accept("blank_token_id", "max_position_embeddings", "num_key_value_heads", "residual_scale")
     width, inner = part.size("hidden_size"), part.size("intermediate_size")
     head_dim = width // part.size("num_attention_heads")
     layer = (4 * width + 5) * width + 4 * head_dim + (2 * width + 1) * inner + width

@@ -1,9 +1,11 @@
 """Layers between an encoder and a language model: learned queries that attend to the encoder's output."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeAlias
 
+from forerun.spaces.models.huggingface.attentions import multi_head
 from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
 from forerun.spaces.models.huggingface.towers import Image
 from forerun.spaces.models.model import Attention, FeedForward, Layer
@@ -12,20 +14,6 @@ from forerun.spaces.models.shapes import default_head_dim
 Resampler: TypeAlias = Callable[[Fields, Image, int], tuple[tuple[Layer, ...], int]]
 """Makes layers, and counts parameters outside them, from the outer fields of a configuration, the encoder, and the
 width of the language model."""
-
-
-def _biased(heads: int, head_dim: int, key_input_width: int | None = None) -> Attention:
-    """Make attention in both directions with biases everywhere."""
-    return Attention(
-        heads=heads,
-        kv_heads=heads,
-        head_dim=head_dim,
-        value_head_dim=head_dim,
-        causal=False,
-        query_key_value_bias=True,
-        output_bias=True,
-        key_input_width=key_input_width,
-    )
 
 
 def _q_former(*, part: str = "qformer_config", words: bool = False, sounds: bool = False) -> Resampler:
@@ -48,12 +36,12 @@ def _q_former(*, part: str = "qformer_config", words: bool = False, sounds: bool
             rate = fields.size("downsample_rate", 5)
             queries, tokens = fields.size("window_size", 15) // rate, max(image.patches // rate, 1)
         mlp = FeedForward(hidden=inner.size("intermediate_size"), gated=False, bias=True)
-        head_dim = default_head_dim(fields.source, width, heads)
+        attention = multi_head(heads, default_head_dim(fields.source, width, heads), bias=True)
         word_layer = 2 * width * mlp.hidden + mlp.hidden + 3 * width if words else 0  # feed-forward and norm for words
         one = Layer(
             name="queries",
             count=1,
-            mixer=_biased(heads, head_dim),
+            mixer=attention,
             mlp=mlp,
             norm_bias=True,
             hidden=width,
@@ -63,7 +51,7 @@ def _q_former(*, part: str = "qformer_config", words: bool = False, sounds: bool
         cross = Layer(
             name="queries-cross",
             count=1,
-            mixer=_biased(heads, head_dim, other),
+            mixer=replace(attention, key_input_width=other),
             mlp=None,
             norms=1,
             norm_bias=True,
@@ -81,8 +69,7 @@ def _perceiver(fields: Fields, image: Image, hidden: int) -> tuple[tuple[Layer, 
     """Read Idefics 2 (arXiv 2405.02246, section 3.2): a gated MLP, then latents that attend to patches and latents."""
     part = fields.part("perceiver_config", "idefics2_perceiver")
     latents, head_dim = part.size("resampler_n_latents", 64), part.size("resampler_head_dim", 96)
-    for unused in ("hidden_size", "qk_layer_norms_perceiver"):
-        part.raw(unused)
+    part.accept("hidden_size", "qk_layer_norms_perceiver")
     layer = Layer(
         name="latents",
         count=part.size("resampler_depth", 3, most=MOST_LAYERS),
@@ -106,7 +93,7 @@ def _kosmos(fields: Fields, image: Image, hidden: int) -> tuple[tuple[Layer, ...
     """Read Kosmos-2 (arXiv 2306.14824, section 3): a linear layer, and one attention of learned queries to patches."""
     queries = fields.size("latent_query_num", 64)
     heads = fields.parts["text_config"].size("num_attention_heads")
-    mixer = _biased(heads, default_head_dim(fields.source, hidden, heads))
+    mixer = multi_head(heads, default_head_dim(fields.source, hidden, heads), bias=True)
     layer = Layer(name="queries", count=1, mixer=mixer, mlp=None, norms=0, hidden=hidden, tokens=queries)
     return (layer,), queries * hidden + (image.width + 1) * hidden
 

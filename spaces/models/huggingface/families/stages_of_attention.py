@@ -114,8 +114,7 @@ def _cvt(fields: Fields, net: Pyramid) -> None:
     """Arxiv 2103.15808: queries, keys and values of convolved positions."""
     columns = ("embed_dim", "depth", "num_heads", "patch_sizes", "patch_stride", "kernel_qkv", "stride_kv")
     tokens, ratios = sizes(fields, "cls_token", bool), sizes(fields, "mlp_ratio", float)
-    for name in ("padding_q", "padding_kv", "stride_q", "qkv_bias", "qkv_projection_method", "patch_padding"):
-        fields.raw(name)
+    fields.accept("padding_q", "padding_kv", "stride_q", "qkv_bias", "qkv_projection_method", "patch_padding")
     rows = zip(*(sizes(fields, name) for name in columns), tokens, ratios, strict=True)
     for width, depth, heads, patch, stride, kernel, by, token, ratio in rows:
         net.conv(width, patch, stride=stride, bias=True)

@@ -48,8 +48,7 @@ def _bit(fields: Fields, net: Pyramid) -> None:
     net.conv(fields.size("embedding_size"), 7, stride=2, norm=0)
     net.pool(2)
     preactivated, factor = fields.text("layer_type") != "bottleneck", fields.size("width_factor", 1)
-    for name in ("num_groups", "output_stride", "embedding_dynamic_padding"):
-        fields.raw(name)
+    fields.accept("num_groups", "output_stride", "embedding_dynamic_padding")
     for stage, (depth, width) in enumerate(zip(sizes(fields, "depths"), sizes(fields, "hidden_sizes"), strict=True)):
         for index in range(depth):
             wide, before, stride = divisible(width * factor), net.channels, 2 if index == 0 and stage else 1

@@ -1,11 +1,11 @@
-"""Language models that read an image in a way of their own: among their tokens, or by layers between theirs."""
+"""Language models that read images in other ways: as tokens, or by layers between their own."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from forerun.spaces.models.huggingface.families.multimodal import multimodal
-from forerun.spaces.models.huggingface.families.part_readers import Reader
+from forerun.spaces.models.huggingface.families.part_readers import Reader, text_defaults, text_reader
 from forerun.spaces.models.huggingface.fields import Fields
 from forerun.spaces.models.huggingface.tables import decoders, token_encoders, towers
 from forerun.spaces.models.layer_runs import joined
@@ -19,7 +19,7 @@ class OneSequence:
     vision: str
 
     def read(self, fields: Fields, name: str) -> Model:
-        """The model that the configuration describes, called ``name``: the encoder's layers first."""
+        """Make the model that the configuration describes, called ``name``: the encoder's layers first."""
         image = towers()[self.vision].read(fields.part("vision_config", self.vision))
         text = token_encoders()["_git_text"].read(fields, name)
         fields.raw("num_image_with_embedding")
@@ -29,26 +29,28 @@ class OneSequence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatedCross:
-    """Idefics (after Flamingo, arXiv 2204.14198, section 2.2): before every few layers of the language model, one that
-    attends to the image, with a feed-forward of its own and gates on both."""
+    """Idefics (after Flamingo, arXiv 2204.14198, section 2.2).
+
+    Before every few layers of the language model there is one that attends to the image, with a feed-forward of its own
+    and gates on both.
+    """
 
     vision: str
 
     def read(self, fields: Fields, name: str) -> Model:
-        """The model that the configuration describes, called ``name``: the encoder's layers first."""
+        """Make the model that the configuration describes, called ``name``: the encoder's layers first."""
         image = towers()[self.vision].read(fields.part("vision_config", self.vision))
-        for unused in ("freeze_text_layers", "freeze_vision_layers", "use_resampler", "alphas_initializer_range"):
-            fields.raw(unused)
+        fields.accept("freeze_text_layers", "freeze_vision_layers", "use_resampler", "alphas_initializer_range")
         if fields.flag("use_resampler", False):
             raise fields.refusal("use_resampler", "attention to a fixed set of latents before it is not modelled")
         fields.raw("perceiver_config")
         text = decoders()["_idefics_text"].read(fields, name)
-        own = text.layers[0]
+        first = text.layers[0]
         cross = Layer(
             name="cross",
             count=1,
-            mixer=replace(own.attention, causal=False, key_input_width=image.width),
-            mlp=own.mlp,
+            mixer=replace(first.attention, causal=False, key_input_width=image.width),
+            mlp=first.mlp,
             extra=2,
         )
         period = fields.size("cross_layer_interval", 1)
@@ -65,23 +67,16 @@ class WithActions:
     """pi0 (arXiv 2410.24164): a vision-language model, and a narrower decoder of actions that attends to its keys."""
 
     def read(self, fields: Fields, name: str) -> Model:
-        """The model that the configuration describes, called ``name``: its vision-language model's layers first."""
-        whole = fields.part("vlm_config", "paligemma")
-        model = multimodal()["paligemma"].read(whole, name)
+        """Make the model that the configuration describes, called ``name``: those of images and words first."""
+        model = multimodal()["paligemma"].read(fields.part("vlm_config", "paligemma"), name)
         part = fields.part("dit_config", "gemma")
-        for unused in ("is_causal", "use_bidirectional_attention"):
-            part.raw(unused)
+        part.accept("is_causal", "use_bidirectional_attention")
         actions = decoders()["gemma"].read(part, name)
         steps = fields.size("chunk_size", 50)
-        for unused in ("max_period", "min_period", "num_inference_steps", "loss_reduction"):
-            fields.raw(unused)
-        for unused in (
-            "time_sampling_beta_alpha",
-            "time_sampling_beta_beta",
-            "time_sampling_offset",
-            "time_sampling_scale",
-        ):
-            fields.raw(unused)
+        fields.accept("max_period", "min_period", "num_inference_steps", "loss_reduction")
+        fields.accept(
+            "time_sampling_beta_alpha", "time_sampling_beta_beta", "time_sampling_offset", "time_sampling_scale"
+        )
         layers = tuple(replace(one, name="action", hidden=actions.hidden, tokens=steps) for one in actions.layers)
         state, action, width = fields.size("max_state_dim", 32), fields.size("max_action_dim", 32), actions.hidden
         made = (state + action + 2) * width + (3 * width + 2) * width + (width + 1) * action
@@ -89,8 +84,26 @@ class WithActions:
         return replace(model, layers=model.layers + layers, extra_parameters=model.extra_parameters + outside)
 
 
-TABLE: Mapping[str, Reader] = MappingProxyType(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchesAsTokens:
+    """A language model that reads patches of an image as tokens, through one product (Fuyu)."""
+
+    text: str
+
+    def read(self, fields: Fields, name: str) -> Model:
+        """Make the model that the configuration describes, called ``name``."""
+        part = fields.part("text_config", self.text, text_defaults)
+        if fields.given("tie_word_embeddings"):
+            part.values["tie_word_embeddings"] = fields.flag("tie_word_embeddings", False)
+        text = text_reader(self.text, fields.source).read(part, name)
+        fields.raw("image_size")
+        patch = fields.size("patch_size") ** 2 * fields.size("num_channels", 3)
+        return replace(text, embedding_extra=text.embedding_extra + (patch + 1) * text.hidden)
+
+
+OTHER_VISION_LANGUAGE: Mapping[str, Reader] = MappingProxyType(
     {
+        "fuyu": PatchesAsTokens(text="persimmon"),
         "git": OneSequence(vision="git_vision_model"),
         "idefics": GatedCross(vision="idefics_vision"),
         "pi0": WithActions(),

@@ -1,0 +1,148 @@
+"""Encoder-decoders of two configurations: a decoder whose layers attend to the output of an encoder of another type."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from types import MappingProxyType
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.models.huggingface.families.classifiers import Classifier, classifiers
+from forerun.spaces.models.huggingface.families.encoder_decoders import encoder_decoders
+from forerun.spaces.models.huggingface.families.part_readers import Reader, encoders, text_defaults, text_reader, texts
+from forerun.spaces.models.huggingface.fields import Fields
+from forerun.spaces.models.huggingface.tables import decoders, token_encoders
+from forerun.spaces.models.huggingface.towers import Image, Tower
+from forerun.spaces.models.model import Attention, Layer, Model
+
+
+@cache
+def _decoders() -> Mapping[str, Reader]:
+    """Return the decoders by model type; those of BERT are read without their direction."""
+    return {
+        **texts(),
+        **token_encoders(),
+        "blip_text_model": token_encoders()["_blip_text"],
+        "pix2struct_text_model": decoders()["_pix2struct_text"],
+        "pp_formulanet_text": encoder_decoders()["_formulanet_decoder"],
+        "trocr": encoder_decoders()["trocr"],
+        "mbart": encoder_decoders()["_mbart_decoder"],
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossAttending:
+    """An encoder of images or words, and a decoder that attends to its output."""
+
+    encoder: str
+    """Type of the encoder where its part names none."""
+    decoder: str
+    """Type of the decoder where its part names none."""
+    parts: tuple[str, str] = ("vision_config", "text_config")
+    """Fields with the configurations of both."""
+    pooled: bool = False
+    """The encoder has a pooler."""
+    projected: bool = False
+    """The encoder's output has the decoder's width."""
+    harmless: tuple[str, ...] = ()
+    """Fields that change nothing modelled."""
+
+    def read(self, fields: Fields, name: str) -> Model:
+        """Make the model that the configuration describes, called ``name``: the encoder's layers first."""
+        image, table = self._encoder(fields, name)
+        part = fields.part(self.parts[1], self.decoder)
+        kind = str(part.values.get("model_type", self.decoder))
+        reader = _decoders().get(kind)
+        if reader is None:
+            raise RequestError(f"{fields.source}: forerun has no decoder of the type {kind[:60]!r}")
+        part.accept("is_decoder", "add_cross_attention")
+        reads = [part.raw(one) for one in ("encoder_hidden_size", "cross_attention_hidden_size")]
+        text = reader.read(part, name)
+        fields.accept("tie_word_embeddings", *self.harmless)
+        width = image.width if any(reads) and image.width != text.hidden else None
+        if width is None and image.width != text.hidden and not self.projected:
+            table += (image.width + 1) * text.hidden
+        layers = tuple(_crossing(layer, width) for layer in text.layers)
+        return replace(
+            text,
+            layers=image.layers + layers,
+            encoder_layers=sum(layer.count for layer in image.layers),
+            embedding_extra=text.embedding_extra + image.outside + table,
+        )
+
+    def _encoder(self, fields: Fields, name: str) -> tuple[Image, int]:
+        """Make the encoder, and count the parameters of its tables where it reads words."""
+        part = fields.part(self.parts[0], self.encoder)
+        kind = str(part.values.get("model_type", self.encoder))
+        kind = self.encoder if kind == fields.raw("model_type") else kind
+        classifier = classifiers().get(kind)
+        tower = classifier.tower if isinstance(classifier, Classifier) else encoders().get(kind)
+        if tower is not None:
+            image = tower.read(part)
+            pooler = (image.width + 1) * image.width if self.pooled and isinstance(tower, Tower) else 0
+            return image, pooler
+        reader = token_encoders().get(kind)
+        if reader is None:
+            raise RequestError(f"{fields.source}: forerun has no encoder of the type {kind[:60]!r}")
+        words = reader.read(part, name)
+        layers = tuple(replace(layer, hidden=words.hidden) for layer in words.layers)
+        rows = words.vocab + words.learned_positions + words.token_types + 2 + words.hidden + 1  # and norm and pooler
+        return Image(width=words.hidden, layers=layers, outside=0, patch_inputs=0, patches=0), rows * words.hidden
+
+
+def _crossing(layer: Layer, width: int | None, norms: int = 1) -> Layer:
+    """Make a decoder layer attend to an encoder of ``width`` columns (None: as wide), with ``norms`` more norms."""
+    if layer.cross_attention is not None:
+        return replace(layer, cross_attention=replace(layer.cross_attention, key_input_width=width))
+    attention = layer.attention
+    cross: Attention = replace(attention, causal=False, window=None, key_input_width=width)
+    return replace(layer, mixer=replace(attention, causal=True), cross_attention=cross, norms=layer.norms + norms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoStacks:
+    """An encoder and a decoder of the same family with configurations of their own (T5Gemma)."""
+
+    text: str
+    norms: int
+
+    def read(self, fields: Fields, name: str) -> Model:
+        """Make the model that the configuration describes, called ``name``: the encoder's layers first."""
+        encoder, decoder = (self._stack(fields, side, name) for side in ("encoder", "decoder"))
+        fields.raw("vocab_size")
+        two_ways = [replace(layer, mixer=replace(layer.attention, causal=False)) for layer in encoder.layers]
+        width = None if encoder.hidden == decoder.hidden else encoder.hidden
+        first = tuple(replace(layer, name=f"encoder-{layer.name}", hidden=width) for layer in two_ways)
+        crossing = tuple(_crossing(layer, width, self.norms) for layer in decoder.layers)
+        return replace(
+            decoder,
+            layers=first + crossing,
+            encoder_layers=encoder.layer_count,
+            embedding_extra=encoder.vocab * encoder.hidden + encoder.hidden,
+            tied_embeddings=fields.flag("tie_word_embeddings", True),
+        )
+
+    def _stack(self, fields: Fields, side: str, name: str) -> Model:
+        part = fields.part(side, self.text, text_defaults)
+        part.accept("is_decoder", "cross_attention_hidden_size")
+        return text_reader(str(part.values.get("model_type", self.text)), fields.source).read(part, name)
+
+
+CROSS_ATTENDING: Mapping[str, CrossAttending | TwoStacks] = MappingProxyType(
+    {
+        "blip": CrossAttending(
+            encoder="blip_vision_model",
+            decoder="blip_text_model",
+            harmless=("image_text_hidden_size", "projection_dim", "label_smoothing"),
+        ),
+        "encoder-decoder": CrossAttending(encoder="bert", decoder="bert", parts=("encoder", "decoder"), pooled=True),
+        "pix2struct": CrossAttending(
+            encoder="pix2struct_vision_model", decoder="pix2struct_text_model", harmless=("is_vqa",)
+        ),
+        "pp_formulanet": CrossAttending(encoder="pp_formulanet_vision", decoder="pp_formulanet_text", projected=True),
+        "vision-encoder-decoder": CrossAttending(
+            encoder="vit", decoder="bert", parts=("encoder", "decoder"), pooled=True
+        ),
+        "t5gemma": TwoStacks(text="t5_gemma_module", norms=2),
+    }
+)
+"""Families by ``model_type``."""
