@@ -6,7 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
-PIP := -m pip install --quiet --disable-pip-version-check
+# Modules are compiled when they are first imported: most never are.
+PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 # Every package and build tool, pinned with hashes for all supported interpreters; `make lock` makes them again.
 LOCKED := --require-hashes --requirement requirements
 EDITABLE := --no-deps --no-build-isolation --editable .
@@ -85,7 +86,7 @@ wheel: $(STAMP)
 	rm -rf build dist $(WHEEL)
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist . > /dev/null
 	$(PYTHON) -m venv --without-pip $(WHEEL)
-	$(BIN)/python -m pip --python $(WHEEL)/bin/python install --quiet --disable-pip-version-check --no-deps dist/*.whl
+	$(BIN)/python -m pip --python $(WHEEL)/bin/python install --quiet --disable-pip-version-check --no-compile --no-deps dist/*.whl
 	$(BIN)/python -c '$(PURELIB)' > "$$($(WHEEL)/bin/python -c '$(PURELIB)')/dependencies.pth"
 	$(WHEEL)/bin/python -c 'import sys, forerun.search as it; sys.exit(sys.prefix not in it.__file__ and it.__file__)'
 	$(WHEEL)/bin/python $(PYTEST) $(ON_WHEEL)

@@ -20,20 +20,21 @@ def _launch_cases(folder: Path) -> list[Sample]:
     support = str(ROOT / "tests" / "support")
     sys.path.insert(0, support)
     try:
-        from launch_cases import CASES  # type: ignore[import-not-found]  # of the tests
+        from launch_files import LAUNCH_FILES  # type: ignore[import-not-found]  # of the tests
     finally:
         sys.path.remove(support)
     found = []
-    for number, case in enumerate(CASES.values()):
+    for number, case in enumerate(LAUNCH_FILES.values()):
         (name, text), *others = case.files.items()
         beside = folder / f"case{number}"
         for other, more in others:
             (beside / other).parent.mkdir(parents=True, exist_ok=True)
             (beside / other).write_text(more)
         words = ["import", "{}", *(f"{{folder}}/{other}" for other, _ in others)]
-        words += ["--gpus", str(case.gpus)] if case.gpus else []
-        words += ["--entry", case.entry] if case.entry else []
-        words += ["--", *case.arguments] if case.arguments else []
+        words += [
+            word for flag in ("gpus", "entry") if flag in case.given for word in (f"--{flag}", str(case.given[flag]))
+        ]
+        words += ["--", *case.given["arguments"]] if "arguments" in case.given else []
         asked = dict(command=" ".join(words), beside=beside if others else None)
         name = Path(name).name
         found.append(Sample(name=name, content=text, **asked))

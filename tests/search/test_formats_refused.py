@@ -3,13 +3,17 @@
 import dataclasses
 
 import pytest
-from launch_texts import LEVANTER, MAXTEXT, NEOX, OLMO, OLMO_CORE, PRESETS, RECIPES
+from launch_files import text_of
 
 from forerun.search.formats import Launch, format_named, import_texts
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import load_model
 from forerun.spaces.strategies import parse_strategy
 from forerun.spaces.workload import Workload
+
+NEOX, OLMO, OLMO_CORE, LEVANTER = map(text_of, ("neox", "olmo", "olmo-core", "levanter"))
+RECIPES, PRESETS = text_of("bridge, recipe"), text_of("bridge, preset")
+MAXTEXT = "python3 -m MaxText.train MaxText/configs/base.yml model_name=llama2-70b max_target_length=4096 "
 
 REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "a stage that is a flag": (

@@ -1,4 +1,5 @@
-"""Fields of released models beyond those of their class: old names, patterns, harmless extras."""
+"""Configurations of released models, with the fields of config.json that set sizes: as large as their checkpoints, the
+same as their entries of the catalogue, and with fields beyond those of their class."""
 
 import json
 from pathlib import Path
@@ -7,25 +8,21 @@ from typing import Any
 import pytest
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.models import FeedForward, MixtureOfExperts, parameter_count
+from forerun.spaces.models import FeedForward, MixtureOfExperts, load_model, parameter_count
 from forerun.spaces.models.huggingface import convert_config
 from forerun.spaces.models.mixers import GatedDelta, LightningAttention, Mamba2
 
-GPT2_XL: dict[str, Any] = {
-    "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1, "bos_token_id": 50256,
-    "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02, "layer_norm_epsilon": 1e-05,
-    "model_type": "gpt2", "n_ctx": 1024, "n_embd": 1600, "n_head": 25, "n_layer": 48, "n_positions": 1024,
-    "output_past": True, "resid_pdrop": 0.1, "summary_activation": None, "summary_first_dropout": 0.1,
-    "summary_proj_to_labels": True, "summary_type": "cls_index", "summary_use_proj": True,
-    "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}}, "vocab_size": 50257,
-}  # fmt: skip
 DECODER = {
     "hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 16, "num_key_value_heads": 4,
     "intermediate_size": 4096, "vocab_size": 32000,
 }  # fmt: skip
 
 
-RELEASED = [json.loads(line) for line in (Path(__file__).parent / "released_configs.jsonl").read_text().splitlines()]
+def rows(file: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (Path(__file__).parent / file).read_text().splitlines()]
+
+
+RELEASED = rows("released_configs.jsonl")
 
 
 @pytest.mark.parametrize("row", RELEASED, ids=lambda row: row["name"])
@@ -37,13 +34,20 @@ def test_released_models_have_their_published_size(row: dict[str, Any]) -> None:
     assert found == pytest.approx(row["parameters"], rel=1e-9 if exact else 2e-3)
 
 
+@pytest.mark.parametrize("row", rows("catalogue_configs.jsonl"), ids=lambda row: row["name"])
+def test_a_config_and_its_catalogue_entry_are_the_same_model(row: dict[str, Any]) -> None:
+    model = convert_config(row["config"], row["name"], ignore=frozenset({"vision_config"})).model
+    known = load_model(row["name"])
+
+    assert model.layers == known.layers
+    assert parameter_count(model) == parameter_count(known)
+    assert (model.hidden, model.vocab, model.tied_embeddings) == (known.hidden, known.vocab, known.tied_embeddings)
+    assert model.mtp_layers == known.mtp_layers
+
+
 def kinds(config: dict[str, Any]) -> list[type]:
     model = convert_config(config, "x").model
     return [type(layer.mixer) for layer in model.layers for _ in range(layer.count)]
-
-
-def test_gpt2_xl_as_it_was_released() -> None:
-    assert parameter_count(convert_config(GPT2_XL, "gpt2-xl").model) == 1_557_611_200
 
 
 def test_every_fourth_layer_of_qwen3_next_is_attention_without_a_list() -> None:
