@@ -3,7 +3,7 @@
 A page may have fenced blocks of two kinds. One with a title, like ```json title="config.json", is written to a file of
 that name; one called ``forerun`` holds commands, which are run in the page's own folder after the blocks above it, and
 is shown with what they print (``lines=12`` keeps the first twelve). So no page shows an answer that forerun does not
-give. ``tests/test_documentation.py`` runs the same blocks.
+give. An example that fails or prints a line too wide for a page stops the build.
 """
 
 import contextlib
@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 WIDTH = "80"
+WIDEST = 160
+"""Characters of a line that a page still shows."""
 FENCE = re.compile(r"^```(?P<kind>[\w-]+)(?P<more>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 TITLE = re.compile(r'title="(?P<name>[\w.-]+)"')
 BESIDE = re.compile(r"\[(?P<text>[^]]+)\]\(\.\./(?P<path>(?:benchmarks|search|simulator|spaces|tests)/[^)]+)\)")
@@ -66,7 +68,7 @@ def run_page(page: str, folder: Path) -> list[tuple[Block, str]]:
     """Write the files of a page into ``folder`` and run its commands there; returns each block with what it printed.
 
     Raises:
-        RuntimeError: a command failed; the text has what it said.
+        RuntimeError: a command failed, or printed a line beyond ``WIDEST``; the text has what it said.
     """
     done = []
     for block in blocks(page):
@@ -75,7 +77,11 @@ def run_page(page: str, folder: Path) -> list[tuple[Block, str]]:
             continue
         printed = []
         for command in commands(block.text):
-            printed.append(f"$ {command}\n{run(command, folder)}")
+            answer = run(command, folder)
+            widest = max(map(len, answer.splitlines()), default=0)
+            if widest > WIDEST and not command.startswith("cat "):
+                raise RuntimeError(f"{command} printed a line of {widest} characters; a page shows {WIDEST}")
+            printed.append(f"$ {command}\n{answer}")
         done.append((block, "\n".join(printed)))
     return done
 
