@@ -7,6 +7,7 @@ from pathlib import Path
 
 from forerun.search.formats.contract import SCRIPTS, Files, Format, Imported, LaunchFile
 from forerun.search.formats.launchers import stated_facts
+from forerun.search.formats.settings import MissingArgumentsError
 from forerun.search.formats.shell import NOTHING, Given
 from forerun.search.formats.table import FORMATS, format_named, recognised
 from forerun.spaces.errors import RequestError
@@ -73,7 +74,7 @@ def import_texts(
     source = LaunchFile(name=main, text=files[main], beside=beside, others=others, gpus=gpus, entry=entry, given=given)
     chosen = recognised(source) if format is None else format_named(format)
     try:
-        found = chosen.read(source)
+        found = _read(chosen, source)
     except RecursionError:
         raise RequestError(f"{main} is nested deeper than any configuration") from None
     found = _with_data(found, chosen, files)
@@ -86,6 +87,21 @@ def import_texts(
             "name is misspelt; its degrees would be lost"
         )
     return found
+
+
+def _read(chosen: Format, source: LaunchFile) -> Imported:
+    """Return what a file says; of a script that needs arguments and was given none, as it is started without."""
+    try:
+        return chosen.read(source)
+    except MissingArgumentsError as error:
+        if source.given.arguments:
+            raise
+        try:
+            found = chosen.read(dataclasses.replace(source, given=dataclasses.replace(source.given, bare=True)))
+        except RequestError:
+            raise error from None
+    note = "read as started without arguments, by the script's own defaults; others are given after --"
+    return dataclasses.replace(found, notes=(note, *found.notes))
 
 
 def _with_data(found: Imported, item: Format, files: Files) -> Imported:

@@ -23,8 +23,8 @@ SPECIFICATION = ("megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack
 TAPS, CHUNK = 4, 128
 """Of the convolution and of the scan; no argument changes them (mamba_mixer.py)."""
 
-_PAIRS = re.compile(r"(?:[MG*+D][-E])+")
-_LETTERS = re.compile(r"[MG*D+E|/-]+")
+_PAIRS = re.compile(r"(?:[MG*+DCH][-E])+")
+_LETTERS = re.compile(r"[MG*DCH+E|/-]+")
 
 
 def alternates(model: Model) -> bool:
@@ -142,7 +142,7 @@ def layers_of(pattern: str, source: str) -> tuple[tuple[int, ...], bool]:
     if not _LETTERS.fullmatch(pattern):
         raise RequestError(
             f"{source}: the layers {pattern[:60]!r} are written with M (Mamba), G (gated delta rule), * (attention), + "
-            "and D (latent and sparse attention), - (feed-forward), E (experts), | and /"
+            "and D (latent and sparse), C and H (compressed attention), - (feed-forward), E (experts), | and /"
         )
     main, _, predicts = pattern.partition("/")
     stages = main.split("|")

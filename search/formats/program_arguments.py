@@ -25,7 +25,7 @@ PROGRAM_KEYS = tuple(
         ("mbs", None, ("per_device_train_batch_size", "micro_batch_size")),
         ("accumulation", None, ("gradient_accumulation_steps",)),
         ("seq_len", None, ("max_seq_length", "seq_length", "max_length", "model_max_length", "cutoff_len")),
-        ("recompute", switched_on(Recompute.FULL), ("gradient_checkpointing",)),
+        ("recompute", switched_on(Recompute.FULL), ("gradient_checkpointing", "use_gradient_checkpointing")),
         ("model.layers", None, ("num_layers",)),
         ("adapter", switched_on(LORA), ("use_peft", "use_lora", "lora_enable")),
         ("adapter", {"lora": LORA, "full": None, "freeze": None}, ("finetuning_type",)),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from forerun.search.formats.command_line import count, options, short, split_command
 from forerun.search.formats.devices import World
@@ -39,6 +40,8 @@ def script_devices(script: Script) -> int | None:
         if command[0] == "ray":
             continue  # the devices of a cluster, which may do more than this
         found = options(launcher)[0]
+        if (chosen := _included(launcher)) is not None:
+            return chosen
         per_node = count(found, "nproc-per-node", "num-gpus", "gpus-per-node")
         nodes = count(found, *_NODES)
         if per_node is not None and nodes is None and ({*_NODES, "hostfile"} & set(found)):
@@ -53,6 +56,18 @@ def script_devices(script: Script) -> int | None:
     if nodes and per_node:
         return nodes * per_node
     return _devices_of_variables(script.variables)
+
+
+def _included(launcher: Sequence[str]) -> int | None:
+    """Return the devices that DeepSpeed's launcher is given by name, None where it is given none.
+
+    >>> _included(["deepspeed", "--include", "a:0,1,2,3@b:0,1"]), _included(["deepspeed", "-i", "localhost:0"])
+    (6, 1)
+    """
+    after = [word for before, word in pairwise(launcher) if before in ("--include", "-i")]
+    text = next(iter(after), str(options(launcher)[0].get("include", "")))
+    nodes = [re.fullmatch(r"[\w.-]+:(\d+(?:,\d+)*)", node) for node in text.split("@")]
+    return sum(node[1].count(",") + 1 for node in nodes if node) if all(nodes) else None
 
 
 def _devices_of_variables(variables: Mapping[str, str | Sequence[str]]) -> int | None:

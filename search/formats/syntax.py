@@ -88,6 +88,17 @@ def overrides(source: LaunchFile) -> Mapping[str, Any]:
     return found
 
 
+def dotted_arguments(source: LaunchFile) -> Mapping[str, Any]:
+    """Return the ``--section.name value`` arguments of the commands of scripts beside a file, which overrule it."""
+    commands = [
+        command for name, text in source.beside.items() for command in read_script(text, name, source.given).commands
+    ]
+    stated: dict[str, Any] = {}
+    for command in commands:
+        stated |= {name: value for name, value in options(command, kebab=False)[0].items() if "." in name}
+    return stated
+
+
 def plain(text: str) -> Any:
     """Return a word as the YAML value that it is, the word itself where it is none."""
     if re.search(r"[$`{}]", text) or len(text) > 2000:

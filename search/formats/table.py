@@ -13,6 +13,8 @@ FORMATS: tuple[Format, ...] = tuple(entry.load() for entry in ENTRIES)
 _STARTED = re.compile(r"(?:^|[;&\s(\"'])(?:source|\.|bash|sh|sbatch)\s+[\"']?(\S+?\.(?:sh|bash|slurm|sbatch))\b")
 """A script that another one starts or reads."""
 _LAUNCHERS = ("srun", "mpirun", "torchrun", "python", "python3", "deepspeed", "accelerate", "exec", "time", "nohup")
+_NAMED = {"--deepspeed_config": "JSON", "--job.config_file": "TOML"}
+"""Options of programs that name their configuration: its kind."""
 _SAID = re.compile(r"^.*\b(?:echo|printf)\b.*$|^\s*#.*$", re.MULTILINE)
 """Lines that print, and comments."""
 _CONFIGURATION = re.compile(r"[\w./-]{1,200}\.(?:yaml|yml|toml|json)")
@@ -64,9 +66,10 @@ def recognised(source: LaunchFile) -> Format:
     if '"model_type"' in source.text and '"architectures"' in source.text:
         hint = "describes a model and no training: `forerun search` takes it as MODEL"
         raise RequestError(f"{source.name} is a Hugging Face configuration, which {hint}")
-    if source.suffix in SCRIPTS and "--deepspeed_config" in source.text:
-        hint = "import the JSON that --deepspeed_config names, with this script beside it"
-        raise RequestError(f"{source.name} starts a program that has arguments of its own: {hint}")
+    for option, kind in _NAMED.items():
+        if source.suffix in SCRIPTS and option in source.text:
+            hint = f"import the {kind} that {option} names, with this script beside it"
+            raise RequestError(f"{source.name} starts a program whose configuration is another file: {hint}")
     text = _SAID.sub("", source.text)
     if source.suffix in SCRIPTS and (unset := _unset_program(source)):
         way = "the arguments of the script after --" if unset.isdecimal() else f"--set-var {unset}=..."

@@ -15,6 +15,7 @@ from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import YES, Launcher, LaunchFacts, Stated, decide, facts_of
 from forerun.search.formats.limits import precisions, when
 from forerun.search.formats.python_text import CALLED, UNKNOWN, PythonReader, parse_python
+from forerun.search.formats.syntax import dotted_arguments
 from forerun.search.formats.titan_keys import PACKED, TITAN_KEYS, TITAN_LIMITS, adjust_titan, parallelism
 from forerun.search.formats.torchtitan_write import MAIN, write
 from forerun.spaces.errors import RequestError
@@ -63,6 +64,7 @@ def read(source: LaunchFile) -> Stated:
     values = _flat(found[entry])
     module = re.search(r"^from torchtitan\.models\.(\w+) import ", source.text, re.MULTILINE)
     values = {name.replace("model_spec.", "model_registry."): value for name, value in values.items()}
+    values |= dotted_arguments(source)
     return Stated(values={**values, **({"model_registry.module": module[1]} if module else {})})
 
 

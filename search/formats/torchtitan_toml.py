@@ -13,6 +13,7 @@ from forerun.search.formats.launchers import TORCHRUN, comment, scripts
 from forerun.search.formats.limits import MX_IS_A_PRECISION, change, precisions, when
 from forerun.search.formats.settings import flatten
 from forerun.search.formats.software import flags_of
+from forerun.search.formats.syntax import dotted_arguments
 from forerun.search.formats.titan_keys import (
     FLAVORS,
     PACKED,
@@ -160,7 +161,7 @@ LAUNCHER = Launcher(
         decide("recompute", "activation_checkpoint.mode", words=MODES),
         *facts_of({"name": "name", "flavor": "flavor"}, "model."),
     ),
-    syntax=lambda source: flatten(read_toml(source.text, source.name)),
+    syntax=lambda source: flatten(read_toml(source.text, source.name)) | dict(dotted_arguments(source)),
     marks=lambda source: source.suffix == ".toml",
     harmless=lambda key: key.split(".")[0] in HARMLESS or key in HARMLESS_KEYS,
     adjust=adjust,

@@ -14,12 +14,15 @@ class Given:
         Its arguments, in order.
     variables
         The environment; these win over the script's own assignments.
+    bare
+        Whether it is started without arguments; by default nobody said with which.
     scripts
         Texts by file name of scripts that it may read (``source models/x.sh``).
     """
 
     arguments: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    bare: bool = False
     scripts: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -26,7 +26,8 @@ class Variables:
         self.values: dict[str, Value] = {**values, **given.variables}
         self.unknown: set[str] = set()
         """Names whose values only a run would know."""
-        self.arguments: list[str] | None = list(given.arguments) or None
+        self._bare = given.bare
+        self.arguments: list[str] | None = list(given.arguments) or ([] if given.bare else None)
         """None: nobody said with which arguments the script is started."""
 
     def value(self, name: str) -> Value | None:
@@ -36,7 +37,9 @@ class Variables:
         if not name.isdecimal():
             return self.values.get(name)
         place, arguments = int(name[:6]), self.arguments or []
-        return arguments[place - 1] if 1 <= place <= len(arguments) else None
+        if 1 <= place <= len(arguments):
+            return arguments[place - 1]
+        return "" if self._bare and place else None
 
     def is_unset(self, name: str) -> bool:
         """Whether nothing sets a name, so that it is empty unless the environment has it."""

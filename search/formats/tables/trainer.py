@@ -17,6 +17,7 @@ ACCUMULATION = decide("accumulation", "gradient_accumulation_steps")
 GRADIENT_CHECKPOINTING = decide(
     "recompute",
     "gradient_checkpointing",
+    "use_gradient_checkpointing",
     words={
         **RECOMPUTED,
         "offload": RECOMPUTED["true"],

@@ -1,0 +1,88 @@
+"""Kinds of launch scripts that people publish: read right, or refused with what would help."""
+
+import pytest
+
+from forerun.search.formats import import_texts
+from forerun.search.formats.shell import Given
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Recompute
+
+TRAINER = "--per_device_train_batch_size 2 --gradient_accumulation_steps 4 --bf16 True"
+TITAN = """
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 1
+seq_len = 8192
+[parallelism]
+tensor_parallel_degree = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("launcher", "gpus"),
+    [
+        ("deepspeed --include localhost:0,1,2,3", 4),
+        ("deepspeed --include=localhost:2,3 --master_port 29501", 2),
+        ("deepspeed --include a01:0,1,2,3,4,5,6,7@a02:0,1,2,3,4,5,6,7", 16),
+        ("deepspeed -i localhost:0", 1),
+    ],
+)
+def test_devices_that_deepspeed_is_given_by_name_are_counted(launcher: str, gpus: int) -> None:
+    found = import_texts({"a.sh": f"{launcher} tune.py {TRAINER} --deepspeed zero3.json\n"})
+
+    assert found.workload["gpus"] == gpus == found.strategy.dp
+    assert found.workload["global_batch"] == 8 * gpus
+
+
+def test_hosts_without_devices_leave_their_number_open() -> None:
+    found = import_texts({"a.sh": f"deepspeed --include a01@a02 tune.py {TRAINER} --deepspeed zero2.json\n"})
+
+    assert "gpus" not in found.workload
+
+
+@pytest.mark.parametrize("name", ["gradient_checkpointing", "use_gradient_checkpointing"])
+def test_both_names_of_checkpointing_recompute(name: str) -> None:
+    found = import_texts({"a.sh": f"torchrun --nproc_per_node 8 tune.py {TRAINER} --{name}\n"})
+
+    assert found.strategy.recompute == Recompute.FULL
+
+
+def test_arguments_of_a_script_overrule_the_file_that_it_names() -> None:
+    command = "torchrun --nproc_per_node 8 -m torchtitan.train --job.config_file a.toml"
+    script = f"{command} --parallelism.tensor_parallel_degree 4 --training.local_batch_size=2\n"
+
+    found = import_texts({"a.toml": TITAN, "run.sh": script})
+
+    assert (found.strategy.tp, found.strategy.dp, found.strategy.mbs) == (4, 2, 2)
+    with pytest.raises(RequestError, match=r"import the TOML that --job\.config_file names"):
+        import_texts({"run.sh": script})
+
+
+CHAT = """
+OUT=$1
+STAGE=$2
+if [ "$OUT" == "" ]; then OUT=out; fi
+if [ "$STAGE" == "" ]; then STAGE=2; fi
+deepspeed --num_gpus 8 main.py --per_device_train_batch_size 4 --gradient_accumulation_steps 1 --bf16 \\
+    --zero_stage $STAGE --output_dir $OUT
+"""
+
+
+def test_a_script_with_defaults_of_its_arguments_is_read_as_started_without() -> None:
+    found = import_texts({"a.sh": CHAT})
+    given = import_texts({"a.sh": CHAT}, given=Given(arguments=("out", "3")))
+
+    assert (found.strategy.zero, given.strategy.zero) == (2, 3)
+    assert any("without arguments" in note for note in found.notes)
+    assert not any("without arguments" in note for note in given.notes)
+
+
+def test_a_script_without_such_defaults_asks_for_its_arguments() -> None:
+    script = (
+        "TP=$1\ntorchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size $TP --micro-batch-size 1\n"
+    )
+
+    with pytest.raises(RequestError, match="started with after --"):
+        import_texts({"a.sh": script})
