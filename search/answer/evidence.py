@@ -12,6 +12,7 @@ from typing import Any
 from forerun.search.board.evidence import DEVICE, FRAMEWORK, FRAMEWORK_THERE, GROUPS, KIND, LEVELS, NOTHING, NearestRuns
 from forerun.search.measured.certainty.intervals import group_contexts
 from forerun.spaces.documents.package_data import package_text
+from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.strategies import Context
 
 UNDESCRIBED = "unknown"
@@ -33,6 +34,13 @@ def entry_of(device: str | None, framework: str | None, experts: bool | None = N
     return next((entry for entry in entries if wanted.items() <= entry.items()), None)
 
 
+def measured_framework(profile: FrameworkProfile) -> str:
+    """Return the framework whose measured runs support a profile: the nearest of its lineage that has any, else the
+    root."""
+    names = profile.lineage or (profile.name,)
+    return next((name for name in names if entry_of(None, name)), names[-1])
+
+
 def evidence_of(context: Context) -> NearestRuns:
     """Return the nearest published runs of predictions in a context without calibration, on groups of nodes that differ
     those of the group with the least."""
@@ -40,7 +48,7 @@ def evidence_of(context: Context) -> NearestRuns:
         weakest = max(map(evidence_of, group_contexts(context)), key=lambda one: LEVELS.index(one.level))
         return replace(weakest, level=GROUPS, text=f"no measured run on groups of nodes that differ; {weakest.text}")
     device, experts = context.cluster.device.name, context.moe
-    framework = (context.framework.lineage or (context.framework.name,))[-1]
+    framework = measured_framework(context.framework)
     if framework == UNDESCRIBED:
         framework = "a framework that the catalogue does not describe"
     kind, other = ("models with experts", "dense models") if experts else ("dense models", "models with experts")

@@ -77,6 +77,28 @@ def test_the_nearest_runs_are_named(model: str, cluster: str, framework: str, le
     assert evidence.source.startswith("from ") == (level == KIND)
 
 
+@pytest.mark.parametrize(("model", "experts"), [("llama3-8b", False), ("mixtral-8x7b", True)])
+def test_runs_of_a_framework_on_a_device_are_evidence_of_it_there(model: str, experts: bool) -> None:
+    from forerun.spaces.clusters import load_device
+    from forerun.spaces.frameworks import load_framework
+
+    context = setting(model, "dgx-h100", "nemo").context
+    for entry in figures()["entries"]:
+        if None in (entry["device"], entry["framework"]) or entry["experts"] is not experts:
+            continue
+        cluster = dataclasses.replace(context.cluster, device=load_device(entry["device"]))
+        there = dataclasses.replace(context, cluster=cluster, framework=load_framework(entry["framework"]))
+        assert (evidence_of(there).level, evidence_of(there).runs) == (KIND, entry["rows"])
+
+
+def test_frameworks_like_another_have_its_runs_where_they_have_none() -> None:
+    from forerun.spaces.frameworks import load_framework
+
+    context = setting("llama3-8b", "dgx-b200", "nemo").context
+    alike = dataclasses.replace(context, framework=load_framework("nemo-blackwell"))
+    assert evidence_of(alike) == evidence_of(context)
+
+
 def test_groups_of_nodes_have_the_evidence_of_the_group_with_the_least(tmp_path: Path) -> None:
     (tmp_path / "g.yaml").write_text("groups: [{cluster: dgx-a100-80, devices: 8}, {cluster: hgx-h200, devices: 8}]")
     asked = Request(
