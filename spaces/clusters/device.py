@@ -44,7 +44,7 @@ class Device:
     source: str
     """Where the whole comes from, in one line."""
     link_kind: str = "none"
-    """Its scale-up links: "nvlink", "xgmi", "roce", "ici" or "none"."""
+    """Its scale-up links: "nvlink", "xgmi", "xelink", "roce", "ici" or "none"."""
     link_bytes_per_s: float = 0.0
     """All of these links together, one direction."""
     link_count: int = 0

@@ -131,7 +131,7 @@ class NetworkDocument(_Strict):
 class LinkDocument(_Strict):
     """The scale-up links of one device together, one direction."""
 
-    kind: Literal["nvlink", "xgmi", "roce", "ici"]
+    kind: Literal["nvlink", "xgmi", "xelink", "roce", "ici"]
     rate: Rate
     count: Count = 1
 
