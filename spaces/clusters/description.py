@@ -33,7 +33,13 @@ _KERNEL_BYTES_PER_S = 2.5e9
 _COPIED_SHARE = 0.5
 MOST_DEVICES = 16_384
 # The usual wiring of the links that a device has.
-_KIND_OF_LINK: Mapping[str, str] = {"nvlink": "nvswitch", "xgmi": "xgmi-mesh", "xelink": "xgmi-mesh", "roce": "roce-mesh", "ici": "torus"}
+_KIND_OF_LINK: Mapping[str, str] = {
+    "nvlink": "nvswitch",
+    "xgmi": "xgmi-mesh",
+    "xelink": "xgmi-mesh",
+    "roce": "roce-mesh",
+    "ici": "torus",
+}
 _ARCHITECTURES_WITH_SHARP = ("Hopper", "Blackwell")
 # Eight devices with 6 links each, as `nvidia-smi topo -m` shows on a DGX-1 with V100; with P100 every pair has one
 # (NVIDIA DGX-1 white paper WP-08437, figures 4 and 5).
