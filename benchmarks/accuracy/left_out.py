@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from forerun.search.measured.certainty import busy_share
 from forerun.search.measured.certainty.cells import Floats, Points, Residuals, kind_of, peak_ratio
-from forerun.search.measured.certainty.intervals import DEVIATIONS, rescaling
+from forerun.search.measured.certainty.intervals import DEVIATIONS, rescaling, shifted
 from forerun.search.measured.certainty.variance import (
     Relations,
     Variances,
@@ -46,7 +46,8 @@ Groups = NDArray[np.int64]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """N runs in C cells: ``error`` (N) is the logarithm of measured over predicted, ``cell`` (N) the place of each run,
-    ``runs`` (N) the runs themselves, ``groups`` (C) the comparison group of every cell."""
+    ``runs`` (N) the runs themselves, ``groups`` (C) the comparison group of every cell, ``models`` (C) its model and
+    table."""
 
     runs: tuple[MeasuredRun, ...]
     error: Floats
@@ -54,6 +55,7 @@ class Sample:
     points: Points
     shared: Relations
     groups: Groups
+    models: Groups
 
     @property
     def shared_by_new(self) -> Relations:
@@ -122,9 +124,15 @@ def _sample(runs: Sequence[MeasuredRun], errors: Floats, rows: Sequence[Any], qu
     place = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     cell = np.array([place[key] for key in keys])
     points = points_of(rows, cell, quantity)
-    groups = coded([(key[0], key[1]) for key in place])
+    first = np.unique(cell, return_index=True)[1]
     return Sample(
-        runs=tuple(runs), error=errors, cell=cell, points=points, shared=relations(points, points), groups=groups
+        runs=tuple(runs),
+        error=errors,
+        cell=cell,
+        points=points,
+        shared=relations(points, points),
+        groups=coded([(key[0], key[1]) for key in place]),
+        models=coded([(runs[row].file, runs[row].context.model.name) for row in first]),
     )
 
 
@@ -174,6 +182,7 @@ def situations(sample: Sample) -> tuple[Situation, ...]:
     kinds, points = sample.points.kinds, sample.points
     codes = {
         "group": sample.groups,
+        "model of a source": sample.models,
         "source": points.tables,
         "framework on device": coded([(kind.device, kind.framework) for kind in kinds]),
         "device": coded([kind.device for kind in kinds]),
@@ -226,23 +235,24 @@ def believed(sample: Sample, sizes: Variances) -> Believed:
         known=(passed * new).sum(axis=1), alone=alone,
         alike=likeness(sample.shared) * np.sqrt(sample.rows), missed=np.ones(len(noise)),
     )  # fmt: skip
-    mean, deviation = _others_say(known, situations(sample)[0])
-    missed = np.abs(sample.error - mean[sample.cell]) / deviation[sample.cell] / NORMAL_MEAN
+    middle, deviation = shifted(*_others_say(known, situations(sample)[0]))
+    missed = np.abs(sample.error - middle[sample.cell]) / deviation[sample.cell] / NORMAL_MEAN
     return replace(known, missed=np.minimum(_means(missed, sample.cell), MOST_MISSED))
 
 
 def left_out(known: Believed, situation: Situation) -> tuple[Floats, Floats]:
-    """Return the expected error of every run, and half the width of its interval, with its block left out."""
-    mean, deviation = _others_say(known, situation)
+    """Return the middle of every run's interval and half its width, with its block left out."""
+    mean, spread = _others_say(known, situation)
     factor = np.empty(len(mean))
     for cells in _blocks(situation.judged):
         weight = known.alike[cells] * ~situation.absent(cells)
         factor[cells] = rescaling(weight, known.missed, known.sizes)
-    return mean[known.sample.cell], (DEVIATIONS * deviation * factor)[known.sample.cell]
+    middle, deviation = shifted(mean, spread * factor**2)
+    return middle[known.sample.cell], (DEVIATIONS * deviation)[known.sample.cell]
 
 
 def _others_say(known: Believed, situation: Situation) -> tuple[Floats, Floats]:
-    """Return mean and standard deviation of a new run at every cell, as the cells that stay expect it: the inverse
+    """Return mean and variance of a new run at every cell, as the cells that stay expect it: the inverse
     without some cells is the whole one less its columns of those, through the inverse of their block."""
     mean, spread = known.mean.copy(), known.alone - known.known
     for cells in _blocks(situation.judged):
@@ -250,7 +260,7 @@ def _others_say(known: Believed, situation: Situation) -> tuple[Floats, Floats]:
         through = known.passed[np.ix_(cells, absent)] @ np.linalg.inv(known.inverse[np.ix_(absent, absent)])
         mean[cells] -= through @ known.weights[absent]
         spread[cells] += (through * known.passed[np.ix_(cells, absent)]).sum(axis=1)
-    return mean, np.sqrt(np.maximum(spread, scatter(known.sample.points, known.sizes)))
+    return mean, np.maximum(spread, scatter(known.sample.points, known.sizes))
 
 
 def _blocks(judged: Groups) -> list[Groups]:

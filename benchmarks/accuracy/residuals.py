@@ -6,7 +6,8 @@ DIR holds CSV files of the schema in docs/measured-runs.md. Writes search/measur
 every kind of runs (device, framework, experts, precision, number of devices, computing share of the step) of every
 table the median error, the number of runs, and how much larger than expected the errors are with the group left out.
 Tables are numbered, and no run can be recognised, as some may not be reproduced. Then prints the share of runs within
-their interval with their group and their table left out, by table; with --check that alone. Takes a minute.
+their interval with their group, their model and their table left out, by table; with --check that alone. Takes a
+minute.
 """
 
 import argparse
@@ -48,7 +49,7 @@ def main() -> int:
         own, cells = to_cells(merged(known, quantity))
         document[quantity] = [[cell[0] + len(kinds), *cell[1:]] for cell in cells]
         kinds += own
-        found = {one.name: left_out(known, one) for one in situations(sample)[:2]}
+        found = {one.name: left_out(known, one) for one in situations(sample)[:3]}
         print("\n".join(by_table(sample, quantity, found)))
     if not args.check:
         TARGET.write_text(_compact(document | {"kinds": kinds}), encoding="utf-8")

@@ -103,6 +103,13 @@ def test_a_bias_of_other_devices_and_frameworks_hardly_moves_the_interval() -> N
     assert at(cells, other)[1] == pytest.approx(1.0, abs=0.03)
 
 
+@pytest.mark.parametrize("ratio", [0.5, 0.9, 1.3, 3.0])
+def test_a_prediction_is_within_its_interval_however_wrong_those_alike_were(ratio: float) -> None:
+    low, middle, high = at(known(*[(KIND, ratio, 20)] * 5))
+    assert low < 1.0 < high
+    assert min(1.0, ratio) < middle < max(1.0, ratio)
+
+
 def test_errors_larger_than_expected_widen_the_interval_of_alike_predictions() -> None:
     """And smaller ones narrow it; predictions that share little with those runs are as sure as before."""
     cells = [(KIND, 1.0, 20)] * 5

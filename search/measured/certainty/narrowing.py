@@ -24,13 +24,11 @@ class Narrowing:
 
 
 def narrowing(errors: KnownErrors, asked: Points) -> Narrowing:
-    """Estimate the range of one prediction after measurements."""
+    """Estimate the range of one prediction after measurements that come out as predicted."""
     profiled = replace(asked, kinds=tuple(replace(kind, constants="own") for kind in asked.kinds))
     new = np.array([int(errors.known.points.tables.max()) + 1])
     measured = replace(asked, tables=new)
-    own = Residuals(
-        points=measured, log_ratio=expected(errors, asked)[0], rows=np.array([float(RUNS)]), missed=np.ones(1)
-    )
+    own = Residuals(points=measured, log_ratio=np.zeros(1), rows=np.array([float(RUNS)]), missed=np.ones(1))
     after = known_errors_of(_joined(errors.known, own), errors.sizes)
     halves = (expected(known_errors, points)[1] for known_errors, points in
               ((errors, asked), (errors, profiled), (after, measured)))  # fmt: skip
