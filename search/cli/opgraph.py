@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.arguments import request_of
@@ -31,19 +32,19 @@ def explain_split(args: argparse.Namespace, setting: "Setting[GraphContext]") ->
     flat = isinstance(row.strategy, Split)  # of a mixture nothing is known but itself
     found = (*row.graph.bottlenecks, *(congestion(setting.context, row) if flat else ()))
     changes = doublings(setting.context, row) if flat else ()
+    document = {
+        **row_document(setting, row),
+        "phases_s": phases(row),
+        "bottlenecks": [one.to_json() for one in found],
+        "doubling": {change.what: change.gain for change in changes},
+        "changes": [asdict(change) for change in changes],
+    }
     if args.json:
-        document = row_document(setting, row)
-        document["phases_s"] = phases(row)
-        document["bottlenecks"] = [
-            {"class": one.name, "seconds": one.seconds, "words": one.words, "also_inference": one.inference}
-            for one in found
-        ]
-        document["doubling"] = {change.what: change.gain for change in changes}
         print(dump_json(document))
         return 0
     from forerun.search.cli.opgraph_view import print_explained
 
-    print_explained(setting, row, found, changes)
+    print_explained(setting, row, document)
     return 0
 
 
@@ -77,7 +78,7 @@ def run_limits(args: argparse.Namespace) -> int:
         else:
             from forerun.search.cli.opgraph_view import print_limits
 
-            print_limits(limits)
+            print_limits(setting, limits.to_json())
     if args.report is not None and not args.json:
         print(f"forerun: wrote {args.report}", file=sys.stderr)
     return 0

@@ -1,16 +1,75 @@
-"""Tables of the terminal: a word for each column, and rows of texts."""
+"""The one printer of tables: lines of a document, with a key and a head for each column."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from forerun.spaces.units import format_bytes, format_rate, format_seconds
 
-def table_of(
-    columns: Sequence[str], rows: Iterable[Sequence[RenderableType]], *, title: str | None = None, wide: bool = False
-) -> Table:
+Line: TypeAlias = Mapping[str, Any]
+Columns: TypeAlias = Mapping[str, str | Callable[[Line], RenderableType]]
+"""Head of each column, as ``table_of`` takes it, with the key of its value, or a function of the line."""
+LONGEST = 120
+"""Characters of a name that are shown."""
+FIGURES: tuple[tuple[str, Callable[[float], str]], ...] = (
+    ("_bytes_per_s", format_rate),
+    ("bytes", format_bytes),
+    ("per_s", "{:,.1f}".format),
+    ("_s", format_seconds),
+    ("seconds", format_seconds),
+    ("efficiency", "{:.0%}".format),
+    ("share", "{:.1%}".format),
+    ("gib", "{:.1f}".format),
+    ("factor", "{:.2f}".format),
+)
+"""Endings of keys, with the text of a value in that unit; the first that fits counts."""
+
+
+def figure(key: str, value: Any) -> str:
+    """Return a value of a document as text; the end of its key is its unit.
+
+    >>> figure("step_s", 0.25), figure("gradient_bytes", 2e6), figure("rank", 3), figure("share", None)
+    ('250 ms', '1.91 MiB', '3', '')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, str | bool):
+        return str(value)[:LONGEST]
+    return next((shown(value) for ending, shown in FIGURES if key.endswith(ending)), f"{value}")
+
+
+def listing(title: str | None, lines: Sequence[Line], columns: Columns, *, most: int | None = None) -> Table:
+    """Return lines of a document as a table.
+
+    Parameters
+    ----------
+    title
+        Line above the table.
+    lines
+        Entries of a list of a document.
+    columns
+        Head and value of each column. A column whose first value is a number is set to the right.
+    most
+        Lines that are shown; the number of the others follows.
+    """
+    heads = []
+    for head, source in columns.items():
+        first = lines[0].get(source) if lines and isinstance(source, str) else ""
+        heads.append(head if isinstance(first, str) or head[:1] in ">|" else f">{head}")
+    cells = [
+        [figure(source, line.get(source)) if isinstance(source, str) else source(line) for source in columns.values()]
+        for line in lines[:most]
+    ]
+    if len(lines) > len(cells):
+        cells.append([f"… {len(lines) - len(cells)} more (--json)", *[""] * (len(columns) - 1)])
+    return table_of(heads, cells, title=title)
+
+
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[RenderableType]], *, title: str | None = None) -> Table:
     """Return rows as a table.
 
     Parameters
@@ -22,12 +81,8 @@ def table_of(
         Cells in the order of the columns.
     title
         Line above the table.
-    wide
-        Whether columns keep a blank on both sides.
     """
-    table = Table(
-        box=box.SIMPLE_HEAD, padding=(0, 1) if wide else (0, 1, 0, 0), pad_edge=False, title=title, title_justify="left"
-    )
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left")
     for column in columns:
         head = column.removeprefix(">").removeprefix("|")
         folded = head == column

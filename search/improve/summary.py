@@ -1,5 +1,6 @@
 """What a search for improvements found as plain data: the document of ``improve --json``."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -17,6 +18,7 @@ def summary(
         "schema": 1,
         "step": found.step.name,
         "operators": len(found.step.ops),
+        "operators_with_gradients": len(found.step.senders),
         "gradient_bytes": found.step.gradient_bytes,
         "measured_step_time_s": None if source.analysis is None else source.analysis.replay.step_s,
         "default_step_time_s": found.default.step_s,
@@ -26,9 +28,25 @@ def summary(
         "gain": found.gain,
         "changes": [asdict(change) for change in found.changes],
         "plan": plan_document(found),
+        "buckets": list(_buckets(found)),
         "what_if": [asdict(one) for one in asked],
         "run_what_if": [asdict(one) for one in run],
         "strategies": [asdict(one) for one in source.alternatives],
         "notes": list(source.notes),
         "elapsed_s": elapsed_s,
     }
+
+
+def _buckets(found: Improvement) -> Iterator[dict[str, Any]]:
+    """Yield the buckets of the plan in the order of sending; ``ready_s`` and ``sent_s`` from the start of the step."""
+    step, plan = found.step, found.plan
+    for number, bucket in enumerate(plan.buckets):
+        yield {
+            "first": step.ops[bucket[0]].name,
+            "last": step.ops[bucket[-1]].name,
+            "gradients": len(bucket),
+            "bytes": sum(step.ops[op].gradient_bytes for op in bucket),
+            "pieces": plan.cut(number),
+            "ready_s": found.best.ready_s[number],
+            "sent_s": found.best.sent_s[number],
+        }

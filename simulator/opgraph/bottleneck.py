@@ -30,6 +30,15 @@ class Bottleneck:
     words: str
     inference: bool
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the class as plain data."""
+        return {
+            "class": self.name,
+            "seconds": self.seconds,
+            "words": self.words,
+            "also_inference": self.inference,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitFacts:

@@ -9,7 +9,7 @@ from forerun.simulator.replay.analysis import Analysis
 
 def summary(analysis: Analysis, *, link_bytes_per_s: float | None = None, top: int = 20) -> dict[str, Any]:
     """Return the document. Times in seconds, rates in bytes per second, shares and errors as fractions."""
-    result, graph = analysis.replay, analysis.replay.graph
+    result, graph, path_s = analysis.replay, analysis.replay.graph, _path_s(analysis)
     return {
         "schema": 1,
         "traces": [
@@ -22,7 +22,9 @@ def summary(analysis: Analysis, *, link_bytes_per_s: float | None = None, top: i
             }
             for trace in graph.traces
         ],
+        "world": max(graph.traces[0].world, len(graph.traces)),
         "steps": len(result.measured_s),
+        "steps_marked": all(trace.marked for trace in graph.traces),
         "exchanges": len(graph.matching.exchanges),
         "unmatched_messages": graph.matching.unmatched,
         "clocks": _clocks(analysis),
@@ -36,8 +38,8 @@ def summary(analysis: Analysis, *, link_bytes_per_s: float | None = None, top: i
         "ranks": [
             {**asdict(use), "waiting_for_s": _waited_for(analysis, place)} for place, use in enumerate(analysis.uses)
         ],
-        "critical_share": critical_shares(analysis),
-        "critical_path": [asdict(part) for part in analysis.path[:top]],
+        "critical_share": _critical_shares(analysis),
+        "critical_path": [{**asdict(part), "share": part.seconds / path_s} for part in analysis.path[:top]],
         "stragglers": [asdict(one) for one in analysis.stragglers],
         "overlap": [asdict(one) for one in analysis.overlaps],
         "links": [
@@ -53,13 +55,17 @@ def summary(analysis: Analysis, *, link_bytes_per_s: float | None = None, top: i
     }
 
 
-def critical_shares(analysis: Analysis) -> dict[str, float]:
+def _critical_shares(analysis: Analysis) -> dict[str, float]:
     """Return how much of the critical path each kind of task takes."""
     shares: dict[str, float] = {}
-    whole = sum(part.seconds for part in analysis.path) or 1.0
+    path_s = _path_s(analysis)
     for part in analysis.path:
-        shares[part.kind] = shares.get(part.kind, 0.0) + part.seconds / whole
+        shares[part.kind] = shares.get(part.kind, 0.0) + part.seconds / path_s
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def _path_s(analysis: Analysis) -> float:
+    return sum(part.seconds for part in analysis.path) or 1.0
 
 
 def _waited_for(analysis: Analysis, place: int) -> dict[str, float]:

@@ -100,13 +100,14 @@ def run(args: argparse.Namespace) -> int:
             write_plan(found, args.out)
             print(f"forerun: wrote {args.out}", file=sys.stderr)
     finally:  # the answer is printed even where a file cannot be written
+        document = summary(source, found, asked, answers, elapsed_s)
         if args.json:
-            print(dump_json(summary(source, found, asked, answers, elapsed_s)))
+            print(dump_json(document))
         else:
             from forerun.search.cli.console import open_console
             from forerun.search.cli.improve_view import print_improvement
 
-            print_improvement(open_console(), source, found, asked, answers)
+            print_improvement(open_console(), document)
     return 0
 
 

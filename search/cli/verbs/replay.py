@@ -29,7 +29,7 @@ aligned by the messages that they exchange. `forerun improve --traces` searches 
 
 def _operator_change(text: str) -> object:
     """Read a change of replayed operators: ``aten::linear=0.5``."""
-    from forerun.search.cli.operators_view import read_change
+    from forerun.search.cli.operators import read_change
 
     return read_change(text)
 
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from dataclasses import asdict
 
-    from forerun.search.cli.operators_view import OperatorsView, messages_csv
+    from forerun.search.cli.operators import messages_csv, operators_csv, operators_document
     from forerun.search.cli.reading import ReadingBar, analysing
     from forerun.search.files.documents import dump_json
     from forerun.simulator.replay import analyse_files, find_traces, summary, write_timeline
@@ -114,11 +114,13 @@ def run(args: argparse.Namespace) -> int:
     analysis = analyse_files(files, aligned=not args.no_align, reading=bar, phase=analysing)
     other = analyse_files(others, aligned=not args.no_align, reading=bar, phase=analysing) if others else None
     analysing("adding up operators", PHASES, PHASES + 1)
-    operators = OperatorsView.of(analysis, other, args.what_if, args.find)
-    gaps = largest_gaps(analysis.replay.graph, args.top) if args.gaps else None
+    document = summary(analysis, link_bytes_per_s=link, top=args.top)
+    document |= operators_document(analysis, other, args.what_if, args.find, top=args.top)
+    if args.gaps:
+        document["gaps"] = [asdict(gap) for gap in largest_gaps(analysis.replay.graph, args.top)]
     try:
         if args.statistics is not None:
-            write_text(args.statistics, operators.to_csv())
+            write_text(args.statistics, operators_csv(analysis))
             print(f"forerun: wrote {args.statistics}", file=sys.stderr)
         if args.messages is not None:
             write_text(args.messages, messages_csv(analysis.replay.graph))
@@ -136,17 +138,12 @@ def run(args: argparse.Namespace) -> int:
             _write_profile(args, analysis)
     finally:  # the answer is printed even where a file cannot be written
         if args.json:
-            more = operators.to_json(args.top) | ({} if gaps is None else {"gaps": [asdict(gap) for gap in gaps]})
-            print(dump_json(summary(analysis, link_bytes_per_s=link, top=args.top) | more))
+            print(dump_json(document))
         else:
             from forerun.search.cli.console import open_console
-            from forerun.search.cli.replay_view import print_gaps, print_replay
+            from forerun.search.cli.replay_view import print_replay
 
-            console = open_console()
-            print_replay(console, analysis, link_bytes_per_s=link, top=args.top)
-            operators.print(console, args.top)
-            if gaps is not None:
-                print_gaps(console, gaps)
+            print_replay(open_console(), document, top=args.top)
     return 0
 
 

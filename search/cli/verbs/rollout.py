@@ -105,7 +105,6 @@ def _print(args: argparse.Namespace, setting: "Setting", found: "tuple[RolloutPl
             )
             for one in found
         ),
-        wide=True,
     )
     where = f"{setting.context.cluster.name}, {setting.request.gpus} GPUs"
     head = f"{setting.context.model.name} on {where}: fastest step first"

@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
             from forerun.search.cli.console import open_console
             from forerun.search.cli.scale_view import print_scaling
 
-            print_scaling(open_console(), scaling)
+            print_scaling(open_console(), scaling.to_json())
     return 0
 
 
@@ -150,7 +150,7 @@ def _run_jobs(args: argparse.Namespace, document: "Document") -> int:
     from forerun.search.cli.console import open_console
     from forerun.search.cli.scale_view import print_jobs
 
-    print_jobs(open_console(), jobs)
+    print_jobs(open_console(), jobs.to_json())
     return 0
 
 

@@ -1,0 +1,121 @@
+"""Operators of replayed traces: the time of each, against another run, and after a change."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from fnmatch import fnmatchcase
+from math import isnan
+from typing import Any
+
+from forerun.search.cli.flags.kinds import Unreadable
+from forerun.simulator.improve.operator_changes import OperatorChange, changed_steps
+from forerun.simulator.replay import Analysis
+from forerun.simulator.replay.graph import ReplayGraph
+from forerun.simulator.replay.learned import served_exchanges
+from forerun.simulator.replay.statistics import OperatorUse, operator_differences, operator_uses
+from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.files import csv_text
+from forerun.spaces.units import parse_seconds
+
+
+def operators_document(
+    analysis: Analysis,
+    other: Analysis | None,
+    changes: Sequence[OperatorChange],
+    patterns: Sequence[str],
+    *,
+    top: int,
+) -> dict[str, Any]:
+    """Return the keys that the document of ``replay`` has of operators.
+
+    Parameters
+    ----------
+    analysis
+        The run.
+    other
+        Another run to compare it with.
+    changes
+        Changes of operators to predict the step with.
+    patterns
+        Names of operators to find (shell wildcards).
+    top
+        Operators and differences that are listed.
+
+    Raises
+    ------
+    RequestError
+        A change or a pattern is for an operator or a rank that the run does not have.
+    """
+    uses = operator_uses(analysis.replay.graph.traces)
+    document: dict[str, Any] = {
+        "operators": [asdict(use) for use in uses[:top]],
+        "what_if": [asdict(one) for one in changed_steps(analysis, changes)] if changes else [],
+    }
+    if patterns:
+        document["found"] = [asdict(use) for use in _found(uses, patterns)]
+    if other is not None:
+        differences = operator_differences(uses, operator_uses(other.replay.graph.traces))
+        differing = [{**asdict(one), "difference_s": one.difference_s} for one in differences[:top]]
+        document["against"] = {"step_time_s": other.replay.step_s, "operators": differing}
+    return document
+
+
+def operators_csv(analysis: Analysis) -> str:
+    """Return a line per operator, the costliest first."""
+    uses = operator_uses(analysis.replay.graph.traces)
+    return csv_text([field.name for field in fields(OperatorUse)], map(asdict, uses))
+
+
+def _found(uses: Sequence[OperatorUse], patterns: Sequence[str]) -> tuple[OperatorUse, ...]:
+    """Return the operators that patterns name.
+
+    Raises:
+        RequestError: one names none.
+    """
+    for pattern in patterns:
+        if not any(fnmatchcase(use.name, pattern) for use in uses):
+            raise unknown("operator of the traces", pattern, sorted({use.name for use in uses}))
+    return tuple(use for use in uses if any(fnmatchcase(use.name, pattern) for pattern in patterns))
+
+
+def messages_csv(graph: ReplayGraph) -> str:
+    """Return a line per message that was matched: bytes and times of each, in seconds."""
+    rows = []
+    for one, took_s in served_exchanges(graph):
+        place, span = one.members[0]
+        rows.append(
+            {
+                "operation": "send and receive" if one.operation == "pair" else one.operation,
+                "ranks": " ".join(str(graph.traces[member].rank) for member, _ in one.members),
+                "step": int(graph.traces[place].step[span]),
+                "label": graph.traces[place].messages[span].label,
+                "bytes": "" if isnan(one.size_bytes) else one.size_bytes,
+                "all_there_s": max(float(graph.start_s[member][span]) for member, span in one.members),
+                "took_s": took_s,
+            }
+        )
+    return csv_text(["operation", "ranks", "step", "label", "bytes", "all_there_s", "took_s"], rows)
+
+
+def read_change(text: str) -> OperatorChange:
+    """Read ``OPERATOR[@RANK]=X`` (a factor) or ``OPERATOR[@RANK]=+TIME`` (``-TIME``).
+
+    Raises:
+        Unreadable: it is neither.
+    """
+    name, equals, value = text.rpartition("=")
+    at = re.fullmatch(r"(.+)@(\d{1,9})", name)
+    operators, rank = (at[1], int(at[2])) if at else (name, None)
+    try:
+        if not (equals and operators):
+            raise ValueError
+        if value[:1] in "+-" and value[-1:].isalpha():  # a bare -1 is no factor
+            delay_s = parse_seconds(value[1:]) * (-1 if value[0] == "-" else 1)
+            return OperatorChange(operators=operators, rank=rank, delay_s=delay_s)
+        if not 0 <= (factor := float(value)) <= 1e6:
+            raise ValueError
+        return OperatorChange(operators=operators, rank=rank, factor=factor)
+    except (ValueError, RequestError):
+        raise Unreadable(
+            f"must be an operator and a factor or a time, as aten::relu=0.5 or all_reduce@3=+2ms, but got {text[:80]!r}"
+        ) from None
