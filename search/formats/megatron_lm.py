@@ -5,7 +5,7 @@ Source: ``megatron/training/arguments.py`` and the dataclasses of megatron-core 
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from forerun.search.formats.command_line import options, split_command
@@ -209,6 +209,8 @@ def megatron(
             facts.launcher = dataclasses.replace(facts.launcher, frameworks=(NAME, "megatron-deepspeed"))
         known = [key for key in stated if not key.isupper()]
         strange = [key for key in known if key not in _ARGUMENTS and not is_known(key) and not own.match(key)]
+        if named := _configuration(stated, known):
+            raise RequestError(f"{facts.source.name} leaves its arguments to {named}: import that")
         lost = any("parallel" in key for key in strange)  # refused by name, later
         if lost or 2 * len(strange) <= len(known):  # else it is another program, with a word or two in common
             facts.stated.add("tp")  # a degree that it does not state is 1
@@ -226,6 +228,13 @@ def megatron(
         adjust=settle,
         bare_flags=not valued,
     )
+
+
+def _configuration(stated: Mapping[str, Any], names: Collection[str]) -> str:
+    """Return the file that states what a command itself does not, "" where that states a degree, a batch or a size."""
+    deciding = any(re.search(r"parallel|batch_size|num_layers|zero_stage", name) for name in names)
+    files = [str(stated[name]) for name in ("config", "yaml_cfg") if name in names]
+    return "" if deciding or not files else files[0]
 
 
 def _commands(commands: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:

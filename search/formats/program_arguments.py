@@ -45,8 +45,12 @@ def document_and_program(source: LaunchFile) -> Mapping[str, Any]:
     """
     program = program_settings(source.beside, source.given)
     named = [name for key in PROGRAM_KEYS for name in key.names] + [f"program.{name}" for name in TARGET_KEYS]
-    found = {name: program.raw(name.removeprefix("program.")) for name in named}
-    return {**document(source), **{name: value for name, value in found.items() if value is not None}}
+    found = {
+        name: program.raw(name.removeprefix("program.")) for name in named if name.removeprefix("program.") in program
+    }
+    if "stage" in program and not program.flag("disable_gradient_checkpointing"):  # as LLaMA-Factory assumes
+        found.setdefault("program.gradient_checkpointing", True)
+    return {**document(source), **found}
 
 
 def trainer_arguments(launch: Launch) -> list[str]:

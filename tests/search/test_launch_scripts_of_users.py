@@ -86,3 +86,55 @@ def test_a_script_without_such_defaults_asks_for_its_arguments() -> None:
 
     with pytest.raises(RequestError, match="started with after --"):
         import_texts({"a.sh": script})
+
+
+SWIFT = "NPROC_PER_NODE=4 swift sft --model m --gradient_accumulation_steps 2 --max_length 2048 --deepspeed zero2"
+
+
+@pytest.mark.parametrize("name", ["tuner_type", "train_type", "sft_type"])
+def test_swift_trains_adapters_unless_it_is_told_to_train_all(name: str) -> None:
+    whole = import_texts({"a.sh": f"{SWIFT} --{name} full --batch_size 3\n"})
+    adapters = import_texts({"a.sh": f"{SWIFT} --{name} lora --lora_rank 4\n"})
+
+    assert "lora" not in whole.workload and whole.strategy.mbs == 3
+    assert adapters.workload["lora"].startswith("4:")
+    assert import_texts({"a.sh": SWIFT + "\n"}).workload["lora"].startswith("8:")
+
+
+@pytest.mark.parametrize("switch", ["", " --disable_gradient_checkpointing true"])
+@pytest.mark.parametrize("files", [{}, {"ds.json": '{"zero_optimization": {"stage": 3}, "train_batch_size": "auto"}'}])
+def test_llama_factory_recomputes_under_any_launcher(switch: str, files: dict[str, str]) -> None:
+    script = (
+        f"torchrun --nproc_per_node 8 src/train.py --stage sft --template qwen {TRAINER} --deepspeed ds.json{switch}\n"
+    )
+
+    found = import_texts({**files, "a.sh": script})
+
+    assert found.strategy.recompute == (Recompute.NONE if switch else Recompute.FULL)
+    assert found.strategy.mbs == 2
+
+
+def test_arguments_of_a_here_document_are_read() -> None:
+    script = (
+        "read -r -d '' ARGS <<EOF\n--tensor-model-parallel-size 4 \\\n--num-layers 16\n"
+        "--micro-batch-size 2\n--bf16\nEOF\n"
+        "torchrun --nproc_per_node 8 pretrain_gpt.py $ARGS --global-batch-size 32\n"
+    )
+
+    found = import_texts({"a.sh": script})
+
+    assert (found.strategy.tp, found.strategy.dp, found.strategy.mbs, found.workload["precision"]) == (4, 2, 2, "bf16")
+
+
+def test_a_script_that_leaves_everything_to_its_configuration_names_it() -> None:
+    with pytest.raises(RequestError, match=r"leaves its arguments to conf/a\.yaml"):
+        import_texts({"a.sh": "torchrun --nproc_per_node 8 pretrain_gpt.py --config conf/a.yaml\n"})
+
+
+def test_a_micro_batch_of_all_devices_is_divided_among_them() -> None:
+    words = (
+        "data.train_batch_size=64 data.max_prompt_length=512 data.max_response_length=512 trainer.n_gpus_per_node=8 "
+        "actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.ppo_micro_batch_size=16"
+    )
+
+    assert import_texts({"a.sh": f"python3 -m verl.trainer.main_ppo {words}\n"}).strategy.mbs == 2

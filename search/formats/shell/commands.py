@@ -147,18 +147,32 @@ def follow_redirected(reader: ScriptReader, node: "Node") -> StatementOutcome:
         _here_document(reader, document, node)
     if body is None or body.type != "command":
         return StatementOutcome.SUCCESS if body is None else reader.run(body)
+    if text_of(body.children[0]) == "read" and (text := _read_text(reader, node)) is not None:
+        reader.variables.assign(reader.words.fields(body.named_children)[-1], text)
+        return StatementOutcome.SUCCESS
     files = [child.children_by_field_name("destination") for child in node.children if child.type == "file_redirect"]
     return follow_command(reader, body, [word for file in files for word in file[1:]])  # words after `> file`
 
 
-def _here_document(reader: ScriptReader, document: "Node", statement: "Node") -> None:
+def _read_text(reader: ScriptReader, statement: "Node") -> str | None:
+    """Return the here-document that ``read -d ''`` puts into a variable as a whole; None for a ``read`` of lines."""
+    document = next((child for child in statement.children if child.type == "heredoc_redirect"), None)
+    return None if document is None or not re.search(r"\s-r?d\b", text_of(statement)) else _here_text(reader, document)
+
+
+def _here_text(reader: ScriptReader, document: "Node") -> str | None:
     inside = next((child for child in document.children if child.type == "heredoc_body"), None)
     start = next((child for child in document.children if child.type == "heredoc_start"), None)
     if inside is None or start is None:
-        return
+        return None
     text = text_of(inside) if text_of(start)[:1] in "'\"\\" else reader.words.body(inside)
-    if document.children[0].type == "<<-":
-        text = re.sub(r"^\t+", "", text, flags=re.MULTILINE)
+    return re.sub(r"^\t+", "", text, flags=re.MULTILINE) if document.children[0].type == "<<-" else text
+
+
+def _here_document(reader: ScriptReader, document: "Node", statement: "Node") -> None:
+    text = _here_text(reader, document)
+    if text is None:
+        return
     parts = [*statement.children, *document.children]
     files = [child.children_by_field_name("destination")[:1] for child in parts if child.type == "file_redirect"]
     names = [PurePath(name).name for file in files for name in reader.words.fields(file)]

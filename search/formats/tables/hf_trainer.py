@@ -25,6 +25,7 @@ from forerun.search.formats.tables.trainer import (
     read_deepspeed,
     read_fsdp,
 )
+from forerun.spaces.strategies import Recompute
 
 _MARK_OF_YAML = re.compile(r"^per_device_train_batch_size:", re.MULTILINE)
 _MARK = re.compile(r"--per[_-]device[_-]train[_-]batch[_-]size")
@@ -78,6 +79,8 @@ def adjust(facts: LaunchFacts) -> None:
         facts.assume("zero", 3, f"by the name {path} (give that file, too, to be sure)")
     if facts.get("zero") is None:
         read_fsdp(facts)
+    if settings.text("stage") is not None and not settings.flag("disable_gradient_checkpointing"):
+        facts.assume("recompute", Recompute.FULL, "as LLaMA-Factory assumes")
     kind = settings.text("finetuning_type") or ("lora" if settings.raw("lora_rank") is not None else "full")
     if kind not in ("lora", "full"):
         facts.values["adapter"] = kind

@@ -24,6 +24,8 @@ from forerun.spaces.strategies import Recompute
 STAGES = {f"zero{stage}{suffix}": stage for stage in range(4) for suffix in ("", "_offload")}
 HARMLESS = re.compile(r"(?!.*parallel).*")
 BATCH = 16
+TUNERS = ("tuner_type", "train_type", "sft_type")
+"""What is trained, by its names over the versions; LoRA where nothing is stated."""
 
 
 def adjust(facts: LaunchFacts) -> None:
@@ -33,7 +35,7 @@ def adjust(facts: LaunchFacts) -> None:
         facts.values.setdefault("zero", 3)
     else:
         read_fsdp(facts)
-    if "adapter" not in facts.stated:
+    if facts.settings.text(*TUNERS) is None:
         facts.values["adapter"] = LORA
     if facts.get("adapter") == LORA:
         facts.assume("adapter_rank", 8, "as ms-swift assumes")
@@ -49,7 +51,7 @@ LAUNCHER = Launcher(
     version="4",
     title="ms-swift",
     keys=(
-        MICRO_BATCH,
+        decide("mbs", *MICRO_BATCH.names, "batch_size"),
         ACCUMULATION,
         decide("seq_len", "max_length", meaning="longest sequence"),
         decide("cp", "sequence_parallel_size", says="Ulysses over {value} ranks exchanges heads; read as cp"),

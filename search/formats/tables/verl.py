@@ -7,6 +7,7 @@ answers to each; FSDP shards parameters, Megatron has its distributed optimizer.
 import re
 
 from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.facts import world
 from forerun.search.formats.keys import RECOMPUTED, REST, Launcher, LaunchFacts, LaunchKey, decide
 from forerun.search.formats.syntax import document, is_script, is_yaml, overrides
 from forerun.spaces.strategies import Recompute, Split
@@ -37,6 +38,10 @@ def adjust(facts: LaunchFacts) -> None:
         ends = [settings.flag(f"{OVERRIDES}account_for_{end}_in_pipeline_split") for end in ("embedding", "loss")]
         if ends[1]:
             facts.values["split"] = Split.LIGHT_ENDS if ends[0] and facts.get("pp", 1) > 2 else Split.LIGHT_LAST
+    whole = settings.whole(f"{ACTOR}ppo_micro_batch_size")
+    devices = world(facts).devices
+    if whole is not None and devices is not None and facts.get("mbs") is None:
+        facts.assume("mbs", max(1, whole // devices), f"ppo_micro_batch_size={whole} of all devices")
     if facts.get("shard") == REST:
         facts.values.pop("shard")
     if facts.get("shard") is not None:
