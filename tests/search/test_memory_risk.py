@@ -12,7 +12,7 @@ import pytest
 from forerun.search import search, search_request, simulate
 from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.answer.notes.low_oom_risk import safer_note
-from forerun.search.answer.notes.uneven_experts import largest_imbalance, uneven_note
+from forerun.search.answer.notes.uneven_experts import largest_imbalance, uneven_note, whole_experts_note
 from forerun.search.answer.searches import explore_request
 from forerun.search.board.found import Alternatives
 from forerun.search.board.rows import TIGHT_MARK, Row
@@ -208,3 +208,22 @@ def test_a_peak_whose_range_passes_the_memory_prints_its_risk() -> None:
     risk = chance_above(limit, limit / 2, 1.1 * limit)
     assert risk > 0.1
     assert beyond.risk_text == f"OOM risk {risk:.0%}: the 80% range of the peak passes {limit:.1f} GiB"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "framework", "model", "noted"),
+    [
+        ("tp8 dp1 mbs1 sp", "megatron-lm", "mixtral-8x7b", True),
+        ("tp8 etp8 dp1 mbs1 sp", "megatron-lm", "mixtral-8x7b", False),
+        ("tp8 etp1 dp1 mbs1 sp", "megatron-lm", "mixtral-8x7b", False),
+        ("tp1 ep8 dp8 mbs1", "megatron-lm", "mixtral-8x7b", False),
+        ("tp8 dp1 mbs1 sp", "megatron-lm", "llama3-8b", False),
+        ("tp8 dp1 mbs1 sp", "torchtitan", "mixtral-8x7b", False),
+    ],
+)
+def test_experts_left_whole_by_a_strategy_of_ones_own_are_noted(
+    strategy: str, framework: str, model: str, noted: bool
+) -> None:
+    context = resolve(Request(model=model, framework=framework, gpus="8", **TRAINING)).context
+
+    assert bool(whole_experts_note(context, strategy)) == noted

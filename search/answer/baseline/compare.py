@@ -8,6 +8,7 @@ from forerun.search.answer.baseline.present import Present
 from forerun.search.answer.explain.explain import explain_strategy
 from forerun.search.answer.explain.why import against
 from forerun.search.answer.intervals import certain
+from forerun.search.answer.notes.uneven_experts import whole_experts_note
 from forerun.search.board.baseline import Baseline, MeasuredStep
 from forerun.search.board.changes import ScoredChange
 from forerun.search.board.leaderboard import Leaderboard
@@ -85,6 +86,8 @@ def context_of(setting: Setting, present: Present) -> tuple[Context, tuple[str, 
         lines = "\n".join(f"  {message}" for message in laws)
         raise RequestError(f"the baseline {present.strategy} cannot train {context.model.name}:\n{lines}")
     notes += [f"your run breaks a law of the profile: {message}" for message in own]
+    if present.format is None:  # a strategy written by hand
+        notes += whole_experts_note(context, present.source)
     return context, (*notes, *_differences(context, present))
 
 

@@ -1,6 +1,7 @@
 """How unevenly experts may be loaded before the best strategy runs out of memory."""
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 from forerun.search.answer.notes.contract import NoteSearch
@@ -8,7 +9,7 @@ from forerun.search.board.rows import Row
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.simulator.memory.risk import risking
-from forerun.spaces.strategies import Context, Strategy, table_of
+from forerun.spaces.strategies import Context, Strategy, parse_strategy, table_of
 
 WORTH_SAYING = 2.0
 """Imbalance up to which is looked: what takes twice the even share everywhere is not near its limit."""
@@ -49,3 +50,17 @@ def largest_imbalance(context: Context, strategy: Strategy, score: Scorer) -> fl
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+def whole_experts_note(context: Context, text: str) -> tuple[str, ...]:
+    """Return as one note that a strategy written by hand leaves experts whole on tensor ranks, which Megatron-LM
+    divides unless it is told otherwise; none for a strategy that says so, or a framework with another default."""
+    strategy = parse_strategy(text)
+    if not context.moe or strategy.tp == 1 or strategy.etp > 1 or re.search(r"\betp=?1\b", text):
+        return ()
+    if not {"megatron-lm", "nemo"} & {*context.framework.lineage}:
+        return ()
+    return (
+        "etp is not stated, so every tensor rank holds whole experts (etp1); Megatron-LM's default is etp=tp: add "
+        f"etp{strategy.tp} if your run has no --expert-tensor-parallel-size",
+    )

@@ -78,12 +78,18 @@ def run(args: argparse.Namespace) -> int:
         RequestError: the request is wrong, or a file cannot be written.
     """
     from forerun.search.request.resolve import resolve
+    from forerun.search.request.setting import has_transformer
     from forerun.spaces.errors import RequestError
 
     if args.strategy is None and args.tree is None:
         raise RequestError("--strategy or --tree is required; see `forerun simulate --help`")
     setting = resolve(single_request(args, graphs=True), groups=True)
     row, events, tree = _tree(setting, args) if args.tree is not None else _strategy(setting, args)
+    if args.strategy is not None and has_transformer(setting):
+        from forerun.search.answer.notes.uneven_experts import whole_experts_note
+
+        notes = whole_experts_note(setting.context, args.strategy)
+        setting = replace(setting, notes=(*setting.notes, *notes))
     try:
         if events is not None:
             write_step_files(args, setting, events)
