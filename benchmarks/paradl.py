@@ -22,7 +22,6 @@ from itertools import combinations
 from pathlib import Path
 
 from forerun.simulator.opgraph import GraphContext, score_splits
-from forerun.simulator.opgraph.paradl import Oracle, abci_network
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.opgraph import load_graph_model
 from forerun.spaces.opgraph.net_file import parse_net
@@ -30,6 +29,7 @@ from forerun.spaces.opgraph.profile import load_graph_profile
 from forerun.spaces.opgraph.split import parse_split
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
+from paradl_formulas import Oracle, abci_network
 from paradl_resnet50 import SAMPLES, SECONDS_PER_SAMPLE, resnet50_net
 
 FAMILIES = ("data+spatial", "data+filter", "data", "filter", "channel")

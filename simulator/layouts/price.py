@@ -61,16 +61,16 @@ def crossings(levels: Sequence[Level], pairs: Sequence[tuple[int, int]]) -> list
 
 
 def crossings_of(
-    levels: Sequence[Level], source: NDArray[np.int64], target: NDArray[np.int64]
+    levels: Sequence[Level], source: NDArray[np.int64], target: NDArray[np.int64], case: NDArray[np.int64] | int = 0
 ) -> tuple[NDArray[np.int64], Floats]:
-    """As ``crossings``, of arrays of senders and receivers."""
+    """As ``crossings``, of arrays of senders and receivers; pairs of one ``case`` alone send at the same time."""
     crossed = np.full(len(source), max(len(levels) - 1, 0))
     for number, level in reversed(list(enumerate(levels[:-1]))):
         crossed[source // level.size == target // level.size] = number
     sizes = np.array([1, *(level.size for level in levels[:-1])])
     distance = sizes[crossed]
     many = int(source.max(initial=0)) + 1
-    group = crossed * many + source // distance
+    group = (case * max(len(levels), 1) + crossed) * many + source // distance
     # Every sender counts once behind each link that it sends over.
     senders = np.unique(group * many + source) // many
     behind, count = np.unique(senders, return_counts=True)

@@ -1,7 +1,7 @@
 """What is trained, on what, with which software: everything of a score but the split."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +24,10 @@ GRADIENT_BYTES = 4.0
 
 USABLE = 0.96
 """Share of a device's memory that an allocator can fill before fragmentation stops it."""
+
+
+_MOST_CASES = 4096
+"""Local shapes of a model whose times are remembered, a few kilobytes each."""
 
 
 class SplitCorrection(Protocol):
@@ -53,6 +57,8 @@ class GraphContext:
     memory_share: float = USABLE
     inference: bool = False
     correction: SplitCorrection | None = None
+    known_times: dict[bytes, Floats] = field(init=False, default_factory=dict, compare=False, repr=False)
+    """Times [3, U] that were computed before, by local shape; a changed copy begins with none."""
 
     def batch(self, devices: int) -> int:
         """Return the global batch on so many devices."""
@@ -94,15 +100,22 @@ class GraphContext:
         )
 
     def _by_rule(self, local: Local) -> OperatorTimes:
-        """Cost every distinct case once."""
+        """Cost every distinct case once, however often it is asked for."""
         columns = (local.batch_K[:, None], local.grid_KA, local.filters_K[:, None], local.channels_K[:, None])
         cases, which = np.unique(np.hstack(columns), axis=0, return_inverse=True)
-        distinct = Local(batch_K=cases[:, 0], grid_KA=cases[:, 1:4], filters_K=cases[:, 4], channels_K=cases[:, 5])
-        times = OperatorCosts(self.cluster.device, self.precision, self.profile).times(self.layers, distinct)
-        which = which.reshape(-1)
-        return OperatorTimes(
-            forward_KU=times.forward_KU[which], input_KU=times.input_KU[which], weight_KU=times.weight_KU[which]
-        )
+        known = self.known_times
+        keys = [case.tobytes() for case in cases]
+        new = cases[[key not in known for key in keys]]
+        if len(new):
+            if len(known) > _MOST_CASES:
+                known.clear()
+                new = cases
+            distinct = Local(batch_K=new[:, 0], grid_KA=new[:, 1:4], filters_K=new[:, 4], channels_K=new[:, 5])
+            times = OperatorCosts(self.cluster.device, self.precision, self.profile).times(self.layers, distinct)
+            rows = np.stack([times.forward_KU, times.input_KU, times.weight_KU], axis=1)
+            known |= zip((case.tobytes() for case in new), rows, strict=True)
+        forward, gradient, weight = np.stack([known[key] for key in keys])[which.reshape(-1)].transpose(1, 0, 2)
+        return OperatorTimes(forward_KU=forward, input_KU=gradient, weight_KU=weight)
 
     def passes(self, batch: float) -> tuple[Floats, Floats]:
         """Return seconds forward and backward of every operator of a device with ``batch`` samples, with its waits for

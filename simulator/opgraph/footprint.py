@@ -108,6 +108,6 @@ def split_footprint(model: GraphModel, split: Split) -> SplitFootprint:
         if operator.kind is Kind.EMBEDDING:
             tables += operator.parameters if own is not None else 0.0
         elif own is not None:
-            weights = operator.weight_elements / own.get("in_channels", 1)
-            dense += (weights + operator.parameters - operator.weight_elements) / own.get("channels", 1)
+            weight = operator.weight_elements * (not operator.tied)
+            dense += (weight / own.get("in_channels", 1) + operator.parameters - weight) / own.get("channels", 1)
     return SplitFootprint(dense=dense, tables=tables, kept=float(kept.sum()), beyond=beyond_kept(kept, working))

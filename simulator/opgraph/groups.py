@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from forerun.simulator.costs import stride_of
+from forerun.simulator.costs.collectives.groups import strides_of
 from forerun.simulator.layouts.price import crossings_of
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.layers import AXES, Floats
@@ -27,7 +27,7 @@ def part_strides(levels: tuple[Level, ...], c: Candidates) -> Floats:
 
 def replica_strides(levels: tuple[Level, ...], c: Candidates) -> Floats:
     """Return the spacing of the devices that hold one part in all replicas, per row."""
-    return per_shape(c, lambda replicas, parts: max(replica_stride(levels, replicas, parts, n) for n in range(parts)))
+    return per_shape(c, lambda replicas, parts: max(stage_strides(levels, replicas, parts)))
 
 
 def per_shape(c: Candidates, value: Callable[[int, int], float]) -> Floats:
@@ -45,15 +45,15 @@ def distinct_replicas(levels: tuple[Level, ...], replicas: int, parts: int) -> i
 @lru_cache(maxsize=4096)
 def _part_stride(levels: tuple[Level, ...], replicas: int, parts: int) -> float:
     count = distinct_replicas(levels, replicas, parts)
-    return max(stride_of(levels, range(first, first + parts)) for first in range(0, count * parts, parts))
+    return float(strides_of(levels, np.arange(count * parts).reshape(count, parts)).max())
 
 
-@lru_cache(maxsize=65536)
-def replica_stride(levels: tuple[Level, ...], replicas: int, parts: int, part: int) -> float:
-    """Return the spacing of the devices that hold one part in all replicas."""
+@lru_cache(maxsize=4096)
+def stage_strides(levels: tuple[Level, ...], replicas: int, parts: int) -> tuple[float, ...]:
+    """Return the spacing of the devices that hold one part in all replicas, for each part."""
     # At least two: one alone has no spacing.
     count = min(replicas, 2 * distinct_replicas(levels, replicas, parts))
-    return stride_of(levels, range(part, count * parts, parts))
+    return tuple(strides_of(levels, np.arange(count * parts).reshape(count, parts).T).tolist())
 
 
 @lru_cache(maxsize=1024)

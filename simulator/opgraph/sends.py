@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.layouts.price import crossings, sent_s
+from forerun.simulator.layouts.price import crossings_of, sent_s
 from forerun.simulator.opgraph.groups import distinct_replicas
 from forerun.simulator.opgraph.layers import Floats
 from forerun.spaces.clusters.cluster import Cluster, Level
@@ -206,12 +206,14 @@ def _took_s(cluster: Cluster, replicas_M: Ints, parts_M: Ints, stage_M: Ints, re
     span = int(parts_M.max()) + 1
     key = ((replicas_M * span + parts_M) * span + stage_M) * span + reader_M
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
-    levels = cluster.levels
-    ways = [
-        _ways(levels, int(replicas_M[one]), int(parts_M[one]), int(stage_M[one]), int(reader_M[one])) for one in first
-    ]
+    edges: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    shapes = zip(replicas_M[first].tolist(), parts_M[first].tolist(), strict=True)
+    for shape, edge in zip(shapes, zip(stage_M[first].tolist(), reader_M[first].tolist(), strict=True), strict=True):
+        edges.setdefault(shape, []).append(edge)
+    # Distinct keys are sorted, so that those of one shape follow each other.
+    ways = [each for shape, own in edges.items() for each in _ways(cluster.levels, *shape, tuple(own))]
     counts = np.array([len(each) for each in ways])
-    table = np.array([one for each in ways for one in each], dtype=np.float64)
+    table = np.concatenate(ways)
     begins = np.concatenate([[0], np.cumsum(counts)])[:-1]
     each = counts[which]
     starts = np.cumsum(each) - each
@@ -220,14 +222,20 @@ def _took_s(cluster: Cluster, replicas_M: Ints, parts_M: Ints, stage_M: Ints, re
     return np.maximum.reduceat(sent_s(cluster, np.repeat(size_M, each), distance, share), starts)
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16384)
 def _ways(
-    levels: tuple[Level, ...], replicas: int, parts: int, source: int, target: int
-) -> frozenset[tuple[int, float]]:
-    """Distances between one stage and another in all replicas, each with the share of its link that is in use."""
-    count = distinct_replicas(levels, replicas, parts)
-    pairs = [(replica * parts + source, replica * parts + target) for replica in range(count)]
-    return frozenset(crossings(levels, pairs))
+    levels: tuple[Level, ...], replicas: int, parts: int, edges: tuple[tuple[int, int], ...]
+) -> tuple[Floats, ...]:
+    """Return the distances between two stages in all replicas, each with the share of its link that is in use.
+
+    One table of distinct (distance, share) for each of ``edges`` (source, target).
+    """
+    first = parts * np.arange(distinct_replicas(levels, replicas, parts))
+    source, target = (np.array(end)[:, None] + first for end in zip(*edges, strict=True))
+    edge = np.broadcast_to(np.arange(len(edges))[:, None], source.shape).reshape(-1)
+    distance, share = crossings_of(levels, source.reshape(-1), target.reshape(-1), edge)
+    rows = np.unique(np.stack([edge, distance, share], axis=1), axis=0)
+    return tuple(np.split(rows[:, 1:], np.searchsorted(rows[:, 0], np.arange(1, len(edges)))))
 
 
 def drained_s(forward_PS: Floats, backward_PS: Floats, outputs: Sends, gradients: Sends, count_P: Floats) -> Floats:

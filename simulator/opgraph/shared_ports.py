@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from forerun.simulator.events.step.traffic import ring_edges, ring_rate
-from forerun.simulator.opgraph.groups import replica_stride
+from forerun.simulator.opgraph.groups import stage_strides
 from forerun.simulator.opgraph.layers import Floats
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.clusters.spec import NETWORK_KINDS, ClusterSpec
@@ -71,7 +71,7 @@ def _rings(key: _ClusterKey, replicas: int, parts: int) -> Rings:
     cluster = key.cluster
     unit = cluster.spec.unit if cluster.spec else cluster.devices_per_node
     count = min(replicas, 2 * math.lcm(unit, parts) // parts)
-    strides = [replica_stride(cluster.levels, replicas, parts, stage) for stage in range(parts)]
+    strides = stage_strides(cluster.levels, replicas, parts)
     rates = {
         stride: [ring_rate(cluster, replicas, stride, lone=lone) for lone in (False, True)] for stride in set(strides)
     }

@@ -16,7 +16,7 @@ from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.cuts import balanced_cuts
 from forerun.simulator.opgraph.footprint import beyond_kept, whole_footprint
 from forerun.simulator.opgraph.gradients import exchanged_bytes, hidden_exchange_s, wire_s
-from forerun.simulator.opgraph.groups import replica_stride
+from forerun.simulator.opgraph.groups import stage_strides
 from forerun.simulator.opgraph.held import Held
 from forerun.simulator.opgraph.layers import Floats, added
 from forerun.simulator.opgraph.memory import bucket_bytes
@@ -227,7 +227,7 @@ def _exchanges(
     strides = np.ones((len(pairs), shape[1]))
     for number, (replicas, parts) in enumerate(pairs.tolist()):
         stages = min(parts, shape[1])
-        strides[number, :stages] = [replica_stride(levels, replicas, parts, stage) for stage in range(stages)]
+        strides[number, :stages] = stage_strides(levels, replicas, parts)[:stages]
     ranks, stride = np.repeat(replicas_P, shape[1]), strides[which.reshape(-1)].reshape(-1)
     wire = wire_s(context, messages, ranks, stride)
     latency = np.where(wire > 0, reduce_s(context.cluster, np.ones(len(ranks)), ranks, stride, 1.0)[:, None], 0.0)

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 
 from forerun.spaces.errors import RequestError
 
@@ -54,7 +55,7 @@ WINDOWED = frozenset({Kind.CONV, Kind.POOL})
 """Kinds that read neighbours along spatial axes: what needs a halo when these are split."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Operator:
     """One operator. Shapes are per sample; of convolutions and pools ``kernel``, ``stride``, ``padding`` and
     ``dilation`` have one entry per spatial axis.
@@ -82,6 +83,8 @@ class Operator:
     """Of a convolution."""
     bias: bool = False
     """A vector over the output channels."""
+    tied: bool = False
+    """Its weight is that of another operator, which counts it."""
     reduced: int = 0
     """Length of the contraction of a matrix product of two activations."""
     rows: int = 0
@@ -131,12 +134,12 @@ class Operator:
         """Channels (features) of the output."""
         return self.output[-1] if self.kind is Kind.LINEAR else self.output[0]
 
-    @property
+    @cached_property
     def input_elements(self) -> int:
         """Elements of all inputs per sample."""
         return sum(math.prod(shape) for shape in (self.input, *self.extra_inputs))
 
-    @property
+    @cached_property
     def output_elements(self) -> int:
         """Elements of the output per sample."""
         return math.prod(self.output)
@@ -146,7 +149,7 @@ class Operator:
         """Elements of the window of one output; 1 for anything but convolutions and pools."""
         return math.prod(self.kernel)
 
-    @property
+    @cached_property
     def weight_elements(self) -> int:
         """Elements of the weight without bias."""
         if self.kind in (Kind.CONV, Kind.CONV_TRANSPOSE):
@@ -157,16 +160,16 @@ class Operator:
             return self.rows * self.output[-1]
         return self.weights
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         """Trainable parameters."""
         if self.kind is Kind.BATCH_NORM:
             return 2 * self.output[0]
         if self.kind is Kind.LAYER_NORM:
             return 2 * self.output[-1]
-        return self.weight_elements + (self.filters if self.bias else 0)
+        return self.weight_elements * (not self.tied) + (self.filters if self.bias else 0)
 
-    @property
+    @cached_property
     def macs(self) -> int:
         """Multiply-accumulates of one sample's forward pass: matrix products alone, as publications count them."""
         if self.kind is Kind.CONV:

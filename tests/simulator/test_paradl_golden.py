@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from paradl_formulas import Oracle, abci_network
 from paradl_resnet50 import SAMPLES, SECONDS_PER_SAMPLE, resnet50_net
 
-from forerun.simulator.opgraph.paradl import Oracle, abci_network
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph import WEIGHTED
 from forerun.spaces.opgraph.net_file import parse_net, read_net, read_platform

@@ -1,6 +1,5 @@
 """Where the members of a group sit: how many share one group of each level, and how often a ring crosses each level."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,17 +32,27 @@ def block_stride(span: Floats) -> Floats:
 
 
 def stride_of(levels: tuple[Level, ...], members: Sequence[int]) -> float:
-    """Return the spacing that puts as many of ``members`` (device numbers) into one group of each level as there are.
+    """Return the spacing of one group of device numbers; see ``strides_of``."""
+    return float(strides_of(levels, [members])[0])
 
-    Their mean distance, corrected where that says otherwise (the outermost level counts most). Where groups have more
-    and fewer of them, those with fewest count: rings have as many channels as the node with fewest members.
+
+def strides_of(levels: tuple[Level, ...], members_GR: ArrayLike) -> Floats:
+    """Return the spacings that put as many members into one group of each level as there are, shape G.
+
+    ``members_GR``: device numbers of G groups of R each. A spacing is their mean distance, corrected where that says
+    otherwise (the outermost level counts most). Where groups have more and fewer of them, those with fewest count:
+    rings have as many channels as the node with fewest members.
     """
-    count = len(members)
-    stride = float(max((max(members) - min(members)) // max(count - 1, 1), 1))
+    members = np.asarray(members_GR, dtype=np.int64)
+    count = members.shape[1]
+    span = members.max(axis=1) - members.min(axis=1)
+    stride: Floats = np.maximum(span // max(count - 1, 1), 1).astype(np.float64)
+    place, many = np.arange(len(members))[:, None], int(members.max(initial=0)) + 1
     for level in levels[:-1]:
-        fewest = min(Counter(member // level.size for member in members).values())
-        if min(max(level.size // stride, 1), count) != fewest:
-            stride = level.size / fewest
+        inner, inside = np.unique(place * many + members // level.size, return_counts=True)
+        fewest = np.minimum.reduceat(inside, np.searchsorted(inner, place[:, 0] * many))
+        assumed = np.minimum(np.maximum(level.size // stride, 1), count)
+        stride = np.where(assumed == fewest, stride, level.size / fewest)
     return stride
 
 
