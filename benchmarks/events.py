@@ -1,10 +1,10 @@
-"""Speed of the event engine, and time and memory of whole event-level simulations as they grow.
+"""Speed of the event engine, and memory of whole event-level simulations as they grow.
 
     python benchmarks/events.py [--repeat N] [--out FILE.md]
 
 Each time is the best of N runs in one process, garbage collection included, in seconds of the processor, so that other
 programs on the machine count for less; memory is the peak that Python allocates.
-With ``--out`` the tables go into FILE.md and a picture of them into FILE.svg.
+With ``--out`` the tables go into FILE.md.
 """
 
 import argparse
@@ -14,11 +14,9 @@ import subprocess
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import events_memory
-import events_plot
 
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
@@ -160,60 +158,6 @@ def target_rows(repeat: int) -> list[str]:
     return lines
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Growth:
-    """One curve: seconds and bytes against what grows."""
-
-    title: str
-    name: str
-    size: Sequence[int]
-    seconds: Sequence[float]
-    bytes: Sequence[int]
-
-
-def measured(title: str, name: str, runs: dict[int, Callable[[], object]], repeat: int) -> Growth:
-    """Run every size and return the curve."""
-    return Growth(
-        title=title,
-        name=name,
-        size=list(runs),
-        seconds=[best_s(run, repeat) for run in runs.values()],
-        bytes=[peak_bytes(run) for run in runs.values()],
-    )
-
-
-def growths(repeat: int) -> list[Growth]:
-    """Return how the step grows with microbatches, layers, stages and devices."""
-    found = []
-    strategy = parse_strategy(FLAT)
-    batches = {count: context_of("gpt3-175b", "dgx-h100", 512, 4 * count) for count in (32, 128, 512, 2048)}
-    for name, run in (("timeline", simulate), ("figures", lambda c, s: event_scores(c, table_of([s])))):
-        runs = {n: (lambda c=c, run=run: run(c, strategy)) for n, c in batches.items()}  # type: ignore[misc]
-        found.append(measured("microbatches", name, runs, repeat))
-    context = context_of("gpt3-175b", "dgx-h100", 512, 512)
-    for name, most in (("1F1B", 1), ("interleaved, virtual stages of 3 layers", 64)):
-        runs = {}
-        for layers in (48, 96, 192, 384):
-            deep = replace(
-                context, model=replace(context.model, layers=(replace(context.model.layers[0], count=layers),))
-            )
-            vpp = min(layers // 48, most)
-            words = f"vpp{vpp} schedule=interleaved" if vpp > 1 else ""
-            piped = parse_strategy(f"{FLAT} {words}")
-            runs[layers] = lambda c=deep, s=piped: simulate(c, s)  # type: ignore[misc]
-        found.append(measured("layers", name, runs, repeat))
-    costs = step_costs(assign(context_of("gpt3-175b", "dgx-h100", 512, 512), strategy))
-    runs = {16 * n: (lambda n=n: simulate_costs(costs, replicas=n)) for n in (1, 4, 16)}  # type: ignore[misc]
-    found.append(measured("devices one by one", "512 microbatches in all", runs, 1))
-    runs = {}
-    for gpus in (64, 256, 512, 1024, 2048):
-        context = context_of("gpt3-13b", "dgx-h100", gpus, gpus)
-        wide = parse_strategy(f"tp4 pp4 dp{gpus // 16} mbs1 zero1 sp")
-        runs[gpus] = lambda c=context, s=wide: simulate(c, s, contention=True)  # type: ignore[misc]
-    found.append(measured("devices of the cluster", "with contention, symmetry used", runs, 1))
-    return found
-
-
 def memory_points() -> list[events_memory.Point]:
     """Return memory against tasks: ZeRO 3, where every microbatch gathers and reduces."""
     return [events_memory.measure(microbatches, mode) for mode in events_memory.MODES for microbatches in (8, 32, 128)]
@@ -235,15 +179,6 @@ def memory_rows(points: Sequence[events_memory.Point]) -> list[str]:
     return lines
 
 
-def growth_rows(found: Sequence[Growth]) -> list[str]:
-    """Return the curves as a table."""
-    lines = ["| grows | simulated | size | seconds | MB |", "|---|---|---|---|---|"]
-    for one in found:
-        for size, seconds, held in zip(one.size, one.seconds, one.bytes, strict=True):
-            lines.append(f"| {one.title} | {one.name} | {size:,} | {seconds:.3f} | {held / 1e6:.1f} |")
-    return lines
-
-
 def main() -> None:
     """Print all tables, and write them where asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -251,18 +186,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
-    found, points = growths(args.repeat), memory_points()
-    for mode in events_memory.MODES:
-        own = [one for one in points if one.mode == mode]
-        curve = Growth(
-            title="tasks of a step with ZeRO 3",
-            name=mode,
-            size=[one.tasks for one in own],
-            seconds=[one.seconds for one in own],
-            bytes=[one.allocated for one in own],
-        )
-        found.append(curve)
-    picture = [f"![the same as curves]({args.out.with_suffix('.svg').name})", ""] if args.out is not None else []
+    points = memory_points()
     text = "\n".join(
         [
             f"# Event engine, {datetime.date.today()}",
@@ -284,16 +208,11 @@ def main() -> None:
             "",
             *memory_rows(points),
             "",
-            *growth_rows(found),
-            "",
-            *picture,
         ]
     )
     print(text)
     if args.out is not None:
         args.out.write_text(text, encoding="utf-8")
-        curves = [(one.title, one.name, one.size, one.seconds, one.bytes) for one in found]
-        args.out.with_suffix(".svg").write_text(events_plot.picture(curves), encoding="utf-8")
 
 
 def processor() -> str:

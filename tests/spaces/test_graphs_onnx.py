@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from forerun.search.cli import main
+from forerun.simulator.opgraph.footprint import split_footprint
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph import GraphModel, Kind
 from forerun.spaces.opgraph.graphs.onnx_file import read_onnx
+from forerun.spaces.opgraph.split import Split
 
 onnx = pytest.importorskip("onnx", reason="reading ONNX files needs the package onnx")
 helper, numpy_helper = onnx.helper, pytest.importorskip("onnx.numpy_helper")
@@ -118,10 +120,13 @@ def test_a_convolution_that_does_not_fit_its_input_is_refused(tmp_path: Path) ->
         read(tmp_path, model)
 
 
-def test_shared_parameters_are_said(tmp_path: Path) -> None:
+def test_shared_parameters_count_once(tmp_path: Path) -> None:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["h"], "a"), helper.make_node("MatMul", ["h", "w"], ["y"], "b")]
     model = read(tmp_path, graph(nodes, [weight("w", 8, 8)], (2, 8)))
     assert any("share" in note for note in model.notes)
+    assert (model.parameters, model.macs) == (64, 128)
+    assert [operator.tied for operator in model.operators] == [True, False]
+    assert split_footprint(model, Split()).dense == 64
 
 
 def test_shapes_that_are_worked_out_in_the_graph_are_followed(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """Turns the record of a graph into an operator graph."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.opgraph.graphs.record import RecordedGraph
 from forerun.spaces.opgraph.graphs.rules import Call, Rule, generic
 from forerun.spaces.opgraph.model import GraphModel
-from forerun.spaces.opgraph.operator import Operator
+from forerun.spaces.opgraph.operator import Kind, Operator
 
 SHOWN = 6
 """Operators without a rule that a message names."""
@@ -25,8 +27,7 @@ def model_of_graph(
     operators: list[Operator] = []
     missing: dict[str, int] = {}
     names: set[str] = set()
-    weighed: set[str] = set()
-    shared: list[str] = []
+    read: list[tuple[str, ...]] = []
     for node in graph.nodes:
         tensors = tuple(name for name in node.inputs if name in made)
         if node.target in skipped or not tensors or not node.outputs:
@@ -48,8 +49,7 @@ def model_of_graph(
         names.add(name)
         operator = _operator(call, rule, made, name)
         operators.append(operator)
-        shared += [weight for weight in weights if weight in weighed]
-        weighed.update(weights)
+        read.append(weights)
         for value in node.outputs:
             if value:
                 made[value] = operator.name
@@ -61,18 +61,40 @@ def model_of_graph(
     if missing:
         counted = ", ".join(f"{name} ({count})" for name, count in sorted(missing.items()))
         notes.append(f"costed by bytes and operations alone: {counted}")
+    shared = _shared(graph, operators, read)
     if shared:
-        notes.append(
-            f"parameters that several operators share count once for each: {', '.join(sorted(set(shared))[:SHOWN])}"
-        )
+        notes.append(f"parameters that several operators share count once: {', '.join(sorted(shared)[:SHOWN])}")
     return GraphModel(
         name=graph.name,
         source=graph.source,
         input=graph.per_sample(graph.shapes[graph.inputs[0]]),
-        operators=tuple(operators),
+        operators=_tied(operators, shared.values()),
         sample="sample",
         notes=tuple(notes),
     )
+
+
+def _shared(
+    graph: RecordedGraph, operators: Sequence[Operator], read: Sequence[tuple[str, ...]]
+) -> dict[str, list[int]]:
+    """Find the weights that several operators have; of each the places of these. ``read``: all that each reads."""
+    users: dict[str, list[int]] = {}
+    for place, (operator, names) in enumerate(zip(operators, read, strict=True)):
+        for name in names:
+            if math.prod(graph.shapes.get(name, ())) == operator.weight_elements:
+                users.setdefault(name, []).append(place)
+    return {name: places for name, places in users.items() if len(places) > 1}
+
+
+def _tied(operators: Sequence[Operator], shared: Iterable[Sequence[int]]) -> tuple[Operator, ...]:
+    """Let one operator of each of ``shared`` places count their weight."""
+    tied = list(operators)
+    for places in shared:
+        # The gradient of a product is dense, that of a table alone has the rows that were looked up.
+        keeper = max(places, key=lambda place: (operators[place].kind is not Kind.EMBEDDING, place))
+        for place in set(places) - {keeper}:
+            tied[place] = replace(operators[place], tied=True)
+    return tuple(tied)
 
 
 def _operator(call: Call, rule: Rule, made: Mapping[str, str], name: str) -> Operator:
