@@ -274,13 +274,13 @@ def tune(
     from forerun.search.tune.launchers import launcher_named
     from forerun.search.tune.loop import TuningLimits
     from forerun.search.tune.summary import Approval
-    from forerun.search.tune.tuning import Tuning
+    from forerun.search.tune.tuning import TuningRequest
     from forerun.search.tune.tuning import tune as run_tuning
 
     options: dict[str, Any] = dict(job)
     limits = TuningLimits(**{name: options.pop(name) for name in ("runs", "gpu_hours") if name in options})
     stated = {name: options.pop(name) for name in ("steps", "trainer", "resume") if name in options}
-    tuning = Tuning(
+    tuning = TuningRequest(
         request=request_of(model, {**options, "top": CANDIDATES, "all_variants": True}),
         launcher=launcher_named(launcher.split(None, 1)),
         folder=Path(out),

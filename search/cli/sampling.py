@@ -29,7 +29,7 @@ SAMPLER = Group(
         ),
         Flag(
             "--sampler",
-            "auto (default), exhaustive, or (where stages differ) local, random, tpe",
+            "auto (default), exhaustive, or (where stages differ) local",
             metavar="S",
             serves=ONE_TRANSFORMER,
         ),
@@ -43,7 +43,12 @@ SAMPLER = Group(
             serves=ONE_TRANSFORMER,
         ),
         Flag("--seed", "random seed of the sampler (default 0)", SEED, "N", default=0, serves=ONE_TRANSFORMER),
-        Flag("--storage", "keep Optuna's trials: a journal file or an RDB URL", metavar="S", serves=ONE_TRANSFORMER),
+        Flag(
+            "--storage",
+            "keep strategies as trials of Optuna: a journal file or an RDB URL",
+            metavar="S",
+            serves=ONE_TRANSFORMER,
+        ),
     ),
 )
 """Flags of samplers."""
@@ -70,12 +75,10 @@ def exploring_of(args: argparse.Namespace) -> "Exploring | None":
         raise RequestError("--per-stage needs one of layers, recompute, tp, offload, devices")
     per_stage = tuple(dict.fromkeys(name for name in named if name != DEVICES))
     if args.sampler in (None, "auto", "exhaustive") and not per_stage:
-        given = {"--evaluations": args.evaluations, "--time-limit": args.time_limit}
+        given = {"--evaluations": args.evaluations, "--time-limit": args.time_limit, "--storage": args.storage}
         for flag, value in {**given, "--start": args.start or None}.items():
             if value is not None:
                 raise RequestError(f"{flag} is for samplers, and every candidate is looked at; add --per-stage layers")
-        if args.storage is not None:
-            raise RequestError("--storage is for Optuna's samplers; add --sampler tpe")
         return None
     from forerun.search.explore.samplers import Exploring
     from forerun.search.explore.samplers.best_file import NAME

@@ -1,11 +1,10 @@
 """The runs of a tuning as trials of an Optuna study, which optuna-dashboard shows and other samplers can continue.
 
 The journal of the folder decides which runs are over; a driver updates the study from it when it begins, so that a kill
-between the two leaves no trial open. Works with Optuna 4 and 5.
+between the two leaves no trial open.
 """
 
 import statistics
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,10 +12,10 @@ from typing import Any
 
 import optuna
 from optuna.pruners import BasePruner
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from forerun.search.files.journal import storage
+from forerun.search.files.studies import MEMORY, open_storage, predicted_facts, quiet, record
 from forerun.search.formats.logs.read import WARM_UP
 from forerun.search.tune.axes import axis_values
 from forerun.search.tune.candidates import TuningCandidates
@@ -24,8 +23,8 @@ from forerun.search.tune.loop import Trials
 from forerun.search.tune.run import RunResult, RunState
 from forerun.spaces.units import format_seconds
 
-NAME, METRIC, MEMORY = "forerun tune", "step_time_s", "memory"
-"""Names of the study, of its value, and of its constraint (GiB above the limit, feasible at or below zero)."""
+NAME, METRIC = "forerun tune", "step_time_s"
+"""Names of the study, and of its value."""
 RUN, GPUS = "run", "gpus"
 """Attributes of a trial: number of its run, and its devices."""
 SLOWER, LEAST_STEPS = 0.15, 5
@@ -83,7 +82,7 @@ class StudyTrials(Trials):
             _mend(path)
             self._study = optuna.create_study(
                 study_name=NAME,
-                storage=optuna.storages.JournalStorage(JournalFileBackend(str(path))),
+                storage=open_storage(str(path)),
                 direction="minimize",
                 sampler=optuna.samplers.RandomSampler(seed=0),
                 pruner=self._pruner,
@@ -97,18 +96,16 @@ class StudyTrials(Trials):
         if row is None or self._trial_of(state) is not None:
             return
         work = self._candidates.setting.context.workload
-        facts = {
-            RUN: run.number,
-            GPUS: run.gpus,
-            "strategy": run.strategy,
-            "reason": run.reason,
-            "predicted_step_time_s": run.predicted_s,
-            "predicted_tokens_per_s": work.global_batch * work.seq_len / run.predicted_s,
-            "predicted_mfu": row.mfu,
-            "predicted_peak_gib": run.predicted_peak_gib,
-            "oom_risk": run.risk,
-            "log": str(state.log),
-        }
+        predicted = predicted_facts(
+            strategy=run.strategy,
+            gpus=run.gpus,
+            step_s=run.predicted_s,
+            tokens=work.global_batch * work.seq_len,
+            mfu=row.mfu,
+            peak_gib=run.predicted_peak_gib,
+            oom_risk=run.risk,
+        )
+        facts = {RUN: run.number, "reason": run.reason, **predicted, "log": str(state.log)}
         with self._kept():
             self._study.enqueue_trial(self._parameters[run.strategy], user_attrs=facts)
             self._open(self._study.ask())
@@ -133,15 +130,10 @@ class StudyTrials(Trials):
             return
         with self._kept():
             mine = Trial(self._study, trial._trial_id)
-            for name, value in self._facts(state, result).items():
-                mine.set_user_attr(name, value)
             limit_gib = self._candidates.rows[state.run.strategy].memory_limit_gib
             peak_gib = state.run.predicted_peak_gib if result.peak_gib is None else result.peak_gib
             excess = 1.0 if result.status == "oom" else min(peak_gib - limit_gib, 0.0)
-            if hasattr(mine, "set_constraint"):
-                mine.set_constraint(MEMORY, excess)
-            else:
-                mine.set_user_attr(MEMORY, excess)
+            record(mine, self._facts(state, result), {MEMORY: excess})
             if not result.measured or result.step_s is None:
                 self._study.tell(trial.number, state=TrialState.FAIL)
             elif result.status == "stopped":
@@ -178,14 +170,8 @@ class StudyTrials(Trials):
     @contextmanager
     def _kept(self) -> Iterator[None]:
         """Keep Optuna quiet, and name the file where the disk refuses."""
-        before = optuna.logging.get_verbosity()
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        try:
-            with warnings.catch_warnings(), storage(self._path, kept="; continue with --resume"):
-                warnings.simplefilter("ignore")  # of experimental features
-                yield
-        finally:
-            optuna.logging.set_verbosity(before)
+        with quiet(), storage(self._path, kept="; continue with --resume"):
+            yield
 
 
 def _mend(path: Path) -> None:

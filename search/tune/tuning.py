@@ -31,7 +31,7 @@ RESULT, REPORT = "result.json", "report.html"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning:
+class TuningRequest:
     """What is tuned, and how.
 
     Attributes
@@ -87,7 +87,7 @@ class Tuning:
 
 
 def tune(
-    tuning: Tuning,
+    tuning: TuningRequest,
     search: Callable[[Setting], Leaderboard],
     watch: TuningWatch,
     opened: Callable[[TuneFolder], None] = lambda _: None,
@@ -139,7 +139,7 @@ def tune(
             return summary
 
 
-def _candidates(tuning: Tuning, search: Callable[[Setting], Leaderboard]) -> TuningCandidates:
+def _candidates(tuning: TuningRequest, search: Callable[[Setting], Leaderboard]) -> TuningCandidates:
     """Search, and return the rows that can be launched."""
     setting = of_transformer(resolve(tuning.request))
     writer = LaunchWriter(

@@ -20,8 +20,8 @@ def results(folder: Path) -> list[Sample]:
                     "budgets: [{gpus: 8}, {gpus: 16}]\ntop: 3\naxes: {tp: [2], pp: [1], mbs: [1]}\n")  # fmt: skip
     quiet(f"sweep {plan} --out {sweep} --workers serial")
     lines = [json.loads(line) for line in (sweep / "pieces.jsonl").read_text().splitlines()]
-    tpe = f"{SEARCH} --sampler random --per-stage layers --evaluations 10"
-    optuna = f"{SEARCH} --sampler tpe --per-stage layers --evaluations 5 --storage"
+    sampled = f"{SEARCH} --sampler local --per-stage layers --evaluations 10"
+    optuna = f"{SEARCH} --sampler local --per-stage layers --evaluations 5 --storage"
     quiet(f"{optuna} {stored}")
     resumed = f"sweep {plan} --out {{folder}} --resume --workers serial"
     tree = folder / "tree.yaml"
@@ -30,7 +30,7 @@ def results(folder: Path) -> list[Sample]:
     return [
         Sample(name="leaderboard.json", content=board, command="report {folder}"),
         Sample(name="leaderboard.json", content=board, command="export {folder} --format all --out {folder}/out"),
-        Sample(name="leaderboard.json", content=board, command=f"{tpe} --start {{}}"),
+        Sample(name="leaderboard.json", content=board, command=f"{sampled} --start {{}}"),
         Sample(name="pieces.jsonl", content=lines, command=resumed, beside=sweep),
         Sample(name="leaderboard.json", content=json.loads((sweep / "leaderboard.json").read_text()),
                command="report {folder}", beside=sweep),

@@ -100,7 +100,7 @@ def costs(folder: Path, *, only: str, rows: int, ranks: int, megabytes: int) -> 
         if only in name:
             plan(folder / "plan.yaml", count)
             yield from run(name, f"sweep {folder / 'plan.yaml'} --out {folder / f'sweep{count}'} --workers serial")
-    for sampler, counts in (("tpe", (50, 200)), ("random", (200, 2000))):
+    for sampler, counts in (("local", (200, 2000)),):
         for count in counts:
             yield from run(f"10^12 by {sampler}, {count} evaluations", TRILLION.format(sampler, count))
     for words in EXTREMES:

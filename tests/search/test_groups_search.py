@@ -179,7 +179,7 @@ def test_the_page_has_every_stage_on_its_own_group(mixed: str, tmp_path: Path) -
     [
         (["--gpus", "8"], "have 16 devices, all of which a search uses"),
         (["--refine"], "--refine is for equal nodes"),
-        (["--sampler", "tpe"], "--sampler is for equal nodes"),
+        (["--sampler", "local"], "--sampler is for equal nodes"),
         (["--objective", "headroom"], "the fastest strategy is searched"),
         (["--per-stage", "tp"], "nodes that differ share tp; use --per-stage layers,recompute"),
         (["--per-stage", "layers,offload"], "nodes that differ share offload; use --per-stage layers,recompute"),

@@ -213,14 +213,13 @@ def test_what_a_thread_of_a_library_prints_is_no_answer(
 
 
 @pytest.mark.parametrize("storage", ["study.log", pytest.param("sqlite:///study.db", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("method", ["ask", "tell"])
 def test_a_storage_that_fails_midway_loses_nothing(
-    storage: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The best so far is printed, and why it ended."""
     optuna = pytest.importorskip("optuna")
     monkeypatch.chdir(tmp_path)
-    whole, calls = getattr(optuna.study.Study, method), list[int]()
+    whole, calls = optuna.study.Study.add_trial, list[int]()
 
     def failing(self: Any, *args: Any, **more: Any) -> Any:
         calls.append(1)
@@ -230,8 +229,9 @@ def test_a_storage_that_fails_midway_loses_nothing(
             raise optuna.exceptions.StorageInternalError("commit") from OSError("database or disk is full")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(optuna.study.Study, method, failing)
-    command = f"{SEARCH} --set mbs=1 --set tp=1 --per-stage layers --sampler tpe --evaluations 3000 --storage {storage}"
+    monkeypatch.setattr(optuna.study.Study, "add_trial", failing)
+    sampled = "--set mbs=1 --set tp=1 --per-stage layers --sampler local --evaluations 3000"
+    command = f"{SEARCH} {sampled} --storage {storage}"
     code, out, err = cli(capsys, command)
     assert code == 2 and "the storage of the study fails" in err
     assert "full" in err if storage.startswith("sqlite") else "No space left" in err

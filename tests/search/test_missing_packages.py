@@ -46,7 +46,7 @@ def test_everyday_commands_need_none_of_them(command: str) -> None:
 @pytest.mark.parametrize(
     ("more", "package"),
     [
-        ("--per-stage layers --sampler tpe", "optuna"),
+        ("--per-stage layers --storage study.log", "optuna"),
         ("--goodput failures=0.01,recovery=5min", "scipy"),
     ],
 )

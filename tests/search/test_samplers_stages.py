@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from profiles import tries
+from random_sampler import RandomSampler
 
 from forerun.search.answer.searches import explore_request, search_request
 from forerun.search.cli import main
@@ -342,7 +343,7 @@ def test_the_best_so_far_is_on_disk_at_any_moment(tmp_path: Path, make_setting: 
         file.improved(strategy, evaluation, scored)
         written.append(json.loads(file.path.read_text()))
 
-    sampler = sampler_named(Exploring(sampler="random", seed=1), space)[0]
+    sampler = RandomSampler(1)
     found = explore(space, sampler, limits=StopConditions(evaluations=300, asked=3000), improved=improved)
 
     assert len(written) > 1
@@ -359,7 +360,7 @@ def test_later_keys_of_an_objective_count(make_setting: Callable[..., Setting]) 
     """Fewest GPUs, then fastest: a faster strategy on as many is better."""
     setting = make_setting(gpus="16", overrides={"mbs": [1], "pp": [2, 4]})
     space = Exploring(per_stage=PER_STAGE).space(setting.space())
-    sampler = sampler_named(Exploring(sampler="random"), space)[0]
+    sampler = RandomSampler()
     limits = StopConditions(evaluations=200, asked=2000)
     found = explore(space, sampler, objectives=("gpus",), limits=limits)
 

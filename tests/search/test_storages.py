@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from forerun.search.explore.samplers.driver import StopConditions, evaluate, explore
-from forerun.search.explore.samplers.optuna_samplers import OptunaSampler
+from forerun.search.explore.samplers.local_sampler import LocalSampler
+from forerun.search.explore.samplers.stored_sampler import StoredSampler
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.spaces.errors import RequestError
@@ -29,15 +30,15 @@ def space() -> StagedSpace:
     return StagedSpace(flat=resolve(request).space(), reach=1)
 
 
-def sampler_on(storage: str, seed: int = 0) -> OptunaSampler:
-    return OptunaSampler(seed, storage)
+def sampler_on(storage: str, seed: int = 0) -> StoredSampler:
+    return StoredSampler(LocalSampler(seed), storage)
 
 
 def test_a_search_goes_on_where_another_was_killed(space: StagedSpace, storage: str) -> None:
     """Trials that nobody will ever tell anything of hold nobody up, and what was told is looked at first."""
     killed = sampler_on(storage)
     killed.begin(space, (), 1)
-    killed.ask(6)
+    killed.ask(6)  # and never tells of them
     found = explore(space, sampler_on(storage, 1), limits=FEW)
     assert found.scored
 
@@ -60,7 +61,7 @@ def test_two_searches_share_one_storage(space: StagedSpace, storage: str) -> Non
         for sampler, batch in zip(both, batches, strict=True):
             legal = [one for one in batch if one is not None and bool(space.legal([one])[0])]
             told = dict(zip(legal, evaluate(space, legal, ("throughput",)), strict=True)) if legal else {}
-            sampler.tell([None if one is None else told.get(one) for one in batch])
+            sampler.tell(batch, [None if one is None else told.get(one) for one in batch])
             best += [evaluation.values[0] for evaluation in told.values() if evaluation.fits]
     third = sampler_on(storage)
     third.begin(space, (), 1)

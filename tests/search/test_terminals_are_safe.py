@@ -72,7 +72,7 @@ def test_long_keys_are_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 )
 def test_nothing_of_a_url_but_its_host_is_printed(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     search = "search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8 --seq-len 512 --per-stage layers"
-    code, out, err = cli(capsys, f"{search} --sampler tpe --storage {url}")
+    code, out, err = cli(capsys, f"{search} --storage {url}")
     assert code == 2 and "SECRET" not in out + err
 
 

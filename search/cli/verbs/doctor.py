@@ -24,7 +24,7 @@ REQUIRED = ("numpy", "pydantic", "pyyaml", "rich")
 OPTIONAL = {
     "scipy": "calibrate, validate: pip install scipy",
     "networkx": "replay, operator graphs: pip install networkx",
-    "optuna": "search --sampler tpe, tune: pip install optuna",
+    "optuna": "search --storage, tune: pip install optuna",
     "ray": '--workers ray: pip install "forerun[ray]"',
     "torch": 'profile, graphs: pip install "forerun[profile]"',
     "onnx": 'graphs: pip install "forerun[graphs]"',

@@ -12,7 +12,7 @@ from forerun.search.cli.flags.shared import MODEL, SET, SLURM_FLAGS, TRAINING, W
 
 if TYPE_CHECKING:
     from forerun.search.tune.folder import TuneFolder
-    from forerun.search.tune.tuning import Tuning
+    from forerun.search.tune.tuning import TuningRequest
 
 EPILOG = """\
 examples:
@@ -127,19 +127,19 @@ def run(args: argparse.Namespace) -> int:
     return 0 if summary.best is not None else 1
 
 
-def _tuning(args: argparse.Namespace) -> "Tuning":
+def _tuning(args: argparse.Namespace) -> "TuningRequest":
     from forerun.search.formats.job import Job
     from forerun.search.request.choices import choices_of
     from forerun.search.request.kinds import kind_named
     from forerun.search.tune.candidates import CANDIDATES
     from forerun.search.tune.launchers import launcher_named
     from forerun.search.tune.loop import TuningLimits
-    from forerun.search.tune.tuning import Tuning
+    from forerun.search.tune.tuning import TuningRequest
     from forerun.search.tune.until import parse_until
 
     until_s = None if args.until is None else parse_until(args.until)
     overrides = choices_of(args.space, args.set, kind_named(args.model).check)
-    return Tuning(
+    return TuningRequest(
         request=request_of(args, top=CANDIDATES, all_variants=True, overrides=overrides),
         launcher=launcher_named(args.launcher, timed=args.time is not None),
         folder=args.out,

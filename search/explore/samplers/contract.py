@@ -76,8 +76,8 @@ class Sampler(ABC):
         """Return ``count`` strategies to look at, or fewer; None for one that does not exist."""
 
     @abstractmethod
-    def tell(self, evaluations: Sequence[Evaluation | None]) -> None:
-        """Take what came of the last batch, in its order; None for what is illegal or does not exist."""
+    def tell(self, strategies: Sequence[Strategy | None], evaluations: Sequence[Evaluation | None]) -> None:
+        """Take the evaluations of a batch; None for what is illegal or does not exist."""
 
     def close(self) -> None:  # noqa: B027  (most samplers hold nothing)
         """Write what is to be kept."""

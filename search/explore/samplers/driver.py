@@ -135,7 +135,7 @@ class _Run:
                     break
                 self._look([strategy for strategy in batch if strategy is not None])
                 self.asked += len(batch)
-                self.sampler.tell([None if strategy is None else self.known[strategy] for strategy in batch])
+                self.sampler.tell(batch, [None if strategy is None else self.known[strategy] for strategy in batch])
                 if seen is not None:
                     seen(self.scored, self.curve[-1][1] if self.curve else None)
         except KeyboardInterrupt as stop:

@@ -13,7 +13,7 @@ class ExhaustiveSampler(Sampler):
 
     name = "exhaustive"
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self) -> None:
         self._left: Iterator[Strategy] = iter(())
 
     def begin(self, space: StagedSpace, starts: Sequence[Strategy], objectives: int) -> None:
@@ -24,5 +24,5 @@ class ExhaustiveSampler(Sampler):
         """Return the next candidates."""
         return list(itertools.islice(self._left, count))
 
-    def tell(self, evaluations: Sequence[Evaluation | None]) -> None:
+    def tell(self, strategies: Sequence[Strategy | None], evaluations: Sequence[Evaluation | None]) -> None:
         """Learn nothing."""

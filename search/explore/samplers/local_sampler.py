@@ -52,7 +52,6 @@ class LocalSampler(Sampler):
         self._known: dict[Strategy, Evaluation | None] = {}
         self._beam: list[Strategy] = []
         self._walks: dict[Strategy, Iterator[Strategy]] = {}
-        self._asked: list[Strategy] = []
         self._plans = _Plans(space)
         self._barren = 0
 
@@ -75,16 +74,16 @@ class LocalSampler(Sampler):
             self._barren += 1
             if not batch or self._barren > KICKS:
                 return []
-        self._asked = list(batch)
-        return list(self._asked)
+        return list(batch)
 
-    def tell(self, evaluations: Sequence[Evaluation | None]) -> None:
+    def tell(self, strategies: Sequence[Strategy | None], evaluations: Sequence[Evaluation | None]) -> None:
         """Take the best into the beam."""
-        self._known.update(zip(self._asked, evaluations, strict=True))
-        found = [s for s, e in zip(self._asked, evaluations, strict=True) if e is not None and self._movable(s)]
+        told = {one: result for one, result in zip(strategies, evaluations, strict=True) if one is not None}
+        self._known |= told
+        movable = [one for one, result in told.items() if result is not None and self._movable(one)]
         taken: Counter[Strategy] = Counter()
         beam: list[Strategy] = []
-        for strategy in ranked({*self._beam, *found}, self._order):
+        for strategy in ranked({*self._beam, *movable}, self._order):
             degree_class = self._degree_class(strategy)
             taken[degree_class] += 1
             if taken[degree_class] <= PER_CLASS and len(beam) < BEAM:

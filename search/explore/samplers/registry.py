@@ -8,8 +8,6 @@ from forerun.search.explore.samplers.contract import Sampler
 from forerun.search.explore.samplers.driver import StopConditions
 from forerun.search.explore.samplers.exhaustive_sampler import ExhaustiveSampler
 from forerun.search.explore.samplers.local_sampler import LocalSampler
-from forerun.search.explore.samplers.optuna_samplers import OptunaSampler
-from forerun.search.explore.samplers.random_sampler import RandomSampler
 from forerun.search.request.model_kind import Space
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.strategies import StrategySpace
@@ -27,19 +25,15 @@ PER_STAGE = ("layers", "recompute", "tp", "offload")
 """What may differ between stages: the number of their layers, what they recompute, the tp of the second half, and what
 shares of their optimizer states and activations lie on the host."""
 
-Maker = Callable[[int, str | None], Sampler]
-
-SAMPLERS: Mapping[str, Maker] = {
-    "exhaustive": lambda seed, storage: ExhaustiveSampler(seed),
-    "random": lambda seed, storage: RandomSampler(seed),
-    "tpe": lambda seed, storage: OptunaSampler(seed, storage),
-    "local": lambda seed, storage: LocalSampler(seed),
+SAMPLERS: Mapping[str, Callable[[int], Sampler]] = {
+    "exhaustive": lambda seed: ExhaustiveSampler(),
+    "local": LocalSampler,
 }
-"""All samplers by name; a new one is a file and a line here."""
-MOST_ASKED: Mapping[str, int] = {"tpe": 1_000}
-"""Strategies that a sampler is asked for where the user names no limit: up to what number Optuna's documentation
-advises TPE (optuna.readthedocs.io, samplers). A trial takes 30 ms on a 2-core machine."""
-STORING = ("tpe",)
+"""All samplers by name, made from a seed; a new one is a file and a line here."""
+
+
+STORED = 2_000
+"""Strategies that a sampler is asked for where the user names no limit and each becomes a trial in a storage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +49,7 @@ class Exploring:
     per_stage: tuple[str, ...] = ("layers",)
     """What may differ between stages, of ``PER_STAGE``."""
     storage: str | None = None
-    """Where Optuna keeps its trials: a journal file or an RDB URL."""
+    """Storage of Optuna for the trials: a journal file or an RDB URL."""
     evaluations: int | None = None
     """Most strategies that are scored."""
     seconds: float | None = None
@@ -74,8 +68,6 @@ class Exploring:
         for name in self.per_stage:
             if name not in PER_STAGE:
                 raise unknown("choice per stage", name, PER_STAGE)
-        if self.storage is not None and self.sampler not in STORING:
-            raise RequestError(f"a storage is for Optuna's samplers ({', '.join(STORING)}), not {self.sampler}")
 
     def space(self, flat: StrategySpace) -> StagedSpace:
         """Return the space to explore around a flat one."""
@@ -97,7 +89,7 @@ def limits_of(exploring: Exploring, name: str) -> StopConditions:
         return StopConditions(evaluations=1 << 62, asked=1 << 62, stagnation=stagnation, seconds=seconds)
     default = StopConditions()
     return StopConditions(
-        asked=MOST_ASKED.get(name, default.asked),
+        asked=default.asked if exploring.storage is None else STORED,
         stagnation=default.stagnation if stagnation is None else stagnation,
         seconds=seconds,
     )
@@ -111,19 +103,32 @@ def sampler_named(exploring: Exploring, space: StagedSpace) -> tuple[Sampler, st
     """
     name, why = exploring.sampler, "as asked"
     if name == "auto":
-        name, why = suited(space)
+        name, why = suited(space, all_kept=exploring.storage is not None)
     elif name == "exhaustive" and space.size > 100 * ENUMERABLE:
         raise RequestError(
             f"{format_whole(space.size)} candidates are too many to enumerate; restrict axes with --set, or use "
             "--sampler local"
         )
-    return SAMPLERS[name](exploring.seed, exploring.storage), why
+    sampler = SAMPLERS[name](exploring.seed)
+    if exploring.storage is None:
+        return sampler, why
+    from forerun.search.explore.samplers.stored_sampler import StoredSampler
+
+    return StoredSampler(sampler, exploring.storage), why
 
 
-def suited(space: StagedSpace) -> tuple[str, str]:
-    """Return the name of the sampler that suits the size and shape of a space, and why."""
+def suited(space: StagedSpace, *, all_kept: bool = False) -> tuple[str, str]:
+    """Return the name of the sampler that suits the size and shape of a space, and why.
+
+    Parameters
+    ----------
+    space
+        What is searched.
+    all_kept
+        Whether every strategy becomes a trial in a storage.
+    """
     size = f"{format_whole(space.size)} candidates"
-    if space.size <= ENUMERABLE:
+    if space.size <= (STORED if all_kept else ENUMERABLE):
         return "exhaustive", f"{size} can all be looked at"
     deep = any(pp > 1 for pp in space.flat.choices["pp"])
     if space.offload or ((space.reach or space.recompute or space.halves) and deep):

@@ -1,10 +1,10 @@
-"""Every question answered at random: the measure of all other samplers."""
+"""A sampler that answers every question at random: the measure of all others."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from forerun.search.explore.samplers.contract import Evaluation, Sampler
+from forerun.search.explore.samplers import Evaluation, Sampler
 from forerun.spaces.strategies import Strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
 
@@ -26,7 +26,7 @@ class RandomSampler(Sampler):
         first, self._starts = self._starts[:count], self._starts[count:]
         return [*first, *(self._space.build(self._choose) for _ in range(count - len(first)))]
 
-    def tell(self, evaluations: Sequence[Evaluation | None]) -> None:
+    def tell(self, strategies: Sequence[Strategy | None], evaluations: Sequence[Evaluation | None]) -> None:
         """Learn nothing."""
 
     def _choose(self, name: str, choices: Sequence[int]) -> int:

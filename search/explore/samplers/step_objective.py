@@ -1,0 +1,87 @@
+"""Predicted steps as an objective of Optuna, for any sampler of a study."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from forerun.search.board.rows import GIB, rows_from
+from forerun.search.explore.samplers.contract import Evaluation
+from forerun.search.explore.samplers.driver import evaluate
+from forerun.search.explore.samplers.parameters import answer_of, choices_of, words_of
+from forerun.search.files.studies import LAWS, MEMORY, predicted_facts, record
+from forerun.spaces.strategies import Context, Strategy
+from forerun.spaces.strategies.staged_space import StagedSpace
+
+if TYPE_CHECKING:
+    from optuna.trial import Trial
+
+
+class StepObjective:
+    """Objective whose value is the predicted step in seconds, with memory and laws as constraints.
+
+    Parameters
+    ----------
+    space
+        Strategies whose stages may differ.
+    """
+
+    def __init__(self, space: StagedSpace) -> None:
+        self.space = space
+        self._known: dict[Strategy, Evaluation | None] = {}
+
+    def __call__(self, trial: "Trial") -> float:
+        """Suggest all parameters of a strategy, and predict its step.
+
+        Raises
+        ------
+        TrialPruned
+            The parameters name no strategy, or one that breaks a law.
+        """
+        from optuna import TrialPruned
+
+        strategy = self.suggest(trial)
+        evaluation = None if strategy is None else self.of(strategy)
+        if strategy is None or evaluation is None:
+            record(trial, {}, {LAWS: 1.0})
+            raise TrialPruned
+        context = self.space.context
+        record(trial, facts_of(context, strategy, evaluation), {MEMORY: excess_gib(context, evaluation), LAWS: 0.0})
+        return evaluation.values[0]
+
+    def suggest(self, trial: "Trial") -> Strategy | None:
+        """Return the strategy of a trial; None where its parameters name none."""
+
+        def choose(name: str, choices: Sequence[int]) -> int:
+            if isinstance(choices, range):
+                return trial.suggest_int(name, choices[0], choices[-1])
+            words: list[Any] = words_of(name, choices_of(self.space, name, choices))
+            return answer_of(name, choices, trial.suggest_categorical(name, words))
+
+        return self.space.build(choose)
+
+    def of(self, strategy: Strategy) -> Evaluation | None:
+        """Return the prediction of a strategy; None where it breaks a law."""
+        if strategy not in self._known:
+            legal = bool(self.space.legal([strategy])[0])
+            self._known[strategy] = evaluate(self.space, [strategy], ("throughput",))[0] if legal else None
+        return self._known[strategy]
+
+
+def facts_of(context: Context, strategy: Strategy, evaluation: Evaluation) -> dict[str, Any]:
+    """Return a prediction as user attributes of a trial."""
+    (row,) = rows_from(context, [strategy], evaluation.scores.take(np.array([evaluation.row])))
+    return predicted_facts(
+        strategy=row.name,
+        gpus=row.gpus,
+        step_s=row.step_time_s,
+        tokens=context.workload.global_batch * context.workload.seq_len,
+        mfu=row.mfu,
+        peak_gib=row.peak_memory_gib,
+        oom_risk=row.oom_risk,
+    )
+
+
+def excess_gib(context: Context, evaluation: Evaluation) -> float:
+    """Return the GiB by which a strategy exceeds the memory; at or below zero it fits."""
+    return evaluation.excess * context.memory_limit_bytes / GIB

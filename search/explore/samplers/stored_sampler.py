@@ -1,0 +1,150 @@
+"""A sampler whose legal strategies are kept as trials of an Optuna study, which optuna-dashboard shows."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import isfinite
+from typing import Any
+
+from forerun.search.explore.samplers.contract import Evaluation, Sampler, StorageFailedError
+from forerun.search.explore.samplers.parameters import parameters_of
+from forerun.search.explore.samplers.step_objective import excess_gib, facts_of
+from forerun.search.files.studies import MEMORY, STRATEGY, finished, open_storage, quiet, reason
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Strategy, parse_strategy
+from forerun.spaces.strategies.staged_space import StagedSpace
+
+STUDY = "forerun"
+"""Studies are called this and a hash of what they explore: one storage keeps those of many requests apart."""
+EARLIER = 24
+"""Best strategies of a continued study from which the sampler starts."""
+
+
+class StoredSampler(Sampler):
+    """Sampler with a memory.
+
+    Parameters
+    ----------
+    inner
+        Sampler that chooses.
+    storage
+        File (journal) or RDB URL.
+
+    Raises
+    ------
+    RequestError
+        The storage refuses, at any time.
+    """
+
+    def __init__(self, inner: Sampler, storage: str) -> None:
+        self.name, self._inner, self._named = inner.name, inner, storage
+        self._storage = open_storage(storage)
+
+    def begin(self, space: StagedSpace, starts: Sequence[Strategy], objectives: int) -> None:
+        """Open the study, and start from its best as well."""
+        import optuna
+
+        self._space, self._objectives = space, objectives
+        try:
+            with quiet():
+                self._study = optuna.create_study(
+                    directions=["minimize"] * objectives,
+                    storage=self._storage,
+                    study_name=study_name(space, objectives),
+                    load_if_exists=True,
+                )
+                if objectives == 1:
+                    self._study.set_metric_names(["step_time_s"])
+                self._earlier = self._best()
+        except RequestError:
+            raise
+        except Exception as error:
+            raise RequestError(f"the storage refuses the study: {reason(error, self._named)}") from None
+        self._inner.begin(space, tuple(dict.fromkeys((*starts, *self._earlier))), objectives)
+
+    def _best(self) -> list[Strategy]:
+        """Return the best strategies of the study that fit, by the first objective.
+
+        Raises
+        ------
+        RequestError
+            The values of a trial are not as many numbers as there are objectives.
+        """
+        fitting = []
+        for trial in self._study.get_trials(deepcopy=False):
+            if trial.values is None:
+                continue
+            numbers = [one for one in trial.values if isinstance(one, int | float) and isfinite(one)]
+            if not len(numbers) == len(trial.values) == self._objectives:
+                raise RequestError(
+                    f"trial {trial.number} of the storage has the values {trial.values!r:.60}, but a trial has a "
+                    f"finite number for each objective ({self._objectives} here); is it torn? name another storage"
+                )
+            constraints = getattr(trial, "constraints", trial.user_attrs)
+            if trial.user_attrs.get(STRATEGY) and constraints.get(MEMORY, 1.0) <= 0:
+                fitting.append((trial.values[0], trial.number, str(trial.user_attrs[STRATEGY])))
+        return list(dict.fromkeys(parse_strategy(text) for _, _, text in sorted(fitting)))[:EARLIER]
+
+    def earlier(self) -> Sequence[Strategy]:
+        """Return the best strategies of the study so far."""
+        return self._earlier
+
+    def ask(self, count: int) -> list[Strategy | None]:
+        """Let the sampler choose."""
+        return self._inner.ask(count)
+
+    def tell(self, strategies: Sequence[Strategy | None], evaluations: Sequence[Evaluation | None]) -> None:
+        """Keep the trials."""
+        self._inner.tell(strategies, evaluations)
+        with self._kept(), quiet():
+            for strategy, evaluation in zip(strategies, evaluations, strict=True):
+                if strategy is not None and evaluation is not None:
+                    self._study.add_trial(self._trial(strategy, evaluation))
+
+    def _trial(self, strategy: Strategy, evaluation: Evaluation) -> Any:
+        """Return the trial of a strategy that breaks no law."""
+        import optuna
+
+        parameters = parameters_of(self._space, strategy)
+        distributions = {
+            name: optuna.distributions.IntDistribution(choices[0], choices[-1])
+            if isinstance(choices, range)
+            else optuna.distributions.CategoricalDistribution(choices)
+            for name, (_, choices) in parameters.items()
+        }
+        return finished(
+            facts=facts_of(self._space.context, strategy, evaluation),
+            constraints={MEMORY: excess_gib(self._space.context, evaluation)},
+            values=list(evaluation.values),
+            params={name: value for name, (value, _) in parameters.items()},
+            distributions=distributions,
+        )
+
+    def close(self) -> None:
+        """Close the sampler."""
+        self._inner.close()
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Name the storage where it fails.
+
+        Raises
+        ------
+        StorageFailedError
+            It fails.
+        """
+        import optuna
+
+        try:
+            yield
+        except (OSError, optuna.exceptions.StorageInternalError) as error:
+            raise StorageFailedError(f"the storage of the study fails: {reason(error, self._named)}") from None
+
+
+def study_name(space: StagedSpace, objectives: int) -> str:
+    """Return the name of the study of a space: trials of another one say nothing about it."""
+    context = space.context
+    free = (space.reach, space.recompute, space.halves, *((space.offload,) if space.offload else ()))
+    asked = repr((sorted(space.flat.choices.items()), *free, objectives))
+    facts = repr((context.model, context.cluster, context.workload, context.framework))
+    return f"{STUDY}-{context.model.name}-{hashlib.sha256((asked + facts).encode()).hexdigest()[:12]}"
