@@ -15,11 +15,6 @@ from forerun.search.formats.yaml_text import dump_yaml
 VERSION = "1.15"
 
 MIXED = {"bf16": "bf16", "fp16": "fp16", "fp32": "no"}
-HARMLESS = (
-    "compute_environment debug downcast_bf16 enable_cpu_affinity machine_rank main_training_function num_machines "
-    "rdzv_backend same_network tpu_env tpu_use_cluster tpu_use_sudo tpu_name tpu_zone command_file commands tpu_vm "
-    "use_cpu gpu_ids main_process_ip main_process_port mpirun_config dynamo_config dynamo_backend fp8_config"
-).split()
 
 KEYS = (
     decide("devices", "num_processes", least=-1),

@@ -6,10 +6,10 @@ DeepSpeed through accelerate are read too.
 
 import dataclasses
 
-from forerun.search.formats.accelerate_common import HARMLESS as COMMON_HARMLESS
 from forerun.search.formats.accelerate_common import KEYS, MIXED, VERSION, common, files
 from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of, world
+from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import REST, ZERO_STAGES, Launcher, LaunchFacts, decide, switched_on
 from forerun.search.formats.limits import (
     COMMON,
@@ -28,19 +28,6 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute
 
 NAME, MAIN = "accelerate-fsdp", "accelerate-fsdp.yaml"
-
-HARMLESS = (
-    "auto_wrap_policy transformer_layer_cls_to_wrap state_dict_type cpu_ram_efficient_loading backward_prefetch "
-    "forward_prefetch use_orig_params sync_module_states min_num_params offload_params version "
-    "backward_prefetch_policy ignored_modules activation_checkpointing_offload"
-).split()
-DEEPSPEED_KEYS = (
-    "deepspeed_config_file deepspeed_exclusion_filter deepspeed_hostfile deepspeed_inclusion_filter gradient_clipping "
-    "deepspeed_moe_layer_cls_names deepspeed_multinode_launcher gradient_accumulation_steps offload_optimizer_device "
-    "offload_optimizer_nvme_path offload_param_device offload_param_nvme_path zero3_init_flag zero3_save_16bit_model "
-    "zero_stage"
-).split()
-"""Keys of ``deepspeed_config`` (accelerate 1.15, ``commands/launch.py`` and ``utils/dataclasses.py``)."""
 
 
 def _flat(launch: Launch) -> bool:
@@ -116,15 +103,6 @@ def _within_nodes(facts: LaunchFacts) -> None:
         facts.values |= {"replicate": machines, "shard": REST}
 
 
-def _harmless(key: str) -> bool:
-    section, _, name = key.partition(".")
-    if section == "fsdp_config":
-        return name.removeprefix("fsdp_") in HARMLESS
-    if section == "parallelism_config":
-        return name.removeprefix("parallelism_config_").startswith(("cp_", "sp_"))
-    return section in COMMON_HARMLESS or (section == "deepspeed_config" and name in DEEPSPEED_KEYS)
-
-
 DEGREE = "parallelism_config.parallelism_config_{}_size".format
 LAUNCHER = Launcher(
     name=NAME,
@@ -146,7 +124,7 @@ LAUNCHER = Launcher(
     ),
     syntax=document_and_program,
     marks=lambda source: is_yaml(source) and "distributed_type" in source.text and "MEGATRON_LM" not in source.text,
-    harmless=_harmless,
+    harmless=lambda name: any(harmless_by(table)(name) for table in ("accelerate", "accelerate-fsdp")),
     adjust=adjust,
 )
 LIMITS = (

@@ -3,10 +3,10 @@
 Source: ``MegatronLMPlugin`` in ``accelerate/utils/dataclasses.py``; its defaults count where a file is silent.
 """
 
-from forerun.search.formats.accelerate_common import HARMLESS as COMMON_HARMLESS
 from forerun.search.formats.accelerate_common import KEYS, VERSION, common, files
 from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of
+from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import GRANULARITIES, YES, Launcher, LaunchFacts, decide
 from forerun.search.formats.layers import counts_of, split_of
 from forerun.search.formats.limits import (
@@ -26,11 +26,6 @@ from forerun.spaces.strategies import Recompute, Split
 
 NAME, MAIN = "accelerate-megatron", "accelerate-megatron.yaml"
 
-HARMLESS = (
-    "gradient_clipping attention_backend attention_dropout hidden_dropout attention_softmax_in_fp32 recompute_method "
-    "calculate_per_token_loss use_rotary_position_embeddings use_custom_fsdp no_load_optim eod_mask_loss no_save_optim "
-    "optimizer_cpu_offload overlap_cpu_optimizer_d2h_h2d use_precision_aware_optimizer recompute_num_layers"
-).split()
 
 KEY = "megatron_lm_config.megatron_lm_{}".format
 RUN = {"megatron_lm_recompute_method": "uniform", "megatron_lm_recompute_num_layers": 1} | {
@@ -87,12 +82,6 @@ def adjust(facts: LaunchFacts) -> None:
     facts.values["split"], facts.values["layers_per_stage"] = named
 
 
-def _harmless(key: str) -> bool:
-    section, _, name = key.partition(".")
-    inside = section == "megatron_lm_config" and name.removeprefix("megatron_lm_") in HARMLESS
-    return inside or section in COMMON_HARMLESS
-
-
 LAUNCHER = Launcher(
     name=NAME,
     version=VERSION,
@@ -111,7 +100,7 @@ LAUNCHER = Launcher(
     ),
     syntax=document_and_program,
     marks=lambda source: is_yaml(source) and "distributed_type" in source.text and "MEGATRON_LM" in source.text,
-    harmless=_harmless,
+    harmless=lambda name: any(harmless_by(table)(name) for table in ("accelerate", "accelerate-megatron")),
     adjust=adjust,
 )
 LIMITS = (

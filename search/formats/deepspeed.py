@@ -10,6 +10,7 @@ from typing import Any
 
 from forerun.search.formats.contract import Files, Launch, LaunchFile, Limit
 from forerun.search.formats.facts import format_of, world
+from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import REST, ZERO_STAGES, Launcher, LaunchFacts, decide, switched_on
 from forerun.search.formats.launchers import scripts
 from forerun.search.formats.limits import (
@@ -36,16 +37,6 @@ from forerun.spaces.strategies import Recompute, Split
 
 NAME, VERSION = "deepspeed", "0.19"
 MAIN = "ds_config.json"
-KNOWN = (
-    "optimizer scheduler fp16 bf16 zero_optimization gradient_clipping steps_per_print wall_clock_breakdown zero_allow_"
-    "untested_optimizer communication_data_type activation_checkpointing flops_profiler monitor_config tensorboard "
-    "wandb csv_monitor comet aio autotuning elasticity compression_training data_types prescale_gradients dump_state "
-    "gradient_predivide_factor sparse_gradients amp memory_breakdown checkpoint data_efficiency curriculum_learning "
-    "comms_logger tensor_parallel expert_parallel pipeline zero_force_ds_cpu_optimizer compile torch_autocast "
-    "graph_harvesting disable_allgather eigenvalue progressive_layer_drop seq_parallel_communication_data_type nebula "
-    "use_data_before_expert_parallelism timers train_micro_batch_size_per_gpu"
-).split()
-"""Sections and settings of the configuration reference that no strategy has a word for."""
 
 RUN = {"gradient_clipping": 1.0, "steps_per_print": 10, "zero_optimization.contiguous_gradients": True}
 
@@ -161,7 +152,7 @@ LAUNCHER = Launcher(
     ),
     syntax=document_and_program,
     marks=recognise,
-    harmless=lambda name: name.split(".")[0] in KNOWN,
+    harmless=harmless_by("deepspeed"),
     adjust=adjust,
     left="auto",
 )

@@ -1,6 +1,6 @@
 """The keys of every launcher that is a table, as the page ``docs/launchers.md``."""
 
-from forerun.search.formats.keys import DECISIONS, Launcher, LaunchKey
+from forerun.search.formats.keys import Launcher, LaunchKey, decisions
 from forerun.search.formats.registry import tables
 
 HEAD = """\
@@ -30,7 +30,7 @@ def _row(key: LaunchKey) -> str:
     flag = "true" in (key.words or ())
     left_out = {"", "*", "0", "1"} if flag else {"", "*"}
     words = ", ".join(f"`{word}`" for word in key.words or () if word not in left_out)
-    return f"| {names} | {DECISIONS[key.decides].title} | {key.told} | {key.counts or words} |\n"
+    return f"| {names} | {decisions()[key.decides].title} | {key.told} | {key.counts or words} |\n"
 
 
 if __name__ == "__main__":

@@ -9,13 +9,12 @@ from typing import Any
 
 from forerun.search.formats.contract import Format, Imported, LaunchFile
 from forerun.search.formats.devices import World, replicas
+from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.layers import split_of
 from forerun.search.formats.settings import LaunchSettings, flatten
 from forerun.search.formats.syntax import json_with
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute, Schedule, Strategy
-
-GALVATRON_KNOWN = re.compile(r"vtp|vsp|vcp|embed_sdp|tp_consecutive_flags|cp_sizes_enc|search_|num_layertype")
 
 
 def parse_galvatron(source: LaunchFile) -> Imported:
@@ -58,7 +57,7 @@ def parse_galvatron(source: LaunchFile) -> Imported:
         recompute=Recompute.FULL if checkpoint else Recompute.NONE,
         **_division(settings, pp, source.name),
     )
-    other, unknown = settings.rest(lambda key: GALVATRON_KNOWN.match(key) is not None)
+    other, unknown = settings.rest(harmless_by("galvatron"))
     workload = {"global_batch": batch, "gpus": strategy.devices if found.known else None}
     return Imported(
         format="galvatron",

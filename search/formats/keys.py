@@ -6,10 +6,12 @@ launcher is a table, the reader of its syntax and, where keys depend on each oth
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from forerun.search.formats.contract import Launch, LaunchFile
 from forerun.search.formats.settings import LaunchSettings
+from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import SPELLING, Recompute
 
@@ -26,97 +28,20 @@ class Decision:
     """What its numbers count; empty where keys have words."""
 
 
-DEGREES = {
-    "tp": Decision(title="tensor-parallel degree", meaning="ranks that share each matrix", unit="devices"),
-    "pp": Decision(title="pipeline stages", unit="devices"),
-    "cp": Decision(title="context-parallel degree", meaning="ranks that share each sequence", unit="devices"),
-    "ep": Decision(title="expert-parallel degree", meaning="ranks that share the experts", unit="devices"),
-    "etp": Decision(title="tensor-parallel degree of experts", meaning="ranks that share an expert", unit="devices"),
-    "vpp": Decision(title="virtual stages of a rank", unit="stages"),
-    "dp": Decision(title="replicas", unit="devices"),
-    "replicate": Decision(
-        title="sets of replicas with copies of the same states", meaning="copies of FSDP groups", unit="copies"
-    ),
-    "shard": Decision(
-        title="replicas that share one set of states", meaning="replicas of one FSDP group", unit="replicas"
-    ),
-}
-SIZES = {
-    "nodes": Decision(title="nodes", unit="nodes"),
-    "devices_per_node": Decision(title="devices of a node", unit="devices"),
-    "devices": Decision(title="devices", unit="devices"),
-    "mbs": Decision(title="micro-batch", meaning="sequences of a device and microbatch", unit="sequences"),
-    "accumulation": Decision(title="microbatches of a step", unit="microbatches"),
-    "local_batch": Decision(title="batch of a replica", meaning="sequences of a replica", unit="sequences"),
-    "global_batch": Decision(title="global batch", meaning="sequences of a step", unit="sequences"),
-    "mbs_tokens": Decision(title="micro-batch in tokens", meaning="tokens of a device and microbatch", unit="tokens"),
-    "global_tokens": Decision(title="global batch in tokens", meaning="tokens of a step", unit="tokens"),
-    "seq_len": Decision(title="sequence length", unit="tokens"),
-}
-CHOICES = {
-    "zero": Decision(title="what is sharded", meaning="stage of ZeRO"),
-    "sp": Decision(title="sequence parallel", meaning="norms cut by sequence"),
-    "recompute": Decision(title="recompute", meaning="layers are recomputed in the backward pass"),
-    "recompute_layers": Decision(title="layers that are recomputed", unit="layers"),
-    "precision": Decision(title="precision", meaning="type of matrix products"),
-    "schedule": Decision(title="pipeline schedule", meaning="order of microbatches"),
-    "split": Decision(title="layers of stages"),
-    "adapter": Decision(title="what is trained", meaning="what is trained in place of all parameters"),
-    "adapter_rank": Decision(title="rank of adapters", unit="columns"),
-    "placement": Decision(title="placement", meaning="replicas outside of pipeline stages"),
-    "instances": Decision(title="sets of sharded states", meaning="sets of states over all replicas", unit="sets"),
-}
-FACTS = {
-    f"model.{name}": Decision(title=f"model: {name}", meaning=meaning, unit=unit)
-    for name, meaning, unit in (
-        ("layers", "layers", "layers"),
-        ("hidden", "width of the residual stream", "elements"),
-        ("ffn_hidden", "width of a feed-forward", "elements"),
-        ("heads", "attention heads", "heads"),
-        ("kv_heads", "key and value heads", "heads"),
-        ("head_dim", "width of a head", "elements"),
-        ("max_positions", "longest sequence of the model", "tokens"),
-        ("vocab", "tokens of the vocabulary", "tokens"),
-        ("padded_vocab", "tokens of the vocabulary, filled up", "tokens"),
-        ("gated", "gated feed-forward", "yes or no"),
-        ("norm", "kind of norms", "name"),
-        ("positions", "kind of positions", "name"),
-        ("tied_embeddings", "output layer that is the embedding", "yes or no"),
-        ("untied_embeddings", "output layer of its own", "yes or no"),
-        ("grouped_query_attention", "fewer key heads than heads", "yes or no"),
-        ("query_key_value_bias", "biases of queries, keys and values", "yes or no"),
-        ("no_bias", "no biases of products", "yes or no"),
-        ("query_key_norm", "norms of queries and keys", "yes or no"),
-        ("latent_attention", "latent attention", "yes or no"),
-        ("query_rank", "rank of queries", "elements"),
-        ("key_value_rank", "rank of keys and values", "elements"),
-        ("query_key_head_dim", "width of a query head", "elements"),
-        ("rope_head_dim", "rotated part of a query head", "elements"),
-        ("value_head_dim", "width of a value head", "elements"),
-        ("experts", "experts", "experts"),
-        ("top_k", "experts of a token", "experts"),
-        ("expert_hidden", "width of an expert", "elements"),
-        ("moe_layers", "layers with experts", "every how many, or a list"),
-        ("shared_hidden", "width of the shared experts", "elements"),
-        ("mtp_layers", "layers that predict further tokens", "layers"),
-        ("window", "sliding window", "tokens"),
-        ("gate", "gated outputs of attention", "yes or no"),
-        ("shared_gate", "gated outputs of shared experts", "yes or no"),
-        ("scan_heads", "heads of Mamba-2", "heads"),
-        ("scan_head_dim", "width of a head of Mamba-2", "elements"),
-        ("scan_state", "state of a head of Mamba-2", "elements"),
-        ("scan_groups", "groups of heads of Mamba-2", "groups"),
-        ("delta_layers", "layers with the gated delta rule", "every how many, or a list"),
-        ("delta_heads", "heads of the gated delta rule", "heads"),
-        ("delta_head_dim", "width of a head of the gated delta rule", "elements"),
-        ("delta_key_heads", "key heads of the gated delta rule", "heads"),
-        ("delta_key_head_dim", "width of a key head of the gated delta rule", "elements"),
-        ("delta_taps", "taps of the convolution of the gated delta rule", "tokens"),
-        ("name", "name of the model", "name"),
-        ("flavor", "size of the model, by name", "name"),
-    )
-}
-DECISIONS = {**DEGREES, **SIZES, **CHOICES, **FACTS}
+DEGREES = ("tp", "pp", "cp", "ep", "etp", "vpp", "dp", "replicate", "shard")
+"""Decisions that are degrees; those of several keys multiply."""
+TELLING = (*DEGREES, "nodes", "devices_per_node", "devices", "mbs", "accumulation", "local_batch", "global_batch")
+"""Decisions of which a launch file states one."""
+
+
+@cache
+def decisions() -> Mapping[str, Decision]:
+    """Return what keys can decide, by name; facts of the model begin with ``model.``."""
+    tables = package_yaml("forerun.search.formats", "data", "decisions.yaml")
+    facts = {f"model.{name}": {"title": f"model: {name}", **fields} for name, fields in tables.pop("facts").items()}
+    named = {name: fields for table in tables.values() for name, fields in table.items()}
+    return {name: Decision(**fields) for name, fields in (named | facts).items()}
+
 
 REST = -1
 """A degree that takes what the other degrees leave."""
@@ -140,7 +65,7 @@ class LaunchKey:
     names: tuple[str, ...]
     """Its dotted name, older spellings after it."""
     decides: str
-    """One of ``DECISIONS``."""
+    """One of ``decisions()``."""
     meaning: str = ""
     """What it means (empty: as its decision says)."""
     unit: str = ""
@@ -157,13 +82,13 @@ class LaunchKey:
     @property
     def told(self) -> str:
         """What it means, in words."""
-        decision = DECISIONS[self.decides]
+        decision = decisions()[self.decides]
         return self.meaning or decision.meaning or decision.title
 
     @property
     def counts(self) -> str:
         """What its numbers count; empty where it has words."""
-        return "" if self.words is not None else self.unit or DECISIONS[self.decides].unit
+        return "" if self.words is not None else self.unit or decisions()[self.decides].unit
 
 
 def decide(
@@ -313,7 +238,7 @@ def read_keys(launcher: Launcher, source: LaunchFile) -> LaunchFacts:
             facts.values.setdefault(key.decides, value)
     if launcher.adjust is not None:
         launcher.adjust(facts)
-    if not (facts.stated | facts.open) & ({*DEGREES, *SIZES, "zero"} - {"seq_len"}):
+    if not (facts.stated | facts.open) & {*TELLING, "mbs_tokens", "global_tokens", "zero"}:
         names = [key.names[0] for key in launcher.keys if key.decides in ("tp", "mbs", "mbs_tokens", "global_batch")]
         raise RequestError(
             f"{source.name} states no degree and no batch ({', '.join(names[:4])}, ...): it is no launch file of "

@@ -13,9 +13,9 @@ from forerun.search.formats.adapters import LORA
 from forerun.search.formats.bridge_write import LIMITS, MAIN, VERSION, write
 from forerun.search.formats.contract import SCRIPTS, LaunchFile
 from forerun.search.formats.facts import format_of
+from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import Launcher, LaunchFacts, Stated, decide
-from forerun.search.formats.megatron_known import is_known
-from forerun.search.formats.megatron_read import KEYS, MODEL_FACTS, adjust
+from forerun.search.formats.megatron_read import KEYS, adjust
 from forerun.search.formats.settings import flatten
 from forerun.search.formats.software import environment
 from forerun.search.formats.syntax import overrides
@@ -31,6 +31,9 @@ ALIASES = {
     "gated_linear_unit": "swiglu",
 }
 """Fields of a section: the argument of Megatron-LM that means the same."""
+
+OF_MODELS = {name for key in KEYS if key.decides.startswith("model.") for name in key.names}
+"""Arguments of the model, which no other section has."""
 
 SHARDING_OPTIMIZERS = ("mcore_distributed_optim", "distributed_fused_adam")
 """Optimizers of NeMo 1 that share their states out over replicas (ZeRO 1)."""
@@ -106,7 +109,7 @@ def _argument(key: str) -> str | None:
     if section not in SECTIONS or "." in name or not name or name == "_target_":
         return None
     name = ALIASES.get(name, name)
-    if section == "model" or (section in ("train", "ddp", "dist") and name not in MODEL_FACTS):
+    if section == "model" or (section in ("train", "ddp", "dist") and name not in OF_MODELS):
         return name
     if section == "mixed_precision" and name in ("bf16", "fp16", "fp8", "fp8_recipe", "fp4", "fp4_recipe"):
         return f"{name}_format" if name in ("fp8", "fp4") else name
@@ -136,7 +139,7 @@ def _known(key: str) -> bool:
         or section in ("dataset", "optimizer", "mixed_precision", "trainer", "exp_manager")
     ):
         return True
-    return section in SECTIONS and (name.startswith("data.") or is_known(name))
+    return section in SECTIONS and (name.startswith("data.") or harmless_by("megatron-lm")(name))
 
 
 def recognise(source: LaunchFile) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from forerun.search.formats.command_line import options, split_command
 from forerun.search.formats.contract import Files, Launch, LaunchFile, Limit
 from forerun.search.formats.facts import format_of
+from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import Launcher, LaunchFacts, Stated
 from forerun.search.formats.launchers import LAUNCH, TORCHRUN, Value, array, comment, scripts
 from forerun.search.formats.limits import (
@@ -23,7 +24,6 @@ from forerun.search.formats.limits import (
 )
 from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.megatron_hybrid import PROGRAM, beside_hybrids, written_by
-from forerun.search.formats.megatron_known import is_known
 from forerun.search.formats.megatron_read import BATCH_KEYS, KEYS, adjust
 from forerun.search.formats.megatron_write import (
     PRECISION,
@@ -173,7 +173,6 @@ def megatron(
     syntax: Callable[[LaunchFile], Stated] = arguments,
     renamed: Mapping[str, str] | None = None,
     assumed: Mapping[str, Any] | None = None,
-    known: str = "(?!)",
     says: Mapping[str, str] | None = None,
     extends: str = "",
     valued: bool = False,
@@ -181,12 +180,12 @@ def megatron(
 ) -> Launcher:
     """Return the table of Megatron-LM, or of software that has its arguments and some of its own.
 
-    ``renamed``: its argument: that of Megatron-LM; ``assumed``: arguments where a file has none; ``known``: a
-    pattern of names of its own; ``says``: an argument, and a note for whoever sets it; ``extends``: the argument with
-    which tensor ranks hold experts of their own, instead of a part of each; ``valued``: its flags have values;
-    ``framework``: the profile whose switches its arguments set.
+    ``renamed``: its argument: that of Megatron-LM; ``assumed``: arguments where a file has none; ``says``: an argument,
+    and a note for whoever sets it; ``extends``: the argument with which tensor ranks hold experts of their own, instead
+    of a part of each; ``valued``: its flags have values; ``framework``: the profile whose switches its arguments set.
+    Its own harmless arguments are those of ``name`` in ``data/harmless.yaml``.
     """
-    own = re.compile(known)
+    own, is_known = harmless_by(name), harmless_by(NAME)
 
     def read(source: LaunchFile) -> Stated:
         stated = syntax(source)
@@ -208,7 +207,7 @@ def megatron(
         if facts.settings.flag("deepspeed"):  # it forked before flash attention was what runs without a flag
             facts.launcher = dataclasses.replace(facts.launcher, frameworks=(NAME, "megatron-deepspeed"))
         known = [key for key in stated if not key.isupper()]
-        strange = [key for key in known if key not in _ARGUMENTS and not is_known(key) and not own.match(key)]
+        strange = [key for key in known if key not in _ARGUMENTS and not is_known(key) and not own(key)]
         if named := _configuration(stated, known):
             raise RequestError(f"{facts.source.name} leaves its arguments to {named}: import that")
         lost = any("parallel" in key for key in strange)  # refused by name, later
@@ -224,7 +223,7 @@ def megatron(
         keys=KEYS,
         syntax=read,
         marks=marks,
-        harmless=lambda key: any(known(plain_name(key)) for known in (is_known, own.match)),
+        harmless=lambda key: any(known(plain_name(key)) for known in (is_known, own)),
         adjust=settle,
         bare_flags=not valued,
     )

@@ -12,9 +12,9 @@ from typing import Any
 
 from forerun.search.formats.contract import Imported, LaunchFile, Steps
 from forerun.search.formats.facts import format_of, read
+from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import Launcher, decide
 from forerun.search.formats.logs import read_log
-from forerun.search.formats.megatron_known import is_known
 from forerun.search.formats.megatron_read import KEYS, adjust
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Strategy
@@ -99,7 +99,7 @@ LAUNCHER = Launcher(
     keys=(*KEYS, decide("devices", "world_size")),
     syntax=lambda source: {},
     marks=recognise,
-    harmless=is_known,
+    harmless=harmless_by("megatron-lm"),
     adjust=adjust,
 )
 FORMAT = dataclasses.replace(format_of(LAUNCHER, main="train.log"), parse=parse)

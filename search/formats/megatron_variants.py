@@ -34,11 +34,6 @@ MS_SWIFT = megatron(
         "bf16": True,
     },
     valued=True,
-    known=(
-        r"model|load|save|dataset|split_dataset|packing|max_epochs|finetune|lr|min_lr|eval|log|num_workers|tuner|train_type|lora|"
-        r"target_modules|freeze|vit_|padding|group_by|template|system|loss_scale|rlhf|beta|rpo|ref_|cached|add_version|streaming|"
-        r"gradient_accumulation_fusion|num_train|dataloader|truncation|attn_impl|attention_backend|torch_dtype|columns|modules|sft|output_dir|merge|adapters|new_special|task_type"
-    ),
     says={"tuner_type": "{value} is trained; a strategy is of training all parameters"},
 )
 PAI = megatron(
@@ -46,11 +41,6 @@ PAI = megatron(
     marks=_marked(is_script, r"--patch-tokenizer-type|PAI-Megatron|Megatron-Patch|--extra-vocab-size"),
     name="pai-megatron-patch",
     version="0.11",
-    known=(
-        r"patch_tokenizer|extra_vocab|max_padding|train_mode|dataset|train_data|valid_data|optimizer_offload|n_(head|shared)|"
-        r"intermediate_size|rms_norm|kv_|sliding|shape_|use_llama|expert_interval|moe|generation|repetition|padding|rotary_scale|"
-        r"transformer_type|eod_mask|sft|num_fewshot|freeze|image|task_list|qk_|v_head|q_lora|router|moe_train_capacity|language"
-    ),
 )
 
 
@@ -60,11 +50,6 @@ SLIME = megatron(
     name="slime",
     version="0.2",
     assumed={"bf16": True},
-    known=(
-        r"actor_|rollout|n_samples|num_rollout|num_epoch|num_steps|hf_checkpoint|ref_load|prompt_data|input_key|label_key|"
-        r"rm_|loss_type|advantage|kl_|entropy|balance_data|colocate|sglang|debug_|max_tokens|model_name|update_weight|"
-        r"over_sampling|dynamic_sampling|critic_|n_sample|custom_|tis_|get_mismatch|metadata|apply_chat|ci_"
-    ),
     says={"max_tokens_per_gpu": "micro-batches of up to {value} tokens are read as mbs=1"},
 )
 TESTS = megatron(
@@ -81,7 +66,6 @@ PRIMUS = megatron(
     version="0.2",
     syntax=in_section("modules.pre_trainer.overrides."),
     assumed={"bf16": True},
-    known=(r"stderr_sink|primus|turbo|enable_primus|disable_|wandb|tensorboard|profile|mock_data|log_|mlflow|use_"),
 )
 FORMATS = tuple(map(format_of, (TESTS, PRIMUS, SLIME, MS_SWIFT, PAI)))
 """In the order in which a file is tried."""

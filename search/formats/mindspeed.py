@@ -45,16 +45,6 @@ LAUNCHER = megatron(
     name=NAME,
     version=VERSION,
     framework=NAME,
-    known=(
-        r"use_(ascend|fused|mc2|mcore|cp_send|distributed|flash|rotary|fusion|alibi|ring|nd_matmul)|reuse_fp32|swap_attention|"
-        r"ampipe|pipe_experts|optimize_(recomp|send)|enable_(high_avail|recompute|backward|overlap)|context_parallel_(algo|kv)|"
-        r"cp_(window|attention)|ulysses|megatron_cp|attention_mask_type|moe_(tp|without|fb|zero|alltoall|adaptive|unperm)|"
-        r"recompute_(activation|norm|in)|adaptive_(memory|recompute)|smart_swap|schedules_method|dualpipev|num_layer_list|"
-        r"noop_layers|jit|stage|prompt|is_instruction|tokenizer|finetune|load_checkpoint|square|fix_router|shape_order|"
-        r"npu_|no_post|coc_|gemm_|hccl|auto_|spec|mla_|q_lora|layernorm_column|ai_|unaligned|geglu|input_|scale_|"
-        r"(q|kv)_lora|qk_|n_(shared|group)|topk_group|routed_|seq_aux|norm_topk|router_gating|first_k_dense|multi_head_latent|"
-        r"tp_2d|tp_x|tp_y|use_tp|sequence_parallel_|pad_to|variable_seq|padded|fp8|hdp|o2|rope|beta_|partial|post_norm"
-    ),
     says={
         "context_parallel_algo": ULYSSES,
         "tp_2d": "2-D tensor parallelism is read as tp",

@@ -1,4 +1,4 @@
-"""A model as the facts that launch files state of it, by the names of ``keys.FACTS``."""
+"""A model as the facts that launch files state of it, by the names of ``data/decisions.yaml``."""
 
 from typing import Any
 

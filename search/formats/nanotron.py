@@ -9,6 +9,7 @@ from typing import Any
 
 from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of
+from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import RECOMPUTED, Launcher, LaunchFacts, decide, facts_of
 from forerun.search.formats.launchers import TORCHRUN, harmless, scripts
 from forerun.search.formats.limits import COMMON, is_mixture, when
@@ -26,21 +27,12 @@ MAIN = "nanotron.yaml"
 
 ENGINES = {name: schedule for schedule, name in schedules_in("nanotron").items()}
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-HARMLESS = (
-    "checkpoints data_stages data general lighteval logging profiler tokenizer s3_upload optimizer metrics_logging"
-).split()
-HARMLESS_KEYS = (
-    "parallelism.tp_linear_async_communication parallelism.tp_recompute_allgather parallelism.moe_layer_recompute "
-    "model.ddp_bucket_cap_mb model.make_vocab_size_divisible_by tokens.limit_test_batches tokens.limit_val_batches "
-    "tokens.train_steps tokens.val_check_interval"
-).split()
 DOCUMENTS = {
     "model.model_config._attn_implementation": "flash_attention_2",
     "model.model_config._use_doc_masking": True,
     "model.model_config.attention_bias": False,
 }
 """Attention inside documents, which its Qwen 2 alone has; a Llama is one without biases."""
-HARMLESS_PREFIXES = ("model.model_config.", "model.init_method.")
 FACTS = {
     "hidden_size": "hidden",
     "num_hidden_layers": "layers",
@@ -121,10 +113,6 @@ def adjust(facts: LaunchFacts) -> None:
         facts.assume("schedule", Schedule.GPIPE, "as nanotron assumes")
 
 
-def _harmless(name: str) -> bool:
-    return name.split(".")[0] in HARMLESS or name in HARMLESS_KEYS or name.startswith(HARMLESS_PREFIXES)
-
-
 LAUNCHER = Launcher(
     name=NAME,
     version=VERSION,
@@ -151,7 +139,7 @@ LAUNCHER = Launcher(
     marks=lambda source: (
         is_yaml(source) and all(f"\n{name}:" in f"\n{source.text}" for name in ("parallelism", "tokens"))
     ),
-    harmless=_harmless,
+    harmless=harmless_by("nanotron"),
     adjust=adjust,
     assumed={"precision": "bf16"},
 )

@@ -12,6 +12,7 @@ from typing import Any
 
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.facts import format_of
+from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import YES, Launcher, LaunchFacts, Stated, decide, facts_of
 from forerun.search.formats.limits import precisions, when
 from forerun.search.formats.python_text import CALLED, UNKNOWN, PythonReader, parse_python
@@ -24,17 +25,6 @@ from forerun.spaces.strategies import Recompute
 NAME, RELEASE = "torchtitan", "torchtitan-0.3"
 
 CONVERTERS = {"fp8": "Float8LinearConverter", "mxfp8": "MXFP8LinearConverter", "nvfp4": "NVFP4LinearConverter"}
-HARMLESS = (
-    "loss hf_assets_path dump_folder profiler profiling metrics tokenizer dataloader optimizer lr_scheduler checkpoint "
-    "model_registry comm validator debug override compile model_converters job experimental fault_tolerance"
-).split()
-HARMLESS_KEYS = (
-    "training.steps training.max_norm training.dtype training.mixed_precision_reduce training.enable_cpu_offload "
-    "training.gc_freq training.gc_debug training.disable_cuda_graphs parallelism.enable_fsdp_symm_mem "
-    "parallelism.spmd_backend parallelism.context_parallel_load_balancer parallelism.context_parallel_ptrr_mask_key "
-    "parallelism.disable_loss_parallel parallelism.enable_async_tensor_parallel "
-    "parallelism.pipeline_parallel_expert_parallel_overlap parallelism.expert_parallel_comm_backend"
-).split()
 
 LIMITS = (
     *TITAN_LIMITS,
@@ -121,7 +111,7 @@ LAUNCHER = Launcher(
     ),
     syntax=read,
     marks=lambda source: source.suffix == ".py",
-    harmless=lambda key: key.split(".")[0] in HARMLESS or key in HARMLESS_KEYS,
+    harmless=harmless_by("torchtitan"),
     adjust=adjust,
     assumed={"seq_len": 2048, "precision": "bf16", "sp": True},
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of
+from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import Launcher, LaunchFacts, decide, facts_of
 from forerun.search.formats.launchers import TORCHRUN, comment, scripts
 from forerun.search.formats.limits import MX_IS_A_PRECISION, change, precisions, when
@@ -44,26 +45,6 @@ MODES = {
     "full": Recompute.FULL,
     "memory_budget": Recompute.SELECTIVE,
 }
-HARMLESS = (
-    "job profiling metrics optimizer lr_scheduler checkpoint comm memory_estimation fault_tolerance experimental "
-    "validation float8 mx quantize compile debug"
-).split()
-"""Sections that no strategy has a word for."""
-HARMLESS_KEYS = (
-    "model.print_after_conversion model.hf_assets_path model.tokenizer_path model.norm_type model.use_flex_attn "
-    "model.attn_mask_type model.converters training.dataset training.dataset_path training.max_norm training.steps "
-    "training.warmup_steps training.gc_freq training.gc_debug training.seed training.deterministic training.dtype "
-    "training.mixed_precision_reduce training.enable_cpu_offload training.compile training.data_parallel_degree "
-    "parallelism.disable_loss_parallel parallelism.enable_async_tensor_parallel "
-    "parallelism.enable_compiled_autograd parallelism.pipeline_parallel_expert_parallel_overlap "
-    "parallelism.context_parallel_load_balancer parallelism.context_parallel_rotate_method "
-    "parallelism.expert_parallel_comm_backend parallelism.expert_parallel_a2a_impl "
-    "parallelism.pipeline_parallel_split_points activation_checkpoint.memory_budget "
-    "activation_checkpoint.visualize_memory_budget_pareto activation_checkpoint.preserve_rng_state "
-    "activation_checkpoint.determinism_check activation_checkpoint.debug activation_checkpoint.early_stop "
-    "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns parallelism.enable_fsdp_symm_mem "
-    "parallelism.spmd_backend parallelism.context_parallel_ptrr_mask_key"
-).split()
 
 LIMITS = (
     MX_IS_A_PRECISION,
@@ -163,7 +144,7 @@ LAUNCHER = Launcher(
     ),
     syntax=lambda source: flatten(read_toml(source.text, source.name)) | dict(dotted_arguments(source)),
     marks=lambda source: source.suffix == ".toml",
-    harmless=lambda key: key.split(".")[0] in HARMLESS or key in HARMLESS_KEYS,
+    harmless=harmless_by("torchtitan-toml"),
     adjust=adjust,
     assumed={"seq_len": 2048, "precision": "bf16", "recompute": Recompute.SELECTIVE},
 )

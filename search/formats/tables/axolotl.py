@@ -10,6 +10,7 @@ from typing import Any
 from forerun.search.formats.adapters import LORA, QUANTISED, RANK, hub_modules
 from forerun.search.formats.contract import Files, Launch, LaunchFile, Limit
 from forerun.search.formats.facts import format_of
+from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import REST, Launcher, LaunchFacts, above_one, decide, shards
 from forerun.search.formats.launchers import TORCHRUN, harmless, scripts
 from forerun.search.formats.limits import COMMON, SHARED_BY_WHOLE_REPLICAS, change, fixed
@@ -49,19 +50,6 @@ FSDP = {
     "offload_params": False,
 }
 
-HARMLESS = re.compile(
-    r"base_model|model_type|tokenizer|processor|is_|trust_|load_in|strict|dataset|data|val_set|test_|output_dir|sample_|"
-    r"pad_to|eval|wandb|mlflow|comet|use_|num_epochs|max_steps|optim|lr_|learning_rate|train_on|group_by|tf32|flash|"
-    r"xformers|sdp_|sdpa|eager|attn_|attention|xpos|s2_|early_|resume|auto_resume|logging|log_|warmup|save|weight_decay|"
-    r"special_tokens|tokens|added_|chat_|plugins?|liger|cut_cross|tiled_|gradient_checkpointing_kwargs|max_grad|adam|"
-    r"debug|hub_|push_|seed|lora|peft|relora|qlora|gptq|bnb|quant|qat|noisy|neftune|dpo|rl|kto|orpo|simpo|trl|reward|"
-    r"shuffle|unfrozen|torch_|ddp|dist|deepspeed|fsdp|rope|overrides|revision|activation_offloading|cosine|mean_resizing|"
-    r"experts?_|embedding|unsloth|heads_k|ring_|batch_flatten|eot|default_|image|min_sample|skip_|gc_|profiler|include_|"
-    r"low_cpu|device|local_rank|llama|mistral|mixtral|dataloader|streaming|pretrain|excess|remove_|user_|lisa|galore|"
-    r"curriculum|router|aux_|scaling|sequence_len_overflow|diffusion|process_|accelerat|bf16_|swanlab|trackio|ray_|vllm|"
-    r"expert_parallel_|nccl|fix_|jinja|hf_|otel|cls_|freeze_|dion|muon"
-)
-
 
 def adjust(facts: LaunchFacts) -> None:
     """Settle what is sharded, and that expert ranks are replicas of their own."""
@@ -99,7 +87,7 @@ LAUNCHER = Launcher(
     ),
     syntax=document,
     marks=lambda source: is_yaml(source) and _marked(source),
-    harmless=lambda name: HARMLESS.match(name) is not None,
+    harmless=harmless_by("axolotl"),
     adjust=adjust,
 )
 

@@ -3,8 +3,7 @@
 Source: ``Llm.Execution`` of calculon-ai/calculon.
 """
 
-import re
-
+from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import Launcher, LaunchFacts, decide, switched_on
 from forerun.search.formats.syntax import document, json_with
 from forerun.spaces.errors import RequestError
@@ -12,10 +11,6 @@ from forerun.spaces.strategies import Recompute
 
 TYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float8": "fp8", "bf16": "bf16", "fp16": "fp16"}
 TYPES |= {"fp32": "fp32", "fp8": "fp8"}
-HARMLESS = re.compile(
-    r"(tensor|pipeline|data)_par_(net|overlap)|fused_activation|attention_type|seq_par_ag_redo|\w+_offload|training|"
-    r"in_network_reduction|datatype"
-)
 
 
 def adjust(facts: LaunchFacts) -> None:
@@ -63,7 +58,7 @@ LAUNCHER = Launcher(
     ),
     syntax=document,
     marks=lambda source: json_with(source, "tensor_par", "pipeline_par"),
-    harmless=lambda name: HARMLESS.match(name) is not None,
+    harmless=harmless_by("calculon"),
     adjust=adjust,
     assumed={"mbs": 1, "precision": "fp16"},
 )

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import RECOMPUTED, YES, Launcher, LaunchFacts, decide
 from forerun.search.formats.syntax import arguments, is_script
 from forerun.spaces.errors import RequestError
@@ -37,11 +38,6 @@ PLUGINS = {
 }
 """Plugins that say what is sharded; ``3d``, ``hybrid_parallel`` and ``moe`` take ``--zero_stage``."""
 SHORT = {"-p": "plugin", "-b": "batch_size", "-g": "grad_checkpoint", "-l": "max_length", "-c": "config", "-z": "zero"}
-HARMLESS = re.compile(
-    r"-|config|model|pretrained|dataset|save|load|tensorboard|lr|num_epochs|grad_clip|weight_decay|warmup|pad|use_|flash|"
-    r"xformers|shard_param|offload|memory|profile|num_steps|warm|ignore|overlap|custom|disable|enable|freeze|merge|lora|"
-    r"tokenizer|accumulation|mixed|plugin|nsys|no_cache|prefetch|cache|run_name|vocab|seed|log|eval|max_|distplan|placement|shardinit|task|n_chunks|sp_"
-)
 
 
 def read(source: LaunchFile) -> Mapping[str, Any]:
@@ -103,7 +99,7 @@ LAUNCHER = Launcher(
     ),
     syntax=read,
     marks=lambda source: is_script(source) and re.search(r"\bcolossalai\s+run\b|--distplan\b", source.text) is not None,
-    harmless=lambda name: HARMLESS.match(name) is not None,
+    harmless=harmless_by("colossalai"),
     adjust=adjust,
     assumed={"precision": "bf16"},
 )

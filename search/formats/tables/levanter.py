@@ -10,14 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import RECOMPUTED, REST, Launcher, LaunchFacts, decide
 from forerun.search.formats.syntax import document, is_yaml
 from forerun.spaces.strategies import Recompute
-
-HARMLESS = re.compile(
-    r"data|model\.|trainer\.|optimizer|initialize|use_hf|fcm|alpha|hf_|eval|epoch|z_loss|update_|beta|train_seq|log_|out|"
-    r"lora|merge|tokenizer|tasks|checkpoint|sft|max_|input|messages"
-)
 
 
 def read(source: LaunchFile) -> Mapping[str, Any]:
@@ -63,7 +59,7 @@ LAUNCHER = Launcher(
     ),
     syntax=read,
     marks=lambda source: is_yaml(source) and _marked(source),
-    harmless=lambda name: HARMLESS.match(name) is not None,
+    harmless=harmless_by("levanter"),
     adjust=adjust,
     assumed={"recompute": Recompute.FULL, "global_batch": 512},
 )

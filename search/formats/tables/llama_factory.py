@@ -13,6 +13,7 @@ from typing import Any
 from forerun.search.formats.adapters import LORA, RANK, hub_modules
 from forerun.search.formats.contract import Files, Launch, LaunchFile
 from forerun.search.formats.facts import format_of
+from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import YES, Launcher, LaunchFacts, decide
 from forerun.search.formats.launchers import harmless, scripts
 from forerun.search.formats.limits import COMMON, NO_SELECTIVE
@@ -34,18 +35,6 @@ from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.strategies import Recompute
 
 MAIN, DS_MAIN = "llama_factory.yaml", "ds_config.json"
-
-HARMLESS = re.compile(
-    r"model|trust_|stage|do_|finetuning|dataset|data|template|max_samples|overwrite|preprocessing|dataloader|output_dir|"
-    r"logging|save|plot|learning_rate|num_train|max_steps|lr_|warmup|ddp|resume|val_size|per_device_eval|eval|report_to|"
-    r"run_name|seed|lora|pissa|dora|rslora|qlora|oft|freeze|quantization|double_quant|flash_attn|rope|shift_attn|enable_|"
-    r"use_|tokenized|streaming|buffer|mix_|interleave|ignore_pad|packing|neat_|optim|weight_decay|max_grad|adam|badam|"
-    r"galore|apollo|moe_|bias_activation|apply_rope|overlap_|fp8_|fsdp|deepspeed|dist_config|kernel|train_dataset|image|"
-    r"video|audio|ref_|pref|dpo|kto|reward|ppo|ray_|resources|include|cache_dir|low_cpu|disable_gradient|upcast|additional|"
-    r"add_|resize|init_|batching|peft|name|group|remove_|variable_|loss|freeze_|multi_|sp_|bf16_full|compute_|torch_|kt_|"
-    r"tool_|default_system|predict|infer|vllm|mask_|train_on|print|hub|push|adapter|export|push_to|placement|num_workers|"
-    r"dft|asft|eaft|swanlab|accelerator|cutoff|tf32|load_|attn|num_layer|expandable|mca_|batch_invariant"
-)
 
 
 def adjust(facts: LaunchFacts) -> None:
@@ -121,7 +110,7 @@ LAUNCHER = Launcher(
     ),
     syntax=lambda source: arguments(source) if is_script(source) else document(source),
     marks=lambda source: (is_yaml(source) and _marked(source)) or (is_script(source) and _started(source)),
-    harmless=lambda name: HARMLESS.match(name) is not None,
+    harmless=harmless_by("llama-factory"),
     adjust=adjust,
 )
 

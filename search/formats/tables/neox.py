@@ -8,6 +8,7 @@ import re
 
 from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.facts import format_of
+from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import (
     RECOMPUTED,
     YES,
@@ -31,18 +32,6 @@ from forerun.spaces.models.model import MixtureOfExperts
 
 MAIN = "gpt_neox.yml"
 
-HARMLESS = re.compile(
-    r"optimizer|scheduler|zero_|steps_per|wall_clock|fp16|bf16|fp32|amp|tokenizer|vocab|merge_file|save|load|data|train_|"
-    r"valid_|test_|label_data|split|norm|layernorm|rms_|pos_emb|rotary|no_weight|gpt_j|output_layer|activation|attention|"
-    r"sparsity|scaled_|bias_|rope|init_|use_|min_lr|lr_|weight_decay|hidden_dropout|gradient_|warmup|distributed_|eval|"
-    r"log|tensorboard|wandb|comet|keep_|checkpoint_|partition_|synchronize|contiguous|hostfile|launcher|deepspeed|master|"
-    r"make_vocab|override|finetune|iteration|text_gen|sample|temperature|top_|maximum|return_|recompute|include|exclude|"
-    r"pipe_partition|global_num|user_|local_|detect|comment|seed|clip|short_seq|num_workers|mup|coord|moe_|expert|num_layers|"
-    r"intermediate|ffn|apply_|masked_|mmap|mem|profile|autotuning|flops|comms|curriculum|adlr|softmax|soft_prompt|"
-    r"extra_save|s3_|git|rank|is_|do_|dynamic|batch_size|world|char|cpu_|no_ssh|force_multi|sliding|pack|reset|onnx|"
-    r"transformer_|te_|mamba|rwkv|lion|adam|sgd|opt_pos|hysteresis|prescale|communication|allreduce|separated|norm_|"
-    r"hidden_size|max_pos|qk_|layer_|enforce|routing|dmoe|params_dtype|omit|preference|kto|dpo|rm_|reward|parallel_output|causal"
-)
 
 SIZES = {
     "num_layers": "layers",
@@ -114,7 +103,7 @@ LAUNCHER = Launcher(
         source.suffix in (".yml", ".yaml", ".json")
         and re.search(r"[\"']?(pipe[-_]parallel[-_]size)[\"']?\s*:", source.text) is not None
     ),
-    harmless=lambda name: HARMLESS.match(name) is not None,
+    harmless=harmless_by("gpt-neox"),
     adjust=adjust,
 )
 

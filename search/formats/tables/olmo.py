@@ -3,16 +3,11 @@
 import re
 
 from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import Launcher, LaunchFacts, decide
 from forerun.search.formats.syntax import document, is_yaml
 from forerun.spaces.strategies import Recompute
 
-HARMLESS = re.compile(
-    r"run_name|seed|epoch|dry_run|wandb|model\.|optimizer|scheduler|tokenizer|save|remote|load|no_pre|max_duration|"
-    r"reset_|device_eval|eval|max_grad|canceled|speed_monitor|console|compile|fsdp|ddp|softmax|data|time_limit|extra|"
-    r"restore|sharded|new_style|early_stop|module_|python_prof|torch_prof|stop_|gen1|auxiliary|fused_loss|hf_|token|"
-    r"fast_forward|evaluators|single|distributed"
-)
 SHARDING = {"full_shard": 3, "shard_grad_op": 2, "no_shard": 0, "hybrid_shard": 3, "_hybrid_shard_zero2": 2}
 LAYERS = {
     "whole_layer": Recompute.FULL,
@@ -62,7 +57,7 @@ LAUNCHER = Launcher(
     ),
     syntax=document,
     marks=lambda source: is_yaml(source) and _marked(source),
-    harmless=lambda name: HARMLESS.match(name) is not None,
+    harmless=harmless_by("olmo"),
     adjust=adjust,
     assumed={"precision": "fp32"},
 )

@@ -3,8 +3,7 @@
 Source: ``StrategyConfig`` of MooreThreads/SimuMax 1.2.
 """
 
-import re
-
+from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import ZERO_STAGES, Launcher, LaunchFacts, decide, switched_on
 from forerun.search.formats.settings import LaunchSettings
 from forerun.search.formats.syntax import document, json_with
@@ -12,11 +11,6 @@ from forerun.search.formats.tables.calculon import TYPES
 from forerun.spaces.strategies import Recompute, Split
 from forerun.spaces.strategies.axes import schedules_in
 
-HARMLESS = re.compile(
-    r"moe_|order_of|cp_comm|cp_a2a|no_sync|attention_sparse|enable_dropout|use_|skip_ckpt|mem_factor|grad_reduce|cache_|"
-    r"offload_|dispatch_|mla_|mlp_|attn_recompute|enable_straggler|recompute_|megatron_|overlap|dualpp|tp_net|pp_net|dp_net|"
-    r"ep_net|etp_net|cp_net|edp_net|optimizer_style|zero_|pp_comm"
-)
 SCHEDULES = {name: schedule for schedule, name in schedules_in("simumax").items()}
 
 
@@ -77,7 +71,7 @@ LAUNCHER = Launcher(
     ),
     syntax=document,
     marks=lambda source: json_with(source, "tp_size", "micro_batch_num"),
-    harmless=lambda name: HARMLESS.match(name) is not None,
+    harmless=harmless_by("simumax"),
     adjust=adjust,
     assumed={"mbs": 1, "accumulation": 1, "precision": "bf16"},
 )
