@@ -50,10 +50,9 @@ demo: $(RUNTIME)
 	$(BIN)/forerun search llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq-len 8192
 	@echo "Call it as $(BIN)/forerun, or: . $(BIN)/activate"
 
-# Types take one core, so that tests run beside them.
+# Types and the wheel take one core, so that tests run beside them.
 test: lint
-	$(MAKE) --jobs 2 types unit
-	$(MAKE) wheel
+	$(MAKE) --jobs 3 types wheel unit
 
 # Everything: tests marked slow as well, properties on all of their examples, and the whole suite on the wheel.
 test-all: UNIT := --hypothesis-profile full

@@ -8,13 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = (
-    "public",
-    "search",
-    "simulator",
-    "spaces",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("benchmarks", "docs", "tests")),
-)
+FOLDERS = ("benchmarks", "docs", "public", "search", "simulator", "spaces", "tests")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp)
 """What Python 3.12 inlines; generator expressions stay functions of their own."""
@@ -59,6 +53,7 @@ def _stored(target: ast.AST) -> list[str]:
     return [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_no_comprehension_shadows_an_enclosing_function(folder: str) -> None:
     found = [

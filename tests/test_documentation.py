@@ -73,7 +73,9 @@ def test_flags_that_are_mentioned_exist(page: str, line: str) -> None:
             assert word.split("=")[0] in flags[words[1]], line
 
 
-@pytest.mark.parametrize("name", readme.PARTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "demo")) for name in readme.PARTS]
+)
 def test_the_readme_shows_what_forerun_answers_and_measured(name: str) -> None:
     text = readme.README.read_text()
     assert readme.part(name, text) == readme.PARTS[name](), "run `make readme` and look at what changed"

@@ -341,9 +341,9 @@ JOBS = {
 @pytest.mark.parametrize(
     "job,columns,most",
     [
-        ("dense", 110, 40),
-        *((job, 80, 60) for job in JOBS),
-        *(pytest.param(job, 110, 40, marks=pytest.mark.slow) for job in JOBS if job != "dense"),
+        *((job, 80, 60) for job in ("dense", "network")),
+        *(pytest.param(job, 80, 60, marks=pytest.mark.slow) for job in ("mixture", "small cards")),
+        *(pytest.param(job, 110, 40, marks=pytest.mark.slow) for job in JOBS),
     ],
 )
 def test_a_search_fits_one_screen_and_begins_with_the_decision(

@@ -54,7 +54,9 @@ def ranking(request: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * name.startswith("mixtral")) for name in REQUESTS]
+)
 def test_ranking_of(name: str) -> None:
     found, path = ranking(REQUESTS[name]), GOLDEN / f"{name}.json"
     if REGENERATE:

@@ -78,6 +78,7 @@ def test_what_ran_out_of_memory_is_not_proposed_again(tmp_path: Path, capsys: py
     assert not {run["strategy"] for run in second["measure_next"]["runs"]} & set(names)
 
 
+@pytest.mark.slow
 def test_launch_files_are_of_the_framework_or_as_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     proposed(tmp_path / "own", capsys)
     folders = sorted(path.name for path in (tmp_path / "own" / "measure").iterdir() if path.is_dir())
@@ -105,6 +106,7 @@ def test_bad_requests_end_with_the_fix(more: str, reason: str, capsys: pytest.Ca
     assert reason in err
 
 
+@pytest.mark.slow
 def test_tables_name_the_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SEARCH.split(), "--measure-next", "2"]) == 0
     out = capsys.readouterr().out

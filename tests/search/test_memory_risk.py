@@ -155,6 +155,7 @@ def test_the_best_with_a_small_risk_is_named_where_the_first_has_none() -> None:
     assert safer_note(resolve(request), (risky,), known) == safer_note(resolve(request), (risky,), NoteSearch())
 
 
+@pytest.mark.slow
 def test_the_order_counts_what_a_failed_start_costs() -> None:
     """The first row is what a launch is worth most, and what would be faster is named with its risk."""
     request = Request(model="llama3-8b", cluster="dgx-h100", gpus="8", global_batch=128, seq_len=8192)

@@ -83,6 +83,7 @@ def test_a_sum_per_hour_bounds_the_devices() -> None:
     assert all(row.cost_usd_per_hour is not None and row.cost_usd_per_hour <= 100 for row in board.rows)
 
 
+@pytest.mark.slow
 def test_price_changes_no_order() -> None:
     fields = {"cluster": "dgx-h100", "gpus": "8..32", "global_batch": 64, "seq_len": 4096, "objective": "cost"}
     cheap = search("llama3-8b", usd_per_gpu_hour=1.0, **fields)

@@ -26,6 +26,7 @@ def test_rows_have_the_times_of_the_event_level_in_its_order() -> None:
         assert row.step_time_s == pytest.approx(simulate(setting.context, row.strategy).step_time_s, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_every_row_says_where_it_came_from_and_the_notes_what_changed() -> None:
     board = search_request(REQUEST)
     refined = refine(board, resolve(REQUEST), 3)

@@ -34,6 +34,7 @@ def test_tables_and_timeline(tmp_path, capsys):
     assert "wrote" in err and json.loads(timeline.read_text())["traceEvents"]
 
 
+@pytest.mark.slow
 def test_a_gradient_profile_is_what_scale_reads(tmp_path, capsys):
     """Of two ranks or of one alone: what a worker computes, with the bytes of its gradients."""
     for number, paths in enumerate(([TRACES], [TRACES / "rank0.json.gz"])):

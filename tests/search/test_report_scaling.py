@@ -42,6 +42,7 @@ def test_restrictions_hold(board: Leaderboard) -> None:
     assert searched and all("recompute=full" in strategy for strategy in searched)
 
 
+@pytest.mark.slow
 def test_a_bound_on_the_risk_of_running_out_of_memory_holds() -> None:
     fields = {"cluster": "dgx-h100", "global_batch": 96, "seq_len": 4096}
     whole, bounded = (search("llama3-8b", gpus="8..16", top=1, **fields, oom_risk=risk) for risk in (None, 0.001))

@@ -289,6 +289,7 @@ def test_auto_says_why(space: StagedSpace, make_setting: Callable[..., Setting])
         sampler_named(Exploring(sampler="exhaustive"), large)
 
 
+@pytest.mark.slow
 def test_a_request_is_never_answered_worse_than_by_the_flat_search() -> None:
     from forerun.search.answer.searches import search_request
 

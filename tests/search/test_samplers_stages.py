@@ -297,6 +297,7 @@ def test_the_large_space_in_a_minute() -> None:
     assert closed[1] < 0.95 * closed[0] and events[1] < 0.95 * events[0]
 
 
+@pytest.mark.slow
 def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     command = "search llama3-70b --cluster dgx-h100 --gpus 8 --global-batch 64 --seq-len 4096".split()
 
@@ -330,6 +331,7 @@ def test_strategies_with_stages_are_ranked_like_others(make_setting: Callable[..
     assert row.step_time_s == pytest.approx(sum(row.breakdown_s.values()))
 
 
+@pytest.mark.slow
 def test_the_best_so_far_is_on_disk_at_any_moment(tmp_path: Path, make_setting: Callable[..., Setting]) -> None:
     from forerun.search.explore.samplers.best_file import BestFile
     from forerun.search.explore.samplers.driver import evaluate
@@ -367,6 +369,7 @@ def test_later_keys_of_an_objective_count(make_setting: Callable[..., Setting]) 
     assert {value for _, value in found.curve} == {16.0} and len(found.curve) > 1
 
 
+@pytest.mark.slow
 def test_the_rows_are_not_behind_those_of_the_flat_search() -> None:
     """What a search of stages shows beside its best is no slower, row by row, than what the flat search shows."""
     request = Request(model="gpt3-13b", cluster="l40s-pcie", gpus="32", global_batch=64, seq_len=2048, top=6)

@@ -92,6 +92,7 @@ def test_samplers_search_each_combination_once_per_seed(tmp_path: Path) -> None:
     assert results(tmp_path / "one") == results(tmp_path / "two")
 
 
+@pytest.mark.slow
 def test_a_limit_that_nothing_keeps_is_infeasible_and_no_failure(tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
     text = PLAN.replace("[llama3-8b, llama3-70b]", "llama3-8b")

@@ -139,6 +139,7 @@ def test_a_prediction_block_needs_a_pipeline_for_the_combined_schedule() -> None
     assert (alone, looped) == (Software.NONE, Software.MOE_OVERLAP)
 
 
+@pytest.mark.slow
 def test_what_costs_memory_is_a_choice_where_it_does_something() -> None:
     """Of mixtures whose microbatches can be combined; other spaces have no candidate more."""
     both, dense = space(), space(replace(QWEN, model="llama3-8b"))

@@ -7,6 +7,7 @@ import pytest
 
 from forerun.search.measured.validate import RULES, RunSet, load_runs
 
+pytestmark = pytest.mark.slow  # reads two thousand rows
 MEASURED = Path(__file__).resolve().parents[2] / "benchmarks" / "measured"
 
 COMPLETE = (

@@ -96,6 +96,7 @@ def test_no_format_starts_software_on_devices_that_do_not_run_it(cluster: str) -
                 express(item, launch_in(context, strategy, name="x"), context)
 
 
+@pytest.mark.slow
 def test_a_diagnosis_offers_frameworks_of_the_devices_alone() -> None:
     with pytest.raises(NothingFeasible) as refused:
         search("llama3-405b", cluster="ascend-910b-box", gpus=8, global_batch=8, seq_len=1048576)

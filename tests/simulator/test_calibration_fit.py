@@ -49,6 +49,7 @@ def test_what_no_run_depends_on_stays_and_is_named() -> None:
     assert (kept.z, kept.error) == (0.0, 1.0)
 
 
+@pytest.mark.slow
 def test_a_run_that_disagrees_counts_little() -> None:
     context = machine_context()
     runs = measured_on(context, some_strategies(), TRUTH, noise=0.005)

@@ -6,6 +6,7 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
@@ -34,7 +35,7 @@ def context_of(model: str) -> Context:
     return resolve(Request(model=model, cluster="dgx-h100", gpus="64", global_batch=64, seq_len=4096)).context
 
 
-@settings(max_examples=40)
+@settings(max_examples=tries(40))
 @given(data=st.data(), model=st.sampled_from(sorted(CASES)))
 def test_closed_forms_follow_the_engine(data: st.DataObject, model: str) -> None:
     """Microbatches from once to four times the pipeline's depth, with reductions under passes and without replicas."""

@@ -105,7 +105,7 @@ def specs(draw: st.DrawFn) -> ClusterSpec:
 
 
 @given(specs())
-@settings(max_examples=tries(60))
+@settings(max_examples=tries(30))
 def test_random_clusters(spec: ClusterSpec) -> None:
     agree(spec)
 

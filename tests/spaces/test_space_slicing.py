@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import pytest
 from forerun_examples import dense_model, moe_model, request
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,6 +42,7 @@ def test_slices_add_up_to_the_whole(cuts: list[float]) -> None:
     assert len(whole) + sum(reasons.values()) == space().size
 
 
+@pytest.mark.slow
 @given(st.integers(2, 5), st.floats(0, 1), st.floats(0, 1))
 @settings(max_examples=tries(20))
 def test_candidates_below_hopeless_prefixes_are_counted_and_not_made(every: int, low: float, high: float) -> None:
