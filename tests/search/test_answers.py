@@ -4,29 +4,11 @@ from importlib import import_module
 
 import pytest
 
-from forerun.search.cli import main
 from forerun.search.cli.flags.declaration import Answer, flags_of, json_schema
 from forerun.search.cli.flags.parsing import Words, refuse_unserved
 from forerun.search.cli.registry import VERBS, Verb
 
 GRAPH = "resnet50 --cluster abci-v100 --global-batch 64/gpu".split()
-
-
-@pytest.mark.parametrize(
-    ("words", "flag"),
-    [
-        (["search", *GRAPH, "--gpus", "4", "--measure-for", "accuracy"], "--measure-for"),
-        (["search", *GRAPH, "--gpus", "4", "--seed", "3"], "--seed"),
-        (["search", *GRAPH, "--gpus", "4", "--with", "dispatcher=deepep"], "--with"),
-        (["simulate", *GRAPH, "--strategy", "data4", "--jitter", "0.1"], "--jitter"),
-        (["limits", *GRAPH, "--gpus", "1..8", "--tokens", "1T"], "--tokens"),
-    ],
-)
-def test_a_flag_that_is_not_looked_at_is_refused(
-    words: list[str], flag: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(words) == 2
-    assert f"{flag} is for transformers, and resnet50 is an operator graph" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -66,28 +66,6 @@ def test_the_timeline_is_drawn_and_written(tmp_path: Path, capsys: pytest.Captur
     assert json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--trace", "step.json"], "--trace needs --fidelity events"),
-        ([*EVENTS, "--trace", "/nowhere/step.json"], "cannot write /nowhere/step.json"),
-        (["--contention"], "--contention needs --fidelity events"),
-        (["--jitter", "0.1"], "--jitter, --slow and --every-replica need --fidelity events"),
-        ([*EVENTS, "--seed", "3"], "--seed is that of the jitter; add --jitter"),
-        ([*EVENTS, "--slow", "8=1.2"], "slow device 8 is not in the graph; use 0 to 7"),
-        ([*EVENTS, "--jitter", "1e9"], "jitter must be at least 0 and at most 10"),
-        ([*EVENTS, "--slow", "3"], "must be a number and a factor, as in 3=1.2, but got '3'"),
-        (["--fidelity", "exact"], "one of analytic, events, but got 'exact'"),
-    ],
-)
-def test_what_cannot_be_done_says_why(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*REQUEST, *STRATEGY, *arguments]) == 2
-    out, err = capsys.readouterr()
-
-    assert out == ""
-    assert message in err
-
-
 def test_measured_runs_are_predicted_event_by_event(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Both levels and contention predict the same rows, the levels not quite alike."""
     files = [str(write_runs(tmp_path / "runs.csv", {"layers": "13"}))]

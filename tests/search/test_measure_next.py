@@ -89,23 +89,6 @@ def test_launch_files_are_of_the_framework_or_as_asked(tmp_path: Path, capsys: p
     assert folders == ["01-forerun", "02-forerun", "03-forerun"]
 
 
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
-        ("--measure-next 0", "at least 1"),
-        ("--measure-next 100000", "at most"),
-        ("--format forerun", "--measure-next"),
-        ("--measure-next 2 --format forrun", "did you mean forerun"),
-        ("--measure-next 2 --measure-for speed", "one of regret, accuracy"),
-    ],
-)
-def test_bad_requests_end_with_the_fix(more: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*SEARCH.split(), *more.split()]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert reason in err
-
-
 @pytest.mark.slow
 def test_tables_name_the_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SEARCH.split(), "--measure-next", "2"]) == 0

@@ -40,17 +40,3 @@ def test_mixtures_are_compared_too(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--baseline", "data8, linear*: filter8")
     text = run("search vgg16 --cluster abci-v100 --global-batch 32/gpu --gpus 8 --refine 3", capsys, words=words)
     assert "you: data8, linear*: filter8 (profile pytorch-ddp)" in text
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ("--baseline launch.sh", "unknown word of a split 'launch.sh'"),
-        ("--baseline data4 --measured steps.log", "--measured takes the seconds of a step"),
-        ("--measured 0.2", "the baseline of an operator graph is one split"),
-        ("--baseline data3 --global-batch 64", "the baseline data3 cannot train ResNet-50"),
-    ],
-)
-def test_what_is_no_split_says_so(more: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["search", *RESNET.split(), "--gpus", "4", *more.split()]) == 2
-    assert message in capsys.readouterr().err

@@ -77,24 +77,6 @@ def test_the_gap_between_precisions_is_said(capsys) -> None:
     assert "bf16 and fp8" in out
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ("--precision bf16,bf16", "once"),
-        ("--precision bf16,", "unknown precision ''"),
-        ("--precision bf16,fp9", "unknown precision 'fp9'"),
-        ("--precision bf16,fp8 --objective throughput,cost", "one precision"),
-        ("--precision bf16,fp8 --measure-next 2", "one precision"),
-        ("--precision bf16,fp8 --baseline tp8", "one precision"),
-        ("--precision bf16,nvfp4", "nvfp4"),
-    ],
-)
-def test_what_several_precisions_do_not_have_is_refused(flags: str, said: str, capsys) -> None:
-    asked = "search gpt2 --cluster dgx-h100 --gpus 8 --global-batch 64 --seq-len 1024".split()
-    assert main([*asked, *flags.split()]) == 2
-    assert said in capsys.readouterr().err
-
-
 def test_an_interrupt_keeps_the_rows_of_the_precision_that_was_searched() -> None:
     def search(setting: Setting) -> Leaderboard:
         if setting.context.workload.precision == "fp8":

@@ -156,18 +156,6 @@ def test_a_plan_betters_flat_strategies_where_memory_is_short(
     assert json.loads(capsys.readouterr().out)["step_time_s"] == pytest.approx(best["step_time_s"], rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--measure-next", "2"], "leave it away beside --per-stage devices"),
-        (["--objective", "headroom"], "trees are looked for to shorten a step"),
-    ],
-)
-def test_what_plans_cannot_do_is_said(capsys: pytest.CaptureFixture[str], flags: list[str], message: str) -> None:
-    assert main([*COMMAND, "--per-stage", "devices", *flags]) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_long_sequences_are_shared_where_replicas_have_too_few() -> None:
     """Two sequences on eight devices, with at most two tensor ranks: the others are context ranks, costed as the event
     engine does; sequences that are short are cut by none."""

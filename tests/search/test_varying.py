@@ -149,19 +149,3 @@ def test_the_terminal_says_what_changed(capsys: pytest.CaptureFixture[str]) -> N
     assert "strategy trees: " in text
     assert "recomputed whole" in text
     assert "#1 by closed forms" not in text  # no news beside rank 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--trees", "--objective", "headroom"], "trees are looked for to shorten a step"),
-        (["--trees", "--objective", "throughput,gpus"], "for the objectives throughput, cost, gpus"),
-        (["--trees", "0"], "a whole number of at least 1"),
-        (["--trees", "--measure-next", "2"], "leave it away beside --trees"),
-    ],
-)
-def test_what_trees_cannot_do_is_refused(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*COMMAND, *arguments]) == 2
-    assert message in capsys.readouterr().err
