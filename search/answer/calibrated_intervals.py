@@ -7,12 +7,12 @@ not by their intervals.
 import dataclasses
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
 from forerun.search.board.evidence import OWN_RUNS
-from forerun.search.board.rows import Row
+from forerun.search.board.rows import R
+from forerun.search.request.model_kind import AnyStrategy
 from forerun.simulator.calibration import Posterior
 from forerun.simulator.calibration.belief import LEVEL
 from forerun.simulator.opgraph import GraphContext
@@ -25,9 +25,7 @@ TOGETHER = 1000
 """Rows that are compared with each other; further ones only among themselves."""
 
 
-def with_certainty(
-    context: Context | GraphContext, rows: Sequence[Row[Any]], *, across_sizes: bool = False
-) -> tuple[Row[Any], ...]:
+def with_certainty(context: Context | GraphContext, rows: Sequence[R], *, across_sizes: bool = False) -> tuple[R, ...]:
     """Return ranked rows with the interval of their step time and the best rank each cannot be told apart from, and
     with that of their peak memory where it was calibrated.
 
@@ -37,15 +35,13 @@ def with_certainty(
     posterior = context.correction
     if not isinstance(posterior, Posterior) or not rows:
         return tuple(rows)
-    found: list[Row[Any]] = []
+    found: list[R] = []
     for start in range(0, len(rows), TOGETHER):
         found += _told(posterior, context, rows[start : start + TOGETHER], across_sizes=across_sizes)
     return tuple(found)
 
 
-def _told(
-    posterior: Posterior, context: Context | GraphContext, rows: Sequence[Row[Any]], *, across_sizes: bool
-) -> list[Row[Any]]:
+def _told(posterior: Posterior, context: Context | GraphContext, rows: Sequence[R], *, across_sizes: bool) -> list[R]:
     tables = _tables(context, [row.strategy for row in rows])
     belief = posterior.believe([(context, table) for table in tables])
     peaks = None
@@ -71,13 +67,13 @@ def _told(
     return found
 
 
-def _tables(context: Context | GraphContext, strategies: Sequence[Any]) -> list[StrategyTable | SplitTable]:
+def _tables(context: Context | GraphContext, strategies: Sequence[AnyStrategy]) -> list[StrategyTable | SplitTable]:
     """Return tables of strategies one after the other: one, but where mixtures are among them."""
     runs = groupby(enumerate(strategies), lambda one: one[0] if isinstance(one[1], Mixture) else -1)
     return [table_for(context, [strategy for _, strategy in run]) for _, run in runs]
 
 
-def _holding(row: Row[Any], reach: float) -> Row[Any]:
+def _holding(row: R, reach: float) -> R:
     """Return a row with the interval of its peak memory, from the factor to its bounds."""
     return dataclasses.replace(
         row, peak_memory_low_gib=row.peak_memory_gib / reach, peak_memory_high_gib=row.peak_memory_gib * reach

@@ -1,22 +1,20 @@
 """Rows with their intervals: from measured runs of the user's machine, else from published runs that are alike."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from forerun.search.answer.evidence import evidence_of
-from forerun.search.board.rows import GIB, PLAUSIBLE_MFU, Row
+from forerun.search.board.rows import GIB, PLAUSIBLE_MFU, R
 from forerun.search.measured.certainty import LEVEL, Peaks, busy_share, certainty_of, unchecked_gain
-from forerun.spaces.strategies import Context
+from forerun.spaces.strategies import Context, Strategy
 
 if TYPE_CHECKING:
     from forerun.simulator.opgraph import GraphContext
 
 
-def certain(
-    context: "Context | GraphContext", rows: tuple[Row[Any], ...], objective: str | None = None
-) -> tuple[Row[Any], ...]:
+def certain(context: "Context | GraphContext", rows: tuple[R, ...], objective: str | None = None) -> tuple[R, ...]:
     """Return rows with the intervals of their step time and peak memory, in a calibrated context also the best rank
     that each cannot be told apart from.
 
@@ -31,9 +29,9 @@ def certain(
     return with_certainty(context, rows, across_sizes=objective == "cost")
 
 
-def _published(context: Context, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+def _published(context: Context, rows: tuple[R, ...]) -> tuple[R, ...]:
     """Return rows with the intervals that published runs leave them."""
-    strategies = [row.strategy for row in rows]
+    strategies = [row.strategy for row in rows if isinstance(row.strategy, Strategy)]
     busy = busy_share({part: np.array([row.breakdown_s[part] for row in rows]) for part in rows[0].breakdown_s})
     peaks = Peaks(peak_bytes=np.array([row.peak_memory_gib * GIB for row in rows]))
     step, peak = certainty_of(context, strategies, busy), certainty_of(context, strategies, busy, peaks)

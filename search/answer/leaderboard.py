@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import replace
-from typing import Any
 
 from forerun.search.answer.explain.why import why
 from forerun.search.answer.intervals import certain
@@ -12,7 +11,7 @@ from forerun.search.answer.notes.faster import lower_because
 from forerun.search.answer.notes.goodput import with_goodput
 from forerun.search.board.found import Alternatives, Found
 from forerun.search.board.leaderboard import Leaderboard, ranked
-from forerun.search.board.rows import Row
+from forerun.search.board.rows import AnyRow, Row
 from forerun.search.files.documents import versions
 from forerun.search.formats.launchable import marked, none_launched, unlaunched
 from forerun.search.order.launchable import launchable_first
@@ -57,7 +56,7 @@ def build_board(
 def with_rows(
     board: Leaderboard,
     setting: Setting[AnyContext],
-    rows: tuple[Row[Any], ...],
+    rows: tuple[AnyRow, ...],
     *,
     score: Scorer = simulator_score,
     alternatives: Alternatives = NOT_KNOWN,
@@ -86,12 +85,12 @@ def with_rows(
         raise EndedEarly(replace(board, remarks=(*board.remarks, remark)), stop) from None
 
 
-def _weighs_risk(setting: Setting[Any]) -> bool:
+def _weighs_risk(setting: Setting[AnyContext]) -> bool:
     """Return whether risks of running out of memory are predicted, and not bounded by the user."""
     return isinstance(setting.context, Context) and setting.context.oom_risk is None
 
 
-def _undominated(setting: Setting[Any], rows: list[Row[Any]], safest: Row | None) -> list[Row[Any]]:
+def _undominated(setting: Setting[AnyContext], rows: list[AnyRow], safest: Row | None) -> list[AnyRow]:
     """Put a row first that no other, and not the ``safest`` of the search, beats in speed and in risk."""
     able = [row for row in rows if not row.lacks_launch_file]
     if rows and len(able) < len(rows) and rows[0].lacks_launch_file:
@@ -107,7 +106,7 @@ def _undominated(setting: Setting[Any], rows: list[Row[Any]], safest: Row | None
     return [first, *(row for row in rows if row.name != first.name)][: len(rows)]
 
 
-def _second(setting: Setting[AnyContext], rows: tuple[Row[Any], ...]) -> str:
+def _second(setting: Setting[AnyContext], rows: tuple[AnyRow, ...]) -> str:
     """Return why the second row is not the first where it is faster."""
     if len(rows) < 2 or setting.objective not in ("throughput", "cost") or not has_transformer(setting):
         return ""

@@ -3,11 +3,10 @@
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from heapq import merge
-from typing import Any
 
 from forerun.search.answer.diagnosis.no_answer import NoAnswer
 from forerun.search.board.leaderboard import NEAR, NEAR_MARK, Leaderboard, ranked
-from forerun.search.board.rows import Row
+from forerun.search.board.rows import AnyRow
 from forerun.search.order.objectives import objective_named
 from forerun.search.order.undominated import undominated_first
 from forerun.search.request.interrupts import EndedEarly
@@ -123,12 +122,12 @@ def _joined(
     )
 
 
-def _keyed(setting: Setting[AnyContext], board: Leaderboard, preferred: bool) -> list[tuple[Key, Row[Any]]]:
+def _keyed(setting: Setting[AnyContext], board: Leaderboard, preferred: bool) -> list[tuple[Key, AnyRow]]:
     """Return the rows of a board, in order, each with its ranking keys among the rows of other boards.
 
     Where time decides, the ``preferred`` precision goes first within what predictions can tell apart.
     """
-    context: Any = setting.context
+    context = of_transformer(setting).context
     table = table_of([row.strategy for row in board.rows])
     keys = objective_named(setting.objective).keys(context, score(context, table), table)
     marks = [tuple(mark for mark in row.marks if mark != NEAR_MARK) for row in board.rows]
@@ -141,12 +140,12 @@ def _keyed(setting: Setting[AnyContext], board: Leaderboard, preferred: bool) ->
     return [(tuple(factor * float(key[place]) for key in keys), row) for place, row in enumerate(rows)]
 
 
-def _first_undominated(rows: list[Row[Any]]) -> list[Row[Any]]:
+def _first_undominated(rows: list[AnyRow]) -> list[AnyRow]:
     order = undominated_first([row.gpus * row.step_time_s for row in rows], [row.oom_risk for row in rows])
     return [rows[place] for place in order]
 
 
-def _gain(first: Row[Any], other: Row[Any], precision: str) -> str:
+def _gain(first: AnyRow, other: AnyRow, precision: str) -> str:
     gain = 1 - first.gpus * first.step_time_s / (other.gpus * other.step_time_s)
     amount = f"{gain:.0%} less GPU time a step than" if gain >= NEAR else "as much GPU time a step, within 1%, as"
     step = format_seconds(other.step_time_s)

@@ -1,13 +1,12 @@
 """The best rows of a search once more, event by event: does their order hold when their schedules are played out?"""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
 from forerun.search.answer.leaderboard import with_rows
 from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.board.rows import Row, closed_form_mark, rows_from
+from forerun.search.board.rows import AnyRow, closed_form_mark, rows_from
 from forerun.search.order.objectives import objective_named
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.kinds import kind_of
@@ -52,12 +51,12 @@ def refine(
     return with_rows(board, setting, rows)
 
 
-def _moved(row: Row[Any], place: int) -> Row[Any]:
+def _moved(row: AnyRow, place: int) -> AnyRow:
     """Return a row with the place that the closed forms gave it."""
     return dataclasses.replace(row, marks=(*row.marks, closed_form_mark(place)))
 
 
-def _verdict(before: tuple[Row[Any], ...], played: tuple[Row[Any], ...], best: Row[Any]) -> str:
+def _verdict(before: tuple[AnyRow, ...], played: tuple[AnyRow, ...], best: AnyRow) -> str:
     """Return in words how far the two levels agree."""
     change = max(abs(old.step_time_s / new.step_time_s - 1) for old, new in zip(before, played, strict=True))
     lost = best.throughput_per_gpu / played[0].throughput_per_gpu - 1

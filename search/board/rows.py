@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from forerun.search.board.evidence import NearestRuns
 from forerun.search.board.notebook import row_html
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from forerun.simulator.opgraph.bottleneck import SplitFacts
 
-    S = TypeVar("S", default=Strategy)
+    S = TypeVar("S", bound=AnyStrategy, default=Strategy, covariant=True)
 else:
     from typing import TypeVar
 
@@ -231,6 +231,12 @@ class Row(Generic[S]):
         data |= {f"joules_per_{unit}": self.joules_per_unit, "train_mwh": self.train_mwh}
         data["variants"] = [variant.to_json() for variant in self.variants]
         return data if self.facts is None else data | self.facts.to_json() | {"unit": self.unit}
+
+
+AnyRow: TypeAlias = "Row[AnyStrategy]"
+"""A row of a model of any kind."""
+R = TypeVar("R", bound=AnyRow)
+"""Rows of one kind of models."""
 
 
 def plain_unit(unit: str) -> str:

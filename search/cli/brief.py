@@ -18,6 +18,8 @@ ENCODED = "beside every sequence"
 KEPT_DEFAULTS = ("precision", "framework", "switches", "moe imbalance", "price", "GPUs of")
 """Beginnings of defaults that can change a decision; the others are of links and of the search."""
 _LEAD = re.compile(r"(?<=row \d)( on \d[\d,]* GPUs)|(?<=row \d\d)( on \d[\d,]* GPUs)")
+_ENDED = r"(?![\w+*/]|[,:]\w)(?! [a-z_-]+[\d=])(?! sp\b)"
+"""End of the name of a strategy, as its last word and as its last part."""
 _FLAGS = re.compile(r" \(-[^()]*\)(?=;|$)")
 """Flags of a framework behind a switch, which ``--with`` sets."""
 
@@ -49,7 +51,7 @@ def with_ranks(text: str, rows: Sequence[Row[Any]]) -> str:
     named = [row for row in rows if row.rank and row.precision == rows[0].precision]  # notes are about its precision
     for row in sorted(named, key=lambda row: -len(row.name)):
         # A strategy may begin like a longer one that is no row.
-        text = re.sub(re.escape(row.name) + r"(?! [a-z_-]+[\d=])(?! sp\b)", f"row {row.rank}", text)
+        text = re.sub(re.escape(row.name) + _ENDED, f"row {row.rank}", text)
     text = _LEAD.sub("", text) if len({row.gpus for row in rows}) == 1 else text
     return text.replace("The runner-up row", "Row").replace("row 1: step", "Row 1: step")
 

@@ -1,7 +1,6 @@
 """One strategy, or two, on the terminal: parts of the step and of memory as tables with bars."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -10,7 +9,7 @@ from rich.text import Text
 
 from forerun.search.answer.explain.explain import MEANING, Explanation
 from forerun.search.board.changes import ScoredChange
-from forerun.search.board.rows import GIB, Row
+from forerun.search.board.rows import GIB, AnyRow
 from forerun.search.cli.bars import Brush
 from forerun.search.cli.console import brush_of
 from forerun.simulator.assignment.operators import OperatorPass
@@ -21,7 +20,7 @@ MOST_STAGES = 16
 MOST_OPERATORS = 10
 
 
-def headline(row: Row[Any]) -> list[Text]:
+def headline(row: AnyRow) -> list[Text]:
     """Return a row in a few lines."""
     on = f" on stage {row.peak_stage}" if row.facts is None else ""
     memory = f"peak memory {row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f} GiB{on}"
@@ -53,13 +52,13 @@ def headline(row: Row[Any]) -> list[Text]:
     return [Text(row.name, style="bold"), *map(Text, lines), *marks]
 
 
-def step_table(row: Row[Any], brush: Brush, console: Console) -> Table:
+def step_table(row: AnyRow, brush: Brush, console: Console) -> Table:
     """Return the parts of a step."""
     parts = [(part, value, format_seconds(value)) for part, value in row.breakdown_s.items()]
     return _parts_table("step", parts, row.step_time_s, format_seconds(row.step_time_s), brush, console)
 
 
-def memory_table(row: Row[Any], brush: Brush, console: Console) -> Table:
+def memory_table(row: AnyRow, brush: Brush, console: Console) -> Table:
     """Return the parts of the fullest device's memory, and the moment of their peak."""
     at_loss = row.memory_gib.get("logits", 0.0) > 0.0 == row.memory_gib.get("working", 0.0)
     moment = "at loss" if at_loss else "backward"
@@ -74,7 +73,7 @@ def memory_table(row: Row[Any], brush: Brush, console: Console) -> Table:
     )
 
 
-def memory_stack(row: Row[Any], brush: Brush, width: int) -> Text:
+def memory_stack(row: AnyRow, brush: Brush, width: int) -> Text:
     """Return the memory parts as one bar of the device's whole memory."""
     text = Text("[").append_text(brush.bar(row.memory_gib, width, full=max(row.memory_limit_gib, row.peak_memory_gib)))
     text.pad_right(width + 1 - len(text))
@@ -158,7 +157,7 @@ def explained(explanation: Explanation, timeline: Text, console: Console) -> lis
     ]
 
 
-def comparison_table(first: Row, second: Row, *, names: tuple[str, str] = ("A", "B")) -> Table:
+def comparison_table(first: AnyRow, second: AnyRow, *, names: tuple[str, str] = ("A", "B")) -> Table:
     """Return two rows, called ``names``, side by side, with the differences of the second from the first."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("", no_wrap=True)
@@ -182,7 +181,7 @@ def comparison_table(first: Row, second: Row, *, names: tuple[str, str] = ("A", 
 
 def _add_intervals(
     table: Table,
-    row: Row[Any],
+    row: AnyRow,
     bounds: Sequence[tuple[float | None, float | None]],
     text: Callable[[float, float], str],
 ) -> None:

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.score_table import ScoreTable
+from forerun.spaces.frameworks import FrameworkProfile
+from forerun.spaces.models.model import Model
 from forerun.spaces.schedules import Programs
 from forerun.spaces.strategies import Context, Strategy, StrategySpace, StrategyTable
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from forerun.simulator.opgraph.bottleneck import SplitFacts
     from forerun.simulator.opgraph.space import SplitSpace
     from forerun.simulator.opgraph.table import AnySplit, SplitTable
+    from forerun.spaces.opgraph import GraphModel
     from forerun.spaces.trees import Node
 
 C = TypeVar("C", contravariant=True)
@@ -52,21 +55,21 @@ class ModelKind(Protocol[C]):
     chunk: int
     first: int
 
-    def model(self, name: str) -> Any:
+    def model(self, name: str) -> "Model | GraphModel":
         """Return the model that a user names.
 
         Raises:
             RequestError: nothing is called so, or its file is wrong.
         """
 
-    def software(self, name: str, switches: Mapping[str, str]) -> Any:
+    def software(self, name: str, switches: Mapping[str, str]) -> FrameworkProfile | None:
         """Return the software that a user names where it is one of the user's own; else None.
 
         Raises:
             RequestError: nothing is called so.
         """
 
-    def kept(self, space: Any, top: int) -> int:
+    def kept(self, space: Space, top: int) -> int:
         """Return the number of best candidates that a search keeps for ``top`` rows."""
 
     def check(self, choices: Choices) -> None:
@@ -79,20 +82,20 @@ class ModelKind(Protocol[C]):
     def space(self, context: C, gpus: Sequence[int], choices: Choices) -> Space:
         """Return all candidates on some numbers of devices, ``choices`` in place of the default ones."""
 
-    def strategies(self, space: Any, indices: NDArray[np.int64]) -> tuple[Any, ...]:
+    def strategies(self, space: Space, indices: NDArray[np.int64]) -> tuple[AnyStrategy, ...]:
         """Return candidates of a space, in the order given."""
 
-    def table(self, context: C, strategies: Sequence[Any]) -> Table:
+    def table(self, context: C, strategies: Sequence[AnyStrategy]) -> Table:
         """Return strategies as a table."""
 
-    def parse(self, context: C, text: str) -> Any:
+    def parse(self, context: C, text: str) -> AnyStrategy:
         """Return the strategy that a text names.
 
         Raises:
             RequestError: the text names none.
         """
 
-    def broken(self, context: C, strategy: Any) -> Sequence[str]:
+    def broken(self, context: C, strategy: AnyStrategy) -> Sequence[str]:
         """Return the laws that a strategy breaks, in words."""
 
     def request(self, context: C, choices: Choices) -> dict[str, Any]:
@@ -101,10 +104,10 @@ class ModelKind(Protocol[C]):
     def work(self, context: C, gpus: int) -> StepWork:
         """Return the work of a step on some devices."""
 
-    def facts(self, context: C, table: Any, scores: Any) -> "Sequence[SplitFacts | None]":
+    def facts(self, context: C, table: Table, scores: ScoreTable) -> "Sequence[SplitFacts | None]":
         """Return the facts of each row besides its costs."""
 
-    def tree(self, context: C, strategy: Any) -> "Node":
+    def tree(self, context: C, strategy: AnyStrategy) -> "Node":
         """Return a strategy as a strategy tree.
 
         Raises:
@@ -114,7 +117,7 @@ class ModelKind(Protocol[C]):
     def simulate(
         self,
         context: C,
-        strategy: Any,
+        strategy: AnyStrategy,
         disturbance: "Disturbance | None" = None,
         *,
         contention: bool = False,
@@ -127,7 +130,7 @@ class ModelKind(Protocol[C]):
         """
 
     def write_chakra(
-        self, context: C, strategy: Any, result: "EventResult", folder: Path, *, contention: bool = False
+        self, context: C, strategy: AnyStrategy, result: "EventResult", folder: Path, *, contention: bool = False
     ) -> int:
         """Write the Chakra execution traces of a step that was simulated (as ``simulate`` with ``contention``) into a
         folder; return the number of devices.
@@ -136,10 +139,10 @@ class ModelKind(Protocol[C]):
             RequestError: there are too many, or a file cannot be written.
         """
 
-    def result_scores(self, context: C, table: Any, result: "EventResult") -> ScoreTable:
+    def result_scores(self, context: C, table: Table, result: "EventResult") -> ScoreTable:
         """Return the scores of the one strategy of a table from its step as it was simulated."""
 
-    def event_scores(self, context: C, table: Any, *, contention: bool = False) -> ScoreTable:
+    def event_scores(self, context: C, table: Table, *, contention: bool = False) -> ScoreTable:
         """Return the scores of a table from its steps event by event: 10 to 500 ms per row.
 
         Raises:

@@ -21,6 +21,7 @@ from forerun.search.catalogue.lists import LISTS
 from forerun.search.cli import main
 from forerun.search.cli.bars import GLYPHS, Brush, share_cells
 from forerun.search.cli.board import print_board
+from forerun.search.cli.brief import with_ranks
 from forerun.search.cli.strategy_text import StrategyText
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.spaces.errors import RequestError
@@ -355,6 +356,14 @@ def test_a_search_fits_one_screen_and_begins_with_the_decision(
     assert len(lines) <= most
     assert any(line.startswith("Launch row 1") for line in lines[:5])
     assert sum(line.startswith("note: ") for line in lines) <= 5
+
+
+def test_a_strategy_that_begins_like_a_row_is_no_row() -> None:
+    board = search("llama3-8b", cluster="dgx-h100", gpus=16, global_batch=64, seq_len=4096, top=1)
+    (row,) = (replace(one, tree="tp4 mbs1 with=tp-comm-overlap") for one in board.rows)
+    longer = f"{row.name}+moe-overlap on 16 GPUs"
+    assert with_ranks(longer, (row,)) == longer
+    assert with_ranks(f"{row.name}, {row.name} and {row.name}: +1%", (row,)) == "row 1, row 1 and row 1: +1%"
 
 
 def test_long_strategies_leave_rows_out_rather_than_grow(

@@ -15,6 +15,7 @@ from forerun.search.formats.exporting import load_launch
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.sweep.plan import read_plan
+from forerun.spaces.clusters.cluster import NodeGroup
 from forerun.spaces.errors import RequestError
 
 MIXTURE = {"model": "qwen3-30b-a3b", "cluster": "dgx-h100", "global_batch": 256, "seq_len": 4096, "gpus": "64"}
@@ -89,11 +90,15 @@ def test_show_lists_switches_with_settings_and_flags() -> None:
 
 
 def test_the_gain_of_a_switch_is_of_one_level_of_fidelity() -> None:
-    """A row whose step was simulated event by event is no measure of what closed forms gain."""
+    """Rows of groups were simulated event by event, which is no measure of what closed forms gain."""
     setting = resolve(Request(**MIXTURE, overrides=ONE))
     (row,) = search_request(Request(**MIXTURE, overrides=ONE, top=1)).rows
     slower = dataclasses.replace(row, step_time_s=1.1 * row.step_time_s)
-    assert switches_note(setting, (slower,), NoteSearch()) == switches_note(setting, (row,), NoteSearch()) != ()
+    groups = dataclasses.replace(
+        setting.context.cluster, groups=(NodeGroup(cluster=setting.context.cluster, devices=64),)
+    )
+    grouped = dataclasses.replace(setting, context=dataclasses.replace(setting.context, cluster=groups))
+    assert switches_note(grouped, (slower,), NoteSearch()) == switches_note(setting, (row,), NoteSearch()) != ()
 
 
 def test_switches_that_would_help_are_proposed_with_their_flags() -> None:

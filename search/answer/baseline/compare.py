@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
 from forerun.search.answer.baseline.present import Present
 from forerun.search.answer.explain.explain import explain_strategy
@@ -12,7 +11,7 @@ from forerun.search.answer.notes.uneven_experts import whole_experts_note
 from forerun.search.board.baseline import Baseline, MeasuredStep
 from forerun.search.board.changes import ScoredChange
 from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.board.rows import Row, rows_of
+from forerun.search.board.rows import AnyRow, Row, rows_of
 from forerun.search.formats.limits import canonical
 from forerun.search.request.request import Request
 from forerun.search.request.scorer import Scorer
@@ -229,7 +228,7 @@ def _changes(context: Context, strategy: Strategy, price: float | None) -> tuple
 
 
 def measured_step(
-    present: Present, row: Row[Any], best: Row[Any], predicted_s: float | None
+    present: Present, row: AnyRow, best: AnyRow, predicted_s: float | None
 ) -> tuple[MeasuredStep | None, tuple[str, ...]]:
     """Return the measured step against the one predicted for the workload that it was measured with (None: there is
     none), and a note where the two are far apart."""
@@ -275,7 +274,7 @@ def _predicted_as_measured(
     return predicted_s, (f"{told}: compared with the {format_seconds(predicted_s)} predicted for that",)
 
 
-def compared_in_words(row: Row[Any], best: Row[Any], measured: MeasuredStep | None) -> str:
+def compared_in_words(row: AnyRow, best: AnyRow, measured: MeasuredStep | None) -> str:
     """Return in words why a run is slower than the best, and how its prediction compares with its measured step."""
     if row.strategy == best.strategy:
         text = f"{CALLED} is the best already."

@@ -7,7 +7,7 @@ from typing import Any
 from forerun.search.answer.explain.why import against, trust
 from forerun.search.answer.intervals import certain
 from forerun.search.board.leaderboard import flat_line
-from forerun.search.board.rows import Row, rows_of
+from forerun.search.board.rows import AnyRow, rows_of
 from forerun.search.request.model_kind import AnyContext, AnyStrategy
 from forerun.search.request.setting import Setting, legal_strategy
 from forerun.spaces.frames import frame_of
@@ -19,8 +19,8 @@ INDISTINGUISHABLE = " The calibration cannot distinguish the two."
 class Comparison:
     """Two predictions, and the differences in words."""
 
-    first: Row[Any]
-    second: Row[Any]
+    first: AnyRow
+    second: AnyRow
     text: str
 
     def to_json(self) -> dict[str, Any]:

@@ -1,10 +1,9 @@
 """Why one row is before another, in words."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from forerun.search.answer.notes.pair_order_accuracy import order_holds
-from forerun.search.board.rows import Row
+from forerun.search.board.rows import AnyRow
 from forerun.search.measured.certainty import LEVEL
 from forerun.spaces.units import TIMES, format_seconds
 
@@ -14,7 +13,7 @@ LISTED = 0.01
 """Share of a step from which on a part is listed."""
 
 
-def why(rows: Sequence[Row[Any]], second: str = "") -> str:
+def why(rows: Sequence[AnyRow], second: str = "") -> str:
     """Return the paragraph below a leaderboard: what bounds the winner and what the runner-up loses; ``second``: why
     one that is faster ranks second all the same, as the end of a sentence."""
     if not rows:
@@ -25,7 +24,7 @@ def why(rows: Sequence[Row[Any]], second: str = "") -> str:
     return f"{text} {against(rows[0], rows[1]).removesuffix('.')}{second}.{trust(rows[0], rows[1])}"
 
 
-def bound_by(row: Row[Any]) -> str:
+def bound_by(row: AnyRow) -> str:
     """Return the largest parts of a step, and the peak memory with its largest part."""
     shares = sorted(((value / row.step_time_s, part) for part, value in row.breakdown_s.items()), reverse=True)
     parts = ", ".join(f"{name} {share:.0%}" for share, name in shares[:4] if share >= LISTED)
@@ -39,7 +38,7 @@ def bound_by(row: Row[Any]) -> str:
     )
 
 
-def against(winner: Row[Any], other: Row[Any], *, name: str = "") -> str:
+def against(winner: AnyRow, other: AnyRow, *, name: str = "") -> str:
     """Return where the time between two rows goes, part by part; ``name`` is what to call the other row."""
     called = name or f"The runner-up {other.name}"
     scale = other.gpus / winner.gpus
@@ -70,7 +69,7 @@ def against(winner: Row[Any], other: Row[Any], *, name: str = "") -> str:
     return f"{text}; no part differs by more than {NEGLIGIBLE:.1%} of a step."
 
 
-def trust(one: Row[Any], other: Row[Any]) -> str:
+def trust(one: AnyRow, other: AnyRow) -> str:
     """Return how often measured pairs predicted as far apart were in that order; empty where intervals say it better,
     where numbers of devices differ, or where both are predicted alike."""
     gap = abs(other.step_time_s / one.step_time_s - 1)

@@ -1,7 +1,7 @@
 """Every note on the rows of a leaderboard, the same however the rows were found."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import cast
 
 from forerun.search.answer.notes.contract import AnyNote, Note, NoteSearch
 from forerun.search.answer.notes.divisible import divisible_note
@@ -15,21 +15,22 @@ from forerun.search.answer.notes.racks import racks_note
 from forerun.search.answer.notes.switched import switches_note
 from forerun.search.answer.notes.uneven_experts import uneven_note
 from forerun.search.answer.notes.validated_runs import checked_note, narrowing_note
-from forerun.search.board.rows import Row
+from forerun.search.board.rows import AnyRow, Row
 from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.setting import Setting, has_transformer
 
 
-def notes_for(setting: Setting[AnyContext], rows: Sequence[Row[Any]], search: NoteSearch) -> tuple[str, ...]:
+def notes_for(setting: Setting[AnyContext], rows: Sequence[AnyRow], search: NoteSearch) -> tuple[str, ...]:
     """Return the notes on ranked rows, weightiest first."""
     if not rows:
         return ()
     if has_transformer(setting):
-        return tuple(text for note in NOTES for text in note(setting, rows, search))
+        flat = cast("Sequence[Row]", rows)
+        return tuple(text for note in NOTES for text in note(setting, flat, search))
     return tuple(text for note in GRAPH_NOTES for text in note(setting, rows, search))
 
 
-def measured_note(setting: Setting[AnyContext], rows: Sequence[Row[Any]], search: NoteSearch) -> tuple[str, ...]:
+def measured_note(setting: Setting[AnyContext], rows: Sequence[AnyRow], search: NoteSearch) -> tuple[str, ...]:
     """Return as one note how much of a row's operators a profile has measured; none without a profile."""
     if setting.context.cluster.device.measured is None:
         return ()
@@ -42,7 +43,7 @@ def measured_note(setting: Setting[AnyContext], rows: Sequence[Row[Any]], search
     )
 
 
-def fast_kernels_note(setting: Setting[AnyContext], rows: Sequence[Row[Any]], search: NoteSearch) -> tuple[str, ...]:
+def fast_kernels_note(setting: Setting[AnyContext], rows: Sequence[AnyRow], search: NoteSearch) -> tuple[str, ...]:
     """Return as one note why a network of convolutions may have an MFU above 100 %."""
     mfu = rows[0].mfu
     note = f"MFU {mfu:.0%}: model FLOPs are those of direct convolutions, and Winograd kernels multiply less"

@@ -6,10 +6,9 @@ sentences, none where it has nothing to say.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from forerun.search.board.found import Alternatives
-from forerun.search.board.rows import Row
+from forerun.search.board.rows import AnyRow, Row
 from forerun.search.explore.flat.best import best_in, best_row
 from forerun.search.request.limits import NO_LIMITS, TrainingLimits
 from forerun.search.request.model_kind import AnyContext
@@ -44,5 +43,5 @@ class NoteSearch:
 
 
 Note = Callable[[Setting, Sequence[Row], NoteSearch], tuple[str, ...]]
-AnyNote = Callable[[Setting[AnyContext], Sequence[Row[Any]], NoteSearch], tuple[str, ...]]
+AnyNote = Callable[[Setting[AnyContext], Sequence[AnyRow], NoteSearch], tuple[str, ...]]
 """A note on rows of any kind of model."""

@@ -2,17 +2,16 @@
 
 import math
 from statistics import NormalDist
-from typing import Any
 
 from forerun.search.answer.notes.goodput import days_of
-from forerun.search.board.rows import Row
+from forerun.search.board.rows import AnyRow
 
 SURE = 0.8
 """Probability of ending in time from which a number of GPUs is enough."""
 _NORMAL = NormalDist()
 
 
-def probability_in_time(row: Row[Any], days: float) -> float | None:
+def probability_in_time(row: AnyRow, days: float) -> float | None:
     """Compute the probability that a training ends within some days; failures count where they were predicted.
 
     Steps are log-normal, with the row's interval. None where the length of the training or the interval is unknown.
@@ -25,7 +24,7 @@ def probability_in_time(row: Row[Any], days: float) -> float | None:
     return _NORMAL.cdf(late / sigma) if sigma else float(late >= 0)
 
 
-def sure_days(row: Row[Any]) -> float:
+def sure_days(row: AnyRow) -> float:
     """Return the days within which a training ends with probability ``SURE``.
 
     Without an interval, the predicted days.
@@ -37,7 +36,7 @@ def sure_days(row: Row[Any]) -> float:
     return days_of(row) * math.exp(bias + _NORMAL.inv_cdf(SURE) * sigma)
 
 
-def _spread(row: Row[Any]) -> tuple[float, float] | None:
+def _spread(row: AnyRow) -> tuple[float, float] | None:
     """Return the mean and deviation of the logarithm of measured over predicted steps."""
     low, high, level = row.step_time_low_s, row.step_time_high_s, row.interval_level
     if low is None or high is None or level is None or not low > 0:

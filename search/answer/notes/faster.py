@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from forerun.search.answer.notes.contract import NoteSearch
-from forerun.search.board.rows import Row
+from forerun.search.board.rows import AnyRow, Row
 from forerun.search.order.preferences import against
 from forerun.search.order.worth import risk_against
 from forerun.search.request.setting import Setting
@@ -29,7 +29,7 @@ def faster_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tu
     return (note + lower_because(setting.context, first, fastest),)
 
 
-def lower_because(context: Context, first: Row, other: Row) -> str:
+def lower_because(context: Context, first: AnyRow, other: AnyRow) -> str:
     """Return as the end of a sentence why a flat strategy that is predicted faster than the first row ranks lower; ""
     where it is no faster."""
     if _gain(first, other) <= 0 or other.tree or other.facts is not None or not isinstance(other.strategy, Strategy):
@@ -38,11 +38,12 @@ def lower_because(context: Context, first: Row, other: Row) -> str:
     return f"; ranked lower because of {', '.join(reasons)}" if reasons else ""
 
 
-def reasons_against(context: Context, first: Row, other: Row) -> list[str]:
+def reasons_against(context: Context, first: AnyRow, other: AnyRow) -> list[str]:
     """Return in words why a flat strategy counts as longer than another, weightiest first; what weighs little is said
     only where nothing weighs more."""
     weights = {f"{other.oom_risk:.0%} OOM risk": risk_against(other.oom_risk, first.oom_risk)}
-    weights |= against(context, other.strategy, first.strategy)
+    if isinstance(first.strategy, Strategy) and isinstance(other.strategy, Strategy):
+        weights |= against(context, other.strategy, first.strategy)
     said = sorted((words for words, weight in weights.items() if weight > 0), key=lambda words: -weights[words])
     return [words for place, words in enumerate(said) if not place or weights[words] >= WEIGHTY]
 
@@ -69,5 +70,5 @@ def _listed(ranks: Sequence[int]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _gain(first: Row, other: Row) -> float:
+def _gain(first: AnyRow, other: AnyRow) -> float:
     return first.gpus * first.step_time_s / (other.gpus * other.step_time_s) - 1

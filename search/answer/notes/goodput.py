@@ -2,34 +2,33 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 from forerun.search.answer.notes.contract import NoteSearch
-from forerun.search.board.rows import Row
+from forerun.search.board.rows import AnyRow, R
 from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.setting import Setting
 from forerun.simulator.costs.power import WAITING, power_limit_w
 from forerun.spaces.units import format_seconds
 
 
-def with_goodput(setting: Setting[AnyContext], rows: tuple[Row[Any], ...]) -> tuple[Row[Any], ...]:
+def with_goodput(setting: Setting[AnyContext], rows: tuple[R, ...]) -> tuple[R, ...]:
     """Return rows with what interruptions leave of their trainings, where a request asks for it."""
     if setting.interrupted is None:
         return rows
     return tuple(dataclasses.replace(row, goodput=_goodput(setting, row)) for row in rows)
 
 
-def days_of(row: Row[Any]) -> float:
+def days_of(row: AnyRow) -> float:
     """Return the days of the whole training, with what interruptions add where they are known."""
     return (row.goodput or {}).get("train_days") or row.train_days or 0.0
 
 
-def usd_of(row: Row[Any]) -> float:
+def usd_of(row: AnyRow) -> float:
     """Return the money of the whole training, likewise; 0 without a price."""
     return (row.goodput or {}).get("train_cost_usd") or row.train_cost_usd or 0.0
 
 
-def goodput_note(setting: Setting[AnyContext], rows: Sequence[Row[Any]], search: NoteSearch) -> tuple[str, ...]:
+def goodput_note(setting: Setting[AnyContext], rows: Sequence[AnyRow], search: NoteSearch) -> tuple[str, ...]:
     """Return as one note the effective time of the first row and where the rest goes; none where nobody asked."""
     row = rows[0]
     found = row.goodput
@@ -52,7 +51,7 @@ def goodput_note(setting: Setting[AnyContext], rows: Sequence[Row[Any]], search:
     return (f"goodput on {row.gpus:,} GPUs: {useful}; {failures}, {checkpoints}{days}{usd}{energy}",)
 
 
-def _goodput(setting: Setting[AnyContext], row: Row[Any]) -> dict[str, float | None]:
+def _goodput(setting: Setting[AnyContext], row: AnyRow) -> dict[str, float | None]:
     assert setting.interrupted is not None
     found = setting.interrupted.on(row.gpus, step_s=row.step_time_s)
     data: dict[str, float | None] = {

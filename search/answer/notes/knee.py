@@ -1,10 +1,9 @@
 """The number of GPUs beyond which more of them add little."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from forerun.search.answer.notes.contract import NoteSearch
-from forerun.search.board.rows import Row
+from forerun.search.board.rows import AnyRow
 from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.setting import Setting
 
@@ -14,11 +13,11 @@ PAYS = 0.5
 """Share of linear scaling from one number of GPUs to the next from which the added ones pay."""
 
 
-def knee_note(setting: Setting[AnyContext], rows: Sequence[Row[Any]], search: NoteSearch) -> tuple[str, ...]:
+def knee_note(setting: Setting[AnyContext], rows: Sequence[AnyRow], search: NoteSearch) -> tuple[str, ...]:
     """Name the row with the most GPUs that still pay, where the first row has more, as one note."""
     if setting.objective != "throughput":
         return ()
-    best: dict[int, Row[Any]] = {}
+    best: dict[int, AnyRow] = {}
     for row in rows:
         best.setdefault(row.gpus, row)
     counts = sorted(count for count in best if count <= rows[0].gpus)

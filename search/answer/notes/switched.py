@@ -40,8 +40,9 @@ def switches_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> 
             gains.append((float(scores.step_time_s[0]), name, other, flags))
     if not gains:
         return ()
-    # Rows of groups of nodes are of another level of fidelity than the score.
-    before_s = float(search.score(context, table).step_time_s[0])
+    before_s = first.step_time_s
+    if context.cluster.groups:  # their rows are simulated event by event
+        before_s = float(search.score(context, table).step_time_s[0])
     best: dict[str, tuple[float, str]] = {}
     for step_s, name, other, flags in sorted(gains):
         if (gain := before_s / step_s - 1) >= WORTH:
