@@ -23,8 +23,11 @@ def switches_of(args: argparse.Namespace) -> dict[str, str]:
         RequestError: one is unknown, set twice, or has no such setting.
     """
     from forerun.spaces.frameworks import parse_switches
+    from forerun.spaces.opgraph.profile import GRAPH_SWITCHES
+    from forerun.spaces.opgraph.resolve import names_graph_model
 
-    return parse_switches(args.with_switches, args.without_switches)
+    known = GRAPH_SWITCHES if args.model and names_graph_model(args.model) else None
+    return parse_switches(args.with_switches, args.without_switches, known)
 
 
 def request_of(args: argparse.Namespace, *, graphs: bool = False, **fields: Any) -> "Request":

@@ -1,5 +1,6 @@
 """The context of a request for an operator graph, with notes on it."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,13 @@ from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph.batch import LARGEST, PerDevice
 from forerun.spaces.opgraph.platform import platform_cluster
-from forerun.spaces.opgraph.profile import DEFAULT_PROFILE, default_precision, load_graph_profile, with_optimizer
+from forerun.spaces.opgraph.profile import (
+    DEFAULT_PROFILE,
+    default_precision,
+    load_graph_profile,
+    with_graph_switches,
+    with_optimizer,
+)
 from forerun.spaces.opgraph.resolve import resolve_graph_model
 
 LARGEST_BATCH = 1 << 24
@@ -26,6 +33,7 @@ def graph_context(
     precision: str | None,
     framework: str | None,
     optimizer: str | None = None,
+    switches: Mapping[str, str] | None = None,
     seconds_per_sample: float | None = None,
     allow_generic: bool = False,
     oom_risk: float | None = None,
@@ -33,9 +41,10 @@ def graph_context(
 ) -> tuple[GraphContext, tuple[str, ...]]:
     """Return the context of a request, and what is to be noted of its model; None where the user said nothing.
 
-    ``global_batch`` in samples. ``optimizer``: of ``OPTIMIZERS`` (None: the profile's). ``seconds_per_sample``: forward
-    and backward pass as measured on one device. ``allow_generic``: imported operators without a rule are costed by
-    their bytes and operations. ``oom_risk``: the highest risk of running out of memory. ``inference``: forward alone.
+    ``global_batch`` in samples. ``optimizer``: of ``OPTIMIZERS`` (None: the profile's). ``switches``: settings of the
+    exchange of gradients. ``seconds_per_sample``: forward and backward pass as measured on one device.
+    ``allow_generic``: imported operators without a rule are costed by their bytes and operations. ``oom_risk``: the
+    highest risk of running out of memory. ``inference``: forward alone.
 
     Raises:
         RequestError: any part of it is unknown, or out of bounds.
@@ -52,7 +61,9 @@ def graph_context(
     context = GraphContext(
         model=graph,
         cluster=cluster,
-        profile=with_optimizer(load_graph_profile(framework or DEFAULT_PROFILE), optimizer),
+        profile=with_graph_switches(
+            with_optimizer(load_graph_profile(framework or DEFAULT_PROFILE), optimizer), switches or {}
+        ),
         precision=chosen,
         seconds_per_sample=seconds_per_sample,
         global_batch=global_batch,

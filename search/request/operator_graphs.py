@@ -17,7 +17,7 @@ from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.opgraph import GraphModel
 from forerun.spaces.opgraph.limits import check_split
 from forerun.spaces.opgraph.mixture import Mixture, is_mixture, parse_mixture
-from forerun.spaces.opgraph.profile import DEFAULT_PROFILE, load_graph_profile
+from forerun.spaces.opgraph.profile import DEFAULT_PROFILE, load_graph_profile, with_graph_switches
 from forerun.spaces.opgraph.resolve import resolve_graph_model
 from forerun.spaces.opgraph.split import Mode, Split, parse_split
 from forerun.spaces.schedules import Programs
@@ -40,7 +40,7 @@ class OperatorGraphs:
         return resolve_graph_model(name, allow_generic=True)[0]
 
     def software(self, name: str, switches: Mapping[str, str]) -> None:
-        load_graph_profile(name)
+        with_graph_switches(load_graph_profile(name), switches)
 
     def kept(self, space: SplitSpace, top: int) -> int:
         return space.size  # the best of every family is shown with its rank, whatever that is

@@ -59,7 +59,6 @@ LEAST_AMOUNT, LARGEST_AMOUNT = 1e-9, 1e30
 """Tokens, seconds or USD."""
 _OF_TRANSFORMERS = (
     "seq_len",
-    "switches",
     "lora",
     "freeze",
     "documents",
@@ -116,6 +115,7 @@ def _graph_setting(request: Request, common: Mapping[str, Any]) -> "Setting[Grap
         precision=request.precision,
         framework=request.framework,
         optimizer=request.optimizer,
+        switches=request.switches,
         seconds_per_sample=request.seconds_per_sample,
         allow_generic=request.allow_generic,
         oom_risk=request.oom_risk,

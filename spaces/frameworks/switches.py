@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.errors import RequestError, unknown
@@ -377,8 +377,19 @@ def release(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
-def parse_switches(texts: Iterable[str], without: Iterable[str] = ()) -> dict[str, str]:
+class Readable(Protocol):
+    """A switch that reads its settings."""
+
+    def read(self, text: str) -> str:
+        """Return a setting as it is kept."""
+
+
+def parse_switches(
+    texts: Iterable[str], without: Iterable[str] = (), known: Mapping[str, Readable] | None = None
+) -> dict[str, str]:
     """Read settings like ``tp-comm-overlap,dispatcher=deepep``; a name alone is on, one in ``without`` off.
+
+    ``known``: the switches there are (None: those of transformers' software).
 
     >>> parse_switches(["tp-comm-overlap,dispatcher=deepep"], ["bf16-grads"])
     {'tp-comm-overlap': 'on', 'dispatcher': 'deepep', 'bf16-grads': 'off'}
@@ -386,6 +397,7 @@ def parse_switches(texts: Iterable[str], without: Iterable[str] = ()) -> dict[st
     Raises:
         RequestError: a switch is unknown, set twice, or has no such setting.
     """
+    known = all_switches() if known is None else known
     found: dict[str, str] = {}
     words = [(word, "on") for text in texts for word in text.split(",")]
     words += [(word, "off") for text in without for word in text.split(",")]
@@ -393,9 +405,9 @@ def parse_switches(texts: Iterable[str], without: Iterable[str] = ()) -> dict[st
         name, equals, setting = word.strip().partition("=")
         if not name or (equals and default == "off"):
             raise RequestError(f"switches are written NAME or NAME=SETTING with commas between them, but got {word!r}")
-        if name not in all_switches():
-            raise unknown("switch", name, all_switches())
+        if name not in known:
+            raise unknown("switch", name, known)
         if name in found:
             raise RequestError(f"switch {name} is set twice")
-        found[name] = all_switches()[name].read(setting.strip() if equals else default)
+        found[name] = known[name].read(setting.strip() if equals else default)
     return found

@@ -8,6 +8,8 @@ from typing import Any
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.escaping import quoted
+from forerun.spaces.units import parse_bytes, with_unit
 
 DEFAULT_PROFILE = "pytorch-ddp"
 
@@ -59,6 +61,60 @@ class GraphProfile:
     """Reads and writes per parameter of the update."""
     state_elements: float = 2.0
     """fp32 values kept per parameter besides it (gradient and momentum: 2)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphSwitch:
+    """A setting of the exchange of gradients: one of ``shares``, each with the share of it that overlaps, or a size."""
+
+    name: str
+    shares: Mapping[str, float]
+
+    def read(self, text: str) -> str:
+        """Return a setting as it is kept.
+
+        Raises:
+            RequestError: there is no such setting.
+        """
+        if self.shares and text not in self.shares:
+            raise RequestError(f"{self.name} is {' or '.join(self.shares)}, but got {quoted(text)}")
+        if not self.shares and not _size(text):
+            raise RequestError(f"{self.name} is a size above 0, like 50MiB, but got {quoted(text)}")
+        return text
+
+
+def _size(text: str) -> float:
+    """Return the bytes of a size with its unit, 0.0 where it is none."""
+    try:
+        return with_unit(parse_bytes, text)
+    except RequestError:
+        return 0.0
+
+
+GRAPH_SWITCHES: Mapping[str, GraphSwitch] = {
+    "gradient-overlap": GraphSwitch(name="gradient-overlap", shares={"on": 1.0, "off": 0.0}),
+    "bucket": GraphSwitch(name="bucket", shares={}),
+}
+
+
+def with_graph_switches(profile: GraphProfile, switches: Mapping[str, str]) -> GraphProfile:
+    """Return a profile with other settings of how gradients are exchanged, by name (``GRAPH_SWITCHES``).
+
+    Raises:
+        RequestError: there is no such switch, or it has no such setting.
+    """
+    for name, setting in switches.items():
+        if name not in GRAPH_SWITCHES:
+            raise unknown("switch", name, GRAPH_SWITCHES)
+        switch = GRAPH_SWITCHES[name]
+        text = switch.read(setting)
+        if switch.shares:
+            profile = replace(profile, overlap=switch.shares[text])
+        else:
+            size, first = parse_bytes(text), profile.first_bucket_bytes
+            first = None if first is None else min(first, size)
+            profile = replace(profile, bucket_bytes=size, first_bucket_bytes=first)
+    return profile
 
 
 OPTIMIZERS: Mapping[str, tuple[float, float]] = {"sgd": (1.0, 3.0), "momentum": (2.0, 5.0), "adam": (3.0, 7.0)}

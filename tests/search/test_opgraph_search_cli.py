@@ -118,6 +118,32 @@ def test_simulate_predicts_one_split(capsys: pytest.CaptureFixture[str]) -> None
     assert document["row"]["global_batch"] == 1024
 
 
+def test_switches_of_gradients_change_the_step(capsys: pytest.CaptureFixture[str]) -> None:
+    simulate = f"simulate {RESNET} --strategy data16 --json"
+
+    def step_s(more: str) -> float:
+        return float(json.loads(run(f"{simulate} {more}", capsys))["step_time_s"])
+
+    assert step_s("--without gradient-overlap") > step_s("") * 1.02
+    # One bucket of all gradients is full when the backward pass ends.
+    assert step_s("--with bucket=1TiB") > step_s("") * 1.02
+    assert step_s("--with bucket=1TiB --fidelity events") == pytest.approx(step_s("--with bucket=1TiB"), rel=0.02)
+    document = json.loads(run(f"search {RESNET} --gpus 16 --without gradient-overlap --json", capsys))
+    assert document["request"]["switches"] == {"gradient-overlap": "off"}
+    assert min(row["step_time_s"] for row in document["leaderboard"] if row["strategy"] == "data16") == step_s(
+        "--without gradient-overlap"
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["bucket", "bucket=0B", "bucket=fast", "gradient-overlap=some", "tp-comm-overlap", "bucket=1MiB,bucket=2MiB"],
+)
+def test_switches_that_graphs_do_not_have_are_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*f"simulate {RESNET} --strategy data16 --with {words}".split()]) == 2
+    assert words.partition("=")[0] in capsys.readouterr().err
+
+
 def test_mixtures_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = "explain vgg16 --cluster abci-v100 --global-batch 32/gpu"
     text = run(f"{arguments} --strategy", capsys, words=("data16, linear*: filter16",))

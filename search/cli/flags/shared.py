@@ -64,11 +64,11 @@ TRAINING = Group(
         ),
         Flag(
             "--with",
-            "switches of the software, like tp-comm-overlap,dispatcher=deepep (see `forerun show FRAMEWORK`)",
+            "switches of the software, like tp-comm-overlap,dispatcher=deepep (see `forerun show FRAMEWORK`); for "
+            "CNNs gradient-overlap and bucket=50MiB",
             metavar="SWITCH[=SETTING],...",
             key="with_switches",
             many=Many.REPEATED,
-            serves=TRANSFORMERS,
         ),
         Flag(
             "--without",
@@ -76,7 +76,6 @@ TRAINING = Group(
             metavar="SWITCH,...",
             key="without_switches",
             many=Many.REPEATED,
-            serves=TRANSFORMERS,
         ),
         Flag(
             "--optimizer",
