@@ -7,7 +7,6 @@ from pathlib import Path
 
 from forerun.search.formats.contract import SCRIPTS, Files, Format, Imported, LaunchFile
 from forerun.search.formats.launchers import stated_facts
-from forerun.search.formats.settings import MissingArgumentsError
 from forerun.search.formats.shell import NOTHING, Given
 from forerun.search.formats.table import FORMATS, format_named, recognised
 from forerun.spaces.errors import RequestError
@@ -17,6 +16,8 @@ _DEGREE = re.compile(
     r"(?:^|[.:-])(?:\w+_)?(?:tensor|pipeline|context|expert)[-_](?:model[-_])?parallel[-_](?:size|degree):?$"
 )
 """Names of degrees: one that a reader does not know is a file that it misreads."""
+_ARGUMENT = re.compile(r"\$\{?[1-9@*]")
+"""An argument of a script."""
 LARGEST_LOG = 1 << 28
 """Bytes of a training log: a month of steps at a line each has a tenth of it."""
 
@@ -93,8 +94,8 @@ def _read(chosen: Format, source: LaunchFile) -> Imported:
     """Return what a file says; of a script that needs arguments and was given none, as it is started without."""
     try:
         return chosen.read(source)
-    except MissingArgumentsError as error:
-        if source.given.arguments:
+    except RequestError as error:
+        if source.given.arguments or not any(map(_ARGUMENT.search, source.scripts.values())):
             raise
         try:
             found = chosen.read(dataclasses.replace(source, given=dataclasses.replace(source.given, bare=True)))

@@ -19,10 +19,6 @@ LARGEST = 10**12
 """No count in a configuration is larger; a longer number is a mistake."""
 
 
-class MissingArgumentsError(RequestError):
-    """A value of a script is an argument that nobody gave."""
-
-
 def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested mappings as one with dotted keys; lists and empty mappings stay values.
 
@@ -105,8 +101,9 @@ class LaunchSettings:
         ways = [f"give {named}"] if named else []
         if any(name.isdecimal() or name in "@*#" for name in variables):
             ways.append("give the arguments that the script is started with after --")
-        kind = RequestError if named else MissingArgumentsError
-        raise kind(f"{self._source}: not stated in the file: {shown}; {' and '.join(ways) or 'write the numbers'}")
+        raise RequestError(
+            f"{self._source}: not stated in the file: {shown}; {' and '.join(ways) or 'write the numbers'}"
+        )
 
     def whole(self, *names: str, least: int = 1) -> int | None:
         """Return a whole number of at least ``least``; None where the file has none.

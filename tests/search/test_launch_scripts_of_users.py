@@ -138,3 +138,34 @@ def test_a_micro_batch_of_all_devices_is_divided_among_them() -> None:
     )
 
     assert import_texts({"a.sh": f"python3 -m verl.trainer.main_ppo {words}\n"}).strategy.mbs == 2
+
+
+OPENRLHF = """
+read -r -d '' words <<EOF
+openrlhf.cli.train_sft --max_len 8192 --train_batch_size 256 --micro_train_batch_size 2 --zero_stage 2 --bf16 \\
+   --gradient_checkpointing --adam_offload
+EOF
+if [[ ${1} != "slurm" ]]; then
+    deepspeed --include localhost:0,1,2,3,4,5,6,7 --module $words
+fi
+"""
+
+
+def test_arguments_of_openrlhf_are_read() -> None:
+    found = import_texts({"a.sh": OPENRLHF})
+
+    assert str(found.strategy) == "tp1 pp1 dp8 mbs2 zero2 recompute=full"
+    assert (found.workload["global_batch"], found.workload["seq_len"]) == (256, 8192)
+    assert any("optimizer-offload" in note for note in found.notes)
+
+
+def test_arithmetic_inside_of_arithmetic_is_followed() -> None:
+    script = (
+        "N=$(nvidia-smi -L | wc -l)\nGB=$(( $(($N * 2)) * $(( 2 + 2 )) ))\n"
+        "torchrun --nproc_per_node $N pretrain_gpt.py --tensor-model-parallel-size 2 --micro-batch-size 2 "
+        "--global-batch-size $GB\n"
+    )
+
+    assert import_texts({"a.sh": script}, given=Given(variables={"N": "8"})).workload["global_batch"] == 64
+    with pytest.raises(RequestError, match="--set-var N="):
+        import_texts({"a.sh": script})

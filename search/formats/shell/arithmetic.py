@@ -49,6 +49,8 @@ def arithmetic(node: "Node", read: Read, write: Write) -> int | None:
     match node.type:
         case "number" | "variable_name" | "word" | "string" | "simple_expansion" | "expansion" | "concatenation":
             return read(node)
+        case "command_substitution":
+            return read(node)
         case "arithmetic_expansion" | "compound_statement" | "parenthesized_expression":
             values = [arithmetic(part, read, write) for part in parts]
             return values[-1] if values else None

@@ -18,6 +18,8 @@ from forerun.search.formats.shell.variables import Value, Variables
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+_NESTED = re.compile(r"\$\(\((.*)\)\)", re.DOTALL)
+"""Arithmetic inside of arithmetic."""
 UNKNOWN = re.compile(r"[$`]")
 """Mark of a text whose value only a run would know."""
 _EXPANSIONS = ("simple_expansion", "expansion", "arithmetic_expansion", "command_substitution", "process_substitution")
@@ -148,6 +150,9 @@ class ScriptWords:
 
     def _expr(self, node: "Node") -> int | None:
         """Return the value of ``$(expr ...)``, which is arithmetic; None for any other substitution."""
+        if (nested := _NESTED.fullmatch(text_of(node))) is not None:  # which the grammar takes for a subshell
+            root = parse_shell(f"(( {nested[1]} ))", "arithmetic")[0]
+            return self.number(root.named_children[0]) if root.named_children else None
         inside = node.named_children
         if len(inside) != 1 or inside[0].type != "command" or not text_of(inside[0]).startswith("expr "):
             return None
@@ -167,7 +172,8 @@ class ScriptWords:
         if node.type in _EXPANSIONS[:2]:
             return self.text(node)
         if node.type == "command_substitution":
-            return "…"
+            nested = _NESTED.fullmatch(text_of(node))
+            return "…" if nested is None else f"({nested[1].strip()})"
         if not node.children:
             name = text_of(node)
             value = self._number_of(node) if node.is_named else None

@@ -2,7 +2,7 @@
 arguments.
 
 Source: ``transformers/training_args.py`` 5.23; names of the longest sequence are those of its examples, of FastChat,
-LLaVA and TRL.
+LLaVA and TRL. OpenRLHF's arguments (``openrlhf/cli``), which are of the same kind, are read too.
 """
 
 import re
@@ -28,7 +28,7 @@ from forerun.search.formats.tables.trainer import (
 from forerun.spaces.strategies import Recompute
 
 _MARK_OF_YAML = re.compile(r"^per_device_train_batch_size:", re.MULTILINE)
-_MARK = re.compile(r"--per[_-]device[_-]train[_-]batch[_-]size")
+_MARK = re.compile(r"--(per[_-]device[_-]train|micro[_-]train)[_-]batch[_-]size")
 
 
 LAUNCHED = {
@@ -79,6 +79,13 @@ def adjust(facts: LaunchFacts) -> None:
         facts.assume("zero", 3, f"by the name {path} (give that file, too, to be sure)")
     if facts.get("zero") is None:
         read_fsdp(facts)
+    if facts.get("global_batch") is None:
+        facts.assume("accumulation", 1, "as transformers' Trainer assumes")
+    lengths = [settings.whole(name) for name in ("prompt_max_len", "generate_max_len")]
+    if facts.get("seq_len") is None and any(lengths):
+        facts.values["seq_len"] = sum(length or 0 for length in lengths)
+    if settings.flag("adam_offload"):
+        facts.notes.append("the optimizer is on the host, which --with optimizer-offload=on predicts")
     if settings.text("stage") is not None and not settings.flag("disable_gradient_checkpointing"):
         facts.assume("recompute", Recompute.FULL, "as LLaMA-Factory assumes")
     kind = settings.text("finetuning_type") or ("lora" if settings.raw("lora_rank") is not None else "full")
@@ -94,8 +101,10 @@ LAUNCHER = Launcher(
     version="5",
     title="transformers' Trainer",
     keys=(
-        MICRO_BATCH,
+        decide("mbs", *MICRO_BATCH.names, "micro_train_batch_size"),
         ACCUMULATION,
+        decide("global_batch", "train_batch_size", meaning="sequences of a step (OpenRLHF)"),
+        decide("cp", "ring_attn_size"),
         decide(
             "seq_len",
             "model_max_length",
@@ -104,6 +113,7 @@ LAUNCHER = Launcher(
             "block_size",
             "cutoff_len",
             "max_seq_len",
+            "max_len",
             meaning="longest sequence",
         ),
         decide("zero", "zero_stage", words=ZERO_STAGES),
@@ -128,6 +138,6 @@ LAUNCHER = Launcher(
     ),
     harmless=lambda name: "parallel" not in name,
     adjust=adjust,
-    assumed={"mbs": 8, "accumulation": 1, "precision": "fp32"},
+    assumed={"mbs": 8, "precision": "fp32"},
 )
 FORMAT = format_of(LAUNCHER, joins=True)
