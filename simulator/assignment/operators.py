@@ -110,6 +110,6 @@ def _times_repeated(one: OperatorTime, recompute: Recompute) -> int:
     """Return how often recomputation runs a forward operator again: once with its layer, or with each named module that
     it belongs to."""
     if recompute == Recompute.FULL:
-        return 1
+        return int(not one.spared)
     modules = (module for module in one.modules if recompute & module)
     return int(one.repeated and bool(recompute & Recompute.SELECTIVE)) + len(list(modules))

@@ -41,6 +41,8 @@ def layer_operators(context: Context, layer: Layer, shard: Shard) -> Operators:
         elif isinstance(layer.mlp, FeedForward):
             with operators.inside(Recompute.MLP):
                 operators.steps(layer.mlp.steps(hidden))
+            if stops_recompute(context, layer):
+                operators.spare_last_product()
     one = layer_parameters(layer, hidden)
     operators.accumulation(
         (one.mixer + one.mlp_dense) / shard.tp
@@ -52,6 +54,13 @@ def layer_operators(context: Context, layer: Layer, shard: Shard) -> Operators:
     if layer.trains == "adapters":
         operators.adapters(layer, hidden)
     return operators
+
+
+def stops_recompute(context: Context, layer: Layer) -> bool:
+    """Return whether full recomputation of a layer ends before its last product: that of a dense feed-forward whose
+    output no norm reads."""
+    plain = isinstance(layer.mlp, FeedForward) and layer.feeds_forward and layer.norms <= 1 + layer.attends
+    return context.framework.stops_recompute and plain
 
 
 def _add_mixer(operators: Operators, layer: Layer, hidden: int) -> None:

@@ -5,6 +5,7 @@ Each linear operator is three matrix products (forward, data gradient, weight gr
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -195,6 +196,12 @@ class OperatorCollector:
                     memory_s=moved / self.device.memory_bytes_per_s,
                 )
             )
+
+    def spare_last_product(self) -> None:
+        """Leave the last product so far out of full recomputation: nothing of the backward pass needs its output."""
+        products = (place for place, one in enumerate(self.records) if one.direction == "forward")
+        last = max(place for place in products if self.records[place].kind == "product")
+        self.records[last] = replace(self.records[last], spared=True)
 
     def keep_trained(self, trains: Trains) -> None:
         """Drop the gradients that a layer of which only a part is trained has not."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from forerun.simulator.costs.host import host_link_rate
 from forerun.simulator.layer.activations import layer_activations
-from forerun.simulator.layer.blocks import embedding_operators, head_operators, layer_work
+from forerun.simulator.layer.blocks import embedding_operators, head_operators, layer_work, stops_recompute
 from forerun.simulator.layer.communication import LayerTraffic, ends_exchange_s, layer_exchange, tensor_blocks
 from forerun.simulator.layer.kinds import layer_kinds
 from forerun.simulator.layer.shard import Shard
@@ -114,9 +114,9 @@ def _layer(
     if layer.feeds_forward and isinstance(layer.mlp, MixtureOfExperts):
         exchange = exchange.waiting(expert_wait_s(context, layer))
     full = shard.recompute == Recompute.FULL
-    repeated = _repeated(layer, shard, full)
+    repeated = _repeated(context, layer, shard, full)
     recompute = {
-        "recompute": np.where(full, work.forward_s, _modules_s(work, shard)),
+        "recompute": np.where(full, work.forward_s - work.spared_s, _modules_s(work, shard)),
         "tensor": exchange.tensor_forward_s * repeated["tensor"],
         "context": exchange.context_forward_s * repeated["context"],
         "expert": exchange.expert_forward_s * repeated["expert"],
@@ -167,16 +167,19 @@ def _modules_s(work: Work, shard: Shard) -> Floats:
     return total
 
 
-def _repeated(layer: Layer, shard: Shard, full: NDArray[np.bool_]) -> dict[str, Floats]:
-    """Return the share of the forward pass's communication of each kind that recompute repeats: all of it, or that of
-    the blocks that are recomputed whole (feed-forward, mixture, shared experts)."""
+def _repeated(context: Context, layer: Layer, shard: Shard, full: NDArray[np.bool_]) -> dict[str, Floats]:
+    """Return the share of the forward pass's communication of each kind that recompute repeats: all of it but what is
+    sent behind the end of recomputation, or that of the blocks that are recomputed whole (feed-forward, mixture, shared
+    experts)."""
     mixture = (shard.recompute & Recompute.MOE) != 0
     fed = mixture if isinstance(layer.mlp, MixtureOfExperts) else (shard.recompute & Recompute.MLP) != 0
     fed = fed | ((shard.recompute & Recompute.SHARED_EXPERTS) != 0)
     synchronised = layer.feeds_forward and not (isinstance(layer.mlp, MixtureOfExperts) and not layer.mlp.shared_hidden)
     share = 1.0 / max(tensor_blocks(layer), 1) if synchronised else 0.0
+    # Behind its last product a layer scatters, or adds up, what it gathered or copied before.
+    unsent = share * np.where(shard.sp, 0.5, 1.0) if stops_recompute(context, layer) else 0.0
     return {
-        "tensor": np.where(full, 1.0, np.where(fed, share, 0.0)),
+        "tensor": np.where(full, 1.0 - unsent, np.where(fed, share, 0.0)),
         "context": np.where(full, 1.0, 0.0),
         "expert": np.where(full | mixture, 1.0, 0.0),
     }

@@ -46,6 +46,8 @@ class OperatorTime:
     """The core of attention, whose passes overlap communication."""
     repeated: bool = False
     """Selective recomputation repeats it."""
+    spared: bool = False
+    """Full recomputation ends before it."""
     modules: Recompute = Recompute.NONE
     """Modules whose own recomputation repeats it too."""
 
@@ -109,6 +111,8 @@ class Work:
     """Forward pass of the attention core."""
     repeated_s: Floats
     """What selective recomputation repeats of the forward pass."""
+    spared_s: Floats
+    """What full recomputation does not repeat of it."""
     modules_s: Mapping[Recompute, Floats]
     """What recomputation of each module by itself repeats of it."""
 
@@ -120,12 +124,13 @@ class Work:
 
 def work_of(operators: Iterable[OperatorTime], count: int) -> Work:
     """Return the sums of some operators over ``count`` shards, in their order."""
-    total = {name: np.zeros(count) for name in ("forward", "input_gradient", "weight_gradient", "core", "repeated")}
+    marks = ("core", "repeated", "spared")
+    total = {name: np.zeros(count) for name in ("forward", "input_gradient", "weight_gradient", *marks)}
     modules: dict[Recompute, Floats] = {}
     for one in operators:
         total[one.direction] += one.seconds
         if one.direction == "forward":
-            for name in ("core", "repeated"):
+            for name in marks:
                 if getattr(one, name):
                     total[name] += one.seconds
             for module in one.modules:

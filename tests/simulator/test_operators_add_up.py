@@ -18,7 +18,7 @@ from forerun.simulator.layer.blocks import layer_operators
 from forerun.simulator.layer.kinds import layer_kinds
 from forerun.simulator.layer.work import OperatorTime, work_of
 from forerun.spaces.clusters import load_device
-from forerun.spaces.strategies import Schedule, parse_strategy
+from forerun.spaces.strategies import Context, Schedule, parse_strategy
 
 
 @settings(max_examples=12, deadline=None)
@@ -99,3 +99,23 @@ def test_explain_lists_operators(capsys: pytest.CaptureFixture[str]) -> None:
     assert {one["stage"] for one in operators} == {1}
     assert main([*words, "--strategy", "tp4 pp2 dp4 mbs1"]) == 0
     assert "slowest operators of stage 1, per step" in capsys.readouterr().out
+
+
+def test_full_recomputation_may_end_before_the_last_product() -> None:
+    context, strategy = request(), parse_strategy("dp8 tp4 mbs1 sp recompute=full")
+    stopping = dataclasses.replace(context, framework=dataclasses.replace(context.framework, stops_recompute=True))
+    layer = layer_kinds(context.model)[0]
+    shard = shard_with(context, strategy)
+    (last,) = [one for one in layer_operators(stopping, layer, shard).records if one.spared]
+    normed = dataclasses.replace(layer, norms=layer.norms + 2)
+    assert not any(one.spared for one in layer_operators(stopping, normed, shard).records)
+
+    def parts(context: Context, part: str) -> float:
+        return sum(chunk.parts[part] for chunk in step_costs(assign(context, strategy)).chunks)
+
+    products = [one for one in layer_operators(context, layer, shard).records if one.kind == "product"]
+    assert last.name == [one for one in products if one.direction == "forward"][-1].name
+    saved_s = parts(context, "recompute") - parts(stopping, "recompute")
+    assert saved_s == pytest.approx(context.model.layer_count * float(last.at(0).seconds))
+    assert parts(stopping, "compute") == parts(context, "compute")
+    assert parts(stopping, "tensor") < parts(context, "tensor")

@@ -26,6 +26,8 @@ from forerun.spaces.frameworks.switches import (
 ATTENTION_KERNELS = ("flash", "flash2", "flash1", *MATERIALISED)
 
 
+EARLY_STOP_SINCE = "2023-10"
+"""PyTorch 2.1: non-reentrant checkpoints stop with the last tensor that is needed (set_checkpoint_early_stop)."""
 _STAGE = re.compile(r"\bZeRO[- ]?(?:stage[- ]?)?([1-3])\b", re.IGNORECASE)
 
 UNKNOWN: Mapping[str, Any] = {
@@ -98,6 +100,8 @@ def profile_of(row: TableRow, facts: Facts, filled: Filled) -> FrameworkProfile:
     if facts.fused_norm:
         changes["eager"] = tuple(name for name in changes.get("eager", base.eager) if not name.endswith("norm"))
     changes |= {"bucket_bytes": facts.bucket_bytes} if facts.bucket_bytes is not None else {}
+    if "" < software_date(row) < EARLY_STOP_SINCE:
+        changes["stops_recompute"] = False
     return replace(base, **changes)
 
 
