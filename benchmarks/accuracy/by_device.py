@@ -1,51 +1,35 @@
 """Accuracy by device, framework and kind of model, as the figures that a search and its HTML report show.
 
-    python benchmarks/accuracy/by_device.py DIR
-
-DIR holds CSV files of the schema in docs/measured-runs.md. Writes search/answer/data/checked.json: one
-entry for every device, framework and kind of model (with experts or dense) with measured runs, and for each of these
-with any other. Tables whose devices are not stated, or whose models are tiny, are left out. Takes half a minute.
+One entry for every device, framework and kind of model (with experts or dense) with measured runs, and for each of
+these with any other. Tables whose devices are not stated, or whose models are tiny, are left out.
 """
 
-import argparse
 import datetime
 import itertools
-import json
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import targets
+from page import commit
 
 from forerun.search.measured.certainty.parts import special_parts
-from forerun.search.measured.validate import Metrics, Predictions, load_runs, metrics_of, predict
+from forerun.search.measured.validate import Metrics, Predictions, metrics_of
 
-ROOT = Path(__file__).resolve().parents[2]
-TARGET = ROOT / "search" / "answer" / "data" / "checked.json"
+TARGET = Path(__file__).resolve().parents[2] / "search" / "answer" / "data" / "checked.json"
 Key = tuple[str | None, str | None, bool | None]
 """Device, framework and whether the model has experts; None: any."""
 FEWEST = 1
 """Runs from which on figures are given: their number stands beside them."""
 
 
-def main() -> int:
-    """Predict all runs and write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
-    files = sorted(folder.glob("*.csv"))
-    if not files:
-        sys.exit(f"no tables of runs in {folder}")
-    predictions = predict(load_runs(files).runs)
-    document = {
-        "about": "Written by benchmarks/accuracy/by_device.py from measured runs; of predictions with defaults only.",
+def document(predictions: Predictions) -> dict[str, Any]:
+    """Return the figures with their date and commit."""
+    return {
+        "about": "Written by benchmarks/accuracy/residuals.py from measured runs; of predictions with defaults only.",
         "date": datetime.date.today().isoformat(),
-        "commit": _commit(),
+        "commit": commit(),
         "entries": [entry for key, rows in _groups(predictions).items() if (entry := _entry(predictions, key, rows))],
     }
-    TARGET.write_text(json.dumps(document, indent=1) + "\n")
-    print(f"wrote {TARGET.relative_to(ROOT)}: {len(document['entries'])} entries")
-    return 0
 
 
 def _groups(predictions: Predictions) -> dict[Key, list[int]]:
@@ -82,12 +66,3 @@ def _entry(
     rounded = {name: None if value is None else round(value, 1) for name, value in figures.items()}
     return {"device": key[0], "framework": key[1], "experts": key[2], **counts, "special": special,
             "precisions": precisions, **rounded}  # fmt: skip
-
-
-def _commit() -> str:
-    done = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

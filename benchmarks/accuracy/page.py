@@ -43,7 +43,7 @@ def write(
     stem = folder / f"{datetime.date.today().isoformat()}-accuracy"
     found = targets.reached(predictions)
     open_rows = publishable(predictions)
-    document = {"date": datetime.date.today().isoformat(), "commit": _commit(), "machine": _machine()}
+    document = {"date": datetime.date.today().isoformat(), "commit": commit(), "machine": _machine()}
     page = [
         *_head(document, runs, summary, seconds),
         "## Asked for and reached",
@@ -124,13 +124,14 @@ def _figures(summary: Summary) -> list[str]:
 
 def _line(name: str, m: Metrics) -> str:
     order = [m.pair_order_pct, m.wide_pair_order_pct, m.regret1_pct, m.regret3_pct, m.regret1_max_pct]
-    cells = [name, str(m.rows), *map(_cell, (m.mape_pct, m.median_ape_pct, m.bias_pct)), str(m.groups or "")]
-    cells += [_cell(m.kendall_tau, 2), *map(_cell, order), str(m.memory_rows or ""), _cell(m.memory_median_ape_pct)]
-    cells += [str(m.oom_rows or ""), _cell(m.oom_recall_pct), _cell(m.oom_specificity_pct)]
+    cells = [name, str(m.rows), *map(cell, (m.mape_pct, m.median_ape_pct, m.bias_pct)), str(m.groups or "")]
+    cells += [cell(m.kendall_tau, 2), *map(cell, order), str(m.memory_rows or ""), cell(m.memory_median_ape_pct)]
+    cells += [str(m.oom_rows or ""), cell(m.oom_recall_pct), cell(m.oom_specificity_pct)]
     return "| " + " | ".join(cells) + " |"
 
 
-def _cell(value: float | None, digits: int = 1) -> str:
+def cell(value: float | None, digits: int = 1) -> str:
+    """Return a figure as text; empty where there is none."""
     return "" if value is None else f"{value:.{digits}f}"
 
 
@@ -190,7 +191,9 @@ def _write_predictions(path: Path, predictions: Predictions, rows: Sequence[int]
             writer.writerow([run.run_id, *times, *peaks, run.outcome, bool(predictions.oom[row]) if known else ""])
 
 
-def _commit() -> str:
+def commit() -> str:
+    """Return the commit, and whether the product differs from it."""
+
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
 

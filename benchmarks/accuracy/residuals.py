@@ -5,22 +5,24 @@
 DIR holds CSV files of the schema in docs/measured-runs.md. Writes search/measured/certainty/data/residuals.json: for
 every kind of runs (device, framework, experts, precision, number of devices, computing share of the step) of every
 table the median error, the number of runs, and how much larger than expected the errors are with the group left out.
-Tables are numbered, and no run can be recognised, as some may not be reproduced. Then prints the share of runs within
-their interval with their group, their model and their table left out, by table; with --check that alone. Takes a
-minute.
+Tables are numbered, and no run can be recognised, as some may not be reproduced. Also writes
+search/answer/data/checked.json, the figures by device and framework (``by_device.py``). Then prints the share of runs
+within their interval with their group, their model and their table left out, by table; with --check that alone. Takes
+a minute.
 """
 
 import argparse
 import datetime
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import by_device
 import numpy as np
 from left_out import Sample, believed, left_out, merged, sample_of, situations
+from page import commit
 
 from forerun.search.measured.certainty.cells import Floats, to_cells
 from forerun.search.measured.certainty.variance import variances
@@ -41,7 +43,7 @@ def main() -> int:
     if not files:
         sys.exit(f"no tables of runs in {args.folder}")
     predictions = predict(load_runs(files).runs)
-    document: dict[str, Any] = {"about": ABOUT, "date": datetime.date.today().isoformat(), "commit": _commit()}
+    document: dict[str, Any] = {"about": ABOUT, "date": datetime.date.today().isoformat(), "commit": commit()}
     kinds: list[dict[str, Any]] = []
     for quantity in ("step", "memory"):
         sample = sample_of(predictions, quantity)
@@ -54,6 +56,9 @@ def main() -> int:
     if not args.check:
         TARGET.write_text(_compact(document | {"kinds": kinds}), encoding="utf-8")
         print(f"wrote {TARGET.relative_to(ROOT)}: {len(document['step'])} and {len(document['memory'])} cells")
+        figures = by_device.document(predictions)
+        by_device.TARGET.write_text(json.dumps(figures, indent=1) + "\n")
+        print(f"wrote {by_device.TARGET.relative_to(ROOT)}: {len(figures['entries'])} entries")
     return 0
 
 
@@ -82,11 +87,6 @@ def _compact(document: dict[str, Any]) -> str:
         else:
             parts.append(f' "{name}": {json.dumps(value)}')
     return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
-def _commit() -> str:
-    done = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":

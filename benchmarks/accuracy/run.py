@@ -16,6 +16,7 @@ import page
 import targets
 from cluster_state import TABLE, with_known_state
 from cross_validate import cross_validate
+from page import cell
 from rich.console import Console
 
 from forerun.search.cli.console import fits
@@ -62,14 +63,12 @@ def main() -> int:
 def dense_line(predictions: Predictions) -> str:
     """Return the figures of all dense models whose recompute is stated, without tables of unknown or tiny hardware."""
     m: Metrics = metrics_of(predictions, [row for row, run in enumerate(predictions.runs) if targets.dense(run)])
-    order = (
-        f"tau {_cell(m.kendall_tau, 2)}, pairs >25% {_cell(m.wide_pair_order_pct)} %, >5% {_cell(m.pair_order_pct)} %"
-    )
-    memory = f"memory {_cell(m.memory_median_ape_pct)} %"
-    verdicts = f"OOM {_cell(m.oom_recall_pct)} / {_cell(m.oom_specificity_pct)} %"
+    order = f"tau {cell(m.kendall_tau, 2)}, pairs >25% {cell(m.wide_pair_order_pct)} %, >5% {cell(m.pair_order_pct)} %"
+    memory = f"memory {cell(m.memory_median_ape_pct)} %"
+    verdicts = f"OOM {cell(m.oom_recall_pct)} / {cell(m.oom_specificity_pct)} %"
     return (
         f"dense with recompute stated, not {', '.join(targets.LOW_TRUST)}: {m.rows} rows, "
-        f"median {_cell(m.median_ape_pct)} %, {order}, regret {_cell(m.regret1_pct)} %, {memory}, {verdicts}"
+        f"median {cell(m.median_ape_pct)} %, {order}, regret {cell(m.regret1_pct)} %, {memory}, {verdicts}"
     )
 
 
@@ -80,14 +79,10 @@ def known_state_line(predictions: Predictions) -> str:
     if known is None:
         return f"no runs of {TABLE}"
     figures = (
-        f"median {_cell(m.median_ape_pct)} %, tau {_cell(m.kendall_tau, 2)}, regret {_cell(m.regret1_pct)} %"
+        f"median {cell(m.median_ape_pct)} %, tau {cell(m.kendall_tau, 2)}, regret {cell(m.regret1_pct)} %"
         for m in (honest, known)
     )
     return f"{TABLE}: {' (cluster state known: '.join(figures)})"
-
-
-def _cell(value: float | None, digits: int = 1) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
 
 
 def _arguments() -> argparse.Namespace:

@@ -1,6 +1,6 @@
 """The published runs nearest to a prediction, and the sentence that names them.
 
-``data/checked.json`` is written by ``benchmarks/accuracy/by_device.py``.
+``data/checked.json`` is written by ``benchmarks/accuracy/residuals.py``.
 """
 
 import json

@@ -57,8 +57,10 @@ def layer_operators(context: Context, layer: Layer, shard: Shard) -> Operators:
 
 
 def stops_recompute(context: Context, layer: Layer) -> bool:
-    """Return whether full recomputation of a layer ends before its last product: that of a dense feed-forward whose
-    output no norm reads."""
+    """Return whether full recomputation ends before the last product of a layer, in a feed-forward without experts.
+
+    A norm behind the product needs its output.
+    """
     plain = isinstance(layer.mlp, FeedForward) and layer.feeds_forward and layer.norms <= 1 + layer.attends
     return context.framework.stops_recompute and plain
 
