@@ -47,7 +47,8 @@ class Decoder:
     separate_head: bool = False
     """The head has a table of its own even where embeddings are tied."""
     causal: bool = True
-    norms: int = 2
+    norms: int | Count = 2
+    """Norms of a layer, given its number as ``index``."""
     norm_bias: bool = False
     final_norm: bool = True
     embedding_norm: Switch = False
@@ -55,6 +56,8 @@ class Decoder:
     """Types of layers where the configuration lists none."""
     mixers: Mapping[str, MixerRule] = field(default_factory=lambda: MappingProxyType({}))
     """Rules for layer types other than full, sliding and chunked attention."""
+    shares_weights: Count | None = None
+    """Whether a layer, given its number as ``index``, has the weights of an earlier one."""
     layer_rule: Callable[[Fields, Layer, int], Layer] | None = None
     """Changes each layer, given its number."""
     attends: bool = True
@@ -156,7 +159,8 @@ class Decoder:
                 count=1,
                 mixer=self._mixer(fields, kind, attention),
                 mlp=mlp,
-                norms=self.norms,
+                norms=self.norms if isinstance(self.norms, int) else self.norms(fields, index=index),
+                shared_weights=bool(self.shares_weights and self.shares_weights(fields, index=index)),
                 norm_bias=self.norm_bias,
                 extra=extra,
             )

@@ -5,8 +5,8 @@ that the caller gives, one that was assigned, or a field of the configuration: a
 (``hidden_size``, ``vision_config.output_channels``). Functions read other fields, and their first argument is the name
 of one:
 
-- ``size(field, default)``: a whole number, or the default
-- ``optional(field)``: a whole number, or 0; ``optional(field, 0)`` accepts a zero in the file
+- ``size(field, default)``: a whole number, or the default; ``size(field, default, 0)`` accepts a zero in the file
+- ``optional(field)``: a whole number, or 0; ``optional(field, 0)`` accepts a zero, too
 - ``number(field, default)``, ``flag(field, default)``, ``text(field)``: a positive number, a boolean, a text
 - ``length(field)``, ``total(field)``: entries of a list of whole numbers, and their sum; ``length(field, str)``
 - ``entries(field)``: the same length where the field may be a single number
@@ -34,10 +34,11 @@ _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = MappingProxyType(
         ast.Mult: operator.mul,
         ast.Div: operator.truediv,
         ast.FloorDiv: operator.floordiv,
+        ast.Mod: operator.mod,
         ast.Pow: operator.pow,
         ast.USub: operator.neg,
         ast.Eq: operator.eq,
-        ast.Gt: operator.gt,
+        ast.GtE: operator.ge,
     }
 )
 
@@ -49,12 +50,13 @@ class Formula:
     text: str
 
     def __call__(self, fields: Fields, **names: int) -> int:
-        """Compute the value for one configuration."""
+        """Compute the value for one configuration, a number or a boolean."""
         *assignments, last = _statements(self.text)
         scope = _Scope(fields, dict(names))
         for one in assignments:
             scope.names[one.targets[0].id] = scope.value(one.value)
-        return int(scope.value(last.value))
+        value = scope.value(last.value)
+        return value if isinstance(value, bool) else int(value)
 
 
 @cache
@@ -116,7 +118,7 @@ def linear(inputs: int, outputs: int) -> int:
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType({"linear": linear, "int": int, "max": max})
 _READERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
-        "size": lambda fields, name, default=None: fields.size(name, default),
+        "size": lambda fields, name, default=None, least=1: fields.size(name, default, least=least),
         "optional": lambda fields, name, least=1: fields.optional_size(name, least=least) or 0,
         "number": lambda fields, name, default: fields.number(name, default),
         "flag": lambda fields, name, default=False: fields.flag(name, default),

@@ -24,19 +24,6 @@ def _dense(layer: Layer, hidden: int) -> Layer:
     return replace(layer, name=layer.name.replace("moe", "dense"), mlp=FeedForward(hidden=hidden, gated=True))
 
 
-def _falcon_norms(fields: Fields, layer: Layer, index: int) -> Layer:
-    """Falcon: parallel attention and MLP read one norm, in the new architecture one each."""
-    given = fields.optional_size("num_ln_in_parallel_attn")
-    if fields.flag("new_decoder_architecture", False):
-        return replace(layer, norms=given or 2)
-    return replace(layer, norms=1 if fields.flag("parallel_attn", True) else 2)
-
-
-def _stablelm_norms(fields: Fields, layer: Layer, index: int) -> Layer:
-    """StableLM: one norm where attention and MLP are parallel."""
-    return replace(layer, norms=1) if fields.flag("use_parallel_residual", False) else layer
-
-
 def _mpt_checks(fields: Fields, layer: Layer, index: int) -> Layer:
     """MPT: LayerNorms with a weight alone; nothing else has a bias."""
     fields.accept("no_bias", "learned_pos_emb", "norm_type", "embedding_fraction")
@@ -44,16 +31,6 @@ def _mpt_checks(fields: Fields, layer: Layer, index: int) -> Layer:
         raise fields.refusal("no_bias", "a model with biases is not modelled")
     fields.raw("attn_config")
     return layer
-
-
-def _hrm_shared_stacks(fields: Fields, layer: Layer, index: int) -> Layer:
-    """HRM: two stacks that run several times; layers after the first pass share the weights of earlier ones."""
-    return replace(layer, shared_weights=index >= 2 * fields.size("num_layers_per_stack"))
-
-
-def _albert_groups(fields: Fields, layer: Layer, index: int) -> Layer:
-    """ALBERT: all layers of a group have one layer's weights."""
-    return replace(layer, shared_weights=index >= fields.size("num_hidden_groups", 1))
 
 
 def _llama4_experts(fields: Fields, layer: Layer, index: int) -> Layer:
@@ -129,12 +106,6 @@ def _muse_narrow_experts(fields: Fields, layer: Layer, index: int) -> Layer:
     return replace(layer, mlp=replace(layer.mlp, latent=narrow, router_extra=2 * narrow))
 
 
-def _jamba_experts(fields: Fields, layer: Layer, index: int) -> Layer:
-    """Jamba: experts in every ``expert_layer_period``-th layer."""
-    period, offset = fields.size("expert_layer_period", 2), fields.size("expert_layer_offset", 1, least=0)
-    return layer if index % period == offset else _dense(layer, fields.size("intermediate_size"))
-
-
 def _deepseek_v2_groups(fields: Fields, layer: Layer, index: int) -> Layer:
     """DeepSeek-V2: "greedy" looks at all experts, "group_limited_greedy" at those of the best groups."""
     if isinstance(layer.mlp, MixtureOfExperts) and fields.text("topk_method") != "group_limited_greedy":
@@ -195,13 +166,6 @@ def _dots_latent_per_layer(fields: Fields, layer: Layer, index: int) -> Layer:
     return replace(layer, mixer=attention)
 
 
-def _ling_gate(fields: Fields, layer: Layer, index: int) -> Layer:
-    fields.raw("layer_group_size")
-    if isinstance(layer.mixer, Attention):
-        return replace(layer, mixer=replace(layer.mixer, gate=layer.mixer.heads))
-    return layer
-
-
 def _lfm3_norms_and_gate(fields: Fields, layer: Layer, index: int) -> Layer:
     """LFM3: norms after the blocks too, and a gate per head, where the configuration says so."""
     norms = 4 if fields.flag("use_sandwich_norm", False) else 2
@@ -242,29 +206,23 @@ LAYER_RULES: Mapping[str, LayerRule] = MappingProxyType(
     {
         rule.__name__.removeprefix("_"): rule
         for rule in (
-            _albert_groups,
             _deepseek_v2_groups,
             _deepseek_v4_experts,
             _dots_latent_per_layer,
             _ernie_dense_end,
             _ernie_image_experts,
-            _falcon_norms,
             _gemma3n_layers,
             _gemma4_layers,
             _glm_pooled_keys,
-            _hrm_shared_stacks,
-            _jamba_experts,
             _jetmoe_attention_experts,
             _laguna_heads,
             _lfm3_norms_and_gate,
-            _ling_gate,
             _llama4_experts,
             _mimo_value_width,
             _mistral_layers_without_rotary,
             _mpt_checks,
             _muse_narrow_experts,
             _shared_indexers,
-            _stablelm_norms,
             _step_experts,
         )
     }

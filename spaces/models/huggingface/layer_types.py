@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.huggingface.fields import Fields
+from forerun.spaces.models.huggingface.formulas import Count, Formula
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 LINEAR = "linear_attention"
@@ -61,7 +62,9 @@ def pattern_of(entry: Any) -> Pattern:
     if "numbers" in entry:
         otherwise = pattern_of(entry.get("otherwise", "all_full"))
         return partial(_by_numbers, name=entry["numbers"], kinds=entry["kinds"], otherwise=otherwise)
-    return partial(_by_index, name=entry["listed"], kind=entry["kind"], other=entry["other"])
+    if "where" in entry:
+        return partial(_by_formula, where=Formula(entry["where"]), kind=entry["kind"], other=entry["other"])
+    return partial(_by_index, **{"name" if key == "listed" else key: value for key, value in entry.items()})
 
 
 def _every(
@@ -91,10 +94,20 @@ def _by_numbers(
     return [kinds.get(one, f"{name}={one}") for one in listed]
 
 
-def _by_index(fields: Fields, count: int, *, name: str, kind: str, other: str) -> list[str]:
-    """Make layers whose numbers are in the list ``name`` of one ``kind``, and the others of the ``other``."""
-    listed = fields.listed(name, int) or ()
+def _by_index(fields: Fields, count: int, *, name: str, kind: str, other: str, missing: str | None = None) -> list[str]:
+    """Make layers whose numbers are in the list ``name`` of one ``kind``, the others of the ``other``.
+
+    Without the list all are ``missing``, which is the ``other`` unless it is given.
+    """
+    listed = fields.listed(name, int)
+    if listed is None:
+        return [missing or other] * count
     return [kind if index in listed else other for index in range(count)]
+
+
+def _by_formula(fields: Fields, count: int, *, where: Count, kind: str, other: str) -> list[str]:
+    """Make layers whose number ``index`` satisfies a formula of one ``kind``, and the others of the ``other``."""
+    return [kind if where(fields, index=index) else other for index in range(count)]
 
 
 def _all_sliding(fields: Fields, count: int) -> list[str]:
@@ -126,30 +139,10 @@ def _kimi(fields: Fields, count: int) -> list[str]:
     return [LINEAR if index + 1 in linear else FULL for index in range(count)]
 
 
-def _lfm2(fields: Fields, count: int) -> list[str]:
-    full = fields.listed("full_attn_idxs", int)
-    return [FULL if full is None or index in full else "conv" for index in range(count)]
-
-
 def _griffin(fields: Fields, count: int) -> list[str]:
     kinds = fields.listed("block_types", str) or fields.listed("_block_types", str)
     kinds = kinds or ["recurrent", "recurrent", "attention"]
     return [kinds[index % len(kinds)] for index in range(count)]
-
-
-def _jamba(fields: Fields, count: int) -> list[str]:
-    period, offset = fields.size("attn_layer_period", 8), fields.size("attn_layer_offset", 4, least=0)
-    return [FULL if index % period == offset else LINEAR for index in range(count)]
-
-
-def _ling(fields: Fields, count: int) -> list[str]:
-    group = fields.size("layer_group_size", 6)
-    return [LINEAR if (index + 1) % group else FULL for index in range(count)]
-
-
-def _llama4(fields: Fields, count: int) -> list[str]:
-    interval = fields.optional_size("no_rope_layer_interval") or 4
-    return [CHUNKED if (index + 1) % interval else FULL for index in range(count)]
 
 
 def _deepseek_v4(fields: Fields, count: int) -> list[str]:
@@ -165,15 +158,10 @@ PATTERNS: Mapping[str, Pattern] = MappingProxyType(
     {
         "all_full": lambda _, count: [FULL] * count,
         "all_sliding": _all_sliding,
-        "alternating": lambda _, count: [FULL if index % 2 else SLIDING for index in range(count)],
         "deepseek_v4": _deepseek_v4,
         "gpt_neo": _gpt_neo,
         "griffin": _griffin,
-        "jamba": _jamba,
         "kimi": _kimi,
-        "lfm2": _lfm2,
-        "ling": _ling,
-        "llama4": _llama4,
         "max_window_layers": _max_window_layers,
     }
 )

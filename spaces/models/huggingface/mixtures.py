@@ -1,10 +1,12 @@
 """Experts as the fields of a configuration describe them: how many, how wide, in which layers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.huggingface.fields import Fields
+from forerun.spaces.models.huggingface.formulas import Count, Formula
 from forerun.spaces.models.model import MixtureOfExperts
 from forerun.spaces.models.shapes import check_top_k
 
@@ -24,6 +26,8 @@ class Experts:
     first_dense: int = 0
     every: int = 1
     from_last: bool = False
+    where: Count | None = None
+    """Whether a layer has them, given its number as ``index``, where the usual fields do not exclude it."""
 
 
 def per_layer(fields: Fields, traits: Experts, count: int) -> list[MixtureOfExperts | None]:
@@ -32,7 +36,16 @@ def per_layer(fields: Fields, traits: Experts, count: int) -> list[MixtureOfExpe
         fields.raw(traits.width)  # of experts that there are none of
         return [None] * count
     experts = mixture(fields, traits)
-    return [experts if sparse else None for sparse in sparse_layers(fields, traits, count)]
+    sparse = sparse_layers(fields, traits, count)
+    if traits.where is not None:
+        sparse = [one and bool(traits.where(fields, index=index)) for index, one in enumerate(sparse)]
+    return [experts if one else None for one in sparse]
+
+
+def experts_of(entry: Mapping[str, Any]) -> Experts:
+    """Make the traits of a table's entry."""
+    where = entry.get("where")
+    return Experts(**{**entry, "where": None if where is None else Formula(where)})
 
 
 def mixture(fields: Fields, traits: Experts) -> MixtureOfExperts:

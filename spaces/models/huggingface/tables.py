@@ -11,7 +11,7 @@ from forerun.spaces.models.huggingface.formulas import Formula
 from forerun.spaces.models.huggingface.layer_rules import LAYER_RULES
 from forerun.spaces.models.huggingface.layer_types import pattern_of
 from forerun.spaces.models.huggingface.mixer_rules import MIXERS
-from forerun.spaces.models.huggingface.mixtures import Experts
+from forerun.spaces.models.huggingface.mixtures import experts_of
 from forerun.spaces.models.huggingface.towers import Tower
 
 _Entry: TypeAlias = Mapping[str, Any]
@@ -20,7 +20,7 @@ _Family = TypeVar("_Family")
 _CONVERSIONS: Mapping[str, Callable[[Any], object]] = MappingProxyType(
     {
         "embedding_extra": Formula,
-        "experts": lambda entry: Experts(**entry),
+        "experts": experts_of,
         "ffn_width": Formula,
         "harmless": tuple,
         "kv_heads": Formula,
@@ -31,6 +31,8 @@ _CONVERSIONS: Mapping[str, Callable[[Any], object]] = MappingProxyType(
         "mixers": lambda entry: {kind: MIXERS[rule] for kind, rule in entry.items()},
         "model_extra": Formula,
         "nested": tuple,
+        "norms": lambda norms: norms if isinstance(norms, int) else Formula(norms),
+        "shares_weights": Formula,
     }
 )
 """Values of the tables that stand for an object, by key."""
