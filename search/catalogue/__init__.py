@@ -1,1 +1,1 @@
-"""What the catalogue has: a table of each kind (``lists``), and everything about one entry (``facts``)."""
+"""The catalogue for users: a table of each kind of entry (``lists``), and all facts of one entry (``facts``)."""

@@ -1,4 +1,4 @@
-"""A cluster as a file that ``--cluster`` accepts: its keys, and as comments what follows from them."""
+"""A cluster as a file that ``--cluster`` accepts: its keys, and derived values as comments."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ def cluster_file(name: str) -> str:
 
 
 def _consequences(cluster: Cluster) -> Iterator[str]:
-    """Yield the links of every level in units, and what was assumed."""
+    """Yield the links of every level in units, and the assumptions behind them."""
     if not cluster.groups:
         yield "links of one device, one direction:"
     for level in cluster.levels if not cluster.groups else ():

@@ -1,4 +1,4 @@
-"""Tables of what the catalogue has, as plain data. Each imports only what it lists, so that ``forerun list`` is quick.
+"""Tables of the catalogue's entries, as plain data.
 
 Building every model takes longer than all else that ``forerun list`` does, so the lines of models are kept in
 ``data/models.json``, which ``python -m forerun.search.catalogue.lists`` prints and a test holds to the models.
@@ -22,7 +22,7 @@ def list_models() -> list[dict[str, Any]]:
 
 
 def lines_of_models() -> list[dict[str, Any]]:
-    """Return the lines of all models, each of which is built: what ``data/models.json`` has to say."""
+    """Build every model and return its line of ``data/models.json``."""
     from forerun.search.catalogue.facts import extents
     from forerun.spaces.models import active_parameters, load_model, model_names, parameter_count
     from forerun.spaces.opgraph import graph_model_names, load_graph_model

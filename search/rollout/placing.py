@@ -39,9 +39,11 @@ FORWARD_SHARE = 1 / 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """What generates: ``tokens_per_s`` of one GPU as measured, ``response`` tokens per sequence on average, and
-    ``forwards`` passes of the trainer's model over every batch besides training (log-probabilities of the policy and
-    of a reference)."""
+    """The generation of one step.
+
+    ``tokens_per_s``: measured rate of one GPU. ``response``: mean tokens of a response. ``forwards``: forward passes of
+    the trainer's model over every batch in addition to training (log-probabilities of the policy and of a reference).
+    """
 
     tokens_per_s: float
     response: float
@@ -135,7 +137,10 @@ def _fastest_first(found: list[RolloutPlacement]) -> tuple[RolloutPlacement, ...
 
 
 def _counts(context: Context, gpus: int) -> list[int]:
-    """Return numbers of GPUs that may train: whole nodes, or on one node any; all of them stand for both in turn."""
+    """Return the numbers of training GPUs to search.
+
+    They are whole nodes, or any number on a single node; the number of all GPUs is the colocated case.
+    """
     node = context.cluster.devices_per_node
     unit = node if gpus > node else 1
     counts = list(range(unit, gpus, unit))
@@ -176,7 +181,10 @@ def _reload_s(context: Context, row: Row) -> float:
 
 
 def _weights_s(context: Context, gpus: int) -> float:
-    """Seconds to bring the weights in 16 bit to every node: its devices receive a share each, then gather them."""
+    """Compute the seconds to bring the weights in 16 bit to every node.
+
+    Its devices receive a share each, then gather them.
+    """
     node = min(context.cluster.devices_per_node, gpus)
     size, nodes = 2.0 * parameter_count(context.model), gpus / node
     across = collective_time_s(context.cluster, "broadcast", size / node, nodes, node) if nodes > 1 else 0.0

@@ -1,4 +1,4 @@
-"""Goodput: what failures, checkpoints and restarts leave of a training that never stops."""
+"""Goodput: the share of a long training that is progress, given failures, checkpoints and restarts."""
 
 from forerun.simulator.goodput.interruptions import Goodput, Reliability, goodput_of
 

@@ -35,7 +35,7 @@ _RANGES: dict[str, tuple[float, float]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reliability:
-    """How often devices fail and how long a job takes to go on. Defaults are those of large published runs."""
+    """Failure rates of devices and the time that a job needs to recover. Defaults are those of large published runs."""
 
     failures_per_device_hour: float = 2.0e-5
     """Interruptions of the job per device and hour in which it runs. Llama 3 405B: 419 unexpected ones on 16,384 H100
@@ -72,7 +72,7 @@ class Reliability:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:
-    """What interruptions make of a training.
+    """The goodput of a training and the shares of lost time.
 
     The shares (of the effective time, adding up with ``effective`` to 1) say where the time goes.
     """
@@ -101,7 +101,7 @@ class Goodput:
 def goodput_of(
     reliability: Reliability, *, devices: int, devices_per_node: int, checkpoint_bytes: float, step_s: float
 ) -> Goodput:
-    """Return what interruptions leave of a training on ``devices`` devices in nodes of ``devices_per_node``.
+    """Compute the goodput of a training on ``devices`` devices in nodes of ``devices_per_node``.
 
     ``checkpoint_bytes``: weights and optimizer states of the whole job. ``step_s``: seconds of one step, below which no
     checkpoint interval goes.

@@ -1,4 +1,4 @@
-"""Where the parts of tensors lie, and the communication that follows from it."""
+"""Layouts of tensors over devices, and the communication between layouts."""
 
 from forerun.simulator.layouts.flow import Need, Share, TransferPhase, needs_of
 from forerun.simulator.layouts.infer import Transfer, fuse, halo, infer

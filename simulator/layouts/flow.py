@@ -1,5 +1,4 @@
-"""All communication of a graph of operators, once every operator is cut: of tensors on write and on read, of their
-gradients the same way back, of gradients of weights, and of weights that are kept in slices.
+"""Communication of a graph of operators, given the cuts of every operator.
 
 A tensor is kept as its producer makes it; where that leaves partial sums, as its first consumer needs it. Its gradient
 is kept alike. Consumers that need a tensor in one layout share one transfer, and what several consumers add to a
@@ -80,7 +79,7 @@ class _Flow:
     def stored(
         self, operator: CutOperator, operand: Operand, cuts: tuple[Cut, ...] | None, otherwise: Layout
     ) -> Layout:
-        """Return the layout of a tensor that is kept in cuts of its own, where it is."""
+        """Return the layout in which a tensor is kept: that of its ``cuts`` if it has some, else ``otherwise``."""
         if cuts is None:
             return otherwise
         return operand_layout(operator, operand, cuts, self.shares[operator.name].devices)
@@ -105,8 +104,11 @@ class _Flow:
             )
 
     def moved(self, made: Layout, wanted: Layout, operator: CutOperator, operand: Operand) -> tuple[Transfer, ...]:
-        """Return what takes an operand of an operator from one layout to the other; tensors that change their number
-        of dimensions on the way (a flattened image) are looked at as samples times the rest."""
+        """Return the transfers of an operand of an operator from one layout to the other.
+
+        Tensors that change their number of dimensions on the way (a flattened image) are treated as samples times the
+        rest.
+        """
         shape = operator.shape(operand)
         if len(made.degrees) != len(wanted.degrees):
             made, wanted = flattened(made), flattened(wanted)
@@ -115,7 +117,7 @@ class _Flow:
 
 
 def flattened(layout: Layout) -> Layout:
-    """Return a layout whose dimensions but the first are one: parts of the rest are dealt in their own order."""
+    """Return a layout whose dimensions except the first are one: parts of the others are dealt in order."""
     rest = 1
     for degree in layout.degrees[1:]:
         rest *= degree
@@ -229,8 +231,10 @@ def _backward(flow: _Flow, operator: CutOperator, input_gradients: bool) -> None
 
 
 def _gradient(flow: _Flow, operator: CutOperator, operand: Operand) -> None:
-    """Add what brings one contribution to the gradient of a tensor to where that is kept, unless another consumer,
-    which runs later in the backward pass, adds to it in the same layout."""
+    """Add the transfers that bring one contribution to the gradient of a tensor to its layout.
+
+    Nothing is added if another consumer, which runs later in the backward pass, adds to it in the same layout.
+    """
     made = flow.layout(operator, operand, summed=True)
     consumers = flow.graph.consumers[operand.name]
     for other in consumers[: consumers.index(operator)]:

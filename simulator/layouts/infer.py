@@ -1,4 +1,4 @@
-"""Communication that follows from layouts: what must be sent so that a tensor which lies in one way lies in another.
+"""Communication between layouts: the transfers that turn one layout of a tensor into another.
 
 A producer that leaves a tensor in one layout and a tensor that is kept in another (a *write*), or a kept tensor and a
 consumer that needs it in another (a *read*), are one question. The rules are tried in order (after Proteus, arXiv
@@ -44,7 +44,9 @@ class Transfer:
 
 
 def infer(made: Layout, wanted: Layout, shape: Sequence[float]) -> tuple[Transfer, ...]:
-    """Return what must be sent so that a tensor of ``shape`` elements goes from one layout to the other, in order.
+    """Return the transfers that bring a tensor of ``shape`` elements from one layout to the other, in order.
+
+    The two layouts have one dimension for each of the shape's; ``wanted`` has no partial sums.
 
     The two layouts have one dimension for each of the shape's; ``wanted`` holds no partial sums.
     """
@@ -61,8 +63,10 @@ def infer(made: Layout, wanted: Layout, shape: Sequence[float]) -> tuple[Transfe
 
 
 def halo(layout: Layout, shape: Sequence[float], widths: Sequence[int]) -> tuple[Transfer, ...]:
-    """Return what neighbouring parts of a tensor of ``shape`` send each other where each needs ``widths`` elements
-    beyond its borders (of both neighbours together) along each dimension."""
+    """Return the halo exchange of a tensor of ``shape`` between neighbouring parts.
+
+    Each part needs ``widths`` elements beyond its borders (of both neighbours together) along each dimension.
+    """
     part = math.prod(shape) / layout.parts
     numbers = layout.grid[:, 0, :].reshape(*layout.degrees, layout.copies)
     pairs: list[tuple[int, int]] = []
@@ -89,8 +93,10 @@ def halo(layout: Layout, shape: Sequence[float], widths: Sequence[int]) -> tuple
 
 
 def fuse(transfers: Iterable[Transfer]) -> tuple[Transfer, ...]:
-    """Return the transfers with scatters from several members of one group as one all-to-all (the same for gathers):
-    tables that lie on one device each, read by samples that lie on all."""
+    """Merge scatters from several members of one group into one all-to-all (the same for gathers).
+
+    An example are tables on one device each that are read by samples on all devices.
+    """
     rest: list[Transfer] = []
     rooted: dict[tuple[str, frozenset[int]], dict[int, float]] = {}
     for transfer in transfers:
@@ -112,7 +118,7 @@ def fuse(transfers: Iterable[Transfer]) -> tuple[Transfer, ...]:
 
 
 def _same(first: Devices, second: Devices) -> bool:
-    """Whether rows of device numbers hold the same devices, row by row."""
+    """Check that rows of device numbers contain the same devices, row by row."""
     if first.shape[0] != second.shape[0]:
         return False
     one, other = first.reshape(first.shape[0], -1), second.reshape(second.shape[0], -1)
@@ -163,7 +169,7 @@ def _reduce_scatter(made: Layout, wanted: Layout, shape: Sequence[float]) -> tup
 
 
 def _at_hand(made: Layout, wanted: Layout) -> bool:
-    """Whether every device that needs a part holds all of it."""
+    """Check that every device that needs a part has all of it."""
     held, needed = made.part_of(), wanted.part_of()
     for device, part in needed.items():
         own = held.get(device)
@@ -216,8 +222,7 @@ def _gather(made: Layout, wanted: Layout, shape: Sequence[float]) -> tuple[Trans
 
 
 def _point_to_point(made: Layout, wanted: Layout, shape: Sequence[float]) -> tuple[Transfer, ...]:
-    """Every device gets from others the parts of its own that it does not hold: from the nearest copy, and of partial
-    sums from every addend."""
+    """Send every device the missing parts of its slice: from the nearest copy, or every addend of a partial sum."""
     units = [math.lcm(a, b) for a, b in zip(made.degrees, wanted.degrees, strict=True)]
     low_made, high_made = _borders(made, units)
     low_wanted, high_wanted = _borders(wanted, units)

@@ -1,4 +1,4 @@
-"""Which device holds which part of a tensor.
+"""Assignment of the parts of a tensor to devices.
 
 A tensor is cut in a grid of equal parts. Of a part there may be *copies*, and it may be a *partial sum*: as many
 addends of it exist, on as many devices. So a layout is a grid of devices [*degrees, partial, copies].
@@ -19,8 +19,10 @@ Devices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``degrees``: parts along each dimension. ``devices``: numbers of the devices, the grid of the module's docstring
-    in row-major order. ``partial``: addends of every part, 1 for a whole tensor.
+    """A grid of devices over the parts of a tensor.
+
+    ``degrees``: parts along each dimension. ``devices``: numbers of the devices, the grid of the module's docstring in
+    row-major order. ``partial``: addends of every part, 1 for a complete tensor.
 
     Raises:
         RequestError: the devices do not fill the grid, or one of them is named twice.
@@ -53,8 +55,10 @@ class Layout:
         return np.array(self.devices, dtype=np.int64).reshape(self.parts, self.partial, self.copies)
 
     def blocks(self, coarse: Sequence[int]) -> Devices:
-        """Device numbers by the part of a coarser grid that they lie in: [coarse parts, finer parts in it, partial,
-        copies]. Each of ``coarse`` divides the degree of its dimension."""
+        """Group device numbers by the parts of a coarser grid: [coarse parts, finer parts, partial, copies].
+
+        Each of ``coarse`` divides the degree of its dimension.
+        """
         inside = [fine // whole for fine, whole in zip(self.degrees, coarse, strict=True)]
         split = [size for pair in zip(coarse, inside, strict=True) for size in pair]
         grid = np.array(self.devices, dtype=np.int64).reshape(*split, self.partial, self.copies)
@@ -63,8 +67,9 @@ class Layout:
         return grid.transpose(order).reshape(math.prod(coarse), math.prod(inside), self.partial, self.copies)
 
     def sliced(self, count: int) -> "Layout":
-        """Return the layout with one more dimension: every part is dealt in ``count`` slices to its copies, whatever
-        its own dimensions divide into (frameworks flatten and pad). This is how ZeRO keeps a tensor.
+        """Return the layout with one more dimension, in which every part is dealt in ``count`` slices to its copies.
+
+        The slices need not divide the part's dimensions (frameworks flatten and pad). ZeRO keeps a tensor in this way.
 
         Raises:
             RequestError: ``count`` does not divide the copies.
@@ -75,7 +80,7 @@ class Layout:
         return Layout((*self.degrees, count), tuple(grid.reshape(-1).tolist()), self.partial)
 
     def part_of(self) -> dict[int, tuple[int, ...]]:
-        """Return the part of the grid, by dimension, that each device holds."""
+        """Return the part of the grid of each device, by dimension."""
         places = np.unravel_index(np.repeat(np.arange(self.parts), self.partial * self.copies), self.degrees or (1,))
         return dict(zip(self.devices, zip(*(axis.tolist() for axis in places), strict=True), strict=True))
 
@@ -89,7 +94,7 @@ def operand_layout(
     summed: bool = False,
     averaged: bool = False,
 ) -> Layout:
-    """Return how an operand lies on ``devices`` when its operator is cut by ``cuts``, the outermost first.
+    """Return the layout of an operand on ``devices`` when its operator is cut by ``cuts``, the outermost first.
 
     What the operand does not follow it is copied over, or, if it is ``summed`` (the output, and the gradients of input
     and weight, which run over the same points), split into addends; copies whose gradients are averaged are addends

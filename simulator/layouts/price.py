@@ -54,8 +54,11 @@ def _sent_s(cluster: Cluster, size: float, members: tuple[int, ...]) -> float:
 
 
 def crossings(levels: Sequence[Level], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, float]]:
-    """Return for every pair (sender, receiver) a distance that crosses the same levels, and the share of the devices
-    behind the crossed link that send over it at the same time."""
+    """Return the distance and the load of every pair (sender, receiver).
+
+    The distance crosses the same levels; the load is the share of the devices beyond the crossed link that send over it
+    at the same time.
+    """
     distance, share = crossings_of(levels, *np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
     return list(zip(distance.tolist(), share.tolist(), strict=True))
 
@@ -63,7 +66,7 @@ def crossings(levels: Sequence[Level], pairs: Sequence[tuple[int, int]]) -> list
 def crossings_of(
     levels: Sequence[Level], source: NDArray[np.int64], target: NDArray[np.int64], case: NDArray[np.int64] | int = 0
 ) -> tuple[NDArray[np.int64], Floats]:
-    """As ``crossings``, of arrays of senders and receivers; pairs of one ``case`` alone send at the same time."""
+    """Compute ``crossings`` for arrays of senders and receivers; only pairs of one ``case`` send at the same time."""
     crossed = np.full(len(source), max(len(levels) - 1, 0))
     for number, level in reversed(list(enumerate(levels[:-1]))):
         crossed[source // level.size == target // level.size] = number
@@ -78,8 +81,11 @@ def crossings_of(
 
 
 def sent_s(cluster: Cluster, size: ArrayLike, distance: ArrayLike, share: ArrayLike) -> Floats:
-    """Return the seconds of messages of ``size`` bytes over some distance, where ``share`` of the devices behind a link
-    use it at once: their part of it, but no more than one port."""
+    """Compute the seconds of messages of ``size`` bytes over some distance.
+
+    A fraction ``share`` of the devices beyond a link use it at once and share its bandwidth; none gets more than one
+    port.
+    """
     bytes_sent = np.asarray(size, dtype=np.float64)
     alone = point_to_point_time_s(cluster, bytes_sent, distance, lone=True)
     return np.maximum(alone, point_to_point_time_s(cluster, bytes_sent * np.asarray(share), distance))

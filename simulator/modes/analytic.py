@@ -53,7 +53,7 @@ def analytic_prediction(
 
 
 def check_slow(slow: Mapping[int, float], workers: int) -> None:
-    """Raise ``RequestError`` where a slow worker is not there."""
+    """Raise ``RequestError`` for a slow worker that does not exist."""
     for worker in slow:
         if not 0 <= worker < workers:
             raise RequestError(f"slow worker {worker} is not there; use 0 to {workers - 1}")
@@ -122,7 +122,7 @@ def exposed_all_reduce_s(profile: GradientProfile, mode: TrainingMode, network: 
 
 
 def _unhidden(profile: GradientProfile, update_s: float, transfers_s: float, one_worker_s: float | None) -> float:
-    """Return the share of one worker's transfers that its step shows: 1 less what is hidden."""
+    """Return the fraction of one worker's transfers that is exposed: 1 less the hidden fraction."""
     if one_worker_s is None or not transfers_s:
         return 1.0
     hidden_s = transfers_s + profile.compute_s + update_s - one_worker_s

@@ -20,8 +20,11 @@ SATURATED = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """Both models' answers for one number of workers; one that was not asked is None. ``exact``: the analytic model
-    leaves nothing out and has the mean of what events draw: all-reduces that are not run round by round."""
+    """The predictions of both models for one number of workers; None for a model that was not asked.
+
+    ``exact``: the analytic model is complete and has the mean of the events' random draws, as for all-reduces that are
+    not simulated round by round.
+    """
 
     workers: int
     analytic: ModePrediction | None
@@ -65,11 +68,11 @@ class Curve:
 
     @property
     def saturated(self) -> bool:
-        """Whether the curve has stopped growing: its saturation lies before its last point."""
+        """Whether the curve stops growing before its last point."""
         return self.saturation.workers < self.points[-1].workers
 
     def efficiency(self, point: CurvePoint) -> float:
-        """Throughput per worker over that of one worker that exchanges nothing, whatever other points there are."""
+        """Compute throughput per worker over that of one worker that exchanges nothing."""
         return point.chosen.samples_per_s / point.workers / self.alone_samples_per_s
 
     def to_json(self) -> dict[str, Any]:
@@ -106,9 +109,10 @@ def throughput_curve(
     fidelity: Fidelity = "both",
     core: Callable[[int], ModePrediction] | None = None,
 ) -> Curve:
-    """Return the throughput for each number of workers; those of ``mode`` itself play no part.
-    Co-located shards are never more than workers. ``core``: closed forms that know more than the analytic model, which
-    they stand for.
+    """Predict the throughput for each number of workers.
+
+    The number of workers of ``mode`` is ignored. Co-located shards are never more than workers. ``core``: closed forms
+    with more detail, used instead of the analytic model.
 
     Raises:
         RequestError: no number is given, or the mode is not possible for one of them.

@@ -11,7 +11,10 @@ from forerun.spaces.opgraph import Kind
 
 
 def graph_profile(context: GraphContext, batch: float) -> GradientProfile:
-    """Return one worker's step: a layer is an operator with parameters and what follows it up to the next one.
+    """Return one worker's step: a layer is an operator with parameters and all operators up to the next one.
+
+    Passes are those of ``GraphContext.passes``. Of embedding tables only the looked-up rows are exchanged. Parameters
+    and gradients move in fp32.
 
     Passes are those of ``GraphContext.passes``. Of tables the rows that were looked up are exchanged. Parameters and
     gradients move in fp32.

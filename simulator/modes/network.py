@@ -22,7 +22,7 @@ MOST_LATENCY_S = 3600.0
 
 
 class ModeNetwork(Protocol):
-    """What a mode asks of a network. Rates are per direction (full duplex)."""
+    """The network as training modes see it. Rates are per direction (full duplex)."""
 
     @property
     def worker_bytes_per_s(self) -> float:
@@ -41,18 +41,18 @@ class ModeNetwork(Protocol):
         """Whether an all-reduce is a ring over the workers' NICs, which the event level then runs round by round."""
 
     def all_reduce_s(self, size_bytes: float, workers: int) -> float:
-        """Seconds of an all-reduce of ``size_bytes`` per worker."""
+        """Compute the seconds of an all-reduce of ``size_bytes`` per worker."""
 
     def blocked_s(self, workers: int) -> float:
-        """Seconds that computation stands still for each all-reduce that is launched under it."""
+        """Compute the seconds for which each overlapped all-reduce blocks computation."""
 
     def rendezvous_s(self, workers: int) -> float:
-        """Seconds that a step takes besides, for workers of several nodes to agree on what they exchange."""
+        """Compute the seconds that workers of several nodes need in each step to agree on the exchange."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NicNetwork:
-    """Nodes of one NIC each behind a switch that is never full.
+    """Nodes of one NIC each behind a non-blocking switch.
 
     Raises:
         RequestError: a rate is below a byte per second, the latency is negative or an hour, or a rate is not finite.
@@ -71,21 +71,25 @@ class NicNetwork:
             raise RequestError(f"latency_s must be at least 0 and at most {MOST_LATENCY_S:g}, but got {self.latency_s}")
 
     def all_reduce_s(self, size_bytes: float, workers: int) -> float:
-        """Ring: 2 (W - 1) rounds of one W-th each (Patarasuk and Yuan 2009)."""
+        """Compute a ring: 2 (W - 1) rounds of one W-th each (Patarasuk and Yuan 2009)."""
         return 2 * (workers - 1) * (self.latency_s + size_bytes / (workers * self.worker_bytes_per_s))
 
     def blocked_s(self, workers: int) -> float:
-        """Nothing: the ring is all there is."""
+        """Return 0: a ring over NICs blocks no computation."""
         return 0.0
 
     def rendezvous_s(self, workers: int) -> float:
-        """Nothing, too."""
+        """Return 0: workers agree on nothing."""
         return 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterNetwork:
-    """A cluster of the catalogue: a worker is a device, a server a node of its own at the same switches.
+    """A cluster of the catalogue: a worker is a device, a server a separate node at the same switches.
+
+    All-reduces cost what the collective rule gives for consecutive nodes. A worker's NIC is its share of its node's; a
+    server's is the entire node's. In a cluster of one node workers reach servers, which are the host, over PCIe.
+    ``rules``: of the software that exchanges gradients.
 
     All-reduces cost what the project's collective rule says, over nodes filled one after the other. A worker's NIC is
     its share of its node's; a server's is the whole node's. In a cluster of one node workers reach servers, which are
@@ -97,13 +101,13 @@ class ClusterNetwork:
 
     @property
     def worker_bytes_per_s(self) -> float:
-        """A device's share of its node's NICs; of PCIe where there is one node."""
+        """A device's share of its node's NICs; of PCIe in a cluster of one node."""
         level = self._outer
         return self.cluster.device.host_bytes_per_s if level is None else level.bytes_per_s
 
     @property
     def server_bytes_per_s(self) -> float:
-        """All NICs of a node; where there is one node, what its host passes."""
+        """All NICs of a node; the host's rate in a cluster of one node."""
         level = self._outer
         if level is None:
             return HOST_BYTES_PER_S
@@ -126,7 +130,7 @@ class ClusterNetwork:
         return levels[0] if levels else None
 
     def all_reduce_s(self, size_bytes: float, workers: int) -> float:
-        """The collective rule.
+        """Apply the collective rule.
 
         Raises:
             RequestError: there are more workers than devices.
@@ -140,9 +144,9 @@ class ClusterNetwork:
         return float(reduce_s(self.cluster, np.asarray(size_bytes, dtype=np.float64), ranks, stride, share))
 
     def blocked_s(self, workers: int) -> float:
-        """The profile's share of an empty all-reduce."""
+        """Return the profile's share of an empty all-reduce."""
         return self.rules.blocked_share * self.all_reduce_s(1.0, workers) if workers > 1 else 0.0
 
     def rendezvous_s(self, workers: int) -> float:
-        """As the profile says."""
+        """Return the profile's time for the nodes of these workers."""
         return float(rendezvous_s(self.rules, -(-workers // self.cluster.devices_per_node)))

@@ -1,4 +1,4 @@
-"""What both models of a training mode answer."""
+"""The prediction of a training mode."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ class ModePrediction:
     staleness_worst: float | None = None
 
     def no_faster_than(self, least_s: float) -> "ModePrediction":
-        """Return the prediction with steps of at least so many seconds: what loading takes."""
+        """Return the prediction with steps no shorter than data loading takes."""
         if self.step_s >= least_s:
             return self
         parts = {**self.parts_s, "input": least_s - self.step_s}

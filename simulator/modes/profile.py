@@ -1,4 +1,4 @@
-"""What one worker does in one step, layer by layer: the gradient profile that every training mode is predicted from.
+"""One step of one worker, layer by layer: the gradient profile from which every training mode is predicted.
 
 It is measured on one worker, or filled from a model's cost. A layer's parameters are fetched before its forward pass
 and its gradient is sent after its backward pass; both have ``parameter_bytes``.
@@ -149,8 +149,10 @@ class GradientProfile:
         return replace(self, layers=tuple(_join(group) for group in groups))
 
     def merged_at(self, ends: Sequence[int], workers: int) -> "GradientProfile":
-        """Return the profile with a layer for each run that begins at one of the ``ends``: what an all-reduce of
-        ``workers`` sends together, so that nothing of it changes."""
+        """Return the profile with a layer for each run that begins at one of the ``ends``.
+
+        An all-reduce of ``workers`` sends each run as one message, so that its cost does not change.
+        """
         layers = [
             replace(layer, parameter_bytes=layer.reduced_bytes(workers), table_bytes=0.0) for layer in self.layers
         ]

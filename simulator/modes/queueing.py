@@ -20,8 +20,11 @@ _ROUNDS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedNetwork:
-    """Solution. ``cycles_per_s``: of all customers; ``cycle_s``: seconds of one cycle per class; ``wait_s``: of it,
-    at the stations beyond their own service; ``queue``: customers at every station, on average."""
+    """The solution of a closed network.
+
+    ``cycles_per_s``: of all customers. ``cycle_s``: seconds of one cycle per class. ``wait_s``: of it, at the stations
+    beyond the class's service. ``queue``: mean customers at every station.
+    """
 
     cycles_per_s: float
     cycle_s: tuple[float, ...]
@@ -52,7 +55,7 @@ def mean_value_analysis(think_s: float, demand_s: Sequence[float], customers: in
 
 
 def mean_value_classes(think_s: Sequence[float], counts: Sequence[int], demand_s: Sequence[float]) -> ClosedNetwork:
-    """Return an approximate solution for classes of so many (``counts``) customers that differ in their think time.
+    """Compute an approximate solution for classes that differ in their think time; ``counts``: their customers.
 
     Bard and Schweitzer: an arriving customer of a class of n sees the mean queues less one n-th of its own class's.
     A class of one sees no own queue, which is exact. Cycle times are per class.

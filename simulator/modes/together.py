@@ -23,8 +23,11 @@ class SharedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedJob:
-    """A step of a job: ``step_s`` alone, of which its passes take ``passes_s``; its ``messages`` go one after the
-    other, and what the step takes beyond both comes behind them."""
+    """A step of a job.
+
+    Alone it takes ``step_s``, of which its passes take ``passes_s``. Its ``messages`` are sent one after the other; the
+    remaining time follows both.
+    """
 
     step_s: float
     passes_s: float
@@ -32,7 +35,7 @@ class SharedJob:
 
     @property
     def rest_s(self) -> float:
-        """What comes behind passes and messages: update, rendezvous, waits."""
+        """Time after passes and messages: update, rendezvous, waits."""
         now_s = 0.0
         for message in self.messages:
             now_s = max(now_s, message.ready_s) + message.alone_s
@@ -40,8 +43,10 @@ class SharedJob:
 
 
 def steps_together(jobs: Sequence[SharedJob], shared_bytes_per_s: float | None) -> list[float]:
-    """Return the seconds of a step of every job while all run and what they send shares a link of some rate fairly
-    (None: there is no such link). Jobs that send nothing are never slowed."""
+    """Compute the step time of every job while all run and share a link fairly.
+
+    ``shared_bytes_per_s`` is the rate of the link (None: no link is shared). Jobs that send nothing are never slowed.
+    """
     crossing = [number for number, job in enumerate(jobs) if job.messages]
     found = [job.step_s for job in jobs]
     if shared_bytes_per_s is None or not crossing:

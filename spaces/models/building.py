@@ -12,7 +12,7 @@ _Keys = Mapping[str, Any]
 
 
 def model_from_mapping(data: _Keys, *, name: str) -> Model:
-    """Return the model that ``data`` describes; ``name`` is its name where no key says one.
+    """Return the model that ``data`` describes; ``name`` is its default name.
 
     Raises:
         RequestError: the fields of a Hugging Face configuration (``config``) cannot be read.

@@ -1,4 +1,4 @@
-"""Models by name: one YAML file each beside this module, read only when asked for."""
+"""Models by name: one YAML file each in ``data/``, read only on demand."""
 
 from pathlib import Path
 
@@ -10,12 +10,12 @@ from forerun.spaces.models.model import Model
 
 
 def model_names() -> tuple[str, ...]:
-    """Names of all models of the catalogue, sorted; no file is opened."""
+    """Return the names of all models of the catalogue, sorted; no file is opened."""
     return package_names("forerun.spaces.models", "data")
 
 
 def load_model(name: str) -> Model:
-    """The model called ``name`` (upper case and ``_`` for ``-`` are forgiven).
+    """Return the model called ``name`` (upper case and ``_`` for ``-`` are forgiven).
 
     Raises:
         RequestError: no model has that name; the text names the nearest ones.
@@ -29,7 +29,7 @@ def load_model(name: str) -> Model:
 
 
 def load_model_file(path: Path) -> Model:
-    """The model that the YAML file at ``path`` describes; its form is ``forerun.spaces.models.schema``.
+    """Return the model that the YAML file at ``path`` describes; its form is ``forerun.spaces.models.schema``.
 
     Raises:
         RequestError: the file cannot be read or breaks the schema; the text names file, line and key.

@@ -18,7 +18,7 @@ PASSES = {"all": FORWARD_AND_BACKWARD, "adapters": 2, "inputs": 2, "nothing": 1}
 def train_flops_per_sequence(
     model: Model, seq_len: int, *, causal_half: bool = False, document_tokens: float | None = None
 ) -> float:
-    """FLOPs of forward and backward of one sequence of ``seq_len`` tokens.
+    """Compute FLOPs of forward and backward of one sequence of ``seq_len`` tokens.
 
     Convention (Narayanan et al., arXiv 2104.04473, appendix, less its recomputation): matmuls only, a multiply-add is
     2 FLOPs, backward is twice forward, nothing recomputed, logits included, a lookup is free. A mixture counts the
@@ -46,7 +46,7 @@ def train_flops_per_sequence(
 
 
 def _adapter_flops(layer: Layer, hidden: int, seq_len: int) -> float:
-    """Forward FLOPs of the adapters of one layer on one sequence."""
+    """Compute forward FLOPs of the adapters of one layer on one sequence."""
     if not layer.adapter_rank:
         return 0.0
     copies = layer.mlp.routed_copies if isinstance(layer.mlp, MixtureOfExperts) else 1.0
@@ -57,7 +57,7 @@ def _adapter_flops(layer: Layer, hidden: int, seq_len: int) -> float:
 def layer_forward_flops(
     layer: Layer, hidden: int, seq_len: int, causal_half: bool = False, document_tokens: float | None = None
 ) -> float:
-    """Forward FLOPs of one ``layer`` on one sequence, in the convention of ``train_flops_per_sequence``."""
+    """Compute forward FLOPs of one ``layer`` on one sequence, in the convention of ``train_flops_per_sequence``."""
     hidden, tokens = layer.hidden or hidden, layer.tokens or seq_len
     seen = tokens if layer.tokens or document_tokens is None else min(document_tokens, tokens)
     flops = 0.0
@@ -76,6 +76,6 @@ def layer_forward_flops(
 
 
 def mean_keys(attention: Attention, seq_len: int, causal_half: bool) -> float:
-    """Keys that a query is counted to meet, averaged over the sequence."""
+    """Compute the mean number of keys of a query over the sequence."""
     core = next(step for step in reversed(attention.steps(attention.head_dim)) if isinstance(step, Softmax))
     return core.mean_keys(seq_len, causal_half)

@@ -17,7 +17,7 @@ WITHOUT_EXTRA = 'run `pip install "forerun[hub]"` to read names of the hub, or n
 
 
 def is_hub_name(text: str) -> bool:
-    """Whether a text may be the name of a repository, like ``meta-llama/Llama-3.1-8B``."""
+    """Check whether a text may be the name of a repository, like ``meta-llama/Llama-3.1-8B``."""
     document = text.lower().endswith((".json", ".yaml", ".yml"))
     return text.count("/") == 1 and not text.startswith((".", "/", "~")) and not document
 
@@ -65,7 +65,7 @@ def hub_config(name: str) -> Path:
 
 
 def _reachable(address: str) -> bool:
-    """Whether a server accepts connections; through a proxy only a download shows it."""
+    """Check whether a server accepts connections; behind a proxy only a download shows it."""
     if any(map(os.environ.get, PROXIES)):
         return True
     parts = urlsplit(address)
@@ -77,7 +77,7 @@ def _reachable(address: str) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """Return the reason of a failed download, and what to do."""
+    """Return the reason of a failed download, and its fix."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):

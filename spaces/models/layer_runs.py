@@ -7,7 +7,7 @@ from forerun.spaces.models.model import Layer
 
 
 def windowed_layers(layer: Layer, windows: Sequence[int | None]) -> tuple[Layer, ...]:
-    """``layer`` once per entry of ``windows`` (None: full attention), equal neighbours joined.
+    """Return ``layer`` once per entry of ``windows`` (None: full attention), equal neighbours joined.
 
     Windowed layers are named ``<name>-window``.
     """
@@ -23,7 +23,7 @@ def windowed_layers(layer: Layer, windows: Sequence[int | None]) -> tuple[Layer,
 
 
 def joined(layers: Iterable[Layer]) -> tuple[Layer, ...]:
-    """``layers`` with neighbours that differ in nothing but their count made one."""
+    """Join neighbours of ``layers`` that differ only in their count."""
     runs: list[Layer] = []
     for layer in layers:
         if runs and replace(runs[-1], count=1) == replace(layer, count=1):

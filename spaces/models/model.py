@@ -1,4 +1,4 @@
-"""A model as what training it costs: layers with shapes, in execution order.
+"""A model as the cost of training it: layers with shapes, in execution order.
 
 Only facts that change time or memory are kept. Sizes are element counts of the unpartitioned model.
 """
@@ -20,7 +20,7 @@ for layers before it; nothing at all, so that it has no backward pass."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """A layer that stands ``count`` times in a row: a mixer of tokens and a feed-forward, either may be None.
+    """A run of ``count`` equal layers, each a mixer of tokens and a feed-forward; either may be None.
 
     A layer with ``cross_attention`` also reads the encoder's output (T5 decoder).
     ``norms`` counts normalisations over the hidden size; ``norm_bias`` is true for LayerNorm, false for RMSNorm.
@@ -59,7 +59,7 @@ class Layer:
         return self.mlp is not None and self.module != "attention"
 
     def width(self, model: "Model") -> int:
-        """Columns of its input and output in ``model``."""
+        """Return the columns of its input and output in ``model``."""
         return self.hidden or model.hidden
 
     @property
@@ -135,7 +135,7 @@ class Model:
     """The published count; None: not stated."""
 
     def encoder_tokens(self, seq_len: int) -> int:
-        """Tokens of a sequence of ``seq_len`` that the encoder makes, which cross attention reads."""
+        """Return the tokens that the encoder makes of a sequence of ``seq_len``, which cross attention reads."""
         own = self.layers[0].tokens if self.encoder_layers else None
         return own or seq_len
 
@@ -147,8 +147,10 @@ class Model:
 
     @property
     def hybrid(self) -> bool:
-        """Whether any layer has one part alone, or something else than attention or the delta rule: Megatron-core has a
-        model of its own for these."""
+        """Whether any layer has one part only, or a mixer other than attention or the delta rule.
+
+        Megatron-core has a separate model for these.
+        """
         return any(not isinstance(x.mixer, Attention | GatedDelta) or x.mlp is None for x in self.layers)
 
     @property

@@ -13,8 +13,11 @@ MODULES = ("attention", "mlp")
 
 
 def module_of(layer: Layer, module: str) -> Layer:
-    """Return one module of a whole layer, with its norms: the first of two (two of three with cross-attention), both
-    outer ones of four; a layer with one norm gives it to its attention."""
+    """Return one module of a layer, with its norms.
+
+    They are the first of two (two of three with cross-attention), both outer ones of four; the norm of a layer with a
+    single one belongs to its attention.
+    """
     if layer.mixer is None or layer.mlp is None:
         feeding_mlp = layer.norms if layer.mixer is None else 0
     else:

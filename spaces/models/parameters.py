@@ -8,7 +8,7 @@ from forerun.spaces.models.parts import Mixer, biases, matrices
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerParameters:
-    """Parameters of one layer (not multiplied by its count), by what shards them."""
+    """The parameters of one layer (not multiplied by its count), by the degree that shards them."""
 
     mixer: int
     """Projections (self and cross) and the biases of column-parallel ones: over tensor ranks."""
@@ -29,30 +29,30 @@ class LayerParameters:
 
 
 def mixer_parameters(mixer: Mixer, hidden: int) -> tuple[int, int]:
-    """Matrices, biases and vectors of one mixer: (tensor-sharded, replicated)."""
+    """Count matrices, biases and vectors of one mixer: (tensor-sharded, replicated)."""
     steps = mixer.steps(hidden)
     kinds = (matrices(steps), biases(steps), mixer.vectors(hidden))
     return sum(cut for cut, _ in kinds), sum(whole for _, whole in kinds)
 
 
 def mlp_matrices(mlp: FeedForward, hidden: int) -> int:
-    """Elements of the matrices of a dense MLP: three when gated, else two."""
+    """Count elements of the matrices of a dense MLP: three when gated, else two."""
     return (3 if mlp.gated else 2) * hidden * mlp.hidden
 
 
 def expert_matrices(mixture: MixtureOfExperts, hidden: int) -> int:
-    """Elements of the matrices of one routed expert."""
+    """Count elements of the matrices of one routed expert."""
     return (3 if mixture.gated else 2) * mixture.width(hidden) * mixture.expert_hidden
 
 
 def _all_experts(mixture: MixtureOfExperts, hidden: int) -> int:
-    """Parameters of all routed experts, those that other tokens visit included."""
+    """Count parameters of all routed experts, those that other tokens visit included."""
     other = (3 if mixture.gated else 2) * mixture.width(hidden) * mixture.unvisited
     return mixture.experts * _expert_parameters(mixture, hidden) + other
 
 
 def shared_expert_matrices(mixture: MixtureOfExperts, hidden: int) -> int:
-    """Elements of the matrices of all shared experts of one layer."""
+    """Count elements of the matrices of all shared experts of one layer."""
     return (3 if mixture.gated else 2) * hidden * mixture.shared_hidden
 
 
@@ -62,7 +62,7 @@ def _expert_parameters(mixture: MixtureOfExperts, hidden: int) -> int:
 
 
 def layer_parameters(layer: Layer, hidden: int) -> LayerParameters:
-    """Parameters of one ``layer`` of a model of width ``hidden``, by kind (not multiplied by ``layer.count``)."""
+    """Count parameters of one ``layer`` of a model of width ``hidden``, by kind (not multiplied by ``layer.count``)."""
     hidden = layer.hidden or hidden
     if layer.shared_weights:
         return LayerParameters(mixer=0, mlp_dense=0, experts_total=0, router=0, replicated=layer.extra)
@@ -90,14 +90,17 @@ def layer_parameters(layer: Layer, hidden: int) -> LayerParameters:
 
 
 def router_parameters(mixture: MixtureOfExperts, hidden: int) -> int:
-    """Parameters of the router, its choices of null experts included."""
+    """Count parameters of the router, its choices of null experts included."""
     choices = mixture.experts + mixture.null_experts
     return choices * hidden + (choices if mixture.router_bias else 0) + mixture.router_extra
 
 
 def mtp_block_parameters(model: Model) -> LayerParameters:
-    """Parameters of one multi-token-prediction block: a layer like the last one, a ``2*hidden -> hidden`` projection
-    (in ``mlp_dense``) and three norms (DeepSeek-V3, arXiv 2412.19437, section 2.2); embedding and head are shared."""
+    """Count parameters of one multi-token-prediction block.
+
+    It is a layer like the last one, a ``2*hidden -> hidden`` projection (in ``mlp_dense``) and three norms
+    (DeepSeek-V3, arXiv 2412.19437, section 2.2); embedding and head are shared.
+    """
     last, hidden = model.layers[-1], model.hidden
     layer = layer_parameters(last, hidden)
     return LayerParameters(
@@ -110,7 +113,7 @@ def mtp_block_parameters(model: Model) -> LayerParameters:
 
 
 def embedding_parameters(model: Model) -> int:
-    """Parameters before the first layer: token, position and type tables, their norm, the patch projection.
+    """Count parameters before the first layer: token, position and type tables, their norm, the patch projection.
 
     The token table alone is ``model.vocab * model.table_width``; tensor ranks shard it and replicate the rest.
     """
@@ -123,7 +126,7 @@ def embedding_parameters(model: Model) -> int:
 
 
 def head_parameters(model: Model) -> int:
-    """Parameters after the last layer: final norm, head transform, vocabulary projection, classifier with bias.
+    """Count parameters after the last layer: final norm, head transform, vocabulary projection, classifier with bias.
 
     A tied vocabulary projection counts 0: it is the embedding's. (With pipeline stages the last one holds a copy.)
     """
@@ -143,7 +146,7 @@ def head_parameters(model: Model) -> int:
 
 
 def parameter_count(model: Model, *, mtp: bool = True) -> int:
-    """All parameters of ``model``; ``mtp=False`` leaves multi-token-prediction blocks out.
+    """Count all parameters of ``model``; ``mtp=False`` leaves multi-token-prediction blocks out.
 
     Published counts leave those blocks out (DeepSeek-V3: 671 B without, 682.5 B with the unique parameters of its
     block; the 685 B of its checkpoint also store a copy of embedding and head).
@@ -154,7 +157,9 @@ def parameter_count(model: Model, *, mtp: bool = True) -> int:
 
 
 def active_parameters(model: Model, *, mtp: bool = True) -> int:
-    """Parameters that one token meets: ``top_k`` of the experts, everything else whole, embedding included.
+    """Count parameters that one token visits: ``top_k`` of the experts, and all others, embedding included.
+
+    This is the convention of "37 B active" (DeepSeek-V3, without its MTP block) and "12.9 B" (Mixtral 8x7B).
 
     This is the convention of "37 B active" (DeepSeek-V3, without its MTP block) and "12.9 B" (Mixtral 8x7B).
     """

@@ -1,4 +1,4 @@
-"""What a mixer or a feed-forward is made of: matrix products, passes over memory, and cores, in execution order.
+"""The parts of a mixer or a feed-forward: matrix products, passes over memory and cores, in execution order.
 
 The form in which one file says everything about an operator. Parameters, FLOPs, seconds, bytes kept for the backward
 pass and the cuts of tensor parallelism all follow from these parts, so that whoever counts one of them asks no
@@ -27,14 +27,16 @@ class Width:
 
 
 def uncut(count: int) -> Width:
-    """Columns that every tensor rank has whole."""
+    """Return columns of which every tensor rank has all."""
     return Width(count=count, cut=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """Columns made of the columns of one input, by a matrix for each output. Frameworks run several as one product or
-    apart."""
+    """A product of the columns of one input and one matrix for each output.
+
+    Frameworks run several as one product or separately.
+    """
 
     inputs: Width
     outputs: tuple[Width, ...]
@@ -102,7 +104,7 @@ class Scan:
     state: Width
 
     def flops_per_token(self) -> float:
-        """Operations on matrix units of the forward pass for one token."""
+        """Compute operations on matrix units of the forward pass for one token."""
         return sum(contraction.flops_per_token for contraction in self.contractions)
 
 
@@ -125,7 +127,7 @@ class Softmax:
     compressed: int = 1
 
     def mean_keys(self, seq_len: float, causal_half: bool) -> float:
-        """Keys that a query is counted to meet, averaged over a sequence (``causal_half``: unmasked ones only)."""
+        """Compute the mean number of keys of a query over a sequence (``causal_half``: unmasked ones only)."""
         limits = [limit for limit in (self.window, self.selected) if limit is not None]
         keys = float(min([seq_len / self.compressed, *limits]))
         if causal_half and self.causal and self.chunked:
@@ -161,8 +163,11 @@ class Kept:
 
 
 class Mixer(Protocol):
-    """What every mixer of tokens says of itself. ``name`` is what users call it; ``heads`` and ``kv_heads`` are what
-    tensor parallelism must divide (``kv_heads`` may be copied)."""
+    """The contract of a mixer of tokens.
+
+    ``name`` is its name for users; ``heads`` and ``kv_heads`` are the units that tensor parallelism must divide
+    (``kv_heads`` may be copied).
+    """
 
     @property
     def name(self) -> str: ...
@@ -172,17 +177,17 @@ class Mixer(Protocol):
     def kv_heads(self) -> int: ...
 
     def steps(self, hidden: int) -> tuple[Step, ...]:
-        """Operators in execution order; the last one is the product back to ``hidden`` columns."""
+        """List operators in execution order; the last one is the product to ``hidden`` columns."""
 
     def vectors(self, hidden: int) -> tuple[int, int]:
-        """Parameters that are in no product: (shared by tensor ranks, whole on every one)."""
+        """Count parameters that are in no product: (sharded by tensor ranks, replicated)."""
 
     def kept(self, hidden: int) -> Kept:
-        """What the backward pass needs."""
+        """List the tensors that the backward pass needs."""
 
 
 def matrices(steps: Iterable[Step]) -> tuple[int, int]:
-    """Elements of the matrices of products: (shared by tensor ranks, whole on every one)."""
+    """Count elements of the matrices of products: (sharded by tensor ranks, replicated)."""
     sizes = {True: 0, False: 0}
     for step in steps:
         if isinstance(step, Product):
@@ -191,7 +196,7 @@ def matrices(steps: Iterable[Step]) -> tuple[int, int]:
 
 
 def biases(steps: Iterable[Step]) -> tuple[int, int]:
-    """Elements of the biases of products: (shared by tensor ranks, whole on every one)."""
+    """Count elements of the biases of products: (sharded by tensor ranks, replicated)."""
     sizes = {True: 0, False: 0}
     for step in steps:
         if isinstance(step, Product) and step.bias:
@@ -201,7 +206,7 @@ def biases(steps: Iterable[Step]) -> tuple[int, int]:
 
 
 def core_flops(steps: Iterable[Step], seq_len: float, causal_half: bool) -> float:
-    """Forward FLOPs per token of the cores among ``steps``."""
+    """Compute forward FLOPs per token of the cores among ``steps``."""
     total = 0.0
     for step in steps:
         if isinstance(step, Softmax):

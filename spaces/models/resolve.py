@@ -1,4 +1,4 @@
-"""What a user names as a model: a catalogue name, a YAML file, or a Hugging Face configuration."""
+"""Resolution of a user's model: a catalogue name, a YAML file, or a Hugging Face configuration."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +13,17 @@ from forerun.spaces.models.model import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedModel:
-    """A model and what the user should know about how it was read, one sentence each."""
+    """A model and the notes on how it was read, one sentence each."""
 
     model: Model
     notes: tuple[str, ...] = ()
 
 
 def resolve_model(text: str, *, ignore: frozenset[str] = frozenset()) -> ResolvedModel:
-    """The model that ``text`` names: a catalogue name first, else the path of a YAML file, of a ``config.json`` or of
-    a directory that holds one. ``ignore`` names configuration fields to treat as absent.
+    """Resolve the model that ``text`` names.
+
+    It is a catalogue name, else the path of a YAML file, of a ``config.json`` or of a directory with one. ``ignore``
+    names configuration fields to treat as absent.
 
     Raises:
         RequestError: neither a name nor a readable file, or the file is wrong.

@@ -1,4 +1,4 @@
-"""The YAML form of a model: what a catalogue file or a user's own file of a dozen lines may say.
+"""The YAML form of a model, in catalogue files and in files of users.
 
 Keys are the fields of ``forerun.spaces.models.model`` with defaults that suit most models, for example::
 

@@ -20,7 +20,7 @@ def check_heads(name: str, heads: int, kv_heads: int) -> None:
 
 
 def default_head_dim(name: str, hidden: int, heads: int) -> int:
-    """``hidden / heads``; RequestError where that is no whole number."""
+    """Return ``hidden / heads``; raise RequestError if it is not an integer."""
     if hidden % heads:
         raise RequestError(f"{name}: hidden={hidden} is not divisible by heads={heads}; give head_dim")
     return hidden // heads
@@ -60,7 +60,7 @@ def transformer(
     source: str = "shapes given in the call",
     published_parameters: float | None = None,
 ) -> Model:
-    """A stack of ``layers`` equal transformer layers, dense or with ``experts`` of width ``expert_hidden`` each.
+    """Make ``layers`` equal transformer layers, dense or with ``experts`` of width ``expert_hidden`` each.
 
     ``kv_heads`` defaults to ``heads``, ``head_dim`` to ``hidden / heads``, ``expert_hidden`` to ``ffn_hidden``. With
     experts the first ``dense_layers`` layers keep a dense MLP of ``ffn_hidden``. ``bias`` puts one on every

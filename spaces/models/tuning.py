@@ -1,6 +1,4 @@
-"""Fine-tuning: low-rank adapters beside frozen matrices (LoRA, arXiv 2106.09685), and parts of a model that stay as
-they are. A tuned model is the model with its layers told what they train; costs read nothing else.
-"""
+"""Fine-tuning: low-rank adapters of frozen matrices (LoRA, arXiv 2106.09685), and frozen parts of a model."""
 
 import re
 from collections.abc import Sequence
@@ -33,7 +31,7 @@ class Adapted:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What of a model is trained: adapters of ``rank`` (0: none) beside ``targets``, and all but ``frozen`` parts."""
+    """The trained part of a model: adapters of ``rank`` (0: none) of ``targets``, and all except ``frozen`` parts."""
 
     rank: int = 0
     targets: tuple[str, ...] = ()
@@ -45,13 +43,13 @@ class Tuning:
         return f"{self.rank}:{'+'.join(self.targets)}" if self.rank else None
 
     def __str__(self) -> str:
-        """Return it in words; empty where all of the model is trained."""
+        """Return the text form; empty if the entire model is trained."""
         adapters = [f"adapters of rank {self.rank} beside {' and '.join(self.targets)}"] if self.rank else []
         return ", ".join([*adapters, *(f"{part} frozen" for part in self.frozen)])
 
 
 def tuning_of(model: Model) -> Tuning:
-    """Return what of a model is trained: what ``tuned`` made it with, or the same in fewer words.
+    """Return the trained part of a model in the fewest terms.
 
     >>> from forerun.spaces.models import load_model
     >>> str(tuning_of(tuned(load_model("llama3-8b"), "8:attention", ())))
@@ -96,7 +94,7 @@ def tuned(model: Model, lora: str | None, frozen: Sequence[str]) -> Model:
 
 
 def frozen_parts(text: str | None) -> tuple[str, ...]:
-    """Read names with commas between them; none where nothing is said.
+    """Read names with commas between them; an empty text has none.
 
     >>> frozen_parts("image, embedding")
     ('image', 'embedding')
@@ -137,8 +135,11 @@ def parse_lora(text: str) -> tuple[int, tuple[str, ...]]:
 def _told(
     model: Model, frozen: tuple[str, ...], rank: int, targets: tuple[str, ...], embedding: bool
 ) -> tuple[Layer, ...]:
-    """Return the layers of a model, each told what it trains. A layer that trains nothing passes gradients on where
-    anything before it is trained; the ``embedding`` feeds all layers but those with tokens of their own (images)."""
+    """Return the layers of a model, each with the part of it that is trained.
+
+    A layer that trains nothing passes gradients on if anything before it is trained; the ``embedding`` feeds all layers
+    except those with tokens of their own (images).
+    """
     layers, earlier = [], False
     for layer in model.layers:
         trains: Trains = "all"
@@ -174,7 +175,7 @@ def adapted_products(layer: Layer, hidden: int) -> tuple[Adapted, ...]:
 
 
 def adapter_parameters(layer: Layer, hidden: int) -> tuple[int, int]:
-    """Return the parameters of a layer's adapters: (those beside dense products, those of all routed experts)."""
+    """Count the parameters of a layer's adapters: (those of dense products, those of all routed experts)."""
     dense = routed = 0
     for one in adapted_products(layer, hidden):
         size = layer.adapter_rank * (one.inputs + one.outputs)

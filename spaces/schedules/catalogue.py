@@ -51,7 +51,7 @@ def schedule_of(number: int) -> PipelineSchedule:
 
 
 def programs_of(number: int, shape: PipelineShape) -> Programs:
-    """Return what every pipeline rank runs, as programs that are written each time that they are gone through.
+    """Return the program of every pipeline rank, which is generated each time that it is read.
 
     Raises:
         RequestError: no such schedule, or it has no order for this shape.
@@ -60,7 +60,7 @@ def programs_of(number: int, shape: PipelineShape) -> Programs:
 
 
 def virtual(number: int) -> bool:
-    """Whether a schedule has several virtual stages on a rank, whose layers are dealt by rule only."""
+    """Check whether a schedule has several virtual stages on a rank, whose layers are dealt by rule only."""
     return schedule_of(number).fewest_virtual > 1
 
 

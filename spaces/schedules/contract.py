@@ -33,7 +33,7 @@ Count = TypeVar("Count", int, IntArray)
 
 
 class Pass(IntEnum):
-    """What an action computes."""
+    """Kinds of computation of an action."""
 
     FORWARD = 0
     BACKWARD = 1
@@ -57,8 +57,9 @@ class Action(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineShape:
-    """``pp`` pipeline ranks with ``vpp`` virtual stages each, and the microbatches of one step. ``ahead``: forward
-    passes that every rank of 1F1B, interleaved or not, runs besides to warm up.
+    """A pipeline of ``pp`` ranks with ``vpp`` virtual stages each, and the microbatches of one step.
+
+    ``ahead``: additional forward passes that every rank of 1F1B, interleaved or not, runs to warm up.
 
     Raises:
         RequestError: one of them is below one.
@@ -76,7 +77,7 @@ class PipelineShape:
 
     @property
     def chunks(self) -> int:
-        """Virtual stages of the whole model."""
+        """Number of virtual stages of the model."""
         return self.pp * self.vpp
 
     def require(self, schedule: str, holds: bool, law: str) -> None:
@@ -92,7 +93,7 @@ class PipelineShape:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What one pipeline rank runs: ``write`` is called with the ``words`` for every time that it is gone through."""
+    """The program of one pipeline rank: ``write`` is called with the ``words`` each time that it is read."""
 
     write: Callable[..., Iterator[Action]]
     words: tuple[object, ...]
@@ -107,18 +108,21 @@ Programs = Sequence[Iterable[Action]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keeping:
-    """What else decides how many microbatches 1F1B keeps: forward passes that it runs ``ahead`` (``PipelineShape``),
-    and where the framework has the ``vocabulary``."""
+    """Further causes of the microbatches that 1F1B keeps.
+
+    They are the forward passes that it runs ``ahead`` (``PipelineShape``), and the place of the ``vocabulary`` in the
+    framework.
+    """
 
     ahead: float = 0.0
     vocabulary: str = "ends"
 
 
 class PipelineSchedule(ABC):
-    """A pipeline schedule: its order, the shapes that it has one for, and what follows from the order alone.
+    """A pipeline schedule: its order, the shapes for which it has one, and the costs that follow from the order alone.
 
-    One subclass a file, with one instance in ``catalogue.SCHEDULES``. What a subclass does not say is that of a
-    schedule of whole stages (1F1B, GPipe). Arrays hold one entry per candidate or pipeline, unless a shape is given.
+    Each subclass is one file, with one instance in ``catalogue.SCHEDULES``. Defaults are those of a schedule of whole
+    stages (1F1B, GPipe). Arrays have one entry per candidate or pipeline, unless a shape is given.
     """
 
     number: int
@@ -160,7 +164,7 @@ class PipelineSchedule(ABC):
 
     @abstractmethod
     def programs(self, shape: PipelineShape) -> Programs:
-        """Return what every rank runs.
+        """Return the program of every rank.
 
         Raises:
             RequestError: it has no order for this shape.
@@ -175,8 +179,10 @@ class PipelineSchedule(ABC):
     def in_flight(
         self, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, uneven: Floats | float, memory: Keeping
     ) -> Floats:
-        """Return the microbatches whose activations a rank keeps at its peak, in units of its whole set of layers, if
-        there are as many. ``uneven``: factor of virtual stages that differ."""
+        """Return the microbatches whose activations a rank keeps at its peak, in units of all its layers.
+
+        ``uneven``: factor of virtual stages that differ.
+        """
 
     def exposed_p2p(self, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
         """Return the transfers that a step of several ranks waits for, with equal stages and transfers that are short
@@ -206,7 +212,7 @@ class PipelineSchedule(ABC):
         return np.minimum(pp / microbatches, 1.0)
 
     def illegal_microbatches(self, pp: IntArray, microbatches: IntArray) -> NDArray[np.bool_] | None:
-        """Return where its law of microbatches is broken; None where any number goes."""
+        """Return where the schedule's law of microbatches is broken; None if any number is legal."""
         return None
 
     def virtual_stages(self, pp: Count, vpp: Count) -> Count:

@@ -48,11 +48,10 @@ class DualPipe(PipelineSchedule):
         return [Program(_program, (shape, device)) for device in range(shape.pp)]
 
     def bubble_s(self, stages: StageTimes, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
-        """Return the published bubble ``(pp/2 - 1)(f&b + b - 3w)``, b the whole backward pass (table 2), of the mean
-        stage; within 4 % of the event engine.
+        """Compute the published bubble ``(pp/2 - 1)(f&b + b - 3w)`` (table 2) of the mean stage.
 
-        Beside it two ways by a stage that is slower: while it runs its passes it waits for input gradients of the
-        others, or for the forward passes of those between the ends.
+        b is the entire backward pass. It is within 4 % of the event engine. A slower stage waits for
+        input gradients of the others while it runs its passes, or for forward passes of the stages between the ends.
         """
         forward, inputs, weight = stages.forward_s, stages.backward_s - stages.weight_s, stages.weight_s
         own, count, turns = forward + stages.backward_s, stages.multiplicity, np.maximum(pp / 2 - 1, 0.0)
@@ -67,15 +66,15 @@ class DualPipe(PipelineSchedule):
     def in_flight(
         self, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, uneven: Floats | float, memory: Keeping
     ) -> Floats:
-        """``pp + 1`` parts of half a rank's layers (table 2)."""
+        """Return ``pp + 1`` parts of half a rank's layers (table 2)."""
         return (pp + 1) / 2
 
     def unpaired_share(self, pp: Floats, microbatches: Floats) -> Floats:
-        """Rank r of a half runs ``3 pp/2 - r - 1`` passes alone (the published order), 5/4 pp on average."""
+        """Return the unpaired passes: rank r of a half has ``3 pp/2 - r - 1`` (published order), 5/4 pp on average."""
         return np.minimum((1.25 * pp - 0.5) / microbatches, 1.0)
 
     def illegal_microbatches(self, pp: IntArray, microbatches: IntArray) -> NDArray[np.bool_]:
-        """Half of them from either end, and enough to fill the pipeline from both."""
+        """Return where microbatches are odd, or too few to fill the pipeline from both ends."""
         return np.asarray((microbatches % 2 != 0) | (microbatches < 2 * pp))
 
     def virtual_stages(self, pp: Count, vpp: Count) -> Count:
@@ -97,8 +96,10 @@ def _program(shape: PipelineShape, device: int) -> Iterator[Action]:
 
 
 class _Device:
-    """Writes one device's program. Side 0 is the direction in which the device stands in the first half of the
-    pipeline, side 1 the other one."""
+    """Writer of one device's program.
+
+    Side 0 is the direction in which the device is in the first half of the pipeline, side 1 the other one.
+    """
 
     def __init__(self, shape: PipelineShape, device: int) -> None:
         self.half = shape.microbatches // 2

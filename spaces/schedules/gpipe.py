@@ -28,12 +28,12 @@ class GPipe(PipelineSchedule):
     forwards_first = True
 
     def programs(self, shape: PipelineShape) -> Programs:
-        """Return the programs; microbatches come back in reverse, as implementations run them."""
+        """Return the programs; backward passes run in reverse order of microbatches, as in implementations."""
         shape.require(self.name, shape.vpp == 1, "vpp=1")
         return [Program(_program, (shape.microbatches, stage)) for stage in range(shape.pp)]
 
     def bubble_s(self, stages: StageTimes, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
-        """In either direction microbatches follow each other as fast as the slowest stage lets them; exact."""
+        """Return the exact bubble: in either direction the slowest stage limits the rate of microbatches."""
         # The first microbatch takes sum_i f_i to the end; each of m - 1 more leaves it max f later (a flow line).
         # Backward passes alike: sum_i (f_i + b_i) + (m - 1)(max f + max b). The last term charges it to the busiest
         # stage: less for stages that have less to do, so that the busiest counts.
@@ -45,20 +45,20 @@ class GPipe(PipelineSchedule):
     def in_flight(
         self, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, uneven: Floats | float, memory: Keeping
     ) -> Floats:
-        """All microbatches."""
+        """Return all microbatches."""
         return microbatches
 
     def exposed_p2p(self, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
-        """Blocking transfers follow each other in either direction."""
+        """Return all blocking transfers, which follow each other in either direction."""
         crossings = 2 * (pp - 1)
         return crossings if overlap else np.maximum(crossings, 2 * (microbatches + pp - 2))
 
     def spare_s(self, stages: StageTimes, pp: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-        """The last stage forward and the first one backward."""
+        """Return the excess of the last stage forward and of the first one backward."""
         return excess(stages.forward_s, stages, -1), excess(stages.backward_s, stages, 0), pp > 1
 
     def unpaired_share(self, pp: Floats, microbatches: Floats) -> Floats:
-        """All passes."""
+        """Return all passes."""
         return np.ones_like(pp)
 
 

@@ -24,7 +24,7 @@ Count = TypeVar("Count", int, Floats)
 
 
 class Interleaved(PipelineSchedule):
-    """Microbatches go in groups of ``pp`` through one virtual stage of a rank after the other."""
+    """Interleaved 1F1B: groups of ``pp`` microbatches pass through one virtual stage of a rank after the other."""
 
     number = 1
     name = "interleaved"
@@ -43,8 +43,11 @@ class Interleaved(PipelineSchedule):
         return [Program(_program, (shape, stage)) for stage in range(shape.pp)]
 
     def bubble_s(self, stages: StageTimes, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
-        """Filling and draining take ``1 / vpp`` of a stage each. What virtual stages of unequal layers wait for is a
-        path through their order (``simulator/pipeline/interleaved.py``)."""
+        """Compute filling and draining, which take ``1 / vpp`` of a stage each.
+
+        Waits of virtual stages with unequal layers are a path through their order
+        (``simulator/pipeline/interleaved.py``).
+        """
         both = stages.forward_s + stages.backward_s
         longest = np.where(stages.multiplicity > 0, both, 0.0).max(axis=0)
         waits_s = (total_over_stages(stages.multiplicity, both) - longest) / vpp
@@ -53,16 +56,16 @@ class Interleaved(PipelineSchedule):
     def in_flight(
         self, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, uneven: Floats | float, memory: Keeping
     ) -> Floats:
-        """``2 (pp - stage - 1) + (vpp - 1) pp + 1`` parts of ``1 / vpp`` stage."""
+        """Return ``2 (pp - stage - 1) + (vpp - 1) pp + 1`` parts of ``1 / vpp`` stage."""
         return np.asarray((warm_up(pp, vpp, stage) + memory.ahead) / vpp * uneven)
 
     def exposed_p2p(self, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
-        """Filling and draining cross every border in ``vpp`` rounds."""
+        """Return transfers that fill and drain the pipeline in ``vpp`` rounds."""
         crossings = 2 * (pp * vpp - 1)
         return crossings if overlap else np.maximum(crossings, (2 * vpp - 1) * microbatches + 2 * pp - 3)
 
     def illegal_microbatches(self, pp: IntArray, microbatches: IntArray) -> NDArray[np.bool_]:
-        """Groups of pp."""
+        """Return where microbatches are no multiple of pp."""
         return np.asarray(microbatches % pp != 0)
 
 
@@ -79,8 +82,11 @@ def _program(shape: PipelineShape, stage: int) -> Iterator[Action]:
 
 
 def numbered(shape: PipelineShape, stage: int) -> NDArray[np.int64]:
-    """Return a device's program [2 vpp microbatches] as numbers: of a pass, its virtual stage (beyond their number if
-    backward) times all microbatches, plus its own."""
+    """Return a device's program [2 vpp microbatches] as numbers.
+
+    The number of a pass is its virtual stage (plus their number if backward) times all microbatches, plus its
+    microbatch.
+    """
     pp, vpp, total = shape.pp, shape.vpp, shape.microbatches * shape.vpp
     ahead = min(2 * (pp - 1 - stage) + (vpp - 1) * pp + shape.ahead, total)
     turn = np.arange(total)

@@ -64,18 +64,18 @@ class OneFOneB(PipelineSchedule):
     def in_flight(
         self, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, uneven: Floats | float, memory: Keeping
     ) -> Floats:
-        """``pp - stage``, one more for each pass ahead (arXiv 2104.04473, section 2.2)."""
+        """Return ``pp - stage``, one more for each additional warm-up pass (arXiv 2104.04473, section 2.2)."""
         kept = pp - stage + memory.ahead
         more = VOCABULARY_BARRIERS.get(memory.vocabulary)
         return kept if more is None else np.where(pp > 1, np.ceil(kept * more[0]) + more[1], kept)
 
     def exposed_p2p(self, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
-        """In the steady state a stage waits for the answer to what it has just sent, so that overlap hides little."""
+        """Return the exposed transfers: in the steady state a stage waits for the reply to its last message."""
         if not overlap:
             return super().exposed_p2p(pp, vpp, microbatches, overlap=False)
         return np.maximum(2 * (pp - 1), 2 * (pp - 1) * microbatches / pp + 2 * (pp - 2))
 
     def spare_s(self, stages: StageTimes, pp: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-        """Either end, in both directions at once."""
+        """Return the excess of either end, in both directions at once."""
         both = stages.forward_s + stages.backward_s
         return excess(both, stages, -1) + excess(both, stages, 0), np.zeros_like(pp), pp > 2

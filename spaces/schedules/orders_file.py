@@ -126,7 +126,7 @@ def _check_passes(
 
 
 def _check_ends(path: Path, shape: PipelineShape, programs: Sequence[Sequence[Action]]) -> None:
-    """Go through the programs without times.
+    """Check the programs without times.
 
     Raises:
         RequestError: some pass never gets what it needs.
@@ -154,7 +154,7 @@ def _check_ends(path: Path, shape: PipelineShape, programs: Sequence[Sequence[Ac
 
 
 def _ready(program: Sequence[Action], place: int, shape: PipelineShape, done: set[tuple[bool, int, int]]) -> bool:
-    """Whether the pass at a place, and the one that is interwoven with it, has all that it needs."""
+    """Check whether the next pass of a rank, and the one interwoven with it, have all their inputs."""
     action = program[place]
     microbatch, chunk = action.microbatch, action.chunk
     if action.kind == Pass.FORWARD:

@@ -62,5 +62,5 @@ def sum_before(count: Floats, values: Floats) -> Floats:
 
 
 def sum_after(count: Floats, values: Floats) -> Floats:
-    """Return the sum over all stages behind each run."""
+    """Return the sum over all later stages of each run."""
     return sum_before(count[::-1], values[::-1])[::-1]

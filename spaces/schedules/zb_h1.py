@@ -38,13 +38,14 @@ class ZBH1(PipelineSchedule):
         return [Program(_program, (shape.pp, shape.microbatches, stage)) for stage in range(shape.pp)]
 
     def bubble_s(self, stages: StageTimes, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
-        """Return what the longest path through the order leaves a stage idle, with equal stages ``(pp - 1)(f + b - w)``
-        (b the input gradient), and no less than ``(pp - 1) max(f, b)``.
+        """Compute the longest path through the order, less a stage's passes.
 
-        Stage s runs ``n`` forwards while its first microbatch is with the stages behind it, and as many gradients of
-        both kinds while its last one is. Weight gradients run s microbatches late: those it owes at its end stand
-        beside the way of the last input gradient up to the first stage, which owes one. On 480 random plans of twelve
-        requests within 1 % of the step played pass by pass.
+        With equal stages it is ``(pp - 1)(f + b - w)`` (b the input gradient), and at least ``(pp - 1) max(f, b)``.
+
+        Stage s runs ``n`` forwards while its first microbatch is on later stages, and as many gradients of both kinds
+        while its last one is. Weight gradients run s microbatches late: those left at its end run while the last input
+        gradient travels to the first stage, which has one left. On 480 random plans of twelve requests the result is
+        within 1 % of the step simulated pass by pass.
         """
         forward_s, weight_s, multiplicity, first = stages.forward_s, stages.weight_s, stages.multiplicity, stages.first
         input_s = stages.backward_s - weight_s
@@ -82,11 +83,11 @@ class ZBH1(PipelineSchedule):
     def in_flight(
         self, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, uneven: Floats | float, memory: Keeping
     ) -> Floats:
-        """``pp`` on every stage, whose weight gradients run the later the deeper it stands."""
+        """Return ``pp`` on every stage: weight gradients run the later, the later the stage."""
         return pp
 
     def exposed_p2p(self, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
-        """Weight gradients hide transfers of the steady state."""
+        """Return no exposed transfers in the steady state: weight gradients hide them."""
         if not overlap:
             return super().exposed_p2p(pp, vpp, microbatches, overlap=False)
         return np.maximum(2 * (pp - 1), np.minimum(2 * (pp + microbatches - 3), 4 * (pp - 1)))

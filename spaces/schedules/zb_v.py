@@ -22,7 +22,9 @@ from forerun.spaces.schedules.stage_times import Floats, StageTimes, sum_before
 
 
 class ZBV(PipelineSchedule):
-    """Rank d holds virtual stages d and ``2 pp - 1 - d``.
+    """Zero-bubble V: rank d has virtual stages d and ``2 pp - 1 - d``.
+
+    With fewer than ``2 pp - 1`` microbatches the order is that of ``2 pp - 1`` without the missing ones.
 
     With fewer than ``2 pp - 1`` microbatches the order is that of ``2 pp - 1`` without the missing ones.
     """
@@ -44,17 +46,17 @@ class ZBV(PipelineSchedule):
         return [Program(_program, (shape, device)) for device in range(shape.pp)]
 
     def bubble_s(self, stages: StageTimes, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
-        """Return nothing: what a rank waits for is seen by its two virtual stages (``zb_v_s``)."""
+        """Return nothing: the bubble depends on both virtual stages of a rank (``zb_v_s``)."""
         return np.zeros_like(stages.forward_s)
 
     def in_flight(
         self, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, uneven: Floats | float, memory: Keeping
     ) -> Floats:
-        """``2 pp`` parts of half a stage."""
+        """Return ``2 pp`` parts of half a stage."""
         return pp
 
     def exposed_p2p(self, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
-        """Microbatches cross every border four times."""
+        """Return transfers of microbatches that cross every border four times."""
         crossings = 4 * (pp - 1)
         if overlap:
             return np.where(microbatches > pp, 5 * pp - 7, crossings)
@@ -80,7 +82,7 @@ def _full_program(pp: int, device: int, count: int) -> Iterator[Action]:
         return Action(kind, done[kind, chunk] - 1, chunk)
 
     def both_gradients(chunk: int) -> Iterator[Action]:
-        """Write a whole backward pass in two parts."""
+        """Write an entire backward pass in two parts."""
         yield next_of(Pass.INPUT_GRADIENT, chunk)
         yield next_of(Pass.WEIGHT_GRADIENT, chunk)
 
@@ -190,5 +192,5 @@ def _from_above(values: Floats, padding: np.ndarray[tuple[int, ...], np.dtype[np
 
 
 def _from_below(values: Floats, padding: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Floats:
-    """Return the largest value of each stage and those behind it."""
+    """Return the largest value of each stage and all later ones."""
     return _from_above(values[::-1], padding[::-1])[::-1]

@@ -42,8 +42,10 @@ class Schedule(IntEnum):
 
 
 class Recompute(IntFlag):
-    """What is computed again in the backward pass instead of being kept: nothing, whole layers, or some modules of
-    every layer, whose names are Megatron-LM's."""
+    """Modules that are computed again in the backward pass instead of being kept.
+
+    Choices are nothing, entire layers, or some modules of every layer, with Megatron-LM's names.
+    """
 
     NONE = 0
     SELECTIVE = 1
@@ -200,8 +202,10 @@ Choices = TypeVar("Choices", int, NDArray[np.int64])
 
 
 def in_groups(layers: int) -> int:
-    """Return the choice of ``recompute_layers`` that recomputes all layers, so many at once from the input of the
-    first of them (Megatron's uniform method)."""
+    """Return the choice of ``recompute_layers`` that recomputes all layers in groups of ``layers``.
+
+    Each group is recomputed from the input of its first layer (Megatron's uniform method).
+    """
     return ALL_LAYERS if layers == 1 else -layers
 
 
@@ -211,5 +215,5 @@ def first_layers(choice: Choices) -> Choices:
 
 
 def group_size(choice: Choices) -> Choices:
-    """Return how many layers are recomputed at once; 1 where each is from its own input."""
+    """Return the number of layers recomputed at once; 1 where each is from its own input."""
     return 1 - (choice + 1) * (choice < 0)

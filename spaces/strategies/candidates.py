@@ -1,4 +1,4 @@
-"""From the index of a candidate back to the strategy it names."""
+"""Conversion from the index of a candidate to its strategy."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What a strategy is judged against: the facts of model, cluster, workload and framework that legality reads."""
+"""The context of a strategy: the facts of model, cluster, workload and framework that legality reads."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ class HeldMemory:
 
 
 class Correction(Protocol):
-    """What measured runs say beyond the constants of a context (``forerun.simulator.calibration``)."""
+    """Corrections from measured runs beyond the constants of a context (``forerun.simulator.calibration``)."""
 
     def factor(
         self, context: "Context", table: StrategyTable, time_s: Mapping[str, NDArray[np.float64]]
@@ -46,8 +46,7 @@ class Correction(Protocol):
     def memory(
         self, context: "Context", table: StrategyTable, memory_bytes: Mapping[str, NDArray[np.float64]]
     ) -> HeldMemory | None:
-        """Return the peak memory of every row of ``table``, given the parts that were predicted; None where no run
-        says anything of memory."""
+        """Return the peak memory of every row of ``table``, given its predicted parts; None without measured memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +74,13 @@ class Context:
 
     @property
     def overlap(self) -> Overlap:
-        """What computation and the traffic of replicas take from each other: the cluster's and the framework's part."""
+        """Mutual slowdown of computation and replica traffic: the cluster's and the framework's part."""
         machine = self.cluster.overlap
         return replace(machine, computation=machine.computation * self.framework.overlap_slowdown)
 
     @property
     def on_groups(self) -> tuple["Context", ...]:
-        """The same request on each group of a cluster whose nodes differ, as if it were all there is."""
+        """The same request on each group of a cluster with unlike nodes, as if it were the entire cluster."""
         return tuple(replace(self, cluster=group.cluster) for group in self.cluster.groups)
 
     def in_precision(self, precision: str | None) -> "Context":
@@ -122,7 +121,7 @@ class Context:
 
     @property
     def compiled(self) -> bool:
-        """Whether every program of the device is compiled as a whole (XLA)."""
+        """Whether every program of the device is compiled in full (XLA)."""
         return self.cluster.device.architecture.startswith(_COMPILED)
 
     @property
@@ -132,8 +131,10 @@ class Context:
 
     @property
     def head_layers(self) -> float:
-        """Matrix work of the language-model head over that of the first layer, as frameworks estimate it: heads that
-        share keys count whole (nanotron's ``get_block_compute_costs``)."""
+        """Matrix work of the language-model head over that of the first layer, as frameworks estimate it.
+
+        Heads that share keys count in full (nanotron's ``get_block_compute_costs``).
+        """
         layer, hidden = self.model.layers[0], self.model.hidden
         mlp = layer.mlp
         columns = 0.0

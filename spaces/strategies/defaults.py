@@ -1,4 +1,4 @@
-"""Which choices each axis has when the user names none, and how the user's own choices replace them."""
+"""Default choices of each axis, and the user's choices in their place."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -67,14 +67,17 @@ def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[in
 
 
 def _tensor_degrees(context: Context, devices: Sequence[int]) -> tuple[int, ...]:
-    """Powers of two and divisors of a node: no measured run has others (``--set tp=3`` tries them)."""
+    """Return powers of two and divisors of a node: no measured run has others (``--set tp=3`` tries them)."""
     node, most = context.cluster.devices_per_node, min(LARGEST_TP, context.heads)
     return tuple(d for d in devices if d <= most and (d & (d - 1) == 0 or node % d == 0))
 
 
 def _recompute(context: Context) -> tuple[int, ...]:
-    """What the framework can recompute as a whole, and modules that are cheap to recompute for what they keep: norms,
-    activations of experts and latent up-projections together, and whole mixtures with them."""
+    """Return the framework's choices of recompute, and cheap combinations of modules.
+
+    The combinations are norms, activations of experts and latent up-projections together, and entire mixtures with
+    them.
+    """
     legality, applies = context.framework.legality, modules_of(context)
     offered = {MODULES[name] for name in legality.recompute_modules}
     cheap = sum(offered & {m for m in (Recompute.LAYERNORM, Recompute.MOE_ACT, Recompute.MLA_UP_PROJ) if m & applies})
@@ -84,8 +87,11 @@ def _recompute(context: Context) -> tuple[int, ...]:
 
 
 def _sharing(context: Context, gpus: Sequence[int]) -> tuple[int, ...]:
-    """All replicas, and for every large GPU count the largest set that divides it: where gradients or parameters can be
-    sharded, for optimizer states alone never were much faster for it."""
+    """Return all replicas, and for every large GPU count the largest set that divides it.
+
+    Smaller sets are offered where gradients or parameters can be sharded: for optimizer states alone they never were
+    much faster.
+    """
     if max(context.framework.legality.partial_zero, default=0) < 2:
         return (ALL_REPLICAS,)
     sets = {max(d for d in divisors(n) if d <= LARGEST_SET) for n in gpus if n >= SETS_FROM}
@@ -93,8 +99,11 @@ def _sharing(context: Context, gpus: Sequence[int]) -> tuple[int, ...]:
 
 
 def _virtual_stages(layers: int, extra: Sequence[int]) -> tuple[int, ...]:
-    """Virtual stages that some pipeline depth can use: divisors of the layers with so many ``extra`` ones (embedding,
-    head and prediction block, which may count as layers)."""
+    """Return the numbers of virtual stages that some pipeline depth can use.
+
+    They are divisors of the layers plus ``extra`` ones (embedding, head and prediction block, which may count as
+    layers).
+    """
     counts = {d for more in extra for d in divisors(layers + more) if d <= LARGEST_VPP}
     return tuple(sorted(counts | {1, 2}))
 
@@ -104,7 +113,7 @@ def _named(axis: str, names: Sequence[str]) -> tuple[int, ...]:
 
 
 def restrict(choices: Mapping[str, tuple[int, ...]], own: Mapping[str, Sequence[object]]) -> dict[str, tuple[int, ...]]:
-    """Return ``choices`` with those of some axes replaced by the user's own.
+    """Replace the ``choices`` of some axes by the user's.
 
     >>> restrict({"tp": (1, 2, 4), "recompute": (0, 1, 2)}, {"recompute": ["full", "none"]})
     {'tp': (1, 2, 4), 'recompute': (0, 2)}

@@ -1,4 +1,4 @@
-"""Laws of degrees, schedules and sharded states that hold for every framework: predicates of ``rules.RULES``.
+"""Laws of degrees, schedules and sharded states for every framework: predicates of ``rules.RULES``.
 
 Each gets one integer array per axis that its rule names and returns the mask [N] of broken rows.
 """
@@ -16,7 +16,7 @@ from forerun.spaces.strategies.table import Columns, IntArray, Mask
 
 
 def kv_broken(c: Columns, x: Context) -> Mask:
-    """tp divides the key/value heads, or is divided by them where the framework copies them."""
+    """Mark rows whose tp does not divide the key/value heads (or is not divided by them, if those are copied)."""
     divides = x.kv_heads % c["tp"] == 0
     if x.framework.legality.kv_replication:
         divides |= c["tp"] % x.kv_heads == 0
@@ -24,7 +24,10 @@ def kv_broken(c: Columns, x: Context) -> Mask:
 
 
 def split_broken(c: Columns, x: Context) -> Mask:
-    """Every virtual stage gets layers. One Python call per distinct (virtual stages, split): a few hundred at most."""
+    """Mark rows in which a virtual stage gets no layers.
+
+    There is one Python call per distinct (virtual stages, split): a few hundred at most.
+    """
     stages = by_schedule(c["schedule"], lambda kind: kind.virtual_stages(c["pp"], c["vpp"]))
     key = stages * 8 + np.minimum(c["split"], 7)
     distinct, inverse = np.unique(key, return_inverse=True)
@@ -51,12 +54,12 @@ def undealt(v: Mapping[str, int], x: Context) -> str:
 
 
 def _deals(x: Context, stages: int, split: int) -> bool:
-    """Whether a split can deal the layers of a model to so many virtual stages."""
+    """Check whether a split can deal the layers of a model to ``stages`` virtual stages."""
     return split_is_legal(x.model.layer_count, stages, split) and (split != Split.LIGHT_MTP or x.model.mtp_layers > 0)
 
 
 def schedule_broken(c: Columns, x: Context) -> Mask:
-    """Each schedule needs its number of stages and virtual stages; a single stage has no schedule."""
+    """Mark rows whose schedule does not have its number of stages and virtual stages."""
     schedule, pp, vpp = c["schedule"], c["pp"], c["vpp"]
     broken = (pp == 1) & ((schedule != Schedule.ONE_F_ONE_B) | (vpp > 1))
     for kind in present(schedule):
@@ -77,18 +80,18 @@ def no_such_shape(v: Mapping[str, int], x: Context) -> str:
 
 
 def _needs(laws: Mapping[str, str]) -> str:
-    """Return the laws of schedules in words, those without one left out."""
+    """Return the laws of schedules as a text, without those that have none."""
     (first, law), *others = ((name, law) for name, law in laws.items() if law)
     return ", ".join((f"{first} needs {law}", *(f"{name} {law}" for name, law in others)))
 
 
 def microbatches(c: Columns, x: Context) -> IntArray:
-    """Microbatches of one replica per step, [N]."""
+    """Compute the microbatches of one replica per step, [N]."""
     return np.asarray(x.workload.global_batch // (c["dp"] * c["mbs"]))
 
 
 def interleave_broken(c: Columns, x: Context) -> Mask:
-    """Some schedules have laws of microbatches: groups of as many as there are ranks, an even number."""
+    """Mark rows whose schedule needs another number of microbatches, such as a multiple of the ranks."""
     count, broken = microbatches(c, x), np.zeros(c["schedule"].shape, dtype=bool)
     for kind in present(c["schedule"]):
         illegal = kind.illegal_microbatches(c["pp"], count)
@@ -107,7 +110,7 @@ def no_such_microbatches(v: Mapping[str, int], x: Context) -> str:
 
 
 def inactive(c: Columns, x: Context) -> Mask:
-    """Settings without an effect: another candidate is the same training."""
+    """Mark rows with a setting without effect: another candidate is the same training."""
     sharded_replicas = c["dp"] * c["cp"]
     return np.asarray(
         ((c["sp"] == 1) & (c["tp"] == 1))
@@ -118,7 +121,7 @@ def inactive(c: Columns, x: Context) -> Mask:
 
 
 def shard_broken(c: Columns, x: Context) -> Mask:
-    """Groups that share states divide the replicas and hold whole experts."""
+    """Mark rows whose groups of ``shard`` replicas do not divide all replicas, or cut experts."""
     asked = c["shard"] > 0
     if not asked.any():
         return np.asarray(asked)

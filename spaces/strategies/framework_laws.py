@@ -1,6 +1,6 @@
-"""What a framework does not have: masks of the rows that need it, and messages, for the laws of ``rules``.
+"""Limits of a framework: masks of the rows that exceed them, and messages, for the laws of ``rules``.
 
-Arithmetic has its laws in ``rules`` itself; those here read the framework's ``legality`` alone.
+Arithmetic has its laws in ``rules``; those here read the framework's ``legality`` alone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from forerun.spaces.strategies.table import CUSTOM_SPLIT, Columns, Mask
 
 
 def degree_unsupported(c: Columns, x: Context) -> Mask:
-    """Degrees of an axis that the framework does not have; experts are then cut as the rest of a layer is."""
+    """Mark degrees of an axis that the framework does not have; experts are then cut like the rest of a layer."""
     broken = np.zeros(np.broadcast_shapes(*(np.shape(c[axis]) for axis in ("pp", "tp", "cp", "ep", "etp"))), dtype=bool)
     for axis in _degrees_absent(x):
         broken |= (c[axis] > 1) & (axis != "etp" or c["etp"] != c["tp"])
@@ -24,7 +24,7 @@ def degree_unsupported(c: Columns, x: Context) -> Mask:
 
 
 def _beside_a_pipeline(c: Columns, x: Context) -> Mask:
-    """Tensor or expert degrees in a pipeline of a framework that has them without one only."""
+    """Mark tensor or expert degrees in a pipeline, if the framework has them only without one."""
     return np.asarray((c["pp"] > 1) & ((c["tp"] > 1) | (c["ep"] > 1)) & x.framework.legality.pipeline_alone)
 
 
@@ -71,8 +71,11 @@ def no_such(axis: str, spellings: str) -> Callable[[Mapping[str, int], Context],
 
 
 def schedule_unsupported(c: Columns, x: Context) -> Mask:
-    """Schedules that the framework does not have at all, for such a model, or on two ranks: interleaved ones then send
-    to each other at once, which blocks where transfers are not overlapped (Megatron-LM, validate_args)."""
+    """Mark schedules that the framework does not have at all, for such a model, or on two ranks.
+
+    Two interleaved ranks send to each other at once, which blocks if transfers are not overlapped (Megatron-LM,
+    validate_args).
+    """
     interleaved = with_trait(c["schedule"], lambda kind: kind.in_rounds)
     hindered = np.logical_or.reduce([interleaved & np.isin(c["pp"], ranks) for ranks, _ in _interleaved_so(x)])
     return np.asarray((c["pp"] > 1) & (unsupported("schedule", "schedules")(c, x) | hindered))
@@ -99,12 +102,12 @@ def no_such_schedule(v: Mapping[str, int], x: Context) -> str:
 
 
 def split_unsupported(c: Columns, x: Context) -> Mask:
-    """A single stage needs no choice of split, so EVEN is always there for it."""
+    """Mark splits that the framework does not have; EVEN is always legal on a single stage."""
     return np.asarray(unsupported("split", "splits")(c, x) & ~((c["pp"] == 1) & (c["split"] == 0)))
 
 
 def separate_norms(framework: FrameworkProfile, layer: Layer) -> int:
-    """Return how many norms of a layer are modules of their own in the framework, which can be recomputed."""
+    """Count the norms of a layer that are separate modules in the framework and can be recomputed."""
     if not framework.fused_norms:
         return layer.norms
     latent = layer.attends and getattr(layer.mixer, "latent", None) is not None
@@ -128,8 +131,11 @@ def modules_of(context: Context) -> int:
 
 
 def recompute_unsupported(c: Columns, x: Context) -> Mask:
-    """Choices of recompute that the framework does not have: as a whole, or one of their modules. Whole layers are no
-    graphs, and activations of experts belong to their grouped product (Megatron-core, transformer_config.py)."""
+    """Mark choices of recompute, or modules of one, that the framework does not have.
+
+    Entire layers are no graphs, and activations of experts belong to their grouped product (Megatron-core,
+    transformer_config.py).
+    """
     legality, without = x.framework.legality, {"full"} if x.framework.graphs == "layers" else set()
     whole = [number for number, name in SPELLING["recompute"].items() if name in {*legality.recompute} - without]
     lacks = ~int(sum(MODULES[name] for name in legality.recompute_modules))
@@ -139,7 +145,7 @@ def recompute_unsupported(c: Columns, x: Context) -> Mask:
 
 
 def _hindered(x: Context) -> list[tuple[Recompute, str]]:
-    """Return modules that cannot be recomputed beside what else the software does, and what to do about it."""
+    """Return modules that other settings of the software exclude from recompute, each with its reason and fix."""
     profile, found = x.framework, []
     if "router" in profile.graphed and "experts" not in profile.graphed:
         told = "mixtures whose router is in a CUDA graph are not recomputed whole; set cuda-graphs=attn, or drop moe"
@@ -173,7 +179,7 @@ def no_such_recompute(v: Mapping[str, int], x: Context) -> str:
 
 
 def recompute_redundant(c: Columns, x: Context) -> Mask:
-    """Modules that the model does not have, or that stand with one that contains them, or with whole layers."""
+    """Mark modules that the model does not have, or that another chosen module or full recompute contains."""
     kind = c["recompute"]
     modules = kind & ~int(Recompute.FULL)
     absent = (modules & ~modules_of(x)) != 0
@@ -182,7 +188,7 @@ def recompute_redundant(c: Columns, x: Context) -> Mask:
 
 
 def block_broken(c: Columns, x: Context) -> Mask:
-    """Numbers of layers without full recompute, that the framework does not have, or that no stage exceeds."""
+    """Mark numbers of layers without full recompute, not offered by the framework, or as large as a stage."""
     asked = c["recompute_layers"] != ALL_LAYERS
     if not asked.any():
         return np.asarray(asked)
@@ -212,7 +218,7 @@ def no_such_block(v: Mapping[str, int], x: Context) -> str:
 
 
 def zero_unsupported(c: Columns, x: Context) -> Mask:
-    """Stages of ZeRO that the framework does not have, or not with these degrees."""
+    """Mark stages of ZeRO that the framework does not have, or not with these degrees."""
     legality = x.framework.legality
     absent = ~np.isin(c["zero"], legality.zero_stages)
     plain = (c["zero"] == 0) & (c["dp"] * c["cp"] > 1) & legality.plain_replicas_alone
@@ -221,7 +227,7 @@ def zero_unsupported(c: Columns, x: Context) -> Mask:
 
 
 def no_such_zero(v: Mapping[str, int], x: Context) -> str:
-    """Say which stages of ZeRO there are instead."""
+    """Return the message of ``zero_unsupported``, which names the stages of ZeRO to use instead."""
     legality, degrees = x.framework.legality, f"tp={v['tp']} pp={v['pp']} cp={v['cp']} ep={v['ep']}"
     if v["zero"] == 0 and 0 in legality.zero_stages:
         return f"{x.framework.name} has replicas that share nothing (zero=0) alone, but got {degrees}; use zero=2 or 3"
@@ -231,7 +237,7 @@ def no_such_zero(v: Mapping[str, int], x: Context) -> str:
 
 
 def sp_unsupported(c: Columns, x: Context) -> Mask:
-    """Sequence parallelism where the framework never has it, or none where it always does."""
+    """Mark rows with or without sequence parallelism, as the framework excludes either."""
     policy = x.framework.legality.sequence_parallel
     off, on = (c["sp"] == 0) & (c["tp"] > 1), c["sp"] == 1
     broken = {"optional": np.zeros_like(on), "always": off, "never": on}[policy]
@@ -240,7 +246,7 @@ def sp_unsupported(c: Columns, x: Context) -> Mask:
 
 
 def shard_unsupported(c: Columns, x: Context) -> Mask:
-    """States shared by a part of the replicas that the framework shares by all."""
+    """Mark states sharded over a part of the replicas that the framework shards over all."""
     asked, legality = c["shard"] > 0, x.framework.legality
     if not asked.any():
         return np.asarray(asked)

@@ -59,7 +59,7 @@ def _software(text: str) -> Software:
 
 
 def parse_strategy(text: str) -> Strategy:
-    """Parse the string form of a strategy; words may stand in any order and be separated by blanks or commas.
+    """Parse the string form of a strategy; words may have any order and be separated by blanks or commas.
 
     >>> parse_strategy("tp4 pp2 dp8 mbs1 sp recompute=full").devices
     64

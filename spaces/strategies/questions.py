@@ -15,7 +15,9 @@ def ask(choose: Choose, name: str, choices: Sequence[int]) -> int:
 
 
 def every(build: Callable[[Choose], Built | None]) -> Iterator[Built]:
-    """Yield what all ways to answer the questions of ``build`` lead to; None leads nowhere.
+    """Yield the results of all ways to answer the questions of ``build``; None is no result.
+
+    Later questions may depend on earlier answers. The last one changes fastest.
 
     Which questions are asked may follow from the answers before. The last one changes fastest.
     """
@@ -40,6 +42,6 @@ def every(build: Callable[[Choose], Built | None]) -> Iterator[Built]:
 
 
 def batched(items: Iterator[Built], count: int) -> Iterator[tuple[Built, ...]]:
-    """Yield the items in tuples of ``count``, the last one of what is left."""
+    """Yield the items in tuples of ``count``; the last one may be shorter."""
     while chunk := tuple(itertools.islice(items, count)):
         yield chunk

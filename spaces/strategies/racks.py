@@ -1,4 +1,4 @@
-"""How groups of ranks lie in racks whose nodes share switches of the fast fabric (NVL72).
+"""Placement of rank groups in racks whose nodes share switches of the fast fabric (NVL72).
 
 Ranks are numbered node by node. A scheduler that fills racks one after the other cuts every group whose ranks do not
 divide a rack: of groups of 64 one in nine lies in a rack of 72. One that places segments of nodes, each inside a rack
@@ -25,7 +25,7 @@ SPANS = ("tp", "cp", "ep", "etp", "gpus")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RackUse:
-    """How the devices of one strategy lie in racks."""
+    """Placement of the devices of one strategy in racks."""
 
     segment: int
     """Devices that are placed together, each segment inside a rack; 0 where a scheduler cannot be told."""
@@ -38,13 +38,13 @@ class RackUse:
 
 
 def rack_devices(cluster: Cluster) -> int:
-    """Return the devices of a rack whose nodes share switches of the fast fabric, 0 where nodes have their own."""
+    """Return the devices of a rack whose nodes share switches of the fast fabric; 0 if each node has its own."""
     racked = cluster.scale_up_size > cluster.devices_per_node and cluster.levels[0].kind == "nvswitch"
     return cluster.scale_up_size if racked else 0
 
 
 def rack_use(cluster: Cluster, strategy: Strategy) -> RackUse | None:
-    """Return how the devices of a strategy lie in racks; None where the cluster has none."""
+    """Return the placement of a strategy's devices in racks; None where the cluster has none."""
     rack = rack_devices(cluster)
     if not rack:
         return None
@@ -52,8 +52,7 @@ def rack_use(cluster: Cluster, strategy: Strategy) -> RackUse | None:
 
 
 def use_of(rack: int, node: int, strategy: Strategy) -> RackUse:
-    """Return how the devices of a strategy lie in racks of ``rack`` devices and nodes of ``node``, in as few racks as
-    there can be.
+    """Return the placement in racks of ``rack`` devices and nodes of ``node``, in as few racks as possible.
 
     >>> from forerun.spaces.strategies import parse_strategy
     >>> use_of(72, 4, parse_strategy("tp1 pp1 dp512 ep64 mbs1")).used
@@ -86,8 +85,10 @@ def _use(rack: int, node: int, devices: int, *spans: int) -> RackUse:
 
 
 def _segment(rack: int, node: int, devices: int, *spans: int) -> int:
-    """Return the devices of segments that keep groups whole in the fewest racks; of several the largest segment, which
-    is placed most compactly, and 0 where none does."""
+    """Return the segment size that keeps groups within racks in the fewest racks; 0 if there is none.
+
+    Of several sizes it is the largest, which is placed most compactly.
+    """
     unit = lcm(node, *(span for span in spans if 1 < span <= rack))
     sizes = [node * count for count in divisors(devices // node)] if devices % node == 0 else []
     fitting = [size for size in sizes if size <= rack and size % unit == 0]
@@ -95,8 +96,10 @@ def _segment(rack: int, node: int, devices: int, *spans: int) -> int:
 
 
 def spread_use(cluster: Cluster, strategy: Strategy) -> RackUse | None:
-    """Return how a strategy lies in more racks than its devices fill, so that none of its groups is cut; None where
-    none is cut anyway, or there are too few racks."""
+    """Return the placement in more racks than the devices fill, so that no group is cut.
+
+    It is None if no group is cut anyway, or there are too few racks.
+    """
     rack, node, s = rack_devices(cluster), cluster.devices_per_node, strategy
     if not rack or not (segment := _segment(rack, node, s.devices, *_spans(s.tp, s.cp, s.ep, s.etp))):
         return None
@@ -133,7 +136,7 @@ def _uses(cluster: Cluster, columns: Columns) -> tuple[list[RackUse], IntArray]:
 
 
 def with_domain(context: Context, domain: int) -> Context:
-    """Return a context in whose racks so many consecutive ranks share the fast fabric."""
+    """Return a context in whose racks ``domain`` consecutive ranks share the fast fabric."""
     cluster = context.cluster
     if domain == cluster.scale_up_size or not cluster.levels:
         return context
@@ -142,6 +145,6 @@ def with_domain(context: Context, domain: int) -> Context:
 
 
 def on_racks(context: Context, strategy: Strategy) -> Context:
-    """Return a context in whose racks the groups of a strategy lie as its ranks are placed."""
+    """Return a context whose racks contain the groups of a strategy as its ranks are placed."""
     use = rack_use(context.cluster, strategy)
     return context if use is None else with_domain(context, use.domain)

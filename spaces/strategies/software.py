@@ -49,12 +49,12 @@ def those_on(settings: Mapping[str, str]) -> Software:
 
 
 def for_experts(words: str) -> bool:
-    """Whether a switch is about mixtures of experts."""
+    """Check whether a switch is about mixtures of experts."""
     return "moe" in all_switches()[_setting(words)[0]].needs
 
 
 def unsuited(settings: Mapping[str, str], model: Model) -> list[str]:
-    """Return what settings of switches a model cannot have, and why."""
+    """Return the settings of switches that a model cannot have, with reasons."""
     mixtures = [isinstance(layer.mlp, MixtureOfExperts) for layer in model.layers]
     has = {"dense": not any(mixtures), "some dense": not all(mixtures), "experts": any(mixtures)}
     lacking = {"dense": "a model without experts", "some dense": "layers without experts", "experts": "experts"}
@@ -68,8 +68,9 @@ def unsuited(settings: Mapping[str, str], model: Model) -> list[str]:
 
 
 def can_turn_on(profile: FrameworkProfile, but: Collection[str] = (), *, on: Collection[DeviceKind] = ()) -> Software:
-    """Return the switches that a framework has off and has words for, without those named, and those that one of the
-    machines it runs ``on`` does not have.
+    """Return the switches that a framework can turn on: those that it has off and can spell.
+
+    Those named by ``but``, and those that one of the machines it runs ``on`` does not have, are left out.
 
     >>> from forerun.spaces.frameworks import load_framework
     >>> names_of(can_turn_on(load_framework("megatron-lm"), but=["moe-overlap"]))
@@ -92,7 +93,7 @@ def can_turn_on(profile: FrameworkProfile, but: Collection[str] = (), *, on: Col
 
 
 def _excluded(name: str, setting: str, had: Mapping[str, str]) -> bool:
-    """Whether another switch, as it is set, needs this one otherwise."""
+    """Check whether another switch, in its present setting, excludes this one."""
     wanted = [all_switches()[other].required(its).get(name) for other, its in had.items()]
     return any(settings is not None and setting not in settings for settings in wanted)
 
@@ -139,14 +140,14 @@ def does_something(columns: Columns, context: Context, among: int = ~0) -> IntAr
 
 
 def _unmet(flag: Software, context: Context) -> list[str]:
-    """Return in words what machines of the cluster lack that a switch needs."""
+    """Return the requirements of a switch that machines of the cluster do not meet, as texts."""
     name, setting = _setting(names_of(flag)[0])
     hardware = all_switches()[name].hardware_of(context.framework, setting)
     return [text for machine in device_kinds(context.cluster) if (text := hardware.unmet(machine))]
 
 
 def turned_on(columns: Columns, context: Context) -> IntArray:
-    """Return the switches that a search turns on for every candidate, besides those that are its choice, [N]."""
+    """Return the switches that a search turns on for every candidate, without those that are its choice, [N]."""
     return does_something(columns, context, int(context.free_software & ~CHOSEN))
 
 
@@ -164,8 +165,10 @@ def free_choices(context: Context) -> tuple[int, ...]:
 
 
 def settled(context: Context, strategy: Strategy) -> Strategy:
-    """Return a strategy with the switches that a search turns on, and those of its own choice: of both, what every half
-    and stage can run with."""
+    """Return a strategy with the switches that a search turns on, and those of its choice.
+
+    Only switches with which every half and stage can run are on.
+    """
     return with_switches(strategy, switches_of(context, settled_by(strategy)))
 
 
@@ -175,7 +178,7 @@ second half, its choice of ``switches``, and what its stages recompute."""
 
 
 def settled_by(strategy: Strategy) -> SettledBy:
-    """Return what decides the switches of a strategy."""
+    """Return the values that decide the switches of a strategy."""
     s, entries = strategy, strategy.stage_recompute
     kinds = (s.recompute,) if entries is None else sorted({entry.kind for entry in entries})
     read = (s.tp, s.ep, s.etp, s.pp, s.vpp, s.sp, s.recompute, s.dp, s.mbs)
@@ -183,8 +186,10 @@ def settled_by(strategy: Strategy) -> SettledBy:
 
 
 def switches_of(context: Context, by: SettledBy) -> Software | None:
-    """Return the switches that a search turns on for strategies which agree in what decides them; None where it turns
-    none on and leaves a strategy as it is."""
+    """Return the switches that a search turns on for all strategies with these values.
+
+    It is None where a search turns none on and leaves a strategy unchanged.
+    """
     if not context.free_software:
         return None
     tp, *_, second_tp, chosen = by[: len(READ_BY_SOFTWARE) + 2]
@@ -204,7 +209,7 @@ def with_switches(strategy: Strategy, software: Software | None) -> Strategy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What a switch needs to do anything, and its framework to run it."""
+    """A condition under which a switch has an effect and its framework runs it."""
 
     met: Callable[[Columns, Context], Mask]
     """Mask [N] of the candidates that have it."""
@@ -223,7 +228,7 @@ def without_degrees(columns: Columns, context: Context) -> Mask:
 
 
 def without_passes(columns: Columns, context: Context) -> Mask:
-    """Return the candidates with a chosen switch on that does not go with what they recompute."""
+    """Mark the candidates with a chosen switch that is incompatible with their recompute."""
     chosen = columns["switches"]
     lacks = np.zeros(len(chosen), dtype=bool)
     for flag in _flags(CHOSEN):
@@ -243,8 +248,10 @@ def not_running(columns: Columns, context: Context) -> Mask:
 
 
 def why_not(axis: str, which: slice = slice(None)) -> Callable[[Mapping[str, int], Context], str]:
-    """Return what says in words which switches of a strategy do not go with it: of those in one column, by ``which`` of
-    their conditions."""
+    """Return a function that explains which switches of one column are incompatible with a strategy.
+
+    ``which`` selects some of their conditions.
+    """
 
     def why(values: Mapping[str, int], context: Context) -> str:
         columns = {name: np.array([value], dtype=np.int64) for name, value in values.items()}
@@ -270,15 +277,18 @@ def _flags(software: Software) -> list[Software]:
 
 
 def _tensor(c: Columns, x: Context) -> Mask:
-    """User buffers and symmetric memory reach the devices of one scale-up domain."""
+    """Mark tp within one scale-up domain, which is the reach of user buffers and symmetric memory."""
     return np.asarray((c["tp"] > 1) & (c["sp"] == 1) & (c["tp"] <= x.cluster.scale_up_size))
 
 
 def _combined(c: Columns, x: Context) -> Mask:
-    """The combined 1F1B schedule needs virtual stages in a pipeline, a pipeline where the model has a prediction block,
-    and no graph of the whole step (Megatron-core, TransformerConfig.__post_init__). Where microbatches are no more than
-    stages, all forward passes run before the first backward one, and no two are combined. It cuts a layer between its
-    mixer and its experts: hybrid models have no such schedule."""
+    """Mark candidates for which Megatron-core has the combined 1F1B schedule.
+
+    It needs virtual stages in a pipeline, a pipeline if the model has a prediction block, and no graph of the entire
+    step (TransformerConfig.__post_init__). With no more microbatches than stages all forward passes run before the
+    first backward one, and no two are combined. It cuts a layer between its mixer and its experts, which hybrid models
+    do not allow.
+    """
     alone = (c["pp"] == 1) & (not x.model.mtp_layers)
     return np.asarray(
         (c["ep"] > 1)
@@ -289,12 +299,12 @@ def _combined(c: Columns, x: Context) -> Mask:
 
 
 def _once(c: Columns, x: Context) -> Mask:
-    """Layers that are recomputed whole, or whose mixture is, are no passes that can be combined (Megatron-core)."""
+    """Mark recompute that leaves passes to combine: neither full, nor of entire mixtures (Megatron-core)."""
     return np.asarray((c["recompute"] != Recompute.FULL) & ((c["recompute"] & Recompute.MOE) == 0))
 
 
 def _once_per_node(c: Columns, x: Context) -> Mask:
-    """DeepEP sends a token once to every scale-up domain; within one nothing is gained."""
+    """Mark experts on several scale-up domains: DeepEP sends a token once to each, which gains nothing within one."""
     return np.asarray((c["ep"] * c["etp"] > x.cluster.scale_up_size) & (c["ep"] > 1) & x.moe)
 
 

@@ -1,5 +1,4 @@
-"""Choices that may differ between pipeline stages: what each recomputes and keeps on the host, and the tensor-parallel
-degree of each half.
+"""Choices that may differ between pipeline stages: recompute, tensors on the host, and the tp of each half.
 
 Stages keep their devices: where ``tp`` changes, ``dp`` and ``mbs`` follow, so that every stage works on the same
 sequences at a time and pipelines stay as many (as Alpa cuts one microbatch by another mesh on each stage,
@@ -22,7 +21,7 @@ MOST_STAGES = 100_000
 
 
 class StageRecompute(NamedTuple):
-    """What one stage recomputes: ``layers`` of it, the first ones (None: all), as Megatron's block method counts."""
+    """Recompute of one stage: its first ``layers`` (None: all), as Megatron's block method counts."""
 
     kind: Recompute
     layers: int | None = None
@@ -35,7 +34,7 @@ class StageRecompute(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageChoices:
-    """What makes a strategy more than a flat one: None where all stages are alike."""
+    """Differences between stages; None for each choice that all stages share."""
 
     second_tp: int | None = None
     recompute: tuple[StageRecompute, ...] | None = None
@@ -43,7 +42,7 @@ class StageChoices:
 
 
 def in_second_half(stage: int, pp: int) -> bool:
-    """Whether a stage stands in the second half of a pipeline; of an odd number the middle one belongs to the first.
+    """Check whether a stage is in the second half of a pipeline; a middle one belongs to the first half.
 
     >>> [in_second_half(stage, 5) for stage in range(5)]
     [False, False, False, True, True]
@@ -52,7 +51,7 @@ def in_second_half(stage: int, pp: int) -> bool:
 
 
 def recompute_text(entries: Sequence[StageRecompute]) -> str:
-    """Return what every stage recomputes, equal neighbours joined; one entry stands for all stages.
+    """Return the recompute of every stage as a text, equal neighbours joined; one entry is for all stages.
 
     >>> recompute_text([StageRecompute(Recompute.FULL, 3)] * 2 + [StageRecompute(Recompute.NONE)])
     'full:3*2,none'
@@ -64,7 +63,7 @@ def recompute_text(entries: Sequence[StageRecompute]) -> str:
 
 
 def parse_recompute(text: str, pp: int) -> tuple[StageRecompute, ...]:
-    """Read what every one of ``pp`` stages recomputes.
+    """Read the recompute of every one of ``pp`` stages.
 
     >>> [str(entry) for entry in parse_recompute("full:3*2,none", 3)]
     ['full:3', 'full:3', 'none']
@@ -90,7 +89,7 @@ def parse_recompute(text: str, pp: int) -> tuple[StageRecompute, ...]:
 
 
 def tidy(entries: tuple[StageRecompute, ...], layers: Sequence[int]) -> tuple[StageRecompute, ...]:
-    """Return the one way to say what stages of so many layers recompute: no entry names all of its layers or none.
+    """Return the canonical recompute of stages with these layers: no entry names all layers of its stage or none.
 
     >>> [str(e) for e in tidy((StageRecompute(Recompute.FULL, 4), StageRecompute(Recompute.FULL, 0)), (4, 4))]
     ['full', 'none']
@@ -105,14 +104,16 @@ def tidy(entries: tuple[StageRecompute, ...], layers: Sequence[int]) -> tuple[St
 
 
 def alike(entries: Sequence[StageRecompute]) -> Recompute | None:
-    """Return what all stages recompute where that is the same and whole; None where only entries can say it."""
+    """Return the recompute of all stages if it is the same and of all layers, else None."""
     first = entries[0]
     return first.kind if first.layers is None and all(entry == first for entry in entries) else None
 
 
 def recompute_fields(entries: tuple[StageRecompute, ...], layers: Sequence[int] | None) -> dict[str, Any]:
-    """Return the fields of a strategy that say in one way what its stages recompute, which hold so many ``layers``
-    (None: unknown)."""
+    """Return the fields of a strategy with the canonical form of its stages' recompute.
+
+    ``layers`` are those of each stage (None: unknown).
+    """
     if layers is not None:
         clipped = [
             entry if entry.layers is None else StageRecompute(entry.kind, min(entry.layers, held))

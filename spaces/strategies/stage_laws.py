@@ -18,7 +18,7 @@ from forerun.spaces.strategies.table import axis_values
 
 
 def broken_laws(strategy: Strategy, context: Context) -> list[str]:
-    """Return what is wrong with a strategy, one message for each law; empty where it is legal."""
+    """Return one message for each law that a strategy breaks; empty if it is legal."""
     broken: list[str] = []
     for second in (False, True) if strategy.second_tp is not None else (False,):
         flat = flat_half(strategy, second)
@@ -31,7 +31,7 @@ def broken_laws(strategy: Strategy, context: Context) -> list[str]:
 
 
 def flat_half(strategy: Strategy, second: bool) -> Strategy:
-    """Return the flat strategy whose laws one half of the stages must keep: what has no effect there is dropped."""
+    """Return the flat strategy whose laws apply to one half of the stages, without ineffective settings."""
     changed: dict[str, Any] = {}
     if strategy.stage_recompute is not None:
         changed = {"stage_recompute": None, "recompute": strategy.stage_recompute[0].kind, "recompute_layers": 0}
@@ -45,7 +45,7 @@ def flat_half(strategy: Strategy, second: bool) -> Strategy:
 
 
 def stage_choices_broken(strategy: Strategy, context: Context) -> list[str]:
-    """Return what is wrong with what a strategy names per stage or half, its layers apart."""
+    """Return the errors in a strategy's choices per stage or half, except its layers."""
     if strategy.stage_choices is None:
         return []
     hosted = offload_broken(strategy, context)
@@ -63,8 +63,10 @@ def stage_choices_broken(strategy: Strategy, context: Context) -> list[str]:
 
 
 def offload_broken(strategy: Strategy, context: Context) -> list[str]:
-    """Return what is wrong with the shares that stages keep on the host: the framework moves no such tensor, or the
-    cluster does not say how fast its host links are."""
+    """Return the errors in the shares of tensors on the host.
+
+    The framework may not move such tensors, or the cluster may not state the bandwidth of its host links.
+    """
     if strategy.stage_offload is None:
         return []
     columns = zip(OFFLOAD_WORDS, zip(*strategy.stage_offload, strict=True), immovable(context), strict=True)
@@ -86,12 +88,12 @@ def immovable(context: Context) -> tuple[str, str]:
 
 
 def offloadable(context: Context) -> StageOffload:
-    """Return 1.0 for what stages may keep on the host each a share of their own, and 0.0 for what they may not."""
+    """Return 1.0 for tensors of which each stage may keep a share on the host, and 0.0 for others."""
     return StageOffload(*(0.0 if why else 1.0 for why in immovable(context)))
 
 
 def of_whole_stages(strategy: Strategy) -> bool:
-    """Whether every device holds one stage, so that stages may differ in more than their layers."""
+    """Check whether every device has one stage, so that stages may differ in more than their layers."""
     return schedule_of(strategy.schedule).whole_stages and strategy.vpp == 1
 
 
@@ -103,7 +105,7 @@ def unsound_kinds(kinds: Sequence[int], context: Context) -> frozenset[int]:
 
 
 def stage_layers_broken(strategy: Strategy, context: Context) -> list[str]:
-    """Return what is wrong with the numbers of layers that stages recompute."""
+    """Return the error in the numbers of layers that stages recompute."""
     entries, legality = strategy.stage_recompute or (), context.framework.legality
     partial = [entry for entry in entries if entry.layers is not None]
     broken = []
@@ -134,5 +136,5 @@ def stage_counts(strategy: Strategy, context: Context) -> Sequence[int] | None:
 
 
 def halves_fit(value: Mapping[str, int], dp: int, second_tp: int) -> bool:
-    """Whether stages can keep their devices and their share of a microbatch with another tp."""
+    """Check whether stages can keep their devices and their share of a microbatch with another tp."""
     return dp * value["tp"] % second_tp == 0 and value["mbs"] * second_tp % value["tp"] == 0

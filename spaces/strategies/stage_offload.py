@@ -1,4 +1,4 @@
-"""What pipeline stages keep in the memory of the host: shares of optimizer states and of activations, stage by stage.
+"""Offload to the host by stage: shares of optimizer states and of activations.
 
 A strategy that names them takes their place of the switches ``optimizer-offload`` and ``activation-offload``, which are
 of all stages.
@@ -23,7 +23,7 @@ OFFLOAD_WORDS = ("optimizer-offload", "activation-offload")
 
 
 class StageOffload(NamedTuple):
-    """Shares (0 to 1) of one stage's tensors that lie in the memory of the host."""
+    """Shares (0 to 1) of one stage's tensors in host memory."""
 
     optimizer: float = 0.0
     """Of its optimizer states, which the host updates."""
@@ -32,15 +32,16 @@ class StageOffload(NamedTuple):
 
 
 def offload_of(profile: "FrameworkProfile", entries: Sequence[StageOffload] | None, stage: int = 0) -> StageOffload:
-    """Return what a stage keeps on the host: what its strategy says, else what the software runs with."""
+    """Return the offload of a stage: that of its strategy, else that of the software's switches."""
     if entries is not None:
         return entries[stage]
     return StageOffload(profile.optimizer_on_host, profile.activations_on_host)
 
 
 def offload_words(entries: Sequence[StageOffload]) -> Iterator[str]:
-    """Yield the words that say what every stage keeps on the host, equal neighbours joined; one number stands for all,
-    and a word that is not there for nothing.
+    """Yield the offload of every stage as words of a strategy, equal neighbours joined.
+
+    One number is for all stages; a missing word is for no offload.
 
     >>> list(offload_words([StageOffload(0.5)] * 2 + [StageOffload(0.5, 0.25)]))
     ['optimizer-offload=0.5', 'activation-offload=0*2,0.25']
@@ -54,7 +55,7 @@ def offload_words(entries: Sequence[StageOffload]) -> Iterator[str]:
 
 
 def parse_offload(texts: Sequence[str | None], pp: int) -> tuple[StageOffload, ...]:
-    """Read the shares of every one of ``pp`` stages: ``texts`` of ``OFFLOAD_WORDS``, None for a word that is not there.
+    """Read the shares of every one of ``pp`` stages: ``texts`` of ``OFFLOAD_WORDS``, None for a missing word.
 
     >>> parse_offload(("1*2,0", None), 3)[1:]
     (StageOffload(optimizer=1.0, activations=0.0), StageOffload(optimizer=0.0, activations=0.0))

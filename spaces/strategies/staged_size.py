@@ -9,7 +9,7 @@ from forerun.spaces.strategies.space import StrategySpace
 
 
 class Countable(Protocol):
-    """What is counted of a ``StagedSpace``, in its words."""
+    """The facts of a ``StagedSpace`` that its size depends on."""
 
     @property
     def flat(self) -> StrategySpace: ...
@@ -31,7 +31,7 @@ class Countable(Protocol):
 
 
 def staged_size(space: Countable) -> int:
-    """Return the number of candidates, as ``StagedSpace.size`` says."""
+    """Count the candidates of a space, as ``StagedSpace.size`` describes."""
     choices = space.flat.choices
     rest = math.prod(len(choices[axis]) for axis in AXES if axis not in ("pp", "vpp", "schedule", "split"))
     schedules = sum(not virtual(schedule) for schedule in choices["schedule"])

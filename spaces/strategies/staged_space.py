@@ -76,7 +76,7 @@ class StagedSpace:
 
     @property
     def context(self) -> Context:
-        """What strategies are judged against."""
+        """The context of all strategies."""
         return self.flat.context
 
     @property
@@ -92,8 +92,10 @@ class StagedSpace:
 
     @property
     def kinds(self) -> tuple[int, ...]:
-        """What a stage may recompute for itself: nothing, the attention core or all; modules are for all stages alike,
-        unless the space has nothing else."""
+        """Choices of recompute of a single stage: nothing, the attention core or all layers.
+
+        Modules are the same on all stages, unless the space has nothing else.
+        """
         choices = self.flat.choices["recompute"]
         return tuple(kind for kind in choices if kind <= Recompute.FULL) or choices
 
@@ -111,7 +113,7 @@ class StagedSpace:
         return staged_size(self)
 
     def places(self, boundary: int, pp: int) -> range:
-        """Layers that may stand before a boundary between stages; boundary 0 and ``pp`` are the ends of the model."""
+        """Return the possible numbers of layers before a boundary between stages; 0 and ``pp`` are the model's ends."""
         if boundary in (0, pp):
             return range(boundary * self.layers // pp, boundary * self.layers // pp + 1)
         even = self._even(boundary, pp)
@@ -169,7 +171,7 @@ class StagedSpace:
         return dataclasses.replace(built, software=(built.software & ~CHOSEN) | Software(chosen))
 
     def _entries(self, choose: Choose, pp: int) -> tuple[StageRecompute, ...]:
-        """Ask what every stage recomputes; CUSTOM_SPLIT: so many of its layers."""
+        """Ask for the recompute of every stage; CUSTOM_SPLIT: of a number of its layers."""
         kinds = (*self.kinds, *((CUSTOM_SPLIT,) if self.partial else ()))
         entries = []
         for stage in range(pp):
@@ -184,7 +186,7 @@ class StagedSpace:
         return tuple(entries)
 
     def _offloads(self, choose: Choose, pp: int) -> tuple[StageOffload, ...]:
-        """Ask what every stage keeps on the host."""
+        """Ask for the offload of every stage."""
         names = ("optimizer_offload", "activation_offload")
         shares = [
             [ask(choose, f"{name}_{stage}", held) / EIGHTHS for name, held in zip(names, self.hosted, strict=True)]
@@ -264,7 +266,7 @@ class StagedSpace:
         return dataclasses.replace(strategy, **changed) if changed else strategy
 
     def explicit(self, strategy: Strategy) -> Sequence[int] | None:
-        """Return the layers of every stage; None where virtual stages hold them."""
+        """Return the layers of every stage; None for virtual stages."""
         return stage_counts(strategy, self.context) if strategy.pp > 1 else None
 
     def legal(self, strategies: Sequence[Strategy]) -> NDArray[np.bool_]:
@@ -288,7 +290,7 @@ class StagedSpace:
         return kept
 
     def _columns(self, strategies: Sequence[Strategy]) -> dict[str, IntArray]:
-        """Return what laws read of flat strategies, layers per stage as the split beyond the named ones."""
+        """Return the columns that flat laws read; explicit layers per stage have a split number of their own."""
         custom = [strategy.layers_per_stage is not None for strategy in strategies]
         pairs = zip(strategies, custom, strict=True)
         table = table_of([dataclasses.replace(s, layers_per_stage=None) if named else s for s, named in pairs])
@@ -304,8 +306,10 @@ class StagedSpace:
         return kept
 
     def _staged(self, strategy: Strategy, sound: AbstractSet[int]) -> bool:
-        """Whether what differs between stages is open in this space and keeps its laws; ``sound``: the kinds of
-        recompute that a stage may have."""
+        """Check whether differences between stages are choices of this space and keep its laws.
+
+        ``sound``: legal kinds of recompute of a stage.
+        """
         if strategy.stage_choices is None:
             return True
         if strategy.second_tp is not None and not self.halves:
@@ -318,12 +322,12 @@ class StagedSpace:
         return of_whole_stages(strategy) and kinds <= sound and not stage_layers_broken(strategy, self.context)
 
     def _shares_open(self, entries: tuple[StageOffload, ...]) -> bool:
-        """Whether shares on the host are choices of this space."""
+        """Check whether shares on the host are choices of this space."""
         columns = zip(zip(*entries, strict=True), self.hosted, strict=True)
         return self.offload and all({share * EIGHTHS for share in own} <= set(held) for own, held in columns)
 
     def _dealt(self, strategy: Strategy) -> bool:
-        """Whether explicit layers are all layers of the model, no stage is empty and no boundary out of reach."""
+        """Check that explicit layers are all layers of the model, no stage is empty and no boundary is out of reach."""
         layers = strategy.layers_per_stage
         if layers is None:
             return True

@@ -1,4 +1,4 @@
-"""Which layers stand on which pipeline stage.
+"""Division of layers among pipeline stages.
 
 Layers are dealt to the virtual stages of a schedule in order (``PipelineSchedule.chunks_of_rank``).
 """
@@ -17,7 +17,7 @@ PREDICTING = 3
 
 
 def split_is_legal(layers: int, virtual_stages: int, split: int) -> bool:
-    """Whether ``split`` can deal ``layers`` to ``virtual_stages``, none of them empty of everything.
+    """Check whether ``split`` can deal ``layers`` to ``virtual_stages``, none of which is empty.
 
     Where two rules would give the same stages only one is legal, so that no split has two names.
 
@@ -67,7 +67,7 @@ def layers_per_virtual_stage(layers: int, virtual_stages: int, split: int, head_
 def splits_by_layers(
     layers: int, stages: int, splits: tuple[int, ...], head_layers: float
 ) -> Mapping[tuple[int, ...], Split]:
-    """Return which of the ``splits`` deals so many layers to each of the stages; the first of equal ones."""
+    """Return the first of the ``splits`` that deals each possible sequence of layers to the stages."""
     found: dict[tuple[int, ...], Split] = {}
     for split in splits:
         if split_is_legal(layers, stages, split):
@@ -76,7 +76,7 @@ def splits_by_layers(
 
 
 def _balanced(layers: int, stages: int) -> tuple[int, ...]:
-    """Deal layers so that counts differ by one; the larger stages stand in the middle, before the head's stage."""
+    """Deal layers so that counts differ by one; the larger stages are in the middle, the smallest has the head."""
     base, larger = divmod(layers, stages)
     counts = [base] * stages
     order = [*range(1, stages - 1), 0, stages - 1]
@@ -114,7 +114,7 @@ def _by_cost(layers: int, stages: int, head_layers: float) -> tuple[int, ...]:
 
 
 def explicit_layers_broken(strategy: Strategy, layers: int) -> str | None:
-    """Return what is wrong with the layers per stage that a strategy names itself, None if nothing is."""
+    """Return the error in the explicit layers per stage of a strategy, None if they are legal."""
     named = strategy.layers_per_stage
     if named is None:
         return None

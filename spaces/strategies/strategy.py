@@ -113,7 +113,7 @@ class Strategy:
             self._check_halves(self.second_tp)
 
     def _settle_recompute(self) -> None:
-        """Give what stages recompute its one name: entries that are all alike are a choice for all stages."""
+        """Give the recompute of stages its canonical form: equal entries are one choice for all stages."""
         if int(self.recompute) not in SPELLING["recompute"]:
             raise RequestError("recompute=full is of whole layers and excludes modules; name full or modules")
         if self.recompute_group > 1 and self.second_tp is not None:
@@ -147,7 +147,7 @@ class Strategy:
 
     @property
     def stage_choices(self) -> StageChoices | None:
-        """What makes it more than a flat strategy (layers per stage apart); None where it is one."""
+        """Differences between stages (except layers per stage); None for a flat strategy."""
         choices = StageChoices(second_tp=self.second_tp, recompute=self.stage_recompute, offload=self.stage_offload)
         return None if choices == _ALIKE else choices
 
@@ -170,7 +170,7 @@ class Strategy:
 
     @property
     def recompute_entries(self) -> tuple[StageRecompute, ...] | None:
-        """What every stage recomputes where that is not the same for all layers; None where it is."""
+        """Recompute of every stage; None if it is the same for all layers."""
         if self.recompute_first:
             return (StageRecompute(self.recompute, self.recompute_first),) * self.pp
         return self.stage_recompute
@@ -205,12 +205,12 @@ class Strategy:
 
     @property
     def sharing(self) -> int:
-        """Replicas of which each holds another slice of what ``zero`` shards."""
+        """Replicas each of which has another slice of the states that ``zero`` shards."""
         return self.shard or self.dp * self.cp
 
     @property
     def copies(self) -> int:
-        """Sets of slices that there are: 1 where all replicas share one."""
+        """Number of complete sets of slices: 1 if all replicas share one."""
         return self.dp * self.cp // self.sharing
 
     @property

@@ -60,7 +60,7 @@ class StrategyTable:
         return len(self.index)
 
     def column(self, axis: str) -> IntArray:
-        """Values of a column, shape N."""
+        """Return the values of a column, shape N."""
         return self.choices[axis][self.codes[axis]]
 
     def take(self, rows: NDArray[np.intp] | slice) -> "StrategyTable":
@@ -147,7 +147,7 @@ def _number(key: NDArray[np.intp], size: int) -> tuple[NDArray[np.intp], NDArray
 
 
 def table_of(strategies: Sequence[Strategy]) -> StrategyTable:
-    """Return the table of a list of strategies; ``index`` numbers them as they stand."""
+    """Return the table of a list of strategies, numbered by ``index``."""
     custom = tuple(dict.fromkeys(s.layers_per_stage for s in strategies if s.layers_per_stage is not None))
     choices: dict[str, IntArray] = {}
     codes: dict[str, CodeArray] = {}
@@ -166,7 +166,7 @@ def table_of(strategies: Sequence[Strategy]) -> StrategyTable:
 
 
 def _value(strategy: Strategy, axis: str, custom: tuple[tuple[int, ...], ...]) -> int:
-    """Return the number that stands for a strategy's choice on one axis."""
+    """Return the number of a strategy's choice on one axis."""
     if axis == "gpus":
         return strategy.devices
     if axis == "split" and strategy.layers_per_stage is not None:
@@ -175,7 +175,7 @@ def _value(strategy: Strategy, axis: str, custom: tuple[tuple[int, ...], ...]) -
 
 
 def axis_values(strategy: Strategy) -> dict[str, int]:
-    """Return the number of a strategy in every column: what laws are asked about.
+    """Return the number of a strategy in every column, as laws read them.
 
     A strategy that names its layers per stage counts as the split beyond the named ones.
     """

@@ -42,13 +42,13 @@ _RULES_AT = {axis: tuple(r for r in RULES if r.depth == depth) for depth, axis i
 
 
 def _read_from(axis: str, choices: Mapping[str, IntArray]) -> tuple[str, ...]:
-    """Return the columns that the laws of an axis, or of one behind it, read where they may be broken."""
+    """Return the columns that the laws of an axis, or of a later one, read if they can be broken."""
     later = [rule for rule in RULES if rule.depth > AXES.index(axis) and _may_break(rule, choices)]
     return tuple(dict.fromkeys(name for rule in later for name in _read_by(rule)))
 
 
 def _may_break(rule: Rule, choices: Mapping[str, IntArray]) -> bool:
-    """Whether some choice of the axis that a law asks about may break it."""
+    """Check whether some choice of the axis that a law asks about can break it."""
     return rule.asked is None or bool(choices[rule.asked].any())
 
 
@@ -127,7 +127,7 @@ class _Growth:
         self.rejected: Counter[str] = Counter()
 
     def start(self, prefixes: IntArray, axes: tuple[str, ...]) -> None:
-        """Begin with combinations of the first ``axes`` instead of the root."""
+        """Start with combinations of the first ``axes`` instead of the root."""
         radices = [len(self.choices[axis]) for axis in axes]
         digits = np.unravel_index(prefixes, radices)
         self.codes = {axis: digit.astype(np.uint16) for axis, digit in zip(axes, digits, strict=True)}
@@ -143,14 +143,14 @@ class _Growth:
         return other
 
     def grow(self, axes: tuple[str, ...]) -> None:
-        """Add axes, and cut what breaks a law once they are known."""
+        """Add axes, and cut prefixes that break a law once they are known."""
         for axis in axes:
             self._expand(axis)
             for rule in _RULES_AT[axis]:
                 self._cut(rule)
 
     def inside(self) -> Mask:
-        """Return the prefixes below which every candidate lies in the slice."""
+        """Return the prefixes whose candidates are all in the slice."""
         starts = self.prefix * self.below
         return np.asarray((starts >= self.low) & (starts + self.below <= self.high))
 
@@ -217,7 +217,7 @@ class _Growth:
 
 
 class _Tally:
-    """Prefixes, each of which stands for so many (``weight``) that the remaining laws cannot tell apart."""
+    """Prefixes of candidates, each with the number (``weight``) of prefixes that remaining laws treat alike."""
 
     def __init__(
         self, context: Context, choices: Mapping[str, IntArray], codes: dict[str, CodeArray], below: int

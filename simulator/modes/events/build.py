@@ -116,13 +116,13 @@ class _Builder:
         return made
 
     def _counted(self, step: int) -> list[bool]:
-        """Drop the gradients of the slowest workers where there are backup workers; ties go by number."""
+        """Drop the gradients of the slowest workers if there are backup workers; ties are broken by number."""
         order = sorted(range(self.mode.workers), key=lambda worker: (self.factors[step][worker], worker))
         kept = set(order[: self.mode.workers - self.mode.backup_workers])
         return [worker in kept for worker in range(self.mode.workers)]
 
     def _starts(self, fetchable: Sequence[Sequence[int]]) -> list[int]:
-        """Return what the first layer to be fetched waits for: a step begins with it."""
+        """Return the tasks that the first fetch of a step waits for."""
         rows = fetchable[:1] if self.mode.barrier == "layer" else fetchable
         return sorted({task for row in rows for task in row})
 
@@ -133,7 +133,7 @@ class _Builder:
     def _passes(
         self, step: int, worker: int, begun: int, fetchable: Sequence[Sequence[int]], counted: bool
     ) -> list[int]:
-        """Add fetches and passes of a step; return per layer the task after which its gradient is there."""
+        """Add fetches and passes of a step; return for each layer the task that completes its gradient."""
         graph, factor, stream = self.graph, self.factors[step][worker], self.compute[worker]
         label = f"step {step}"
         fetched: list[list[int]] = [[begun] for _ in self.layers]
@@ -164,7 +164,7 @@ class _Builder:
         return done if self.mode.overlap else [done[0]] * len(self.layers)
 
     def _servers(self, step: int, passes: list[list[int]], counted: Sequence[bool]) -> list[list[Sequence[int]]]:
-        """Add uploads and updates; return per worker and layer what its next fetch waits for."""
+        """Add uploads and updates; return for each worker and layer the tasks that its next fetch waits for."""
         count, servers = range(self.mode.workers), range(self.wires.servers)
         sent: list[list[list[int]]] = [[[] for _ in self.layers] for _ in count]
         for worker in count:
@@ -207,7 +207,7 @@ class _Builder:
         return done
 
     def _all_reduce(self, step: int, passes: list[list[int]]) -> list[list[Sequence[int]]]:
-        """Add the all-reduces of all buckets and the updates; return per worker and layer what comes next."""
+        """Add the all-reduces of all buckets and the updates; return the tasks to wait for by worker and layer."""
         count = range(self.mode.workers)
         ends: list[list[int]] = [[passes[worker][0]] for worker in count]
         for number, bucket in enumerate(self.buckets):

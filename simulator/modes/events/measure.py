@@ -54,7 +54,7 @@ def event_prediction(
 
 
 def _mean(runs: list[ModePrediction]) -> ModePrediction:
-    """Return the mean throughput of runs that differ in what was drawn, with steps and parts that go with it."""
+    """Return the mean of runs with different random draws: throughput, step time and its parts."""
     first, count = runs[0], len(runs)
     if count == 1:
         return first
@@ -105,7 +105,7 @@ def _synchronous(
 def _asynchronous(
     profile: GradientProfile, mode: TrainingMode, made: ModeGraph, run: Execution, bound: float
 ) -> ModePrediction:
-    """Count what all workers complete between two instants at which all of them are in their steady state."""
+    """Count the steps that all workers complete between two instants of their common steady state."""
     workers = range(mode.workers)
     ends = [[run.end_s[row[worker]] for row in made.last] for worker in workers]
     starts = [[run.start_s[row[worker]] for row in made.first] for worker in workers]

@@ -1,4 +1,4 @@
-"""What transforms each token by itself: one file per feed-forward."""
+"""Feed-forward networks, which transform each token independently: one file for each."""
 
 from forerun.spaces.models.feed_forwards.dense import FeedForward
 from forerun.spaces.models.feed_forwards.experts import MixtureOfExperts

@@ -48,16 +48,16 @@ class MixtureOfExperts:
         return self.top_k * self.experts / (self.experts + self.null_experts)
 
     def width(self, hidden: int) -> int:
-        """Columns that an expert reads and writes."""
+        """Return the columns that an expert reads and writes."""
         return self.latent or hidden
 
     @property
     def shared(self) -> FeedForward | None:
-        """The shared experts as one dense network, None where there are none."""
+        """The shared experts as one dense network; None for a mixture without any."""
         return FeedForward(hidden=self.shared_hidden, gated=self.gated) if self.shared_hidden else None
 
     def latent_products(self, hidden: int) -> tuple[Product, ...]:
-        """Products to and from the latent width; every tensor rank runs them on its own tokens."""
+        """List products to and from the latent width; every tensor rank runs them on its own tokens."""
         if not self.latent:
             return ()
         wide, narrow = uncut(hidden), uncut(self.latent)

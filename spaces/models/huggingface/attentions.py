@@ -6,7 +6,7 @@ from forerun.spaces.models.shapes import check_heads, default_head_dim
 
 
 def multi_head(heads: int, head_dim: int, *, bias: bool = False, extra: int = 0) -> Attention:
-    """Make attention in both directions, whose heads have keys of their own; ``bias``: of all linear layers."""
+    """Make bidirectional attention with one key head per query head; ``bias``: of all linear layers."""
     return Attention(
         heads=heads,
         kv_heads=heads,
@@ -20,8 +20,11 @@ def multi_head(heads: int, head_dim: int, *, bias: bool = False, extra: int = 0)
 
 
 def attention_of(fields: Fields, hidden: int, *, kv_heads: int | None = None, floor: bool = False) -> Attention:
-    """The attention of a model of width ``hidden``; ``kv_heads`` overrides the configuration's. ``floor``: heads
-    that do not divide the width are narrower than it together."""
+    """Make the attention of a model of width ``hidden``.
+
+    ``kv_heads`` overrides the configuration's. ``floor``: heads that do not divide the width are narrower than it
+    together.
+    """
     heads = fields.size("num_attention_heads")
     if fields.optional_size("kv_lora_rank") is not None:
         fields.optional_size("num_key_value_heads")  # every head has keys of its own

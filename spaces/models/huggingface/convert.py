@@ -1,4 +1,4 @@
-"""From the fields of a ``config.json`` to a model, with an account of what was ignored and what was filled in."""
+"""Conversion of a ``config.json`` to a model, with a record of ignored fields and of filled-in values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Conversion:
 def model_from_config(
     config: Mapping[str, Any], name: str, *, ignore: frozenset[str] = frozenset(), source: str = "config.json"
 ) -> tuple[Model, tuple[str, ...]]:
-    """The model of ``config`` and the names of its fields that do not change cost; see ``convert_config``."""
+    """Return the model of ``config`` and the names of its fields that do not change cost; see ``convert_config``."""
     conversion = convert_config(config, name, ignore=ignore, source=source)
     return conversion.model, conversion.ignored
 
@@ -52,7 +52,11 @@ def model_from_config(
 def convert_config(
     config: object, name: str, *, ignore: frozenset[str] = frozenset(), source: str = "config.json"
 ) -> Conversion:
-    """The model that the Hugging Face configuration ``config`` describes, called ``name``.
+    """Convert the Hugging Face configuration ``config`` to a model called ``name``.
+
+    A multimodal configuration is read as its language model (``text_config``) alone if its family is unknown, or if its
+    class is that of the language model (``MllamaForCausalLM``). Fields in ``ignore`` are treated as absent. ``source``
+    names the file in messages and in the model.
 
     Of a multimodal configuration whose family is not known, or whose class is that of its language model alone
     (``MllamaForCausalLM``), the ``text_config`` is read in place of the outer level and the other parts are left out.
@@ -91,7 +95,7 @@ def convert_config(
 
 
 def _filled_in(fields: Fields) -> dict[str, object]:
-    """Values filled in for missing fields, those of nested parts by their full names."""
+    """Return the values of missing fields, those of nested parts by their full names."""
     found = dict(fields.filled_in)
     for name, part in fields.parts.items():
         found |= {f"{name}.{key}": value for key, value in _filled_in(part).items()}
@@ -99,7 +103,7 @@ def _filled_in(fields: Fields) -> dict[str, object]:
 
 
 def _unread(fields: Fields, model_type: str) -> list[str]:
-    """The names of fields that no rule read, those of nested parts too; refuses those that may change cost."""
+    """Return the names of fields that no rule read, and refuse those that may change cost."""
     unread = [key for key in fields.values if key not in fields.read and key != "model_type"]
     _refuse_unknown(fields.source, model_type, {key: fields.values[key] for key in unread})
     for name, part in fields.parts.items():
@@ -110,8 +114,10 @@ def _unread(fields: Fields, model_type: str) -> list[str]:
 def _language_model(
     config: Mapping[str, Any], source: str, model_type: str | None
 ) -> tuple[dict[str, Any], tuple[str, ...], list[str]]:
-    """The fields of the language model, the parts left out, and the names of other outer fields; ``model_type`` is its
-    type where it names none."""
+    """Return the fields of the language model, the omitted parts, and the names of other outer fields.
+
+    ``model_type`` is its type where it names none.
+    """
     key = next(key for key in NESTED if config.get(key) is not None)
     nested = config[key]
     if not isinstance(nested, Mapping):
@@ -124,7 +130,7 @@ def _language_model(
 
 
 def config_type(values: Mapping[str, Any]) -> str | None:
-    """The ``model_type`` that the configuration names, or that of its class (older ones name only that)."""
+    """Return the ``model_type`` of the configuration, or that of its class (older ones name only that)."""
     given = values.get("model_type")
     if given is None:
         return _class_type(values)
@@ -132,14 +138,14 @@ def config_type(values: Mapping[str, Any]) -> str | None:
 
 
 def _class_type(values: Mapping[str, Any]) -> str | None:
-    """The ``model_type`` of the class that the configuration names first; None where it names none that is known."""
+    """Return the ``model_type`` of the first class of the configuration, if it is known."""
     classes = values.get("architectures")
     first = classes[0] if isinstance(classes, list) and classes else None
     return class_types().get(first) if isinstance(first, str) else None
 
 
 def _text_alone(values: Mapping[str, Any]) -> str | None:
-    """The type of the language model where the class named has it without the encoder beside it; None elsewhere."""
+    """Return the type of the language model if the named class has it without the encoder."""
     family = with_parts().get(config_type(values) or "")
     text = _class_type(values)
     return text if text is not None and text == getattr(family, "text", None) else None
@@ -171,14 +177,14 @@ def _model_type(values: Mapping[str, Any], source: str) -> str:
 
 
 def _looks_like_a_decoder(values: Mapping[str, Any]) -> bool:
-    """Whether a configuration of an unknown type comes with code of its own (``auto_map``) or names a causal model."""
+    """Check whether an unknown configuration has code of its own (``auto_map``) or names a causal model."""
     classes = values.get("architectures")
     causal = isinstance(classes, list) and any("CausalLM" in str(one) for one in classes)
     return "auto_map" in values or causal
 
 
 def _refuse_unknown(source: str, model_type: str, unread: Mapping[str, Any]) -> None:
-    """Raise for fields that forerun has not heard of and that hold more than a text."""
+    """Raise for unknown fields whose value is more than a text."""
     doubtful = [key for key, value in unread.items() if changes_cost(key, value)]
     if doubtful:
         shown = ", ".join(f"{key}={str(unread[key])[:40]}" for key in doubtful[:5])

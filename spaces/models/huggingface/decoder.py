@@ -28,7 +28,7 @@ _NO_ATTENTION = Attention(heads=1, kv_heads=1, head_dim=1, value_head_dim=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder:
-    """What the code of a family says in addition to its configuration; an entry of a table in ``data/``.
+    """The properties of a decoder that its code fixes and its configuration omits; an entry of a table in ``data/``.
 
     Everything else is read from the configuration: sizes, latent attention where there is a ``kv_lora_rank``, experts
     where there is a number of them, types of layers.
@@ -133,7 +133,7 @@ class Decoder:
         )
 
     def _flatten(self, fields: Fields) -> None:
-        """Bring fields of nested mappings, and those with names of their own, to the usual place and name."""
+        """Move fields of nested mappings to the outer level, and give renamed fields their usual name."""
         for part in self.nested:
             inner = fields.raw(part)
             if isinstance(inner, Mapping):  # the width is the model's, the type is empty

@@ -64,8 +64,11 @@ class Fields:
         required: Sequence[str] = (),
         ignored: frozenset[str] = frozenset(),
     ) -> None:
-        """``defaults`` fill in for fields that are missing (not for null ones), but for those in ``required``.
-        ``ignored``: fields that the user wants treated as absent, parts of the model among them."""
+        """Take ``values`` as the fields of one configuration.
+
+        ``defaults`` fill in for missing fields (not for null ones), except those in ``required``. ``ignored``: fields
+        that the user wants treated as absent, parts of the model among them.
+        """
         self.source = source
         self.read: set[str] = set()
         self.filled_in: dict[str, object] = {}
@@ -76,7 +79,7 @@ class Fields:
         self.ignored = ignored
 
     def size(self, name: str, default: int | None = None, *, least: int = 1, most: int = LARGEST_SIZE) -> int:
-        """The whole number ``name``; ``default`` (or the family's) fills in for a missing one.
+        """Return the integer ``name``; ``default`` (or the family's) fills in for a missing one.
 
         Raises:
             RequestError: it is missing without a default, no whole number, or outside ``least..most``.
@@ -96,7 +99,7 @@ class Fields:
         return value
 
     def optional_size(self, name: str, *, least: int = 1, most: int = LARGEST_SIZE) -> int | None:
-        """The whole number ``name``, None where missing."""
+        """Return the integer ``name``, None if it is missing."""
         spelling, value = self._find(name)
         if value is None:
             return None
@@ -109,11 +112,11 @@ class Fields:
         return value
 
     def has(self, name: str) -> bool:
-        """True if ``name`` is given or the family has a default for it."""
+        """Check whether ``name`` is given or the family has a default for it."""
         return self._find(name)[1] is not None
 
     def flag(self, name: str, default: bool) -> bool:
-        """The boolean ``name``, ``default`` where missing."""
+        """Return the boolean ``name``, ``default`` if it is missing."""
         spelling, value = self._find(name)
         if value is None:
             return default
@@ -122,14 +125,14 @@ class Fields:
         return value
 
     def text(self, name: str) -> str | None:
-        """The text ``name``, None where missing."""
+        """Return the text ``name``, None if it is missing."""
         spelling, value = self._find(name)
         if value is not None and not isinstance(value, str):
             raise RequestError(f"{self.source}: {spelling} must be a text, but got {_shown(value)}")
         return value
 
     def listed(self, name: str, kind: type, *, length: int | None = None) -> Sequence[Any] | None:
-        """The list ``name`` of values of type ``kind``, None where missing; ``length`` is what it must have."""
+        """Return the list ``name`` of values of type ``kind``, None if it is missing; ``length``: required length."""
         spelling, value = self._find(name)
         if value is None:
             return None
@@ -142,11 +145,11 @@ class Fields:
         return value
 
     def listed_or_none(self, name: str, kind: type) -> Sequence[Any] | None:
-        """The list ``name``, None where the field is missing or no list (some fields are a number or a list)."""
+        """Return the list ``name``, None if it is missing or no list (some fields are a number or a list)."""
         return self.listed(name, kind) if isinstance(self._find(name)[1], list) else None
 
     def of_layer(self, name: str, index: int) -> int | None:
-        """The size of layer ``index``, where ``name`` is a list of one for each; None where it is no list."""
+        """Return the size of layer ``index``, if ``name`` is a list with one for each; None if it is no list."""
         sizes = self.listed_or_none(name, int)
         if sizes is None:
             return None
@@ -182,11 +185,11 @@ class Fields:
         return Fields(values, source=f"{self.source}, {name}", defaults={})
 
     def refusal(self, name: str, why: str) -> RequestError:
-        """The refusal of a field's value: what it is, and why it cannot be read."""
+        """Make the error that refuses a field's value, with its reason."""
         return RequestError(f"{self.source}: {name}={_shown(self.raw(name))}: {why}; describe the model in a YAML file")
 
     def number(self, name: str, default: float) -> float:
-        """The positive number ``name``, ``default`` where missing."""
+        """Return the positive number ``name``, ``default`` if it is missing."""
         spelling, value = self._find(name)
         if value is None:
             return default
@@ -195,11 +198,11 @@ class Fields:
         return float(value)
 
     def given(self, name: str) -> bool:
-        """True if the configuration itself has the field, null or not."""
+        """Check whether the configuration itself has the field, null or not."""
         return any(spelling in self.values for spelling in (name, *ALIASES.get(name, ())))
 
     def raw(self, name: str) -> Any:
-        """The value of ``name`` as it stands; None where missing. The caller checks it."""
+        """Return the unchecked value of ``name``; None if it is missing."""
         return self._find(name)[1]
 
     def accept(self, *names: str) -> None:
@@ -229,7 +232,7 @@ class Fields:
         return part
 
     def _find(self, name: str) -> tuple[str, Any]:
-        """The spelling in use and its value; all spellings count as read and must agree."""
+        """Return the spelling in use and its value; all spellings count as read and must agree."""
         found = self._written(name)
         if found[1] is None and not self.given(name) and name not in self._required:
             for spelling in (name, *ALIASES.get(name, ())):
@@ -239,7 +242,7 @@ class Fields:
         return found
 
     def _written(self, name: str) -> tuple[str, Any]:
-        """The spelling in use and its value in the configuration itself."""
+        """Return the spelling in use and its value in the configuration itself."""
         found: tuple[str, Any] = (name, None)
         for spelling in (name, *ALIASES.get(name, ())):
             value = self.values.get(spelling)

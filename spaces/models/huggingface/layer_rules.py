@@ -25,7 +25,7 @@ def _dense(layer: Layer, hidden: int) -> Layer:
 
 
 def _mpt_checks(fields: Fields, layer: Layer, index: int) -> Layer:
-    """MPT: LayerNorms with a weight alone; nothing else has a bias."""
+    """Change a layer of MPT: LayerNorms with a weight alone; nothing else has a bias."""
     fields.accept("no_bias", "learned_pos_emb", "norm_type", "embedding_fraction")
     if not fields.flag("no_bias", True):
         raise fields.refusal("no_bias", "a model with biases is not modelled")
@@ -34,7 +34,7 @@ def _mpt_checks(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _llama4_experts(fields: Fields, layer: Layer, index: int) -> Layer:
-    """Llama 4: one shared expert with the routed ones; dense layers have a width of their own."""
+    """Change a layer of Llama 4: one shared expert with the routed ones; dense layers have a width of their own."""
     listed = fields.listed("moe_layers", int)
     step = fields.size("interleave_moe_layer_step", 1)
     sparse = index in listed if listed is not None else (index + 1) % step == 0
@@ -44,7 +44,7 @@ def _llama4_experts(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _laguna_heads(fields: Fields, layer: Layer, index: int) -> Layer:
-    """Laguna: layers may differ in their query heads; a gate with one column per head where ``gating``."""
+    """Change a layer of Laguna: query heads may differ by layer; ``gating`` adds one gate column per head."""
     heads, attention = fields.of_layer("num_attention_heads_per_layer", index), layer.attention
     if heads is not None:
         check_heads(fields.source, heads, attention.kv_heads)
@@ -58,7 +58,7 @@ def _mimo_value_width(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _jetmoe_attention_experts(fields: Fields, layer: Layer, index: int) -> Layer:
-    """JetMoE: query and output projections are experts too (mixture of attention heads).
+    """Change a layer of JetMoE: query and output projections are experts too (mixture of attention heads).
 
     A token uses ``num_experts_per_tok`` of them; the others are counted as parameters only.
     """
@@ -70,7 +70,7 @@ def _jetmoe_attention_experts(fields: Fields, layer: Layer, index: int) -> Layer
 
 
 def _step_experts(fields: Fields, layer: Layer, index: int) -> Layer:
-    """Step 3.5: the layers of a list have experts; the shared one has a width of its own."""
+    """Change a layer of Step 3.5: the layers of a list have experts; the shared one has a width of its own."""
     listed = fields.raw("moe_layers_enum")
     sparse = {one.strip() for one in listed.split(",")} if isinstance(listed, str) else None
     if not isinstance(layer.mlp, MixtureOfExperts):
@@ -81,7 +81,7 @@ def _step_experts(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _ernie_image_experts(fields: Fields, layer: Layer, index: int) -> Layer:
-    """ERNIE 4.5 VL: as many narrower experts with a router of their own for the tokens of images."""
+    """Change a layer of ERNIE 4.5 VL: as many narrower experts with a router of their own for the tokens of images."""
     widths = fields.listed_or_none("moe_intermediate_size", int)
     if not isinstance(layer.mlp, MixtureOfExperts) or widths is None or len(widths) < 2:
         return _ernie_dense_end(fields, layer, index)
@@ -91,7 +91,7 @@ def _ernie_image_experts(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _ernie_dense_end(fields: Fields, layer: Layer, index: int) -> Layer:
-    """ERNIE 4.5: layers after ``moe_layer_end_index`` are dense."""
+    """Change a layer of ERNIE 4.5: layers after ``moe_layer_end_index`` are dense."""
     last = fields.raw("moe_layer_end_index")
     if not isinstance(last, int) or last < 0 or index <= last:
         return layer
@@ -99,7 +99,7 @@ def _ernie_dense_end(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _muse_narrow_experts(fields: Fields, layer: Layer, index: int) -> Layer:
-    """Muse Spark: experts read and write a narrower vector, with norms around them."""
+    """Change a layer of Muse Spark: experts read and write a narrower vector, with norms around them."""
     if not isinstance(layer.mlp, MixtureOfExperts):
         return layer
     narrow = fields.size("moe_hidden_size")
@@ -107,21 +107,21 @@ def _muse_narrow_experts(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _deepseek_v2_groups(fields: Fields, layer: Layer, index: int) -> Layer:
-    """DeepSeek-V2: "greedy" looks at all experts, "group_limited_greedy" at those of the best groups."""
+    """Change a layer of DeepSeek-V2: only "group_limited_greedy" limits routing to the best groups."""
     if isinstance(layer.mlp, MixtureOfExperts) and fields.text("topk_method") != "group_limited_greedy":
         return replace(layer, mlp=replace(layer.mlp, groups=1, top_groups=1))
     return layer
 
 
 def _deepseek_v4_experts(fields: Fields, layer: Layer, index: int) -> Layer:
-    """DeepSeek-V4: every layer has experts; the first few choose them by a hash of the token."""
+    """Change a layer of DeepSeek-V4: every layer has experts; the first few choose them by a hash of the token."""
     if isinstance(layer.mlp, MixtureOfExperts):
         return layer
     return replace(layer, name=layer.name.replace("dense", "moe"), mlp=mixtures.mixture(fields, Experts()))
 
 
 def _shared_indexers(fields: Fields, layer: Layer, index: int) -> Layer:
-    """DeepSeek-V3.2: some layers use another layer's indexer."""
+    """Change a layer of DeepSeek-V3.2: some layers use another layer's indexer."""
     kinds = fields.listed("indexer_types", str, length=fields.size("num_hidden_layers"))
     if kinds is None or kinds[index] == "full" or layer.attention.indexer is None:
         return layer
@@ -129,7 +129,7 @@ def _shared_indexers(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _glm_pooled_keys(fields: Fields, layer: Layer, index: int) -> Layer:
-    """GLM 5 Next: keys of the indexer are pooled, by a gate and a table of places in the pool."""
+    """Change a layer of GLM 5 Next: keys of the indexer are pooled, by a gate and a table of places in the pool."""
     if not isinstance(layer.mixer, Attention) or layer.mixer.indexer is None:
         return layer
     pool = fields.size("index_head_dim") * (fields.size("index_kpool", 16) + fields.size("hidden_size"))
@@ -137,7 +137,7 @@ def _glm_pooled_keys(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _mistral_layers_without_rotary(fields: Fields, layer: Layer, index: int) -> Layer:
-    """Mistral Large 4: layers without positions have no rotary part; its width belongs to the rest of the head."""
+    """Change a layer of Mistral Large 4: without positions all of the head's width is not rotary."""
     rotary = fields.listed("no_rope_layers", int, length=fields.size("num_hidden_layers"))
     latent = layer.attention.latent
     if latent is None or rotary is None or rotary[index]:
@@ -146,7 +146,7 @@ def _mistral_layers_without_rotary(fields: Fields, layer: Layer, index: int) -> 
 
 
 def _dots_latent_per_layer(fields: Fields, layer: Layer, index: int) -> Layer:
-    """dots3.note: layers of ``per_layer_config`` have their own number of heads and rank, the others an indexer."""
+    """Change a layer of dots3.note: ``per_layer_config`` sets heads and rank; other layers have an indexer."""
     settings = fields.of_one_layer("per_layer_config", index)
     attention = layer.attention
     latent = attention.latent
@@ -167,7 +167,7 @@ def _dots_latent_per_layer(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _lfm3_norms_and_gate(fields: Fields, layer: Layer, index: int) -> Layer:
-    """LFM3: norms after the blocks too, and a gate per head, where the configuration says so."""
+    """Change a layer of LFM3: norms after the blocks too, and a gate per head, where the configuration says so."""
     norms = 4 if fields.flag("use_sandwich_norm", False) else 2
     if isinstance(layer.mixer, Attention) and fields.flag("use_attention_gate", False):
         layer = replace(layer, mixer=replace(layer.mixer, gate=layer.mixer.heads))
@@ -175,7 +175,7 @@ def _lfm3_norms_and_gate(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _gemma3n_layers(fields: Fields, layer: Layer, index: int) -> Layer:
-    """Gemma 3n: a feed-forward width for each layer; the last layers read an earlier layer's keys."""
+    """Change a layer of Gemma 3n: a feed-forward width for each layer; the last layers read an earlier layer's keys."""
     width = fields.of_layer("intermediate_size", index)
     if width is not None:
         layer = replace(layer, mlp=FeedForward(hidden=width, gated=True))
@@ -190,7 +190,7 @@ def _shared_keys(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _gemma4_layers(fields: Fields, layer: Layer, index: int) -> Layer:
-    """Gemma 4: full layers have a head width of their own, and may take values from keys."""
+    """Change a layer of Gemma 4: full layers have a head width of their own, and may take values from keys."""
     settings = fields.of_one_layer("per_layer_config", index)
     attention, full = layer.attention, layer.attention.window is None
     wide = settings.optional_size("head_dim") or (fields.optional_size("global_head_dim") if full else None)

@@ -111,12 +111,12 @@ def _by_formula(fields: Fields, count: int, *, where: Count, kind: str, other: s
 
 
 def _all_sliding(fields: Fields, count: int) -> list[str]:
-    """Every layer is windowed if there is a window (Mistral)."""
+    """Make every layer windowed if there is a window (Mistral)."""
     return [SLIDING if fields.optional_size("sliding_window") else FULL] * count
 
 
 def _max_window_layers(fields: Fields, count: int) -> list[str]:
-    """Layers from ``max_window_layers`` on are windowed if ``use_sliding_window`` is set (Qwen2)."""
+    """Make layers from ``max_window_layers`` on windowed if ``use_sliding_window`` is set (Qwen2)."""
     window = fields.optional_size("sliding_window", least=0)
     first = fields.optional_size("max_window_layers", least=0)
     if not fields.flag("use_sliding_window", False) or not window:
@@ -126,7 +126,7 @@ def _max_window_layers(fields: Fields, count: int) -> list[str]:
 
 
 def _gpt_neo(fields: Fields, count: int) -> list[str]:
-    """Global and local in turn, as ``attention_types`` or its expansion ``attention_layers`` says."""
+    """Make layers alternately global and local, or as ``attention_layers`` lists them."""
     kinds = fields.listed("attention_layers", str, length=count)
     fields.raw("attention_types")
     kinds = kinds or [("global", "local")[index % 2] for index in range(count)]
@@ -134,7 +134,7 @@ def _gpt_neo(fields: Fields, count: int) -> list[str]:
 
 
 def _kimi(fields: Fields, count: int) -> list[str]:
-    """Layers are counted from 1 in ``kda_layers`` of ``linear_attn_config``."""
+    """Make the layers in ``kda_layers`` of ``linear_attn_config`` linear; they are counted from 1."""
     linear = set(fields.mapping("linear_attn_config").listed("kda_layers", int) or ())
     return [LINEAR if index + 1 in linear else FULL for index in range(count)]
 
@@ -146,7 +146,7 @@ def _griffin(fields: Fields, count: int) -> list[str]:
 
 
 def _deepseek_v4(fields: Fields, count: int) -> list[str]:
-    """Two heavily compressed layers, then the sparse and the heavy kind in turn; or by the ratios of each layer."""
+    """Make three heavily compressed layers, then alternate with the sparse kind; or follow the ratios of layers."""
     ratios = fields.listed("compress_ratios", int)
     kinds = {0: SLIDING, 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
     if ratios is not None:

@@ -134,7 +134,7 @@ def _matrix_lstm(fields: Fields, attention: Attention) -> Mixer:
 
 
 def _mimo_window(fields: Fields, attention: Attention) -> Mixer:
-    """Read MiMo V2: windowed layers have a number of key heads of their own, and sinks."""
+    """Read MiMo V2: windowed layers have another number of key heads, and sinks."""
     kv_heads = fields.optional_size("swa_num_key_value_heads") or 2 * attention.kv_heads
     sinks = fields.flag("add_swa_attention_sink_bias", True)
     return replace(attention, kv_heads=kv_heads, sinks=sinks, window=fields.size("sliding_window"))
@@ -148,7 +148,7 @@ def _minimax_block_indexer(fields: Fields, attention: Attention) -> Mixer:
 
 
 def _step_window(fields: Fields, attention: Attention) -> Mixer:
-    """Read Step 3.5: windowed layers have a number of heads of their own."""
+    """Read Step 3.5: windowed layers have another number of heads."""
     other = fields.raw("attention_other_setting")
     given = other.get("num_attention_heads") if isinstance(other, Mapping) else None
     heads = given if isinstance(given, int) else fields.optional_size("num_sliding_attention_heads")

@@ -13,8 +13,11 @@ from forerun.spaces.models.shapes import check_top_k
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
-    """What the code of a family says of its experts. ``width``: field of their inner width where it is another than
-    ``moe_intermediate_size``. ``grouped``: routing is limited to groups (``n_group``)."""
+    """The properties of a family's experts that its code fixes.
+
+    ``width``: field of their inner width if it is not ``moe_intermediate_size``. ``grouped``: routing is limited to
+    groups (``n_group``).
+    """
 
     gated: bool = True
     router_bias: bool = False
@@ -49,7 +52,7 @@ def experts_of(entry: Mapping[str, Any]) -> Experts:
 
 
 def mixture(fields: Fields, traits: Experts) -> MixtureOfExperts:
-    """The routed and shared experts that the configuration names."""
+    """Read the routed and shared experts of the configuration."""
     experts, top_k = fields.size("num_local_experts"), fields.size("num_experts_per_tok")
     check_top_k(fields.source, experts, top_k)
     widths = fields.listed_or_none(traits.width, int)  # of experts for text, and for images (ERNIE 4.5 VL)
@@ -76,7 +79,7 @@ def mixture(fields: Fields, traits: Experts) -> MixtureOfExperts:
 
 
 def _shared(fields: Fields, inner: int, traits: Experts) -> int:
-    """Inner width of all shared experts: given whole, or as a number of experts."""
+    """Return the inner width of all shared experts, given as a width or as a number of experts."""
     whole = fields.optional_size("shared_expert_intermediate_size", least=0)
     number = fields.optional_size("n_shared_experts", least=0)
     if whole is not None:

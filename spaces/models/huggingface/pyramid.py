@@ -19,9 +19,11 @@ LARGEST = 65_536
 
 
 class Pyramid:
-    """Layers as they are added from the image on. ``channels`` and ``sides`` are those of what the next one reads;
-    ``outside`` counts parameters of no layer. Convolutions between two calls of ``end`` with outputs of one resolution
-    are one layer."""
+    """A builder of layers, from the image on.
+
+    ``channels`` and ``sides`` are those of the next layer's input; ``outside`` counts parameters of no layer.
+    Convolutions of one resolution between two calls of ``end`` are one layer.
+    """
 
     def __init__(self, channels: int, sides: tuple[int, int]) -> None:
         self.channels = channels
@@ -33,7 +35,7 @@ class Pyramid:
 
     @property
     def positions(self) -> int:
-        """Positions of what the next operator reads."""
+        """Positions of the next layer's input."""
         return self.sides[0] * self.sides[1]
 
     def conv(
@@ -47,7 +49,7 @@ class Pyramid:
         norm: int = 2,
         inputs: int | None = None,
     ) -> None:
-        """Add a convolution; ``inputs``: channels where it reads something else than what the last one made."""
+        """Add a convolution; ``inputs``: its input channels if they are not the last output's."""
         sides = (kernel, kernel) if isinstance(kernel, int) else tuple(kernel)
         if stride > 1:
             self.end()
@@ -69,7 +71,7 @@ class Pyramid:
         self.conv(self.channels, kernel, stride=stride, groups=self.channels, bias=bias, norm=norm)
 
     def pool(self, stride: int) -> None:
-        """Go on with every so manieth position of either side, rounded up."""
+        """Keep every ``stride``-th position of either side, rounded up."""
         self.sides = (-(-self.sides[0] // stride), -(-self.sides[1] // stride))
 
     def squeeze(self, inner: int) -> None:
@@ -144,8 +146,9 @@ _UNUSED = ("num_encoder_blocks", "num_stages", "num_hidden_layers", "hidden_size
 
 
 def built(build: Build, fields: Fields, known: Sequence[str], image: int = IMAGE) -> Pyramid:
-    """The layers that ``build`` makes of the fields of a configuration; ``known``: those that change nothing modelled,
-    ``image``: the side of its image where it does not say one.
+    """Make the layers that ``build`` adds for the fields of a configuration.
+
+    ``known``: fields that change nothing modelled; ``image``: the side of its image where it states none.
 
     Raises:
         RequestError: its lists do not fit together.
@@ -213,13 +216,13 @@ class PyramidClassifier:
 
 
 def labels(fields: Fields) -> int:
-    """Classes of a classifier: names of labels, or their number; 2 where neither is given."""
+    """Count the classes of a classifier: names of labels, or their number; 2 if neither is given."""
     names, number = fields.raw("id2label"), fields.raw("num_labels")
     return len(names) if isinstance(names, dict) else number if isinstance(number, int) else 2
 
 
 def sizes(fields: Fields, name: str, kind: type = int) -> list[Any]:
-    """The list ``name`` of values of type ``kind``, which must be there; numbers are in 1..65536.
+    """Return the required list ``name`` of values of type ``kind``; numbers are in 1..65536.
 
     Raises:
         RequestError: it is missing or holds something else.

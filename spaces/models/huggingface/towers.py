@@ -28,7 +28,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tower:
-    """What the code of an image encoder says beside its configuration; defaults are those of ViT (arXiv 2010.11929).
+    """The properties of an image encoder that its code fixes; defaults are those of ViT (arXiv 2010.11929).
 
     ``query_bias``: of queries, keys and values. ``class_tokens``: learned tokens before the patches. ``positions``: one
     learned row for each patch ("grid"), for as many as a field says, or none. ``pre_norms``, ``post_norms``: before and
@@ -122,7 +122,7 @@ class Tower:
 
 
 def square(fields: Fields, name: str, default: int) -> tuple[int, int]:
-    """The two sizes of ``name``: a number or a pair of them."""
+    """Return the two sizes of ``name``: a number or a pair of them."""
     value = fields.raw(name)
     if value is None:
         return default, default

@@ -52,7 +52,7 @@ class Attention:
 
     @property
     def name(self) -> str:
-        """What users call it."""
+        """Name that users read."""
         kind = "latent attention" if self.latent else "attention"
         return f"sparse {kind}" if self.indexer else kind
 
@@ -73,11 +73,11 @@ class Attention:
 
     @property
     def output_width(self) -> Width:
-        """Columns of what the core makes."""
+        """Columns of the core's output."""
         return Width(count=self.heads, each=self.value_head_dim)
 
     def projections(self, hidden: int) -> tuple[Product, ...]:
-        """Products before the core, those of an indexer apart."""
+        """List the products before the core, without those of an indexer."""
         wide = uncut(self.input_width or hidden)
         gate = (Width(count=self.heads, each=self.gate // self.heads),) if self.gate else ()
         if self.latent is not None:
@@ -96,12 +96,15 @@ class Attention:
         return (Product(inputs=wide, outputs=(self.query_width, *keys, *gate), bias=self.query_key_value_bias),)
 
     def output(self, hidden: int) -> Product:
-        """The product after the core."""
+        """Return the product after the core."""
         return Product(inputs=self.output_width, outputs=(uncut(hidden),), bias=self.output_bias)
 
     def steps(self, hidden: int) -> tuple[Step, ...]:
-        """Operators in execution order. Rotary embedding is a pass over queries and keys; a model with learned
-        positions has none (``forerun.simulator`` leaves it out)."""
+        """List operators in execution order.
+
+        Rotary embedding is a pass over queries and keys; a model with learned positions has none (``forerun.simulator``
+        leaves it out).
+        """
         both = (self.query_width, self.key_width)
         norms = (ElementwisePass(form="rmsnorm", widths=both),) if self.query_key_norm else ()
         rope = ElementwisePass(form="rope", widths=both)
@@ -123,8 +126,7 @@ class Attention:
         return (*self.projections(hidden), *norms, rope, *chosen, core, *gated, self.output(hidden))
 
     def vectors(self, hidden: int) -> tuple[int, int]:
-        """Norms of queries and keys and of latent vectors, and the indexer's, are whole on every rank; sinks are
-        shared."""
+        """Count norms of queries, keys, latent vectors and the indexer (replicated), and sinks (sharded)."""
         whole = self.extra + (self.indexer.vectors if self.indexer else 0)
         if self.latent is not None:
             whole += self.latent.key_value_rank + (self.latent.query_rank or 0)
@@ -135,7 +137,7 @@ class Attention:
         return (self.heads if self.sinks else 0), whole
 
     def kept(self, hidden: int) -> Kept:
-        """Queries, keys, values and the core's output; latent vectors before and after their norms."""
+        """List queries, keys, values and the core's output; latent vectors before and after their norms."""
         ranks = 0
         if self.latent is not None:
             ranks = self.latent.key_value_rank + self.latent.rope_head_dim + (self.latent.query_rank or 0)

@@ -46,7 +46,7 @@ class CompressedAttention:
         return self.head_dim * (2 if self.overlapping else 1)
 
     def steps(self, hidden: int) -> tuple[Step, ...]:
-        """Projections, compressor, indexer, core over the window and the compressed keys, grouped output products."""
+        """List projections, compressor, indexer, core over window and compressed keys, grouped output products."""
         key, rank, model = uncut(self.head_dim), uncut(self.query_rank), uncut(hidden)
         made: list[Step] = [
             Product(inputs=model, outputs=(rank,), own_tokens=True),
@@ -78,12 +78,12 @@ class CompressedAttention:
         )
 
     def index_key(self, hidden: int) -> Product:
-        """The indexer's product of one key per token; here its compressor makes the keys."""
+        """Return the indexer's product of one key per token; here its compressor makes the keys."""
         assert self.indexer is not None
         return Product(inputs=uncut(hidden), outputs=(uncut(self.indexer.head_dim), uncut(self.indexer.heads)))
 
     def vectors(self, hidden: int) -> tuple[int, int]:
-        """Norms of latent vectors and keys, positions inside a chunk, sinks; the indexer's of the same kind."""
+        """Count norms of latent vectors and keys, positions inside a chunk, sinks; the indexer's of the same kind."""
         whole = self.query_rank + self.head_dim
         if self.rate:
             whole += self.rate * self.wide + self.head_dim
@@ -92,7 +92,7 @@ class CompressedAttention:
         return self.heads, whole
 
     def kept(self, hidden: int) -> Kept:
-        """Queries, key, compressed keys and gates, the core's output and what its grouped products make."""
+        """List queries, key, compressed keys and gates, the core's output and that of its grouped products."""
         out = Width(count=self.output_groups, each=self.output_rank)
         compressed = (uncut(self.wide), uncut(self.wide)) if self.rate else ()
         inner = (self.width, uncut(self.head_dim), *compressed, self.width, out)

@@ -1,4 +1,4 @@
-"""Two-dimensional convolutions over an image (LeCun et al. 1998), as products over the positions of what they make.
+"""Two-dimensional convolutions over an image (LeCun et al. 1998), as products over the positions of their output.
 
 A convolution with a kernel of k x k positions is the product of k*k*inputs columns by outputs columns at every position
 of its output (im2col); one of as many groups as channels passes over memory. Normalisation and activation follow.
@@ -12,9 +12,11 @@ from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Step, un
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convolution:
-    """One convolution: channels before and after, positions of its kernel (``taps``), ``groups`` of channels that meet
-    each other only. ``norm``: vectors of the normalisation that follows with an activation (2: scale and bias, 0: there
-    is neither)."""
+    """One convolution: channels before and after, and positions of its kernel (``taps``).
+
+    ``groups``: groups of channels that are convolved separately. ``norm``: vectors of the normalisation that follows
+    with an activation (2: scale and bias, 0: there is neither).
+    """
 
     inputs: int
     outputs: int
@@ -29,7 +31,7 @@ class Convolution:
         return self.groups == self.inputs == self.outputs > 1
 
     def steps(self) -> tuple[Step, ...]:
-        """The product, or a pass that reads and writes every channel, and the normalisation."""
+        """List the product, or a pass that reads and writes every channel, and the normalisation."""
         made = uncut(self.outputs)
         one: Step = Product(inputs=uncut(self.taps * self.inputs), outputs=(made,), bias=self.bias, blocks=self.groups)
         if self.depthwise:
@@ -58,11 +60,11 @@ class Convolutions:
         return 1
 
     def steps(self, hidden: int) -> tuple[Step, ...]:
-        """The convolutions one after the other."""
+        """List the convolutions in order."""
         return tuple(step for member in self.members for step in member.steps())
 
     def vectors(self, hidden: int) -> tuple[int, int]:
-        """Norms, and the kernels of depthwise convolutions."""
+        """Count norms, and the kernels of depthwise convolutions."""
         whole = self.extra
         for one in self.members:
             kernel = one.taps + (1 if one.bias else 0) if one.depthwise else 0
@@ -70,7 +72,7 @@ class Convolutions:
         return 0, whole
 
     def kept(self, hidden: int) -> Kept:
-        """Input of the first, and the output of each before and after its norm."""
+        """List input of the first, and the output of each before and after its norm."""
         last = self.members[-1]
         inner = [uncut(one.outputs) for one in self.members for _ in range(2 if one.norm else 1)]
         return Kept(inner=(uncut(self.members[0].inputs), *inner), last=uncut(last.inputs))

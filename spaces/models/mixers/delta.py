@@ -1,4 +1,6 @@
-"""Gated delta rule: linear attention that overwrites what its state has for a key (Yang et al., arXiv 2412.06464).
+"""Gated delta rule: linear attention that overwrites the state of a key (Yang et al., arXiv 2412.06464).
+
+Qwen3-Next, Qwen3.5 and OLMo Hybrid have one decay per head; Kimi Delta Attention (arXiv 2510.26692) one per channel.
 
 Qwen3-Next, Qwen3.5 and OLMo Hybrid have one decay per head; Kimi Delta Attention (arXiv 2510.26692) one per channel.
 """
@@ -50,7 +52,7 @@ class GatedDelta:
         return (Product(inputs=wide, outputs=(uncut(rank),)), Product(inputs=uncut(rank), outputs=(width,)))
 
     def steps(self, hidden: int) -> tuple[Step, ...]:
-        """Projections, convolution, chunked delta rule, gated norm, output projection."""
+        """List projections, convolution, chunked delta rule, gated norm, output projection."""
         wide, mixed = uncut(hidden), (self.key_width, self.key_width, self.value_width)
         head = Width(count=self.heads)
         narrow = (head,) if self.decay_rank is not None else (head, head)
@@ -77,13 +79,13 @@ class GatedDelta:
         )
 
     def vectors(self, hidden: int) -> tuple[int, int]:
-        """Convolution, decay and its bias, norm of a head."""
+        """Count convolution, decay and its bias, norm of a head."""
         mixed = 2 * self.key_width.whole + self.value_width.whole
         bias = self.heads if self.decay_rank is None else self.key_width.whole
         return mixed * self.convolution + self.heads + bias, self.value_head_dim
 
     def kept(self, hidden: int) -> Kept:
-        """Queries, keys and values before and after convolution, gate, and the output before and after its norm."""
+        """List queries, keys, values before and after convolution, gate, and the output before and after its norm."""
         mixed = (self.key_width, self.key_width, self.value_width)
         gates = (self.value_width,) * (2 if self.gated else 1)
         decay = (self.key_width,) if self.decay_rank is not None else ()

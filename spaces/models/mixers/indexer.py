@@ -11,8 +11,11 @@ from forerun.spaces.models.parts import Product, Scores, Step, uncut
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Indexer:
-    """``top_k`` keys per query, chosen by ``heads`` scores of width ``head_dim``; ``weighted``: heads are weighted by a
-    product of the token. ``shared``: the choice is an earlier layer's. Every tensor rank runs it whole."""
+    """An indexer of sparse attention, which chooses ``top_k`` keys per query.
+
+    It has ``heads`` scores of width ``head_dim``; ``weighted``: a product of the token weights the heads. ``shared``:
+    the choice is an earlier layer's. Every tensor rank runs the complete indexer.
+    """
 
     heads: int
     head_dim: int
@@ -21,7 +24,7 @@ class Indexer:
     shared: bool = False
 
     def steps(self, query_width: int, hidden: int) -> tuple[Step, ...]:
-        """Projections of queries, key and weights, and the scores of all pairs with the choice of keys."""
+        """List projections of queries, key and weights, and the scores of all pairs with the choice of keys."""
         if self.shared:
             return ()
         weights = (uncut(self.heads),) if self.weighted else ()

@@ -20,7 +20,10 @@ class LatentAttention:
     def projections(
         self, wide: Width, heads: int, head_dim: int, value_head_dim: int, *, bias: bool
     ) -> tuple[Product, ...]:
-        """Products that make queries, keys and values, the latter expanded, as in training (equations 9 to 19).
+        """Return the products that make queries, keys and values, expanded as in training (equations 9 to 19).
+
+        Every tensor rank has complete down-projections and runs them on its own tokens (Megatron-LM builds them with
+        ``parallel_mode="duplicate"``); only they have the ``bias`` (``attention_bias`` of DeepSeek).
 
         Every tensor rank holds the down-projections whole and runs them on its own tokens (Megatron-LM builds them with
         ``parallel_mode="duplicate"``); ``bias`` is theirs alone (``attention_bias`` of DeepSeek).

@@ -20,7 +20,7 @@ class LightningAttention:
 
     @property
     def kv_heads(self) -> int:
-        """Every head has its own keys."""
+        """Heads of keys: one for each query head."""
         return self.heads
 
     @property
@@ -29,7 +29,7 @@ class LightningAttention:
         return Width(count=self.heads, each=self.head_dim)
 
     def steps(self, hidden: int) -> tuple[Step, ...]:
-        """Projections, activation, blocks, norm and gate, output projection."""
+        """List projections, activation, blocks, norm and gate, output projection."""
         wide, width = uncut(hidden), self.width
         own = self.head_dim
         scan = chunked(heads=self.heads, key_heads=self.heads, key_dim=own, value_dim=own, chunk=self.chunk)
@@ -46,9 +46,9 @@ class LightningAttention:
         )
 
     def vectors(self, hidden: int) -> tuple[int, int]:
-        """The weight of the norm."""
+        """Count the weight of the norm."""
         return (self.width.whole if self.gated else 0), 0
 
     def kept(self, hidden: int) -> Kept:
-        """Queries, keys, values before and after their activation, gate, output before and after its norm."""
+        """List queries, keys, values before and after their activation, gate, output before and after its norm."""
         return Kept(inner=(self.width,) * (9 if self.gated else 7), last=self.width)

@@ -8,8 +8,11 @@ from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Step, Wi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mamba:
-    """``inner`` channels with ``state`` elements each, in ``heads`` equal parts that have their own dt, B and C
-    (Zamba: 2). ``rank``: width of the low-rank time step. ``norms``: RMSNorms of dt, B and C (Jamba)."""
+    """Mamba: ``inner`` channels with ``state`` elements each.
+
+    They are in ``heads`` equal parts with separate dt, B and C (Zamba: 2). ``rank``: width of the low-rank time step.
+    ``norms``: RMSNorms of dt, B and C (Jamba).
+    """
 
     inner: int
     state: int
@@ -23,12 +26,12 @@ class Mamba:
 
     @property
     def heads(self) -> int:
-        """What tensor parallelism divides: channels."""
+        """Units that tensor parallelism divides: channels."""
         return self.inner
 
     @property
     def kv_heads(self) -> int:
-        """What tensor parallelism divides: channels."""
+        """Units that tensor parallelism divides: channels."""
         return self.inner
 
     @property
@@ -37,7 +40,7 @@ class Mamba:
         return Width(count=self.inner)
 
     def steps(self, hidden: int) -> tuple[Step, ...]:
-        """Input projection, convolution, products of dt, B and C, selective scan, gate, output projection."""
+        """List input projection, convolution, products of dt, B and C, selective scan, gate, output projection."""
         wide, small = uncut(hidden), self.rank + 2 * self.state
         return (
             Product(inputs=wide, outputs=(self.width, self.width), bias=self.bias),
@@ -50,11 +53,11 @@ class Mamba:
         )
 
     def vectors(self, hidden: int) -> tuple[int, int]:
-        """Convolution, decay per channel and state element, skip; norms of dt, B and C."""
+        """Count convolution, decay per channel and state element, skip; norms of dt, B and C."""
         convolution = self.inner * (self.convolution + (1 if self.convolution_bias else 0))
         return convolution + self.inner * (self.state + 1), (self.rank + 2 * self.state if self.norms else 0)
 
     def kept(self, hidden: int) -> Kept:
-        """x before and after convolution, gate, dt, B, C and the scan's output."""
+        """List x before and after convolution, gate, dt, B, C and the scan's output."""
         inner = (self.width,) * 5 + (uncut(self.rank + 2 * self.state),)
         return Kept(inner=inner, last=self.width)

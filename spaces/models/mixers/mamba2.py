@@ -45,7 +45,7 @@ class Mamba2:
         return Width(count=self.groups, each=self.state)
 
     def steps(self, hidden: int) -> tuple[Step, ...]:
-        """Input projection (z, x, B, C, dt), convolution, chunked scan, gated norm, output projection."""
+        """List input projection (z, x, B, C, dt), convolution, chunked scan, gated norm, output projection."""
         wide, mixed = uncut(hidden), (self.inner, self.shared, self.shared)
         columns = (self.inner, *mixed, Width(count=self.heads))
         norm = (ElementwisePass(form="rmsnorm", widths=(self.inner,)),) if self.norm else ()
@@ -66,14 +66,16 @@ class Mamba2:
         )
 
     def vectors(self, hidden: int) -> tuple[int, int]:
-        """Convolution, decay, skip and time-step bias per head, norm."""
+        """Count convolution, decay, skip and time-step bias per head, norm."""
         mixed = self.inner.whole + 2 * self.shared.whole
         convolution = mixed * (self.convolution + (1 if self.convolution_bias else 0))
         return convolution + 3 * self.heads + (self.inner.whole if self.norm else 0), 0
 
     def kept(self, hidden: int) -> Kept:
-        """z, x, B, C, dt before the convolution and x, B, C after it, and the scan's output; the kernel computes the
-        states of chunks again."""
+        """List z, x, B, C, dt before the convolution and x, B, C after it, and the scan's output.
+
+        The kernel computes the states of chunks again.
+        """
         mixed = (self.inner, self.shared, self.shared)
         inner = (self.inner, *mixed, *mixed, Width(count=self.heads), self.inner)
         return Kept(inner=inner, last=self.inner)

@@ -21,11 +21,11 @@ class MatrixLstm:
 
     @property
     def kv_heads(self) -> int:
-        """Every head has its own keys."""
+        """Heads of keys: one for each query head."""
         return self.heads
 
     def steps(self, hidden: int) -> tuple[Step, ...]:
-        """Projections, chunked recurrence, norm, output gate, output projection."""
+        """List projections, chunked recurrence, norm, output gate, output projection."""
         wide, head = uncut(hidden), Width(count=self.heads)
         keys = Width(count=self.heads, each=self.key_head_dim)
         values = Width(count=self.heads, each=self.value_head_dim)
@@ -46,11 +46,11 @@ class MatrixLstm:
         )
 
     def vectors(self, hidden: int) -> tuple[int, int]:
-        """The weight of the norm over heads."""
+        """Count the weight of the norm over heads."""
         return self.heads * self.value_head_dim, 0
 
     def kept(self, hidden: int) -> Kept:
-        """Queries, keys, values, output gate, the core's output before and after its norm."""
+        """List queries, keys, values, output gate, the core's output before and after its norm."""
         keys = Width(count=self.heads, each=self.key_head_dim)
         values = Width(count=self.heads, each=self.value_head_dim)
         return Kept(inner=(keys, keys, values, values, values, values), last=values)

@@ -1,4 +1,4 @@
-"""Two mixers that read the same input and whose outputs are added: attention beside Mamba-2 (Falcon-H1)."""
+"""Two mixers in parallel: they read the same input and their outputs are added, as in Falcon-H1."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class ParallelMixers:
 
     @property
     def name(self) -> str:
-        """What users call it."""
+        """Name that users read."""
         return " beside ".join(member.name for member in self.members)
 
     @property
@@ -28,16 +28,19 @@ class ParallelMixers:
         return math.gcd(*(member.kv_heads for member in self.members))
 
     def steps(self, hidden: int) -> tuple[Step, ...]:
-        """The members' operators, one member after the other."""
+        """List the members' operators, one member after the other."""
         return tuple(step for member in self.members for step in member.steps(hidden))
 
     def vectors(self, hidden: int) -> tuple[int, int]:
-        """The members' together."""
+        """Count the parameters of all members."""
         pairs = [member.vectors(hidden) for member in self.members]
         return sum(cut for cut, _ in pairs), sum(whole for _, whole in pairs)
 
     def kept(self, hidden: int) -> Kept:
-        """The members' together; ``last`` is the last member's, the others' are inner tensors already."""
+        """List the tensors of all members.
+
+        ``last`` is the last member's; those of the others are inner tensors already.
+        """
         parts = [member.kept(hidden) for member in self.members]
         inner = tuple(width for part in parts for width in part.inner)
         return Kept(inner=inner, last=parts[-1].last, own_columns=sum(part.own_columns for part in parts))

@@ -1,4 +1,6 @@
-"""The recurrent block of Griffin: a gated linear recurrence per channel beside a GeLU branch.
+"""The recurrent block of Griffin: a gated linear recurrence per channel, parallel to a GeLU branch.
+
+De et al., arXiv 2402.19427, section 2.4.
 
 De et al., arXiv 2402.19427, section 2.4.
 """
@@ -20,16 +22,16 @@ class GatedRecurrence:
 
     @property
     def heads(self) -> int:
-        """What tensor parallelism divides: blocks of the gates."""
+        """Units that tensor parallelism divides: blocks of the gates."""
         return self.blocks
 
     @property
     def kv_heads(self) -> int:
-        """What tensor parallelism divides: blocks of the gates."""
+        """Units that tensor parallelism divides: blocks of the gates."""
         return self.blocks
 
     def steps(self, hidden: int) -> tuple[Step, ...]:
-        """Both branches' projections, convolution, gates, recurrence, output projection."""
+        """List both branches' projections, convolution, gates, recurrence, output projection."""
         wide, inner = uncut(hidden), Width(count=self.blocks, each=self.width // self.blocks)
         return (
             Product(inputs=wide, outputs=(inner, inner), bias=True),
@@ -41,10 +43,10 @@ class GatedRecurrence:
         )
 
     def vectors(self, hidden: int) -> tuple[int, int]:
-        """Convolution with its bias, and the decay of every channel."""
+        """Count convolution with its bias, and the decay of every channel."""
         return self.width * (self.convolution + 2), 0
 
     def kept(self, hidden: int) -> Kept:
-        """Both branches before and after convolution and activation, both gates, the recurrence's output."""
+        """List both branches before and after convolution and activation, both gates, the recurrence's output."""
         inner = Width(count=self.blocks, each=self.width // self.blocks)
         return Kept(inner=(inner,) * 7, last=inner)

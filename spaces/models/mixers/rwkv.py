@@ -15,16 +15,16 @@ class RwkvTimeMix:
 
     @property
     def heads(self) -> int:
-        """What tensor parallelism divides: channels."""
+        """Units that tensor parallelism divides: channels."""
         return self.inner
 
     @property
     def kv_heads(self) -> int:
-        """What tensor parallelism divides: channels."""
+        """Units that tensor parallelism divides: channels."""
         return self.inner
 
     def steps(self, hidden: int) -> tuple[Step, ...]:
-        """Three token shifts, projections, recurrence, gate, output projection."""
+        """List three token shifts, projections, recurrence, gate, output projection."""
         wide, width = uncut(hidden), Width(count=self.inner)
         return (
             *(ElementwisePass(form="residual_add", widths=(wide,)) for _ in range(3)),
@@ -35,10 +35,10 @@ class RwkvTimeMix:
         )
 
     def vectors(self, hidden: int) -> tuple[int, int]:
-        """Decay and bonus per channel; three mixing weights per input column."""
+        """Count decay and bonus per channel; three mixing weights per input column."""
         return 2 * self.inner, 3 * hidden
 
     def kept(self, hidden: int) -> Kept:
-        """Three shifted inputs, key, value, receptance and the recurrence's output."""
+        """List three shifted inputs, key, value, receptance and the recurrence's output."""
         width = Width(count=self.inner)
         return Kept(inner=(uncut(hidden),) * 3 + (width,) * 4, last=width)

@@ -17,16 +17,16 @@ class ShortConvolution:
 
     @property
     def heads(self) -> int:
-        """What tensor parallelism divides: channels."""
+        """Units that tensor parallelism divides: channels."""
         return self.channels
 
     @property
     def kv_heads(self) -> int:
-        """What tensor parallelism divides: channels."""
+        """Units that tensor parallelism divides: channels."""
         return self.channels
 
     def steps(self, hidden: int) -> tuple[Step, ...]:
-        """Input projection (B, C, x), gated convolution, output projection."""
+        """List input projection (B, C, x), gated convolution, output projection."""
         wide, width = uncut(hidden), Width(count=self.channels)
         return (
             Product(inputs=wide, outputs=(width,) * 3, bias=self.bias),
@@ -35,10 +35,10 @@ class ShortConvolution:
         )
 
     def vectors(self, hidden: int) -> tuple[int, int]:
-        """Taps and bias of every channel."""
+        """Count taps and bias of every channel."""
         return self.channels * (self.taps + (1 if self.bias else 0)), 0
 
     def kept(self, hidden: int) -> Kept:
-        """Both gates, x, and the convolution's input and output."""
+        """List both gates, x, and the convolution's input and output."""
         width = Width(count=self.channels)
         return Kept(inner=(width,) * 6, last=width)

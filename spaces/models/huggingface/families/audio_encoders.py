@@ -247,7 +247,7 @@ class Waves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoundStages:
-    """Muse Spark: stages over samples of sound as ConvNeXt has them over images, each joining so many neighbours."""
+    """Muse Spark: stages over samples of sound like those of ConvNeXt over images, each of which joins neighbours."""
 
     samples: int = 480_000
 

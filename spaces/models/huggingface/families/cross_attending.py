@@ -100,7 +100,7 @@ def _crossing(layer: Layer, width: int | None, norms: int = 1) -> Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoStacks:
-    """An encoder and a decoder of the same family with configurations of their own (T5Gemma)."""
+    """An encoder and a decoder of the same family, each with its configuration (T5Gemma)."""
 
     text: str
     norms: int

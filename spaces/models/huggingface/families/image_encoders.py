@@ -63,7 +63,7 @@ class TowerWithExperts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TowerWithLayersAfter:
-    """Janus: behind the stack as many products as ``depth`` says, which elsewhere is the number of layers."""
+    """Janus: a stack followed by ``depth`` linear layers (elsewhere ``depth`` is the number of layers)."""
 
     def read(self, fields: Fields) -> Image:
         """Make the encoder that the configuration describes."""

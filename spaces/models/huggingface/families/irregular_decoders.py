@@ -204,7 +204,7 @@ class SharedBlocks:
         return Layer(name="shared", count=1, mixer=attention, mlp=FeedForward(hidden=inner, gated=True), norms=2)
 
     def _adapters(self, fields: Fields, hidden: int) -> int:
-        """Zamba2: low-rank changes of the shared feed-forward at each place."""
+        """Count Zamba2's low-rank changes of the shared feed-forward at each place."""
         if not self.second:
             return 0
         return fields.size("adapter_rank", 128) * (hidden + 2 * fields.size("intermediate_size", 4 * hidden))

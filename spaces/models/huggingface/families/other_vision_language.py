@@ -1,4 +1,4 @@
-"""Language models that read images in other ways: as tokens, or by layers between their own."""
+"""Language models that read images in other ways: as tokens, or by additional layers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from forerun.spaces.models.model import Layer, Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneSequence:
-    """GIT (arXiv 2205.14100): BERT's layers over the features of an image and the words in one sequence."""
+    """GIT (arXiv 2205.14100): BERT's layers over one sequence of image features and text."""
 
     vision: str
 
@@ -67,7 +67,7 @@ class WithActions:
     """pi0 (arXiv 2410.24164): a vision-language model, and a narrower decoder of actions that attends to its keys."""
 
     def read(self, fields: Fields, name: str) -> Model:
-        """Make the model that the configuration describes, called ``name``: those of images and words first."""
+        """Make the model that the configuration describes, called ``name``: vision and language layers first."""
         model = multimodal()["paligemma"].read(fields.part("vlm_config", "paligemma"), name)
         part = fields.part("dit_config", "gemma")
         part.accept("is_causal", "use_bidirectional_attention")

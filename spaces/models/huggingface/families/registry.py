@@ -17,7 +17,7 @@ from forerun.spaces.models.huggingface.tables import public, token_encoders
 
 @cache
 def with_parts() -> Mapping[str, Reader]:
-    """Return the families that read the parts of a configuration themselves, an encoder besides the text, by type."""
+    """Return the families with nested configurations, of an encoder besides the text, by model type."""
     return {**multimodal(), **DUAL_ENCODERS, **CROSS_ATTENDING, **OTHER_VISION_LANGUAGE}
 
 

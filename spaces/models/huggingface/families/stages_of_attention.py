@@ -15,7 +15,7 @@ _CPB = 512
 
 
 def _swin(fields: Fields, net: Pyramid) -> None:
-    """Arxiv 2103.14030: attention in windows, four neighbours joined between stages."""
+    """Build Swin (arXiv 2103.14030): attention in windows; four neighbours are joined between stages."""
     second = fields.raw("model_type") == "swinv2"
     width, patch, window = fields.size("embed_dim"), fields.size("patch_size", 4), fields.size("window_size", 7)
     depths, bias = sizes(fields, "depths"), fields.flag("qkv_bias", True)
@@ -35,7 +35,7 @@ def _swin(fields: Fields, net: Pyramid) -> None:
 
 
 def _dinat(fields: Fields, net: Pyramid) -> None:
-    """Arxiv 2209.15001: every position attends to its neighbours, near ones and dilated ones in turn."""
+    """Build DiNAT (arXiv 2209.15001): attention to neighbours, alternately near and dilated ones."""
     width, depths, kernel = fields.size("embed_dim"), sizes(fields, "depths"), fields.size("kernel_size", 7)
     scales = 2 if fields.raw("layer_scale_init_value") else 0
     net.conv(width // 2, 3, stride=2, bias=True, norm=0)
@@ -52,7 +52,7 @@ def _dinat(fields: Fields, net: Pyramid) -> None:
 
 
 def _hiera(fields: Fields, net: Pyramid) -> None:
-    """Arxiv 2306.00989: queries pooled at the start of a stage, attention in units of the mask in the first ones."""
+    """Build Hiera (arXiv 2306.00989): queries are pooled at the start of a stage; early stages attend in mask units."""
     width, patch = fields.size("embed_dim"), sizes(fields, "patch_size")
     net.conv(width, patch, stride=sizes(fields, "patch_stride")[0], bias=True, norm=0)
     net.end()
@@ -78,7 +78,7 @@ def _hiera(fields: Fields, net: Pyramid) -> None:
 
 
 def _pvt(fields: Fields, net: Pyramid) -> None:
-    """Arxiv 2102.12122: keys and values of an image shrunk by a convolution."""
+    """Build PVT (arXiv 2102.12122): a convolution downsamples the image for keys and values."""
     columns = ("hidden_sizes", "depths", "num_attention_heads", "mlp_ratios", "patch_sizes", "strides")
     shrinks, bias = sizes(fields, "sequence_reduction_ratios"), fields.flag("qkv_bias", True)
     for width, depth, heads, ratio, patch, stride, by in zip(
@@ -111,7 +111,7 @@ def _overlapping_patches(fields: Fields, net: Pyramid) -> None:
 
 
 def _cvt(fields: Fields, net: Pyramid) -> None:
-    """Arxiv 2103.15808: queries, keys and values of convolved positions."""
+    """Build CvT (arXiv 2103.15808): queries, keys and values of convolved positions."""
     columns = ("embed_dim", "depth", "num_heads", "patch_sizes", "patch_stride", "kernel_qkv", "stride_kv")
     tokens, ratios = sizes(fields, "cls_token", bool), sizes(fields, "mlp_ratio", float)
     fields.accept("padding_q", "padding_kv", "stride_q", "qkv_bias", "qkv_projection_method", "patch_padding")
@@ -126,7 +126,7 @@ def _cvt(fields: Fields, net: Pyramid) -> None:
 
 
 def _levit(fields: Fields, net: Pyramid) -> None:
-    """Arxiv 2104.01136: narrow keys, wide values, and attention that shrinks the image between stages."""
+    """Build LeViT (arXiv 2104.01136): narrow keys, wide values, and attention that downsamples between stages."""
     widths, kernel = sizes(fields, "hidden_sizes"), fields.size("kernel_size", 3)
     for part in (8, 4, 2, 1):
         net.conv(widths[0] // part, kernel, stride=fields.size("stride", 2))
@@ -152,12 +152,12 @@ def _levit(fields: Fields, net: Pyramid) -> None:
 
 
 def _levit_layer(net: Pyramid, heads: int, keys: int, ratio: int, inner: int, extra: int) -> None:
-    """One attention and feed-forward, all of whose products are normalised instead of biased."""
+    """Add one attention and feed-forward, whose linear layers are normalised instead of biased."""
     net.attend(heads, inner, bias=False, norms=0, extra=extra, head_dim=keys, value_head_dim=ratio * keys)
 
 
 def _inverted(fields: Fields, net: Pyramid, outputs: int, stride: int) -> None:
-    """MobileNet v2's block: wider, convolved channel by channel, narrower."""
+    """Add MobileNet v2's block: wider, depthwise convolution, narrower."""
     net.conv(divisible(round(net.channels * fields.number("expand_ratio", 4.0)), 8))
     net.depthwise(3, stride=stride)
     net.conv(outputs)
@@ -165,7 +165,7 @@ def _inverted(fields: Fields, net: Pyramid, outputs: int, stride: int) -> None:
 
 
 def _mobilevit(fields: Fields, net: Pyramid) -> None:
-    """Arxiv 2110.02178: two stages of MobileNet v2, three in which patches attend."""
+    """Build MobileViT (arXiv 2110.02178): two stages of MobileNet v2, three in which patches attend."""
     necks, kernel = sizes(fields, "neck_hidden_sizes"), fields.size("conv_kernel_size", 3)
     heads, ratio, bias = (
         fields.size("num_attention_heads"),
@@ -190,7 +190,7 @@ def _mobilevit(fields: Fields, net: Pyramid) -> None:
 
 
 def _mobilevit_v2(fields: Fields, net: Pyramid) -> None:
-    """Arxiv 2206.02680: one context vector for all positions in place of scores of pairs."""
+    """Build MobileViT v2 (arXiv 2206.02680): one context vector for all positions instead of scores of pairs."""
     factor, kernel = fields.number("width_multiplier", 1.0), fields.size("conv_kernel_size", 3)
     net.conv(divisible(min(max(32 * factor, 16), 64), 8, 16), 3, stride=2)
     net.end()
@@ -216,7 +216,7 @@ def _mobilevit_v2(fields: Fields, net: Pyramid) -> None:
 
 
 def _swiftformer(fields: Fields, net: Pyramid) -> None:
-    """Arxiv 2303.15446: convolved blocks, and one block with additive attention at the end of every stage."""
+    """Build SwiftFormer (arXiv 2303.15446): convolutions, and additive attention in the last block of every stage."""
     widths, patch = sizes(fields, "embed_dims"), fields.size("down_patch_size", 3)
     ratio, scales = fields.number("mlp_ratio", 4), fields.flag("use_layer_scale", True)
     net.conv(widths[0] // 2, 3, stride=2, bias=True)

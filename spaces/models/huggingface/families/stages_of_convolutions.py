@@ -12,13 +12,16 @@ from forerun.spaces.models.huggingface.pyramid import Build, Pyramid, sizes
 
 
 def divisible(value: float, by: int = 8, least: int | None = None) -> int:
-    """``value`` rounded to a multiple of ``by``, by no more than a tenth downwards (MobileNet, arXiv 1801.04381)."""
+    """Round ``value`` to a multiple of ``by``, down by at most a tenth (MobileNet, arXiv 1801.04381)."""
     rounded = max(by if least is None else least, int(value + by / 2) // by * by)
     return rounded + by if rounded < 0.9 * value else rounded
 
 
 def _resnet(fields: Fields, net: Pyramid) -> None:
-    """Arxiv 1512.03385; BiT (1912.11370) normalises before each convolution, RegNet (2003.13678) groups them."""
+    """Build ResNet (arXiv 1512.03385).
+
+    BiT (1912.11370) normalises before each convolution, RegNet (2003.13678) groups convolutions.
+    """
     net.conv(fields.size("embedding_size"), 7, stride=2)
     net.pool(2)
     basic, early = fields.text("layer_type") == "basic", fields.flag("downsample_in_bottleneck", False)
@@ -80,7 +83,7 @@ def _regnet(fields: Fields, net: Pyramid) -> None:
 
 
 def _convnext(fields: Fields, net: Pyramid) -> None:
-    """Arxiv 2201.03545; the second version (2301.00808) normalises responses instead of scaling layers."""
+    """Build ConvNeXt (arXiv 2201.03545); version 2 (2301.00808) normalises responses instead of scaling layers."""
     second = fields.raw("model_type") == "convnextv2"
     scales = 0 if second or not fields.number("layer_scale_init_value", 1e-6) else 1
     widths, patch = sizes(fields, "hidden_sizes"), fields.size("patch_size", 4)
@@ -99,7 +102,7 @@ def _convnext(fields: Fields, net: Pyramid) -> None:
 
 
 def _efficientnet(fields: Fields, net: Pyramid) -> None:
-    """Arxiv 1905.11946: widths and depths grow by two coefficients."""
+    """Build EfficientNet (arXiv 1905.11946): two coefficients scale widths and depths."""
     by, wider, deeper = (
         fields.size("depth_divisor", 8),
         fields.number("width_coefficient", 2),
@@ -123,7 +126,7 @@ def _efficientnet(fields: Fields, net: Pyramid) -> None:
 
 
 def _mobilenet_v1(fields: Fields, net: Pyramid) -> None:
-    """Arxiv 1704.04861, table 1."""
+    """Build MobileNet (arXiv 1704.04861, table 1)."""
     factor, least = fields.number("depth_multiplier", 1.0), fields.size("min_depth", 8)
     net.conv(max(int(32 * factor), least), 3, stride=2)
     depth = 32
@@ -135,7 +138,7 @@ def _mobilenet_v1(fields: Fields, net: Pyramid) -> None:
 
 
 def _mobilenet_v2(fields: Fields, net: Pyramid) -> None:
-    """Arxiv 1801.04381, table 2."""
+    """Build MobileNet v2 (arXiv 1801.04381, table 2)."""
     factor, by = fields.number("depth_multiplier", 1.0), fields.size("depth_divisible_by", 8)
     least, expansion = fields.size("min_depth", 8), fields.number("expand_ratio", 6)
 
@@ -159,7 +162,10 @@ def _mobilenet_v2(fields: Fields, net: Pyramid) -> None:
 
 
 def _pp_lcnet(fields: Fields, net: Pyramid) -> None:
-    """Arxiv 2109.15099: rows of kernel, channels before and after, stride, and whether channels are squeezed."""
+    """Build PP-LCNet (arXiv 2109.15099).
+
+    Its rows are kernel, channels before and after, stride, and whether channels are squeezed.
+    """
     scale, by = fields.number("scale", 1.0), fields.size("divisor", 8)
     net.conv(divisible(fields.size("stem_channels", 16) * scale, by), 3, stride=fields.size("stem_stride", 2))
     for stage in sizes(fields, "block_configs", list):
@@ -175,7 +181,7 @@ def _pp_lcnet(fields: Fields, net: Pyramid) -> None:
 
 
 def _hgnet(fields: Fields, net: Pyramid) -> None:
-    """HGNetV2 (PaddleClas): blocks whose layers' outputs are all joined by two products."""
+    """Build HGNetV2 (PaddleClas): two convolutions join the outputs of all layers of a block."""
     affine = 2 if fields.flag("use_learnable_affine_block", False) else 0
     _, narrow, wide = sizes(fields, "stem_channels")
     net.conv(narrow, 3, stride=2)
@@ -204,7 +210,7 @@ def _hgnet(fields: Fields, net: Pyramid) -> None:
 
 
 def _textnet(fields: Fields, net: Pyramid) -> None:
-    """Arxiv 2111.02394: beside every kernel its column, its row, and a norm of the input."""
+    """Build TextNet (arXiv 2111.02394): every kernel has a parallel column, a row, and a norm of the input."""
     net.conv(fields.size("stem_out_channels"), fields.size("stem_kernel_size"), stride=fields.size("stem_stride"))
     fields.raw("stem_num_channels")
     kernels, strides = sizes(fields, "conv_layer_kernel_sizes", list), sizes(fields, "conv_layer_strides", list)
@@ -221,7 +227,7 @@ def _textnet(fields: Fields, net: Pyramid) -> None:
 
 
 def _poolformer(fields: Fields, net: Pyramid) -> None:
-    """Arxiv 2111.11418: means of neighbours in place of attention."""
+    """Build PoolFormer (arXiv 2111.11418): means of neighbours instead of attention."""
     scales = 2 if fields.flag("use_layer_scale", True) else 0
     columns = ("hidden_sizes", "depths", "patch_sizes", "strides")
     for width, depth, patch, stride in zip(*(sizes(fields, name) for name in columns), strict=True):
@@ -235,7 +241,7 @@ def _poolformer(fields: Fields, net: Pyramid) -> None:
 
 
 def _focalnet(fields: Fields, net: Pyramid) -> None:
-    """Arxiv 2203.11926: contexts of growing kernels modulate every position."""
+    """Build FocalNet (arXiv 2203.11926): contexts of growing kernels modulate every position."""
     width, patch, depths = fields.size("embed_dim"), fields.size("patch_size", 4), sizes(fields, "depths")
     net.conv(width, patch, stride=patch, bias=True)
     columns = zip(depths, sizes(fields, "focal_levels"), sizes(fields, "focal_windows"), strict=True)
