@@ -8,6 +8,9 @@ import difflib
 import re
 from collections.abc import Iterable
 
+LONGEST_NAME = 200
+"""Characters of a name that is shown, or compared with others: that takes the square of its length."""
+
 
 class ForerunError(Exception):
     """Base of every error that forerun raises on purpose."""
@@ -31,6 +34,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> RequestError:
     """Return the error for a ``name`` that is not among ``known``, with the nearest ones first."""
     choices = sorted(known)
     near = nearest(name, choices)
+    name = name if len(name) <= LONGEST_NAME else name[:LONGEST_NAME] + "…"
     if near:
         return RequestError(f"unknown {what} {name!r}; did you mean {' or '.join(near)}?")
     shown = ", ".join(choices[:40]) + (", …" if len(choices) > 40 else "")
@@ -45,7 +49,7 @@ def nearest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
     """
     choices = sorted(known)
     word = _letters(name)
-    if not word:
+    if not word or len(name) > LONGEST_NAME:
         return []
     same = [choice for choice in choices if _letters(choice) == word]
     slips = difflib.get_close_matches(name.lower(), choices, n=count, cutoff=0.85)

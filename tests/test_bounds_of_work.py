@@ -1,15 +1,20 @@
 """Bounds of work: what is just below one is done in seconds, what is above is refused before it is begun."""
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from forerun_cli import cli
 
 from forerun.search.cli import main
+from forerun.search.formats.settings import LaunchSettings
+from forerun.search.formats.shell.reader import MOST_STATEMENTS, MOST_WORDS
+from forerun.search.formats.shell.script import read_script
 from forerun.simulator.events.step import strategy_step
 from forerun.simulator.replay.readers import texts
-from forerun.spaces.errors import RequestError
+from forerun.spaces.errors import RequestError, unknown
 
 STEP = "simulate llama3-8b --cluster dgx-h100 --fidelity events --seq-len 1024 --json".split()
 
@@ -60,6 +65,47 @@ def test_names_of_a_trace_are_bounded(
         path.write_text(json.dumps({"traceEvents": events}))
         found, _, err = cli(capsys, f"replay {path}")
         assert (found == 2 and "different names" in err) is (code == 2), err
+
+
+def spent_s(work: Callable[[], object]) -> float:
+    """Return the seconds of CPU that something takes."""
+    begin_s = time.process_time()
+    work()
+    return time.process_time() - begin_s
+
+
+@pytest.mark.slow  # seconds
+@pytest.mark.parametrize(
+    "line,most",
+    [
+        ("torchrun train.py --nnodes 1\n", MOST_STATEMENTS),
+        ("X=$((X + 1))\n", MOST_STATEMENTS),
+        ("torchrun " + "--flag " * (MOST_WORDS - 1) + "\n", 1),
+    ],
+)
+def test_what_a_script_runs_is_bounded(line: str, most: int) -> None:
+    assert spent_s(lambda: read_script(line * most, "run.sh")) < 4
+    with pytest.raises(RequestError, match=r"run\.sh runs"):
+        read_script(line * (most + 1), "run.sh")
+
+
+def test_a_name_without_end_is_compared_with_none() -> None:
+    assert spent_s(lambda: unknown("device", "h100-sxm" * 20_000, ["h100-sxm", "a100"])) < 1
+    assert len(str(unknown("device", "h100-sxm" * 20_000, ["h100-sxm"]))) < 400
+
+
+@pytest.mark.slow  # seconds
+def test_many_settings_that_nobody_reads_are_looked_at_in_time() -> None:
+    names = {f"{section}.micro_batch_siz{n}": 1 for section in ("a", "b") for n in range(20_000)}
+    settings = LaunchSettings({"a.micro_batch_size": 1, **names}, "it.yaml")
+    for n in range(200):
+        settings.raw(f"a.micro_batch_size{n or ''}")
+
+    def rest() -> None:
+        _, unread = settings.rest(lambda name: True)
+        assert "a.micro_batch_siz0" in unread and "b.micro_batch_siz0" not in unread
+
+    assert spent_s(rest) < 4
 
 
 def test_the_bound_counts_all_pipelines() -> None:

@@ -2,11 +2,12 @@
 
 import errno
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
 from forerun.spaces import system
-from forerun.spaces.locks import same_file
+from forerun.spaces.locks import POLL_S, same_file
 from forerun.spaces.reading import descriptor_of
 
 
@@ -28,6 +29,19 @@ class GrowingFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._stream: int | None = descriptor_of(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+
+    def lock(self) -> None:
+        """Wait until no other process has the file locked, and lock it until it is closed.
+
+        Raises
+        ------
+        FileLostError
+            The file was removed or replaced.
+        OSError
+            It cannot be locked.
+        """
+        while not system.lock(self.check()):
+            time.sleep(POLL_S)
 
     def cut(self, size: int) -> None:
         """Cut off what is behind ``size`` bytes: a line that a crash cut short."""

@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -35,7 +36,8 @@ def open_storage(text: str) -> Any:
         It cannot be opened.
     """
     import optuna
-    from optuna.storages.journal import JournalFileBackend
+
+    from forerun.search.files.study_file import StudyFile  # with Optuna, which most verbs do without
 
     if "://" not in text and "@" in text and not os.path.lexists(text):
         raise RequestError("--storage names a file, or a URL with its scheme, like mysql://USER@HOST/DATABASE")
@@ -45,9 +47,7 @@ def open_storage(text: str) -> Any:
         folder = os.path.dirname(os.path.abspath(text))
         if not os.path.isdir(folder):
             raise FileNotFoundError(f"no such folder: {folder}")
-        if os.path.exists(text) and not os.path.isfile(text):  # Optuna would wait for a lock beside it
-            raise OSError("it is not a plain file")
-        return optuna.storages.JournalStorage(JournalFileBackend(text))
+        return optuna.storages.JournalStorage(StudyFile(Path(text)))
     except Exception as error:
         raise RequestError(
             f"the storage {without_secrets(text)} cannot be opened: {reason(error, text)}; name a file, or a URL like "

@@ -4,9 +4,10 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any
 
-from forerun.spaces.errors import RequestError
+from forerun.spaces.errors import LONGEST_NAME, RequestError
 
 _OUTSIDE = re.compile(r"\$(?:\{?(?:[A-Za-z_]\w*|[0-9]+|[@*#])|\()")
 """A variable, or a command or arithmetic that only a run would know."""
@@ -15,6 +16,12 @@ _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*|[0-9]+|[@*#])(?![\w.:])|([A-Za-z_]
 _VARIABLES = re.compile(r"(\$\w+|\$\{\w+\})(\s+(\$\w+|\$\{\w+\}))*")
 _DECIDING = re.compile(r"parallel|batch_?size|seq_?len|max_length|num_layers|accumulation|stage|nodes|nproc|recompute")
 """LaunchSettings that are named together where variables are missing."""
+_SLIP = 0.93
+"""Likeness of a name to one that was asked for from which on it is a slip."""
+_NEARLY = _SLIP / (2 - _SLIP)
+"""Length of the shorter of two names so alike, at least, over that of the longer."""
+MOST_COMPARED = 500
+"""Settings that nobody read, among the first of which slips are looked for."""
 LARGEST = 10**12
 """No count in a configuration is larger; a longer number is a mistake."""
 
@@ -179,20 +186,27 @@ class LaunchSettings:
         A name that differs by a letter or two from one that was asked for counts as unknown: it is a slip.
         """
         left = {name: value for name, value in self._values.items() if name not in self._read}
-        slips = {name for name in left if self._slip(name)}
+        asked: dict[tuple[str, int], list[str]] = {}
+        for name in self._asked:
+            asked.setdefault((name.rpartition(".")[0], len(name)), []).append(name)
+        slips = {name for name in islice(left, MOST_COMPARED) if _slip(name, asked)}
         other = {name: value for name, value in left.items() if known(name) and name not in slips}
         return other, {name: value for name, value in left.items() if name not in other}
-
-    def _slip(self, name: str) -> bool:
-        """Whether a name is nearly one that was asked for, in the same section."""
-        section = name.rpartition(".")[0]
-        near = difflib.get_close_matches(name, self._asked, n=3, cutoff=0.93)
-        return any(asked.rpartition(".")[0] == section for asked in near)
 
     def wrong(self, names: Iterable[str], law: str) -> RequestError:
         """Return the error that a setting breaks a law."""
         name = next((name for name in names if name in self._values), next(iter(names)))
         return RequestError(f"{self._source}: {name} {law}")
+
+
+def _slip(name: str, asked: Mapping[tuple[str, int], list[str]]) -> bool:
+    """Whether a name is nearly one that was asked for in the same section; ``asked``: those by section and length."""
+    section, length = name.rpartition(".")[0], len(name)
+    if length > LONGEST_NAME:
+        return False
+    lengths = range(int(_NEARLY * length), int(length / _NEARLY) + 2)
+    near = [one for other in lengths for one in asked.get((section, other), ())]
+    return bool(difflib.get_close_matches(name, near, n=1, cutoff=_SLIP))
 
 
 def _plain(value: Any) -> Any:

@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ ENDING_S = 10.0
 """What a command that was asked to end may take before it is killed."""
 MOST_STEPS = 1000
 """Steps that are recorded at once: a step of a large model is some 10 MB of trace."""
+MOST_RECORDS = 64 << 20
+"""Bytes of the records of all ranks: 200 each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +120,9 @@ def _wait(process: "subprocess.Popen[bytes]") -> int:
 
 
 def _ranks(folder: Path) -> tuple[RankRecord, ...]:
-    """Return what the ranks say of their traces, in order."""
-    path = folder / recorder.RECORDS
-    lines = read_text(path).splitlines() if path.is_file() else []
-    return tuple(sorted((RankRecord(**json.loads(line)) for line in lines), key=lambda record: record.rank))
+    """Return what the ranks state of their traces, in order; a line that a full disk cut short is left out."""
+    path, records = folder / recorder.RECORDS, list[RankRecord]()
+    for line in read_text(path, most=MOST_RECORDS, kind="a list of recordings").splitlines() if path.is_file() else ():
+        with suppress(ValueError, TypeError):
+            records.append(RankRecord(**json.loads(line)))
+    return tuple(sorted(records, key=lambda record: record.rank))

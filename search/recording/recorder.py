@@ -8,6 +8,7 @@ that never steps an optimizer (a launcher, a data loader) is left alone.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gzip
 import importlib.machinery
 import importlib.util
@@ -91,16 +92,25 @@ class Recorder:
         self._profiler.start()
 
     def _write(self, profiler: Any) -> None:
-        """Write the trace whole or not at all, and a line about it."""
+        """Write the trace whole or not at all, and a line about it; the training goes on without one."""
+        try:
+            self._write_trace(profiler)
+        except Exception as error:  # of the disk or of the profiler: no reason to end a training
+            print(f"forerun: no trace of rank {_rank()} is written: {error}", file=sys.stderr)
+
+    def _write_trace(self, profiler: Any) -> None:
         trace = self.folder / f"rank{_rank()}.json.gz"
         beside = self.folder / f".{os.getpid()}.{trace.name}"
         plain = beside.with_suffix("")
-        profiler.export_chrome_trace(str(plain))
-        # The training waits for this: level 1 takes a tenth of what PyTorch's own level 9 takes.
-        with open(plain, "rb") as source, gzip.open(beside, "wb", compresslevel=1) as packed:
-            shutil.copyfileobj(source, packed, 1 << 20)
-        plain.unlink()
-        os.replace(beside, trace)
+        try:
+            profiler.export_chrome_trace(str(plain))
+            # The training waits for this: level 1 takes a tenth of what PyTorch's own level 9 takes.
+            with open(plain, "rb") as source, gzip.open(beside, "wb", compresslevel=1) as packed:
+                shutil.copyfileobj(source, packed, 1 << 20)
+            os.replace(beside, trace)
+        finally:
+            for path in (plain, beside):
+                path.unlink(missing_ok=True)
         steps_s = [after - before for before, after in zip(self._ends_s[:-1], self._ends_s[1:], strict=True)]
         self._note(
             trace=trace.name,
@@ -110,12 +120,13 @@ class Recorder:
 
     def _ended_early(self) -> None:
         if 0 < len(self._ends_s) < self.last:
-            self._note()
+            with contextlib.suppress(OSError):  # the disk is full: nobody learns of this rank
+                self._note()
 
     def _note(self, **found: Any) -> None:
         line = {"rank": _rank(), "host": socket.gethostname(), "steps": len(self._ends_s), **found}
-        with open(self.folder / RECORDS, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        with open(self.folder / RECORDS, "ab", buffering=0) as file:  # one call, so that lines of ranks stay apart
+            file.write(json.dumps(line).encode() + b"\n")
 
 
 def _rank() -> int:

@@ -6,7 +6,7 @@ between the two leaves no trial open.
 
 import statistics
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,6 @@ class StudyTrials(Trials):
             for axis in names
         }
         with self._kept():
-            _mend(path)
             self._study = optuna.create_study(
                 study_name=NAME,
                 storage=open_storage(str(path)),
@@ -172,16 +171,3 @@ class StudyTrials(Trials):
         """Keep Optuna quiet, and name the file where the disk refuses."""
         with quiet(), storage(self._path, kept="; continue with --resume"):
             yield
-
-
-def _mend(path: Path) -> None:
-    """Remove the lock and the incomplete last line of a killed driver; the folder has no other driver."""
-    for lock in path.parent.glob(f"{path.name}.lock*"):
-        with suppress(FileNotFoundError):
-            lock.unlink()
-    if path.exists():
-        kept = path.read_bytes()
-        whole = kept.rfind(b"\n") + 1
-        if whole < len(kept):
-            with path.open("r+b") as stream:
-                stream.truncate(whole)

@@ -82,6 +82,36 @@ CASES: dict[str, tuple[list[str], str, str]] = {
     "a size that is missing": (SHOW, kimi(head_dim=None), "head_dim"),
     "a list as a layer's number": (SHOW, kimi(kda_layers=[1, [2]]), "kda_layers must be a list of int"),
     "a kind of layer that there is none of": (SHOW, zamba("mamba", "hybrid", "-1T"), "kind of layer"),
+    "a kernel in a list of kernels": (
+        SHOW,
+        json.dumps(
+            {
+                "model_type": "textnet",
+                "stem_kernel_size": 3,
+                "stem_out_channels": 64,
+                "stem_stride": 2,
+                "hidden_sizes": [64, 64],
+                "conv_layer_kernel_sizes": [[[3, [3, 3]]]],
+                "conv_layer_strides": [[1]],
+            }
+        ),
+        "do not fit together",
+    ),
+    "a patch of no width": (
+        SHOW,
+        json.dumps(
+            {
+                "model_type": "vit",
+                "patch_size": [0, 16],
+                "image_size": 224,
+                "hidden_size": 64,
+                "intermediate_size": 128,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 4,
+            }
+        ),
+        "patch_size must be a positive whole number",
+    ),
     "a message of fewer bytes than none": (NCCL, nccl(size=-4096), "moves -4096 bytes"),
     "a message that never ends": (NCCL, nccl(in_place={"time": "inf"}), "in inf s"),
     "layers that no digits count": (TREE, "children: [{layers: 0-" + "9" * 5000 + "}]", "no layer|layers"),

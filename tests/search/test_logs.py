@@ -348,6 +348,27 @@ def test_what_is_not_understood_is_refused_with_a_sentence(text: str) -> None:
     assert "no line" in report.evidence[0]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Training: 5%|#| 3/9 [00:01<00:02, ..00s/it]",
+        "Training: 5%|#| 3/9 [00:01<00:02, 1.2.3it/s]",
+        "[2026-13-02 00:00:11] [INFO] step=3, skipped=0\n[2026-01-32 99:00:12] [INFO] step=4, skipped=0",
+        "[0000-01-02 00:00:11] step: 3 loss: 1 tps: 4\n[2026-01-02 00:00:11.\u0661] step: 4 loss: 1 tps: 4",
+        f"completed step: {'9' * 400}, seconds: 1e999",
+        "step,step_time_s\n1,2,3,4\n5,x,7",
+        '{"key": ["step_time"], "value": 1}',
+        '{"key": 5, "value": {"a": 1}}',
+        '{"step_time": ' + "[" * 5000,
+        "cuda_max_memory_reserved: 9" + "9" * 400 + "G",
+    ],
+)
+def test_a_log_with_numbers_that_are_none_is_read(text: str) -> None:
+    read_log(text)
+    read_log(f"{text}\n{log_of(megatron)}")
+    read_log(text, pattern=r"(?P<step_s>\S+) (?P<peak_gib>\S+)")
+
+
 def test_a_log_of_many_lines_without_steps_is_read_in_time() -> None:
     assert read_log("x" * 200_000 + "\n" + "iteration 3/ " * 20_000).outcome == "no progress"
 

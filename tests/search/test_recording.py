@@ -3,6 +3,7 @@
 The training runs in processes of its own on a stand-in for PyTorch; real recordings are checked by
 ``benchmarks/results/2026-11-24-recorded.md``."""
 
+import errno
 import gzip
 import json
 import os
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from forerun.search.cli import main
-from forerun.search.recording import Recorder, parse_steps, record
+from forerun.search.recording import Recorder, command, parse_steps, record, recorder
 from forerun.spaces.errors import RequestError
 
 STAND_IN = Path(__file__).parents[1] / "support" / "stand_in_torch"
@@ -75,14 +76,46 @@ def test_a_hidden_sitecustomize_still_runs(train: list[str], tmp_path: Path, mon
 
 def test_recorder_in_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(STAND_IN))
-    recorder = Recorder(tmp_path, first=4, last=5)
+    one = Recorder(tmp_path, first=4, last=5)
     try:
         for _ in range(8):
-            recorder.step()
+            one.step()
     finally:
         for name in [name for name in sys.modules if name.split(".")[0] == "torch"]:
             del sys.modules[name]
     assert gzip.decompress((tmp_path / "rank0.json.gz").read_bytes()) == b"4 steps, 2 of them kept"
+
+
+@pytest.mark.parametrize("name", ["export", "gzip.open", "os.replace", "open"])
+def test_a_training_goes_on_where_its_trace_cannot_be_written(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each call that writes fails in turn, as on a full disk."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    class Profiler:
+        export_chrome_trace = full if name == "export" else lambda self, path: Path(path).write_bytes(b"a trace")
+
+    one = Recorder(tmp_path, first=4, last=5)
+    one._ends_s = [0.0, 1.0, 2.0, 3.0, 4.0]
+    if name == "open":
+        monkeypatch.setattr(recorder, "open", full, raising=False)
+    elif name != "export":
+        module, _, function = name.partition(".")
+        monkeypatch.setattr(getattr(recorder, module), function, full)
+    one._write(Profiler())
+    monkeypatch.undo()
+
+    assert "no trace of rank 0 is written" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_record_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
+    line = {"rank": 0, "host": "a", "steps": 9}
+    (tmp_path / "recording.jsonl").write_text(json.dumps(line) + "\n" + json.dumps(line | {"rank": 1})[:-9] + "\n[]\n")
+    assert [record.rank for record in command._ranks(tmp_path)] == [0]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Lines of a log without what terminals and launchers add to them."""
 
+import math
 import re
+from typing import Any
 
 _COLOURS = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
 _PREFIX = re.compile(
@@ -32,3 +34,16 @@ def _unprefixed(line: str) -> str:
     while match := _PREFIX.match(line):
         line = line[match.end() :]
     return line
+
+
+def number_of(value: Any) -> float | None:
+    """Return the finite number that a text or a value of a table states; None: it states none.
+
+    >>> number_of("1,234.5"), number_of("..00"), number_of("9" * 400)
+    (1234.5, None, None)
+    """
+    try:
+        number = float(value.replace(",", "") if isinstance(value, str) else value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
+from forerun.search.formats.logs.lines import number_of
+
 MemoryKind = Literal["allocated", "reserved"]
 _MACROS = {
     "NUMBER": r"(?P<value>[0-9][0-9,]*(?:\.[0-9]*)?)",
@@ -58,4 +60,4 @@ def peak_of(lines: Iterable[str]) -> tuple[float, MemoryKind] | None:
 def _largest(patterns: Iterable[re.Pattern[str]], line: str) -> float:
     """Return the largest number of bytes that patterns find in a line; 0: none."""
     matches = [match for pattern in patterns if (match := pattern.search(line))]
-    return max((float(m["value"].replace(",", "")) * _UNITS[m["unit"].replace("i", "")] for m in matches), default=0.0)
+    return max(((number_of(m["value"]) or 0.0) * _UNITS[m["unit"].replace("i", "")] for m in matches), default=0.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from forerun.search.formats.logs.ending import End, end_of
-from forerun.search.formats.logs.lines import clean_lines
+from forerun.search.formats.logs.lines import clean_lines, number_of
 from forerun.search.formats.logs.memory import MemoryKind, peak_of
 from forerun.search.formats.logs.steps import Step, steps_of, timed_steps
 from forerun.search.formats.logs.tables import rows_of, table_peak, table_steps
@@ -173,10 +173,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def _peak(pattern: re.Pattern[str], lines: Sequence[str]) -> float | None:
     """Return the largest peak that a pattern of the user's finds, in bytes."""
     peaks = [
-        float(text) * _PEAKS[name]
+        number * _PEAKS[name]
         for line in lines
         if (match := pattern.search(line))
         for name, text in match.groupdict().items()
-        if name in _PEAKS and text
+        if name in _PEAKS and (number := number_of(text)) is not None
     ]
     return max(peaks, default=None)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
+from forerun.search.formats.logs.lines import number_of
+
 _NUMBER = r"[0-9][0-9,]*(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?"
 _TIME = r"(?P<time>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)"
 _THOUSANDS = {"K": 1e3, "M": 1e6, "G": 1e9}
@@ -160,16 +162,17 @@ def timed_steps(pattern: re.Pattern[str], lines: Iterable[str]) -> list[Step]:
         if match is None:
             continue
         groups = match.groupdict()
-        number = int(float(groups["step"].replace(",", ""))) if groups.get("step") else None
+        counted = number_of(groups.get("step"))
+        number = None if counted is None else int(counted)
         if number is not None and number in seen:
             continue
         if number is not None:
             seen.add(number)
-        seconds = _seconds(groups)
+        seconds, stamp = _seconds(groups), _stamp(groups.get("time"))
         if seconds is not None and 0 < seconds < LONGEST_S:
             steps.append(Step(seconds, number=number))
-        elif number is not None and groups.get("time"):
-            stamps.append((number, _stamp(groups["time"])))
+        elif number is not None and stamp is not None:
+            stamps.append((number, stamp))
     return steps or between(stamps)
 
 
@@ -178,15 +181,18 @@ def _seconds(groups: dict[str, str | None]) -> float | None:
     scale = _THOUSANDS.get(groups.get("times") or "", 1.0)
     for names, factor in ((("s", "step_s"), 1.0), (("ms", "step_ms"), 1e-3)):
         for name in names:
-            if text := groups.get(name):
-                return float(text.replace(",", "")) * factor * scale
-    text = groups.get("per_s") or groups.get("steps_per_s")
-    return 1.0 / float(text.replace(",", "")) if text and float(text.replace(",", "")) > 0 else None
+            if (number := number_of(groups.get(name))) is not None:
+                return number * factor * scale
+    rate = number_of(groups.get("per_s") or groups.get("steps_per_s"))
+    return 1.0 / rate if rate is not None and rate > 1 / LONGEST_S else None
 
 
-def _stamp(text: str) -> float:
-    """Return a written time as seconds."""
-    return datetime.fromisoformat(text.replace(",", ".")).timestamp()
+def _stamp(text: str | None) -> float | None:
+    """Return a written time as seconds; None where no calendar has it."""
+    try:
+        return datetime.fromisoformat((text or "").replace(",", ".")).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def between(stamps: Sequence[tuple[int, float]]) -> list[Step]:
@@ -205,8 +211,8 @@ def _bar_steps(lines: Iterable[str]) -> list[Step]:
         match = _BAR.search(line) if "it/s" in line or "s/it" in line else None
         if match is None or not _OF_TRAINING.match(match["label"].strip()):
             continue
-        rate = float(match["rate"])
-        if rate > 0 and (number := int(match["step"])) > 0:
+        rate, number = number_of(match["rate"]), int(number_of(match["step"]) or 0)
+        if rate is not None and 1 / LONGEST_S < rate < LONGEST_S and number > 0:
             seconds = rate if match["unit"] == "s/it" else 1.0 / rate
             label = re.sub(r"\d+", "", match["label"].strip())
             bars.setdefault((label, match["total"]), {})[number] = Step(seconds, number=number)

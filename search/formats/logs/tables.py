@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from forerun.search.formats.logs.lines import number_of
 from forerun.search.formats.logs.steps import LONGEST_S, Step, between
 
 _STEP_TIME = re.compile(
@@ -35,7 +36,7 @@ def rows_of(text: str) -> Rows | None:
     if lines[0].lstrip().startswith("{"):
         try:
             rows = [json.loads(line) for line in lines]
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         return [row for row in rows if isinstance(row, dict)]
     if all(_MLFLOW.match(line) for line in lines):
@@ -45,7 +46,11 @@ def rows_of(text: str) -> Rows | None:
     same = len(lines) > 1 and lines[0].count(",") == lines[1].count(",") > 0
     if not same or re.search(r"[|=]", lines[0]) or not any(_known(name) for name in names):
         return None
-    return list(csv.DictReader(io.StringIO(text)))
+    try:
+        rows = list(csv.DictReader(io.StringIO(text), restkey=""))
+    except csv.Error:
+        return None
+    return rows
 
 
 def _plain(name: str) -> str:
@@ -58,20 +63,12 @@ def _known(name: str) -> bool:
     return bool(_STEP_TIME.search(plain) or _RATE.search(plain) or plain in (*_NUMBER_NAMES, *_CLOCK_NAMES))
 
 
-def _float(value: Any) -> float | None:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if number == number else None
-
-
 def table_steps(rows: Rows, metric: str = "") -> list[Step]:
     """Read the step times of a table; ``metric``: name of the file, which MLflow gives that of the metric."""
     if metric and all(set(row) == {"timestamp", "value", "step"} for row in rows) and _STEP_TIME.search(metric.lower()):
         rows = [{metric: row["value"], "step": row["step"]} for row in rows]
     if all({"key", "value"} <= set(row) for row in rows):  # MLflow, one metric a row
-        rows = [{row["key"]: row["value"], "step": row.get("step")} for row in rows]
+        rows = [{str(row["key"]): row["value"], "step": row.get("step")} for row in rows]
     names = list(dict.fromkeys(name for row in rows for name in row if not name.endswith(("__MIN", "__MAX"))))
     number = next((name for name in names if _plain(name) in _NUMBER_NAMES), "")
     for pattern in (_STEP_TIME, _RATE):
@@ -79,7 +76,7 @@ def table_steps(rows: Rows, metric: str = "") -> list[Step]:
             if not pattern.search(_plain(name)):
                 continue
             factor = 1e-3 if _MILLISECONDS.search(_plain(name)) else 1.0
-            values = [(value, row) for row in rows if (value := _float(row.get(name))) is not None and value > 0]
+            values = [(value, row) for row in rows if (value := number_of(row.get(name))) is not None and value > 0]
             seconds = [(1.0 / value if pattern is _RATE else value * factor, row) for value, row in values]
             steps = [Step(one, number=_integer(row.get(number))) for one, row in seconds if one < LONGEST_S]
             if steps:
@@ -88,12 +85,12 @@ def table_steps(rows: Rows, metric: str = "") -> list[Step]:
     if clock is None or not number:
         return []
     unit = _CLOCK_NAMES[_plain(clock)]
-    stamps = [(_integer(row.get(number)), _float(row.get(clock))) for row in rows]
+    stamps = [(_integer(row.get(number)), number_of(row.get(clock))) for row in rows]
     return between([(one, when * unit) for one, when in stamps if one is not None and when is not None])
 
 
 def _integer(value: Any) -> int | None:
-    number = _float(value)
+    number = number_of(value)
     return None if number is None else int(number)
 
 
@@ -103,7 +100,7 @@ def table_peak(rows: Rows) -> float | None:
     for row in rows:
         for name, cell in row.items():
             plain = _plain(name)
-            value = _float(cell)
+            value = number_of(cell)
             if value is None or not _PEAK.search(plain):
                 continue
             unit = next((size for mark, size in _UNITS.items() if mark in plain), None)

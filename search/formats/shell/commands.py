@@ -29,7 +29,9 @@ def follow_command(reader: ScriptReader, node: "Node", more: Sequence["Node"] = 
     parts = [child for child in node.named_children if child.type not in _NO_WORDS]
     if parts and text_of(parts[0]) in DECLARING:  # on the line after assignments, which the grammar joins
         return declare_words(reader, parts)
+    reader.count_words(len(parts))
     words = reader.words.fields([*parts, *more])
+    reader.count_words(max(len(words) - len(parts), 0))
     name, arguments = (words[0], words[1:]) if words else (":", [])
     if name in reader.functions:
         return _call(reader, name, arguments)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _DEEPEST = 4
 """Scripts that read one another; published ones go two deep."""
-_MOST_STATEMENTS = 100_000
+MOST_STATEMENTS, MOST_WORDS = 5_000, 50_000
+"""Statements that a script may run, and words of the commands among them: a second of work."""
 
 
 class StatementOutcome(Enum):
@@ -68,7 +69,7 @@ class ScriptReader:
         self.notes: dict[str, None] = {}
         self._follow = statements
         self._depth = 0
-        self._count = 0
+        self._statements = self._words = 0
 
     def note(self, text: str, node: "Node | None" = None) -> None:
         """Add a note, once."""
@@ -109,11 +110,23 @@ class ScriptReader:
         RequestError
             If the script runs for too long.
         """
-        self._count += 1
-        if self._count > _MOST_STATEMENTS:
-            raise RequestError(f"{self.source} runs more than {_MOST_STATEMENTS:,} statements")
+        self._statements += 1
+        if self._statements > MOST_STATEMENTS:
+            raise RequestError(f"{self.source} runs more than {MOST_STATEMENTS:,} statements")
         follow = self._follow.get(node.type)
         return StatementOutcome.SUCCESS if follow is None else follow(self, node)
+
+    def count_words(self, count: int) -> None:
+        """Count words of a command.
+
+        Raises
+        ------
+        RequestError
+            If the commands of the script have too many.
+        """
+        self._words += count
+        if self._words > MOST_WORDS:
+            raise RequestError(f"{self.source} runs commands of more than {MOST_WORDS:,} words")
 
     def truth(self, nodes: Sequence["Node"]) -> bool | None:
         """Evaluate conditions, of which the last decides; None where it is a program, which may fail."""

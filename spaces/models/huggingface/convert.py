@@ -125,8 +125,8 @@ def _language_model(
     known = {} if model_type is None else {"model_type": model_type}
     values = known | {outer: config[outer] for outer in OUTER if outer in config} | dict(nested)
     others = [other for other in config if other != key and other not in OUTER]
-    parts = tuple(other for other in others if isinstance(config[other], Mapping) and other not in HARMLESS)
-    return values, parts, [other for other in others if other not in parts]
+    parts = {other: None for other in others if isinstance(config[other], Mapping) and other not in HARMLESS}
+    return values, tuple(parts), [other for other in others if other not in parts]
 
 
 def config_type(values: Mapping[str, Any]) -> str | None:

@@ -51,6 +51,8 @@ class Pyramid:
     ) -> None:
         """Add a convolution; ``inputs``: its input channels if they are not the last output's."""
         sides = (kernel, kernel) if isinstance(kernel, int) else tuple(kernel)
+        if not all(type(size) is int and 1 <= size <= LARGEST for size in (outputs, stride, *sides)):
+            raise ValueError(f"a convolution needs sizes in 1..{LARGEST}")
         if stride > 1:
             self.end()
             self.pool(stride)

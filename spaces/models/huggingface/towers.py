@@ -122,12 +122,12 @@ class Tower:
 
 
 def square(fields: Fields, name: str, default: int) -> tuple[int, int]:
-    """Return the two sizes of ``name``: a number or a pair of them."""
+    """Read the two sizes of ``name``: a positive number or a pair of them."""
     value = fields.raw(name)
     if value is None:
         return default, default
     pair = list(value) if isinstance(value, list | tuple) else [value, value]
-    whole = [one for one in pair if isinstance(one, int) and not isinstance(one, bool) and one >= 0]
+    whole = [one for one in pair if isinstance(one, int) and not isinstance(one, bool) and one > 0]
     if len(whole) != 2 or len(pair) != 2:
-        raise RequestError(f"{fields.source}: {name} must be a whole number or two, but got {value!r}")
+        raise RequestError(f"{fields.source}: {name} must be a positive whole number or two, but got {value!r}")
     return whole[0], whole[1]

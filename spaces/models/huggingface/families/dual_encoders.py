@@ -30,7 +30,7 @@ class DualEncoder:
         It is the image encoder alone, before a classifier, where the configuration names one.
         """
         image_type = f"{self.kind}_vision_model"
-        if any("ImageClassification" in str(one) for one in fields.raw("architectures") or ()):
+        if any("ImageClassification" in one for one in fields.listed_or_none("architectures", str) or ()):
             fields.read.update(fields.values)  # all else describes what is left out
             part = fields.part("vision_config", image_type)
             return Classifier(tower=towers()[image_type]).read(fields, name, part)

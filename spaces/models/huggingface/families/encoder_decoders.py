@@ -147,8 +147,8 @@ class BartLike:
         if self.only_class is not None:
             self._check_class(fields)
         hidden = fields.size("hidden_size")
-        classes = fields.raw("architectures") or ()
-        alone = self.decoder_only or any("CausalLM" in str(one) or "DecoderWrapper" in str(one) for one in classes)
+        classes = fields.listed_or_none("architectures", str) or ()
+        alone = self.decoder_only or any("CausalLM" in one or "DecoderWrapper" in one for one in classes)
         encoder = [] if self.decoder_only else self._stack(fields, hidden, "encoder")
         decoder = self._stack(fields, hidden, "decoder")
         fields.accept(*self.harmless, "num_hidden_layers", "max_length", "classifier_proj_size", "extra_pos_embeddings")
@@ -172,7 +172,7 @@ class BartLike:
         )
 
     def _check_class(self, fields: Fields) -> None:
-        if not any(str(self.only_class) in str(one) for one in fields.raw("architectures") or ()):
+        if not any(str(self.only_class) in one for one in fields.listed_or_none("architectures", str) or ()):
             reason = f"only its class For{self.only_class} is read: the others need convolutions over sound"
             raise RequestError(f"{fields.source}: {reason}, an operator that forerun has not")
         fields.read.update(fields.values)  # all else describes what is left out
