@@ -18,7 +18,7 @@ from forerun.spaces.strategies import SPELLING, Recompute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What keys of launch files can decide."""
+    """The decisions that keys of launch files can make."""
 
     title: str
     """What it is called on the page of keys."""
@@ -205,7 +205,7 @@ class LaunchFacts:
 
 
 def read_keys(launcher: Launcher, source: LaunchFile) -> LaunchFacts:
-    """Return what a file decides.
+    """Return the decisions of a file.
 
     Raises:
         RequestError: a value is of the wrong type, or no key of the table that decides a degree or a batch is stated.
