@@ -1,34 +1,17 @@
 """The result of a search, with what notebooks and scripts do with it."""
 
-import html
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self
 
 from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.board.notebook import bar_html
+from forerun.search.board.notebook import Picture, step_picture
 from forerun.spaces.errors import RequestError
 
 SLURM = "slurm"
 """Stands for the first format of the framework that has a batch script."""
 BATCH_SCRIPT = "slurm.sbatch"
 GENERIC_FORMAT = "torch"
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A drawing that a notebook shows; ``html`` is its markup."""
-
-    html: str
-
-    def save(self, path: "str | Path") -> None:
-        """Write the drawing as a page."""
-        from forerun.spaces.files import write_text
-
-        write_text(Path(path), f"<!doctype html><meta charset=utf-8>{self.html}")
-
-    def _repr_html_(self) -> str:
-        return self.html
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +35,7 @@ class SearchResult(Leaderboard):
         rows
             Number of rows to draw.
         """
-        shown = self.rows[:rows]
-        longest = max((row.step_time_s for row in shown), default=1.0)
-        bars = (
-            bar_html(f"<code>{row.rank}. {html.escape(row.name)}</code>", row.breakdown_s, longest) for row in shown
-        )
-        return Picture(f"<div>{''.join(bars)}</div>")
+        return step_picture({f"{row.rank}. {row.name}": row.breakdown_s for row in self.rows[:rows]})
 
     def export(
         self, format: str = SLURM, *, rank: int = 1, out: "str | Path | None" = None, force: bool = False

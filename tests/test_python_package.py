@@ -81,6 +81,9 @@ def test_two_strategies_are_compared() -> None:
     assert compared.first == forerun.simulate("llama3-8b", strategy=FIRST, **JOB)
     assert "B is " in compared.text and compared.text in compared._repr_html_().replace("&#x27;", "'")
     assert len(compared.to_pandas()) == 2
+    drawn = compared.plot().html
+    assert FIRST in drawn and SECOND in drawn and drawn.count("compute") >= 2
+    assert "memory" in compared.first.plot().html
 
 
 def test_what_does_not_fit_says_so() -> None:

@@ -5,9 +5,33 @@ Styles stand on the elements, because notebooks keep those and drop others; text
 
 import html
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from forerun.spaces.files import write_text
 from forerun.spaces.units import format_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A drawing that a notebook shows; ``html`` is its markup."""
+
+    html: str
+
+    def save(self, path: "str | Path") -> None:
+        """Write the drawing as a page.
+
+        Raises
+        ------
+        RequestError
+            The file cannot be written.
+        """
+        write_text(Path(path), f"<!doctype html><meta charset=utf-8>{self.html}")
+
+    def _repr_html_(self) -> str:
+        return self.html
+
 
 Plain = Mapping[str, Any]
 """A row or a change as ``to_json`` returns it."""
@@ -64,6 +88,19 @@ def bar_html(name: str, parts: Mapping[str, float], full: float) -> str:
         told.append(f'<span style="color:{colour}">&#9632;</span> {part} {share:.0%}')
     track = "display:flex;height:1.2em;max-width:50em;border:1px solid #8888"
     return f'<div>{name}<div style="{track}">{"".join(boxes)}</div><small>{" ".join(told)}</small></div>'
+
+
+def step_picture(steps: Mapping[str, Mapping[str, float]]) -> Picture:
+    """Draw steps on one scale, each as a bar of its parts.
+
+    Parameters
+    ----------
+    steps
+        Seconds of each part by the name of the step.
+    """
+    longest = max((sum(parts.values()) for parts in steps.values()), default=1.0)
+    bars = (bar_html(f"<code>{html.escape(name)}</code>", parts, longest) for name, parts in steps.items())
+    return Picture(f"<div>{''.join(bars)}</div>")
 
 
 def changes_html(changes: Sequence[Plain], *, title: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from forerun.search.board.evidence import NearestRuns
-from forerun.search.board.notebook import row_html
+from forerun.search.board.notebook import Picture, bar_html, row_html
 from forerun.search.board.variants import Variant
 from forerun.search.request.kinds import kind_of
 from forerun.search.request.model_kind import AnyStrategy
@@ -205,6 +205,12 @@ class Row(Generic[S]):
     def excess_gib(self) -> float:
         """GiB by which the peak exceeds the device's memory; negative where it fits."""
         return self.peak_memory_gib - self.memory_limit_gib
+
+    def plot(self) -> Picture:
+        """Draw the step and the memory as bars of their parts."""
+        bars = bar_html("step", self.breakdown_s, self.step_time_s)
+        full = max(self.memory_limit_gib, self.peak_memory_gib)
+        return Picture(f"<div>{bars}{bar_html('memory', self.memory_gib, full)}</div>")
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: figures, and bars of what the step and the memory are made of."""

@@ -7,6 +7,7 @@ from typing import Any
 from forerun.search.answer.explain.why import against, trust
 from forerun.search.answer.intervals import certain
 from forerun.search.board.leaderboard import flat_line
+from forerun.search.board.notebook import Picture, step_picture
 from forerun.search.board.rows import AnyRow, rows_of
 from forerun.search.request.model_kind import AnyContext, AnyStrategy
 from forerun.search.request.setting import Setting, legal_strategy
@@ -42,6 +43,11 @@ class Comparison:
             Pandas is not installed.
         """
         return frame_of([flat_line(row.to_json()) for row in (self.first, self.second)])
+
+    def plot(self) -> Picture:
+        """Draw both steps on one scale, each as a bar of its parts."""
+        rows = {"A": self.first, "B": self.second}
+        return step_picture({f"{letter}. {row.name}": row.breakdown_s for letter, row in rows.items()})
 
     def _repr_html_(self) -> str:
         return f"{self.first._repr_html_()}{self.second._repr_html_()}<p>{html.escape(self.text)}</p>"

@@ -10,7 +10,7 @@ from forerun.search.answer.explain.neighbours import AxisStep, neighbours
 from forerun.search.answer.explain.why import bound_by
 from forerun.search.answer.intervals import certain
 from forerun.search.board.changes import ScoredChange
-from forerun.search.board.notebook import changes_html
+from forerun.search.board.notebook import Picture, changes_html, step_picture
 from forerun.search.board.rows import GIB, Row, rows_of
 from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.scorer import Scorer
@@ -104,6 +104,11 @@ class Explanation:
                 for change in self.changes
             ]
         )
+
+    def plot(self) -> Picture:
+        """Draw the step, and those after the changes that help most, each as a bar of its parts on one scale."""
+        steps = {self.row.name: self.row.breakdown_s}
+        return step_picture(steps | {change.words: change.row.breakdown_s for change in self.helping()})
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the strategy, the text, and the changes that help, hurt and save memory."""
