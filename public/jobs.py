@@ -62,6 +62,7 @@ class TrainingJob(TypedDict, total=False):
     optimizer: str | None
     """Operator graphs: the optimizer."""
     allow_generic: bool
+    shapes: tuple[str, ...]
     """Operator graphs: operators without a rule are costed by their bytes and operations."""
     inference: bool
     """Operator graphs: forward passes alone."""

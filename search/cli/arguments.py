@@ -69,6 +69,7 @@ def request_of(args: argparse.Namespace, *, graphs: bool = False, **fields: Any)
         seconds_per_sample=getattr(args, "seconds_per_sample", None),
         optimizer=None if args.seq_len is not None else args.optimizer,
         allow_generic=getattr(args, "allow_generic", False),
+        shapes=tuple(getattr(args, "shape", ())),
         user_defaults=tuple(text for text in filled.values() if text),
         **fields,
     )

@@ -107,7 +107,7 @@ def graph_launch(request: Mapping[str, Any], row: Mapping[str, Any], *, name: st
     if split is None or split.mode is not Mode.DATA or split.mixed or split.spread:
         devices = int(row["gpus"])
         raise RequestError(f"launch files split samples alone, but {name} is {text}; nearest: data{devices}")
-    model = resolve_graph_model(str(request["model"]), allow_generic=True)[0]
+    model = resolve_graph_model(str(request["model"]), allow_generic=True, shapes=request.get("shapes") or ())[0]
     batch = int(row["global_batch"])
     return Launch(
         strategy=Strategy(dp=split.replicas, mbs=batch // split.replicas // split.segments),

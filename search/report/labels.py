@@ -43,6 +43,7 @@ REQUEST_NAMES: Mapping[str, str] = {
     "overrides": "axes restricted",
     "seconds_per_sample": "measured seconds of a sample on one GPU",
     "allow_generic": "operators without a rule allowed",
+    "shapes": "extents of inputs",
     "ignored_config_fields": "fields of the configuration ignored",
 }
 
@@ -100,6 +101,7 @@ def command(board: Leaderboard) -> str:
             lines.append(f"--{field.replace('_', '-')}")
     if switches := set_switches(request):
         lines.append(f"--with {shlex.quote(settings_text(switches).replace(' ', ''))}")
+    lines += [f"--shape {shlex.quote(str(shape))}" for shape in request.get("shapes") or ()]
     lines += [f"--ignore-config-field {shlex.quote(str(name))}" for name in request.get("ignored_config_fields") or ()]
     lines += [f"--baseline {shlex.quote(str(name))}" for name in request.get("baseline") or ()]
     if request.get("measured") is not None:

@@ -1,6 +1,6 @@
 """The context of a request for an operator graph, with notes on it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,6 +36,7 @@ def graph_context(
     switches: Mapping[str, str] | None = None,
     seconds_per_sample: float | None = None,
     allow_generic: bool = False,
+    shapes: Sequence[str] = (),
     oom_risk: float | None = None,
     inference: bool = False,
 ) -> tuple[GraphContext, tuple[str, ...]]:
@@ -43,8 +44,9 @@ def graph_context(
 
     ``global_batch`` in samples. ``optimizer``: of ``OPTIMIZERS`` (None: the profile's). ``switches``: settings of the
     exchange of gradients. ``seconds_per_sample``: forward and backward pass as measured on one device.
-    ``allow_generic``: imported operators without a rule are costed by their bytes and operations. ``oom_risk``: the
-    highest risk of running out of memory. ``inference``: forward alone.
+    ``allow_generic``: imported operators without a rule are costed by their bytes and operations. ``shapes``: extents
+    of inputs that an ONNX file leaves open (``x=3x640x640``). ``oom_risk``: the highest risk of running out of memory.
+    ``inference``: forward alone.
 
     Raises:
         RequestError: any part of it is unknown, or out of bounds.
@@ -55,7 +57,7 @@ def graph_context(
     size = global_batch.samples if isinstance(global_batch, PerDevice) else global_batch
     if not 1 <= size <= LARGEST_BATCH:
         raise RequestError(f"global batch must be between 1 and {LARGEST_BATCH}, but got {global_batch}")
-    graph, notes = resolve_graph_model(model, allow_generic=allow_generic)
+    graph, notes = resolve_graph_model(model, allow_generic=allow_generic, shapes=shapes)
     chosen = precision or default_precision(cluster.device)
     cluster.device.peak(chosen)  # refuses precisions that the device does not have
     context = GraphContext(

@@ -108,6 +108,8 @@ class Request:
     """Operator graphs: the optimizer, in place of the framework's."""
     allow_generic: bool = False
     """Operator graphs: imported operators without a rule are costed by their bytes and operations."""
+    shapes: tuple[str, ...] = ()
+    """Operator graphs: extents of inputs that an ONNX file leaves open, like ``x=3x640x640``."""
     inference: bool = False
     """Operator graphs: forward passes alone."""
     user_defaults: tuple[str, ...] = ()
@@ -122,7 +124,7 @@ class Request:
         if isinstance(self.global_batch, PerDevice):
             data["global_batch"] = str(self.global_batch)
         del data["user_defaults"]
-        for name in ("switches", "all_variants", "allow_generic", "inference"):
+        for name in ("switches", "all_variants", "allow_generic", "inference", "shapes"):
             if not data[name] and (name not in kept or name == "inference"):
                 del data[name]
         return data
@@ -144,6 +146,7 @@ class Request:
             all_variants=bool(data.get("all_variants")),
             allow_generic=bool(data.get("allow_generic")),
             inference=bool(data.get("inference")),
+            shapes=tuple(map(str, data.get("shapes") or ())),
             switches=set_switches(data),
             ignored_config_fields=tuple(map(str, data.get("ignored_config_fields") or ())),
         )

@@ -118,6 +118,7 @@ def _graph_setting(request: Request, common: Mapping[str, Any]) -> "Setting[Grap
         switches=request.switches,
         seconds_per_sample=request.seconds_per_sample,
         allow_generic=request.allow_generic,
+        shapes=request.shapes,
         oom_risk=request.oom_risk,
         inference=request.inference,
     )

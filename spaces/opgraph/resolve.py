@@ -1,5 +1,6 @@
 """What a user names as an operator graph: a catalogue name, or the file of a graph."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from forerun.spaces.errors import RequestError
@@ -14,16 +15,21 @@ def names_graph_model(text: str) -> bool:
     return Path(text).suffix.lower() in SUFFIXES or is_graph_model(text)
 
 
-def resolve_graph_model(text: str, *, allow_generic: bool = False) -> tuple[GraphModel, tuple[str, ...]]:
+def resolve_graph_model(
+    text: str, *, allow_generic: bool = False, shapes: Sequence[str] = ()
+) -> tuple[GraphModel, tuple[str, ...]]:
     """The model that ``text`` names, and what the user should know about how it was read.
 
-    ``allow_generic``: operators without a cost rule are known by their bytes and operations alone.
+    ``allow_generic``: operators without a cost rule are known by their bytes and operations alone. ``shapes``: extents
+    of inputs that an ONNX file leaves open.
 
     Raises:
         RequestError: neither a name nor a readable file, or the file is wrong.
     """
     path = Path(text)
     suffix = path.suffix.lower()
+    if shapes and suffix != ".onnx":
+        raise RequestError(f"--shape gives extents that an ONNX file leaves open, and {text} is none")
     if suffix not in SUFFIXES:
         return load_graph_model(text), ()
     if not path.is_file():
@@ -35,7 +41,7 @@ def resolve_graph_model(text: str, *, allow_generic: bool = False) -> tuple[Grap
     if suffix == ".onnx":
         from forerun.spaces.opgraph.graphs.onnx_file import read_onnx
 
-        return read_onnx(path, allow_generic=allow_generic), ()
+        return read_onnx(path, allow_generic=allow_generic, shapes=shapes), ()
     from forerun.spaces.opgraph.graphs.exported_file import read_exported
 
     return read_exported(path, allow_generic=allow_generic), ()

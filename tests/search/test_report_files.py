@@ -80,6 +80,7 @@ def test_every_field_of_a_request_has_its_flag() -> None:
         "overrides",
         "user_defaults",
         "ignored_config_fields",
+        "shapes",
         "switches",
     }
 

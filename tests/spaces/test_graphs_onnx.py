@@ -32,10 +32,10 @@ def graph(nodes: list[Any], weights: list[Any], shape: tuple[int | str, ...] = (
     return helper.make_model(helper.make_graph(nodes, "net", [source], [target], weights))
 
 
-def read(tmp_path: Path, model: Any, *, allow_generic: bool = False) -> GraphModel:
+def read(tmp_path: Path, model: Any, *, allow_generic: bool = False, shapes: tuple[str, ...] = ()) -> GraphModel:
     path = tmp_path / "net.onnx"
     path.write_bytes(model.SerializeToString())
-    return read_onnx(path, allow_generic=allow_generic)
+    return read_onnx(path, allow_generic=allow_generic, shapes=shapes)
 
 
 def network(shape: tuple[int | str, ...] = (2, 3, 8, 8)) -> Any:
@@ -76,11 +76,26 @@ def test_an_open_batch_is_one_sample_and_said(tmp_path: Path) -> None:
     assert "the batch axis of x is open" in open_batch.notes[0]
 
 
-def test_another_open_extent_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        RequestError, match="input 'x' has a dynamic extent 'height' at axis 2; export with fixed shapes"
-    ):
-        read(tmp_path, network((2, 3, "height", 8)))
+def test_other_open_extents_are_given_by_a_shape(tmp_path: Path) -> None:
+    given = read(tmp_path, network(("N", 3, "height", 8)), shapes=("x=3x8x8",))
+
+    assert given.macs == read(tmp_path, network()).macs
+
+
+@pytest.mark.parametrize(
+    ("shapes", "reason"),
+    [
+        ((), r"input 'x' has a dynamic extent at axis 2; give --shape x=3xheightx8"),
+        (("y=3x8x8",), r"has no input 'y' for --shape; it has x"),
+        (("x=8x8",), r"has 3 axes behind the batch, not 2"),
+        (("x=4x8x8",), r"axis 1 of input 'x' has 3 elements"),
+        (("x=3,8,8",), r"written like x=3x640x640"),
+        (("x=3x0x8",), r"written like x=3x640x640"),
+    ],
+)
+def test_an_open_extent_that_no_shape_gives_is_refused(tmp_path: Path, shapes: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(RequestError, match=reason):
+        read(tmp_path, network((2, 3, "height", 8)), shapes=shapes)
 
 
 def test_an_operator_without_a_rule_is_named_and_may_be_allowed(tmp_path: Path) -> None:

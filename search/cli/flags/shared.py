@@ -138,6 +138,13 @@ OPERATOR_GRAPHS = Group(
             SWITCH,
             serves=GRAPHS,
         ),
+        Flag(
+            "--shape",
+            "extents behind the batch of an input that an ONNX file leaves open, like x=3x640x640 (may be repeated)",
+            metavar="NAME=EXTENTS",
+            many=Many.REPEATED,
+            serves=GRAPHS,
+        ),
         Flag("--inference", "forward passes alone: nothing is trained", SWITCH, serves=EQUAL_NODES),
     ),
 )

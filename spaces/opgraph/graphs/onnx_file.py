@@ -1,5 +1,7 @@
 """Reads ONNX files. Only the description is read: weights that lie beside the file are not opened, nothing is run."""
 
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +78,8 @@ _ALIASES = frozenset({"Identity", "Transpose", "Cast", "Reshape", "Squeeze", "Un
 SKIPPED = frozenset({"Constant", "ConstantOfShape", "Shape", "Size", "Range"})
 
 
-def read_onnx(path: Path, *, allow_generic: bool = False) -> GraphModel:
-    """The model of an ONNX file.
+def read_onnx(path: Path, *, allow_generic: bool = False, shapes: Sequence[str] = ()) -> GraphModel:
+    """The model of an ONNX file; ``shapes``: extents of inputs that it leaves open, like ``x=3x640x640``.
 
     Raises:
         RequestError: the package ``onnx`` is missing, the file is cut short or no ONNX, a shape is dynamic or unknown,
@@ -97,7 +99,7 @@ def read_onnx(path: Path, *, allow_generic: bool = False) -> GraphModel:
         raise RequestError(f"{path} is no ONNX file, or it is cut short: it has no nodes")
     if len(model.graph.node) > MAX_NODES:
         raise RequestError(f"{path}: a graph has at most {MAX_NODES} nodes, but got {len(model.graph.node)}")
-    notes = _fix_batch(model, path.name)
+    notes = _fix_extents(model, path.name, _extents(shapes))
     _lift_constants(model)
     _drop_weights(model)
     try:
@@ -112,36 +114,64 @@ def _first_line(error: Exception) -> str:
     return text.splitlines()[0][:200] if text else type(error).__name__
 
 
-def _fix_batch(model: Any, source: str) -> tuple[str, ...]:
-    """Set the first axis of inputs to one sample where it has no fixed extent.
+def _extents(shapes: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Return extents behind the batch by name of an input.
+
+    >>> _extents(["x=3x640x640"])
+    {'x': (3, 640, 640)}
 
     Raises:
-        RequestError: another axis has none.
+        RequestError: a text is written otherwise.
+    """
+    extents = {}
+    for text in shapes:
+        name, _, sizes = text.rpartition("=")
+        if not name or not re.fullmatch(r"[1-9]\d{0,8}(x[1-9]\d{0,8})*", sizes):
+            raise RequestError(
+                f"--shape is written like x=3x640x640, an input and its extents behind the batch: {text}"
+            )
+        extents[name] = tuple(map(int, sizes.split("x")))
+    return extents
+
+
+def _fix_extents(model: Any, source: str, given: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
+    """Set open extents of inputs: the batch to one sample, the others to those ``given`` by name.
+
+    Raises:
+        RequestError: an extent is open and not given, or what is given does not fit.
     """
     held = {tensor.name for tensor in model.graph.initializer}
-    fixed = []
-    for value in model.graph.input:
-        if value.name in held:
-            continue
-        for axis, extent in enumerate(value.type.tensor_type.shape.dim):
+    inputs = {value.name: value.type.tensor_type.shape.dim for value in model.graph.input if value.name not in held}
+    if strange := [name for name in given if name not in inputs]:
+        raise RequestError(f"{source} has no input {strange[0]!r} for --shape; it has {', '.join(inputs)}")
+    opened, batches = False, []
+    for name, axes in inputs.items():
+        extents = given.get(name, ())
+        if name in given and len(extents) != len(axes) - 1:
+            raise RequestError(
+                f"{source}: input {name!r} has {len(axes) - 1} axes behind the batch, not {len(extents)}"
+            )
+        for axis, extent in enumerate(axes):
             if extent.HasField("dim_value") and extent.dim_value > 0:
+                if axis and extents and extents[axis - 1] != extent.dim_value:
+                    raise RequestError(f"{source}: axis {axis} of input {name!r} has {extent.dim_value} elements")
                 continue
-            if axis:
-                what = f" {extent.dim_param!r}" if extent.dim_param else ""
+            if axis and not extents:
+                shape = "x".join(str(one.dim_value or one.dim_param or "N") for one in axes[1:])
                 raise RequestError(
-                    f"{source}: input {value.name!r} has a dynamic extent{what} at axis {axis}; "
-                    f"export with fixed shapes"
+                    f"{source}: input {name!r} has a dynamic extent at axis {axis}; give --shape {name}={shape} with "
+                    "numbers, or export with fixed shapes"
                 )
             extent.Clear()
-            extent.dim_value = 1
-            fixed.append(value.name)
-    if fixed:
-        # What was inferred while the batch was open says nothing now.
+            extent.dim_value = extents[axis - 1] if axis else 1
+            opened = True
+            batches += [] if axis else [name]
+    if opened:
+        # What was inferred while extents were open says nothing now.
         del model.graph.value_info[:]
         for value in model.graph.output:
             value.type.tensor_type.ClearField("shape")
-        return (f"the batch axis of {', '.join(fixed)} is open; one sample is taken",)
-    return ()
+    return (f"the batch axis of {', '.join(batches)} is open; one sample is taken",) if batches else ()
 
 
 def _lift_constants(model: Any) -> None:
