@@ -141,10 +141,11 @@ def main() -> int:
                 cells = " | ".join(map(_cell, worst[name]))
                 lines.append(f"| {name} | {origin} | {cells} | {statistics.median(s for _, s in studies):.1f} |")
                 print(title, lines[-1], flush=True)
-            others = min(worst[name][-1][0] for name in SAMPLERS if name != "forerun")
-            own = worst["forerun"][-1][-1]
+            medians = {name: statistics.median(ranked[-1]) for name, ranked in worst.items()}
+            own = medians.pop("forerun")
+            others = min(medians.values())
             standings[origin].append("ahead" if own < others else "equal" if own == others else "behind")
-    lines += ["", "## forerun's worst seed against the best seed of the others, after all trials", ""]
+    lines += ["", "## Spaces in which forerun's median is ahead of the better of the others after all trials", ""]
     lines += ["| from | ahead | equal | behind |", "|---|---:|---:|---:|"]
     for origin, words in standings.items():
         lines.append(

@@ -1,4 +1,4 @@
-"""A small GPT on gloo in replicas, tensor ranks and pipeline stages, which prints the step lines of Megatron-LM.
+"""A small GPT on gloo in replicas, FSDP, tensor ranks and stages, which prints the step lines of Megatron-LM.
 
 ``forerun tune --launcher local`` runs it on CPU ranks (``README.md`` beside it). A JSON file that ``ACTS`` names lets
 starts fail, by their number from 0: "oom", "crash" or "hang". Needs torch, which forerun does not.
@@ -67,6 +67,25 @@ class Leave(torch.autograd.Function):
         return gradient, None
 
 
+class Gather(torch.autograd.Function):
+    """Gather a parameter from its replicas, as FSDP does; its gradient is summed and shared out."""
+
+    @staticmethod
+    def forward(ctx: Any, shard: Any, ranks: Ranks) -> Any:
+        """Return all rows of a parameter."""
+        ctx.ranks = ranks
+        whole = shard.new_empty(ranks.dp * len(shard), *shard.shape[1:])
+        dist.all_gather_into_tensor(whole, shard.contiguous(), group=ranks.replicas)
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        """Return our rows of the gradient."""
+        summed = gradient.new_empty(len(gradient) // ctx.ranks.dp, *gradient.shape[1:])
+        dist.reduce_scatter_tensor(summed, gradient.contiguous(), group=ctx.ranks.replicas)
+        return summed, None
+
+
 def _summed(x: Any, ranks: Ranks) -> Any:
     x = x.contiguous().clone()
     if ranks.tp > 1:
@@ -85,27 +104,31 @@ def block(x: Any, layer: dict[str, Any], ranks: Ranks) -> Any:
     return x + Leave.apply(F.gelu(hidden @ layer["up"].T) @ layer["down"].T, ranks)
 
 
-def parameter(*shape: int) -> Any:
-    """Return a parameter of random numbers."""
-    return torch.nn.Parameter(torch.randn(*shape) * 0.02)
+def parameter(rows: int, columns: int, shards: int) -> Any:
+    """Return our shard of a parameter of random numbers."""
+    return torch.nn.Parameter(torch.randn(rows // shards, columns) * 0.02)
 
 
 def train_step(layers: list[dict[str, Any]], table: Any, ranks: Ranks, args: argparse.Namespace) -> None:
     """Run all microbatches forward, then backward, and sum the gradients of the replicas."""
-    kept = []
+    kept, sharded = [], args.zero == 3 and ranks.dp > 1
+
+    def use(one: Any) -> Any:
+        return Gather.apply(one, ranks) if sharded else one
+
     for _ in range(args.batch // (ranks.dp * args.mbs)):
         tokens, entry = torch.randint(VOCAB, (args.mbs, args.seq)), None
         if ranks.stage:
             entry = torch.empty(args.mbs, args.seq, HIDDEN)
             dist.recv(entry, ranks.rank - ranks.span)
             entry.requires_grad_()
-        x = F.embedding(tokens, table) if entry is None else entry
+        x = F.embedding(tokens, use(table)) if entry is None else entry
         for layer in layers:
-            x = block(x, layer, ranks)
+            x = block(x, {name: use(one) for name, one in layer.items()}, ranks)
         if ranks.stage < ranks.pp - 1:
             dist.send(x.detach().contiguous(), ranks.rank + ranks.span)
         else:
-            x = F.cross_entropy((x @ table.T).flatten(0, 1), tokens.flatten())
+            x = F.cross_entropy((x @ use(table).T).flatten(0, 1), tokens.flatten())
         kept.append((entry, x))
     for entry, x in kept:
         gradient = None
@@ -116,7 +139,7 @@ def train_step(layers: list[dict[str, Any]], table: Any, ranks: Ranks, args: arg
         if entry is not None:
             dist.send(entry.grad.contiguous(), ranks.rank - ranks.span)
     used = [one for layer in layers for one in layer.values()] + ([table] if table is not None else [])
-    if ranks.dp > 1:
+    if ranks.dp > 1 and not sharded:
         flat = torch.cat([one.grad.flatten() for one in used])
         dist.all_reduce(flat, group=ranks.replicas)
 
@@ -138,23 +161,24 @@ def act_of(rank: int) -> str:
 def main() -> None:
     """Train the steps that are asked for."""
     parser = argparse.ArgumentParser()
-    for name in ("tp", "pp", "mbs", "batch", "seq", "steps"):
+    for name in ("tp", "pp", "mbs", "zero", "batch", "seq", "steps"):
         parser.add_argument(f"--{name}", type=int, required=True)
     args = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     ranks = Ranks(args.tp, args.pp)
     act = act_of(ranks.rank)
+    shards = ranks.dp if args.zero == 3 else 1
     layers = [
         {
-            "qkv": parameter(3 * HIDDEN // args.tp, HIDDEN),
-            "out": parameter(HIDDEN, HIDDEN // args.tp),
-            "up": parameter(4 * HIDDEN // args.tp, HIDDEN),
-            "down": parameter(HIDDEN, 4 * HIDDEN // args.tp),
+            "qkv": parameter(3 * HIDDEN // args.tp, HIDDEN, shards),
+            "out": parameter(HIDDEN, HIDDEN // args.tp, shards),
+            "up": parameter(4 * HIDDEN // args.tp, HIDDEN, shards),
+            "down": parameter(HIDDEN, 4 * HIDDEN // args.tp, shards),
         }
         for _ in range(LAYERS // args.pp)
     ]
-    table = parameter(VOCAB, HIDDEN) if ranks.stage in (0, args.pp - 1) else None
+    table = parameter(VOCAB, HIDDEN, shards) if ranks.stage in (0, args.pp - 1) else None
     weights = [one for layer in layers for one in layer.values()] + ([table] if table is not None else [])
     optimizer = torch.optim.AdamW(weights, lr=1e-4)
     for step in range(1, args.steps + 1):

@@ -326,6 +326,18 @@ def table(name: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
+    ("entry", "step_s"),
+    [
+        ('{{"current_steps": {n}0, "total_steps": 90, "loss": 4.4, "elapsed_time": "5:{n:02}:13"}}', 6.0),
+        ('{{"loss": 1.2, "memory(GiB)": 22.5, "train_speed(iter/s)": 0.25, "global_step/max_steps": "{n}/9"}}', 4.0),
+    ],
+)
+def test_lines_of_trainers_with_clocks_and_speeds(entry: str, step_s: float) -> None:
+    report = read_log("\n".join(entry.format(n=n) for n in range(1, 9)))
+    assert (report.step_s, report.outcome) == (pytest.approx(step_s), "ok")
+
+
+@pytest.mark.parametrize(
     "name", ["csv", "rates", "wandb export", "wandb history", "mlflow metric", "mlflow export", "mlflow times"]
 )
 def test_tables_of_metrics(name: str, tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from forerun.spaces.strategies.staged_space import StagedSpace
 
 STUDY = "forerun"
 """Studies are called this and a hash of what they explore: one storage keeps those of many requests apart."""
+METRIC = "ranking_key"
+"""Name of the values of trials: for throughput seconds of a step, with the price of failed starts and preferences."""
 EARLIER = 24
 """Best strategies of a continued study from which the sampler starts."""
 
@@ -53,8 +55,9 @@ class StoredSampler(Sampler):
                     study_name=study_name(space, objectives),
                     load_if_exists=True,
                 )
-                if objectives == 1:
-                    self._study.set_metric_names(["step_time_s"])
+                self._study.set_metric_names([f"{METRIC}_{number + 1}" for number in range(objectives)])
+                for name, value in _job(space).items():
+                    self._study.set_user_attr(name, value)
                 self._earlier = self._best()
         except RequestError:
             raise
@@ -139,6 +142,19 @@ class StoredSampler(Sampler):
             yield
         except (OSError, optuna.exceptions.StorageInternalError) as error:
             raise StorageFailedError(f"the storage of the study fails: {reason(error, self._named)}") from None
+
+
+def _job(space: StagedSpace) -> dict[str, Any]:
+    """Return the training of a space as attributes of its study."""
+    context, work = space.context, space.context.workload
+    return {
+        "model": context.model.name,
+        "cluster": context.cluster.name,
+        "framework": context.framework.name,
+        "global_batch": work.global_batch,
+        "seq_len": work.seq_len,
+        "precision": work.precision,
+    }
 
 
 def study_name(space: StagedSpace, objectives: int) -> str:

@@ -15,13 +15,28 @@ from forerun.search.formats.logs.steps import LONGEST_S, Step, between
 
 _STEP_TIME = re.compile(
     r"(?:step|iter(?:ation)?)[ _/-]*(?:time|timing|duration|seconds|ms)"
-    r"|time[ _/]*per[ _/]*(?:step|iter)|end_to_end\(s\)"
+    r"|time[ _/]*per[ _/]*(?:step|iter)|end_to_end\(s\)|\(s/it(?:er)?\)"
 )
-_RATE = re.compile(r"(?:steps?|it|iter(?:ation)?s|batches)[ _]*(?:per|/)[ _]*(?:s|sec|second)$|(?:^|/)bps(?: |$)")
+_RATE = re.compile(r"(?:steps?|it|iter(?:ation)?s?|batches)[ _]*(?:per|/)[ _]*(?:s|sec|second)\)?$|(?:^|/)bps(?: |$)")
 _MILLISECONDS = re.compile(r"(?:\b|_)ms\b|milli")
 _PEAK = re.compile(r"(?:max|peak)\w*.*(?:mem|reserved|allocated)|(?:mem|memory).*(?:max|peak)|reserved mem")
-_NUMBER_NAMES = ("_step", "step", "global_step", "trainer/global_step", "iteration", "train/global_step")
-_CLOCK_NAMES = {"_timestamp": 1.0, "_runtime": 1.0, "relative time (process)": 1.0, "timestamp": 1e-3, "time_s": 1.0}
+_NUMBER_NAMES = (
+    "_step",
+    "step",
+    "global_step",
+    "trainer/global_step",
+    "iteration",
+    "train/global_step",
+    "current_steps",
+)
+_CLOCK_NAMES = {
+    "_timestamp": 1.0,
+    "_runtime": 1.0,
+    "relative time (process)": 1.0,
+    "timestamp": 1e-3,
+    "time_s": 1.0,
+    "elapsed_time": 1.0,
+}
 """Columns that say when, and their unit in seconds: MLflow counts milliseconds."""
 _UNITS = {"gi": 2.0**30, "gb": 2.0**30, "mi": 2.0**20, "mb": 2.0**20, "bytes": 1.0}
 _MLFLOW = re.compile(r"^(\d{12,14}) (\S+) (\d+)$")
@@ -63,6 +78,18 @@ def _known(name: str) -> bool:
     return bool(_STEP_TIME.search(plain) or _RATE.search(plain) or plain in (*_NUMBER_NAMES, *_CLOCK_NAMES))
 
 
+def _time(value: Any) -> float | None:
+    """Return a number, or a time like 5:13:22 in seconds."""
+    parts = [number_of(part) for part in str(value).split(":")]
+    numbers = [part for part in parts if part is not None]
+    if len(parts) == 1 or len(numbers) < len(parts):
+        return number_of(value)
+    seconds = 0.0
+    for number in numbers:
+        seconds = 60 * seconds + number
+    return seconds
+
+
 def table_steps(rows: Rows, metric: str = "") -> list[Step]:
     """Read the step times of a table; ``metric``: name of the file, which MLflow gives that of the metric."""
     if metric and all(set(row) == {"timestamp", "value", "step"} for row in rows) and _STEP_TIME.search(metric.lower()):
@@ -85,7 +112,7 @@ def table_steps(rows: Rows, metric: str = "") -> list[Step]:
     if clock is None or not number:
         return []
     unit = _CLOCK_NAMES[_plain(clock)]
-    stamps = [(_integer(row.get(number)), number_of(row.get(clock))) for row in rows]
+    stamps = [(_integer(row.get(number)), _time(row.get(clock))) for row in rows]
     return between([(one, when * unit) for one, when in stamps if one is not None and when is not None])
 
 
