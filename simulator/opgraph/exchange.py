@@ -10,9 +10,10 @@ from forerun.simulator.layouts.price import sent_s
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.dealing import fullest_tables
-from forerun.simulator.opgraph.groups import halo_ways, part_strides
+from forerun.simulator.opgraph.groups import halo_ways, part_strides, per_shape
 from forerun.simulator.opgraph.layers import AXES, Floats, added
 from forerun.simulator.opgraph.messages import reduce_s
+from forerun.simulator.opgraph.shared_ports import simultaneous_pace
 from forerun.spaces.opgraph import WEIGHTED, GraphModel, Kind
 from forerun.spaces.opgraph.limits import tail_start
 from forerun.spaces.opgraph.split import Mode, Split
@@ -190,6 +191,15 @@ def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarra
         for name in ("output_elements", "input_elements")
     )
     share = context.profile.all_reduce_share
+    pace = per_shape(c.take(rows), lambda *shape: simultaneous_pace(context.cluster, *shape, across=False))[:, None]
+
+    def gathered(size: Floats) -> Floats:
+        return _at_pace(pace, collective_time_s(context.cluster, "all_gather", np.stack([size, one]), parts, stride))
+
+    def added_up(size: Floats) -> Floats:
+        return _at_pace(pace, reduce_s(context.cluster, np.stack([size, one]), parts, stride, share))
+
+    one = np.ones_like(output)
     # Nobody asks for the gradient of the data; what several layers add to one gradient is added up before it is sent.
     readers = {
         operator.inputs: number
@@ -199,8 +209,7 @@ def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarra
     places = list(readers.values())
     behind = np.bincount(layers.kind_of_L[places], minlength=len(layers.distinct))[weighted]
     if mode is Mode.FILTER:
-        forward = collective_time_s(context.cluster, "all_gather", output, parts, stride)
-        backward = reduce_s(context.cluster, inputs, parts, stride, share)
+        forward, backward = gathered(output), added_up(inputs)
         # A layer with fewer filters than parts stays whole, and what nobody reads stays apart.
         cut = np.array([float(operator.filters) for operator in operators]) >= parts
         wanted = {name for operator in context.model.operators for name in operator.inputs}
@@ -209,18 +218,20 @@ def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarra
         ]
         before, behind = cut * np.bincount(asked, minlength=len(layers.distinct))[weighted], cut * behind
     else:
-        forward = reduce_s(context.cluster, output, parts, stride, share)
-        backward = (
-            collective_time_s(context.cluster, "all_gather", inputs, parts, stride)
-            if context.profile.gathers_channel_gradient
-            else reduce_s(context.cluster, inputs, parts, stride, share)
-        )
+        forward = added_up(output)
+        backward = (gathered if context.profile.gathers_channel_gradient else added_up)(inputs)
         before = np.where([bool(operator.inputs) for operator in operators], each, 0)  # the first layer stays whole
     behind = np.where(context.inference, 0, behind)
     calls = np.broadcast_to(before + behind, output.shape).sum(axis=1)
     back = np.zeros((len(rows), len(layers.kind_of_L)))
     back[:, places] = ((behind > 0) * backward)[:, np.searchsorted(weighted, layers.kind_of_L[places])]
     return added(before * forward), back, calls
+
+
+def _at_pace(pace: Floats, seconds: Floats) -> Floats:
+    """Return the seconds of exchanges at another pace; ``seconds``: of them, and of next to nothing."""
+    whole_s, latency_s = seconds
+    return np.asarray(np.where(pace == 1.0, whole_s, latency_s + (whole_s - latency_s) / pace))
 
 
 def _mixed_borders(model: GraphModel) -> tuple[list[int], list[int]]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
-from forerun.simulator.opgraph.groups import per_shape, replica_strides
+from forerun.simulator.opgraph.groups import part_strides, per_shape, replica_strides
 from forerun.simulator.opgraph.held import Held
 from forerun.simulator.opgraph.layers import Floats, added
 from forerun.simulator.opgraph.messages import (
@@ -22,6 +22,9 @@ from forerun.simulator.opgraph.shared_ports import simultaneous_pace
 from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.split import Mode
 
+_LEAST_S = 1e-12
+"""Seconds that stand for none in a quotient."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gradients:
@@ -35,9 +38,15 @@ class Gradients:
     update_s: Floats
 
 
-def gradients(context: GraphContext, c: Candidates, held: Held, backward_NL: Floats, busy_N: Floats) -> Gradients:
-    """Return exchange, straggling and update of every row; ``backward_NL``: seconds of the backward pass that the
-    exchange may hide under, by operator; ``busy_N``: of all computation of a step."""
+def gradients(
+    context: GraphContext, c: Candidates, held: Held, passes_NL: Floats, moved_NL: Floats, busy_N: Floats
+) -> Gradients:
+    """Return exchange, straggling and update of every row.
+
+    ``passes_NL``, ``moved_NL``: seconds of the backward pass that the exchange may hide under, by operator, in which a
+    device computes, and in which the parts of a replica exchange; ``busy_N``: of all computation of a step.
+    """
+    backward_NL = passes_NL + moved_NL
     profile = context.profile
     spatial = c.is_mode(Mode.SPATIAL)
     ranks = c.replicas_N * np.where(spatial, c.parts_N, 1.0)
@@ -46,11 +55,15 @@ def gradients(context: GraphContext, c: Candidates, held: Held, backward_NL: Flo
     sizes = exchanged_bytes(context, c)
     messages = fill(Filling.of(profile), sizes, backward_NL)
     wire = wire_s(context, messages, ranks, stride)
-    pace = np.where(spatial, 1.0, per_shape(c, lambda *shape: simultaneous_pace(context.cluster, *shape)))
+    pace = np.where(spatial, 1.0, per_shape(c, lambda *shape: simultaneous_pace(context.cluster, *shape, across=True)))
     if np.any(pace != 1.0):
         latency = messages.sent_NB * reduce_s(context.cluster, np.ones(len(c)), ranks, stride, 1.0)[:, None]
         wire = latency + (wire - latency) / pace[:, None]
     whole, shown = hidden_exchange_s(context, messages, wire, added(backward_NL), ranks, stride)
+    # Parts on several nodes exchange over the ports that gradients leave by: what these hide under that adds to it.
+    away = ~spatial & (c.parts_N * part_strides(context.cluster.levels, c) > context.cluster.devices_per_node)
+    under_moves = added(moved_NL) / np.maximum(added(backward_NL), _LEAST_S)
+    shown = np.where(away, shown + under_moves * (whole - shown), shown)
     if profile.staged_bytes_per_s is not None:
         # Parts of a picture add up their gradients as they exchange their borders: through the host's memory, to one
         # of them and back.

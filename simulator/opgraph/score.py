@@ -83,7 +83,7 @@ def score_splits(context: GraphContext, splits: Sequence[Split], batches: Sequen
     forward_s = np.where(pipeline, stages.forward_s, added(forward_NL) * c.segments_N)
     backward_s = np.where(pipeline, stages.backward_s, added(backward_NL) * c.segments_N)
     # Gradients go under the backward pass of the last segment, what parts send each other in it included.
-    exchanged = gradients(context, c, held, backward_NL + moved.back_NL, forward_s + backward_s)
+    exchanged = gradients(context, c, held, backward_NL, moved.back_NL, forward_s + backward_s)
     phases = _phases(forward_s, backward_s, moved, exchanged, stages)
     loading = _loading_s(context, c)
     # Samples are loaded while the step before runs: only what takes longer than that whole step is waited for.

@@ -1,4 +1,4 @@
-"""Gradient rings of a pipeline's stages that meet on ports: each gets its max-min share of what it meets.
+"""Rings of gradients and of parts that meet on ports: each gets its max-min share of what it meets.
 
 The rule for collectives lets all devices of a node exchange at once. Stages exchange when each is done, and those with
 few parameters soon after: a ring has a whole port while others compute. Shapes: P pipelines, S stages, B buckets, R
@@ -7,11 +7,14 @@ ports that rings of several stages cross.
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
+from forerun.simulator.costs.collectives.groups import strides_of
 from forerun.simulator.events.step.traffic import ring_edges, ring_rate
 from forerun.simulator.opgraph.groups import stage_strides
 from forerun.simulator.opgraph.layers import Floats
@@ -39,16 +42,16 @@ def rings_of(cluster: Cluster, replicas: int, parts: int) -> Rings:
     return _rings(_ClusterKey(cluster), replicas, parts)
 
 
-def simultaneous_pace(cluster: Cluster, replicas: int, parts: int) -> float:
-    """Compute the pace of the rings of all parts, which exchange at once; 1.0 is that of the rule for collectives.
+def simultaneous_pace(cluster: Cluster, replicas: int, parts: int, *, across: bool) -> float:
+    """Compute the pace of rings that exchange at once; 1.0 is that of the rule for collectives.
 
-    Parts that divide the devices of a node, or the reverse, meet as that rule assumes.
+    The rings of every part ``across`` the replicas, or those of the parts of every replica. Parts that divide the
+    devices of a node, or the reverse, meet as that rule assumes.
     """
     unit = cluster.spec.unit if cluster.spec else parts
-    if min(replicas, parts) == 1 or unit % parts == 0 or parts % unit == 0:
+    if parts == 1 or (across and replicas == 1) or unit % parts == 0 or parts % unit == 0:
         return 1.0
-    rings = rings_of(cluster, replicas, parts)
-    return float(min(rings.pace_S.min(), 1.0 / max(rings.load_RS.sum(axis=1).max(initial=0.0), _SAME)))
+    return _pace(_ClusterKey(cluster), replicas, parts, across)
 
 
 class _ClusterKey:
@@ -67,26 +70,52 @@ class _ClusterKey:
 
 
 @lru_cache(maxsize=4096)
+def _pace(key: _ClusterKey, replicas: int, parts: int, across: bool) -> float:
+    cluster = key.cluster
+    devices = _devices(cluster, replicas, parts)
+    groups = devices.T if across else devices
+    strides = stage_strides(cluster.levels, replicas, parts) if across else strides_of(cluster.levels, groups).tolist()
+    ranks = replicas if across else parts
+    assumed, lone = (
+        min(ring_rate(cluster, ranks, stride, lone=alone) for stride in set(strides)) for alone in (False, True)
+    )
+    fullest = max((float(load.sum()) for load in _port_loads(cluster, groups).values()), default=0.0)
+    return min(lone, 1.0 / max(fullest, _SAME / lone)) / assumed
+
+
+@lru_cache(maxsize=4096)
 def _rings(key: _ClusterKey, replicas: int, parts: int) -> Rings:
     cluster = key.cluster
-    unit = cluster.spec.unit if cluster.spec else cluster.devices_per_node
-    count = min(replicas, 2 * math.lcm(unit, parts) // parts)
     strides = stage_strides(cluster.levels, replicas, parts)
     rates = {
         stride: [ring_rate(cluster, replicas, stride, lone=lone) for lone in (False, True)] for stride in set(strides)
     }
     assumed = np.array([rates[stride][0] for stride in strides])
     most = np.array([rates[stride][1] for stride in strides])
-    ports: dict[tuple[object, ...], Floats] = defaultdict(lambda: np.zeros(parts))
-    for stage in range(parts):
-        channels, edges = ring_edges(list(range(stage, count * parts, parts)), unit)
-        for source, target, connections in edges:
-            for port, rate in _ports(cluster, source, target):
-                ports[port][stage] += connections / channels / rate
+    ports = _port_loads(cluster, _devices(cluster, replicas, parts).T)
     loads = np.unique(np.array(list(ports.values())).reshape(-1, parts), axis=0)
     most = np.minimum(most, 1.0 / np.maximum(loads.max(axis=0, initial=0.0), _SAME / assumed))
     met = (np.count_nonzero(loads, axis=1) > 1) & ((loads * most).sum(axis=1) > 1.0 + _SAME)
     return Rings(pace_S=most / assumed, load_RS=loads[met] * assumed)
+
+
+def _devices(cluster: Cluster, replicas: int, parts: int) -> NDArray[np.int64]:
+    """List the devices of replicas by their parts, up to those whose places in nodes repeat."""
+    unit = cluster.spec.unit if cluster.spec else cluster.devices_per_node
+    count = min(replicas, 2 * math.lcm(unit, parts) // parts)
+    return np.arange(count * parts).reshape(count, parts)
+
+
+def _port_loads(cluster: Cluster, groups: NDArray[np.int64]) -> Mapping[tuple[object, ...], Floats]:
+    """Return the seconds per byte that the ring of each of G groups takes of every port, [G]."""
+    unit = cluster.spec.unit if cluster.spec else cluster.devices_per_node
+    ports: dict[tuple[object, ...], Floats] = defaultdict(lambda: np.zeros(len(groups)))
+    for number, members in enumerate(groups.tolist()):
+        channels, edges = ring_edges(members, unit)
+        for source, target, connections in edges:
+            for port, rate in _ports(cluster, source, target):
+                ports[port][number] += connections / channels / rate
+    return ports
 
 
 def _ports(cluster: Cluster, source: int, target: int) -> list[tuple[tuple[object, ...], float]]:

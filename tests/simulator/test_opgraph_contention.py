@@ -44,6 +44,9 @@ def test_exchanges_that_meet_nobody_take_what_the_rules_say(text: str) -> None:
         ("dlrm-516m", "dgx-h100", 384, "data16 channel3"),
         ("dlrm-516m", "dgx-a100-80", 384, "data8 filter6"),
         ("dlrm-516m", "dgx-h100", 384, "data16 pipeline3"),
+        # Parts of some replicas cross nodes, with the NICs of these to themselves.
+        ("alexnet", "abci-v100", 768, "data8 channel3"),
+        ("alexnet", "dgx1-v100", 768, "data8 filter3"),
     ],
 )
 def test_closed_forms_share_links_as_events_do(model: str, cluster: str, batch: int, text: str) -> None:
