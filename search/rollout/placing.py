@@ -1,9 +1,9 @@
 """Which GPUs train and which generate, in reinforcement learning (PPO, GRPO and their like).
 
 A step generates responses, passes them forward through the models whose log-probabilities the loss needs, trains on
-them and gives the new weights to the engines. Together (colocated) all GPUs do one after the other; apart, engines
-generate the next batch while the trainer works on this one, which is one step off-policy. How fast an engine generates
-is stated by the user: forerun predicts training.
+them and gives the new weights to the engines. Colocated, all GPUs do one after the other; separately, engines generate
+the next batch while the trainer works on this one, which is one step off-policy. How fast an engine generates is stated
+by the user: forerun predicts training.
 """
 
 import dataclasses
@@ -115,25 +115,25 @@ def place(request: Request, rollout: Rollout, on_progress: OnProgress | None = N
             "and response)"
         )
     (gpus,) = setting.gpus
-    found: list[RolloutPlacement] = []
+    placements: list[RolloutPlacement] = []
     counts = _counts(setting.context, gpus)
     try:
         for place, count in enumerate(counts):
             if on_progress is not None:
-                best = min((one.step_time_s for one in found), default=None)
+                best = min((one.step_time_s for one in placements), default=None)
                 on_progress("searching trainers", place, len(counts), f"best {format_seconds(best)}" if best else "")
             row = best_row(dataclasses.replace(setting, gpus=(count,)), objective="throughput")
             if row is not None:
-                found.append(_placement(setting.context, rollout, certain(setting.context, (row,))[0], gpus))
+                placements.append(_placement(setting.context, rollout, certain(setting.context, (row,))[0], gpus))
     except KeyboardInterrupt as stop:
-        raise EndedEarly(_fastest_first(found), stop) from None
-    if not found:
+        raise EndedEarly(_fastest_first(placements), stop) from None
+    if not placements:
         search_request(dataclasses.replace(setting.request, top=1, objective="throughput"))  # says why nothing fits
-    return _fastest_first(found)
+    return _fastest_first(placements)
 
 
-def _fastest_first(found: list[RolloutPlacement]) -> tuple[RolloutPlacement, ...]:
-    return tuple(sorted(found, key=lambda one: (one.step_time_s, one.train_gpus)))
+def _fastest_first(placements: list[RolloutPlacement]) -> tuple[RolloutPlacement, ...]:
+    return tuple(sorted(placements, key=lambda one: (one.step_time_s, one.train_gpus)))
 
 
 def _counts(context: Context, gpus: int) -> list[int]:

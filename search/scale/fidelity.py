@@ -6,8 +6,8 @@ from dataclasses import replace
 from forerun.simulator.modes import GradientProfile, ModeNetwork, TrainingMode
 from forerun.simulator.modes.curve import Fidelity
 from forerun.simulator.modes.events.build import RING_WORKERS
+from forerun.simulator.modes.events.links import TURNS
 from forerun.simulator.modes.events.measure import DRAWS, LAYERS, STEPS
-from forerun.simulator.modes.events.wires import TURNS
 from forerun.spaces.errors import RequestError
 
 SOON = {"all-reduce": 200_000, "parameter-server": 600_000}

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from forerun.search.scale.profile import Rate
 from forerun.search.scale.request import ScaleRequest, Scaling, scale
 from forerun.simulator.modes.prediction import ModePrediction
-from forerun.simulator.modes.together import SharedJob, SharedMessage, steps_together
+from forerun.simulator.modes.shared_link import SharedJob, SharedMessage, steps_together
 from forerun.spaces.clusters import Cluster, resolve_cluster
 from forerun.spaces.documents import Document, read_document, validate
 from forerun.spaces.errors import RequestError

@@ -103,11 +103,11 @@ def goodput_of(
 ) -> Goodput:
     """Compute the goodput of a training on ``devices`` devices in nodes of ``devices_per_node``.
 
-    ``checkpoint_bytes``: weights and optimizer states of the whole job. ``step_s``: seconds of one step, below which no
-    checkpoint interval goes.
+    ``checkpoint_bytes``: weights and optimizer states of the whole job. ``step_s``: seconds of one step, the shortest
+    checkpoint interval.
 
     Raises:
-        RequestError: so many failures that the job does not get from one checkpoint to the next.
+        RequestError: failures are so frequent that the job does not reach its next checkpoint.
     """
     nodes = math.ceil(devices / devices_per_node)
     write_s = checkpoint_bytes / (nodes * reliability.checkpoint_bytes_per_s)
@@ -149,7 +149,7 @@ def goodput_of(
 
 
 _HOPELESS = 20.0
-"""Intervals of so many mean times between failures: under one in 10^8 is completed."""
+"""Longest interval in mean times between failures: of longer ones under one in 10^8 is completed."""
 
 _NEAR_BRANCH = 1e-5
 """Writes shorter than this share of the time between failures: the series is exact to 1e-7 there."""

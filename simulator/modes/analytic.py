@@ -2,8 +2,9 @@
 
 Synchronous: every phase takes as long as the fullest NIC, the passes as long as those of the slowest worker on average.
 Asynchronous: workers are the customers of a closed queueing network whose stations are the NICs and update units of
-the servers. What transfers hide behind passes is known for one worker only; the share that they do not hide is kept for
-more. All-reduce needs no such heuristic: buckets follow each other, each begins when its last gradient is ready.
+the servers. The overlap of transfers and passes is known for one worker only; more workers are assumed to have the same
+exposed share. All-reduce needs no heuristic: buckets are sent one after the other, each when its last gradient is
+ready.
 """
 
 import math
@@ -14,12 +15,12 @@ import numpy as np
 
 from forerun.simulator.costs.slowest import Floats, expected_order, lognormal_factors
 from forerun.simulator.events.step.disturb import Disturbance
-from forerun.simulator.modes.loads import server_loads
 from forerun.simulator.modes.mode import TrainingMode
 from forerun.simulator.modes.network import ModeNetwork
 from forerun.simulator.modes.prediction import ModePrediction
 from forerun.simulator.modes.profile import GradientProfile
 from forerun.simulator.modes.queueing import ClosedNetwork, mean_value_analysis, mean_value_classes
+from forerun.simulator.modes.server_loads import server_loads
 from forerun.simulator.opgraph.messages import Messages, exposed_s
 from forerun.spaces.errors import RequestError
 
@@ -38,18 +39,18 @@ def analytic_prediction(
     the transfers passes hide (None: nothing is hidden). An all-reduce does not need it.
 
     Raises:
-        RequestError: a slow worker is not there, or there are more shards than there is to spread.
+        RequestError: a slow worker does not exist, or shards outnumber the layers or parameters to place on them.
     """
     noise = disturbance or Disturbance()
     check_slow(noise.slow, mode.workers)
     factors = draws(profile, noise)
     if mode.exchange == "all-reduce":
-        found = _all_reduce(profile, mode, network, noise, factors)
+        prediction = _all_reduce(profile, mode, network, noise, factors)
     elif mode.synchronous:
-        found = _synchronous(profile, mode, network, noise, factors, one_worker_s)
+        prediction = _synchronous(profile, mode, network, noise, factors, one_worker_s)
     else:
-        found = _asynchronous(profile, mode, network, noise, one_worker_s)
-    return found.no_faster_than(profile.loading_s(mode.workers))
+        prediction = _asynchronous(profile, mode, network, noise, one_worker_s)
+    return prediction.no_faster_than(profile.loading_s(mode.workers))
 
 
 def check_slow(slow: Mapping[int, float], workers: int) -> None:
@@ -130,7 +131,7 @@ def _unhidden(profile: GradientProfile, update_s: float, transfers_s: float, one
 
 
 def _one_worker(mode: TrainingMode) -> TrainingMode:
-    """Return the mode with one worker only; its servers are elsewhere then, as co-located ones mostly are."""
+    """Return the mode with one worker; its servers are on other nodes, as most co-located ones are."""
     return replace(mode, workers=1, colocated=False, backup_workers=0)
 
 

@@ -34,9 +34,9 @@ class CurvePoint:
     @property
     def chosen(self) -> ModePrediction:
         """The finer answer of those that were asked for."""
-        found = (self.analytic or self.events) if self.exact else (self.events or self.analytic)
-        assert found is not None
-        return found
+        prediction = (self.analytic or self.events) if self.exact else (self.events or self.analytic)
+        assert prediction is not None
+        return prediction
 
     @property
     def disagreement(self) -> float | None:

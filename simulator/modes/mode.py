@@ -18,9 +18,9 @@ MODES = {
     "sync-ps": ("parameter-server", True),
     "async-ps": ("parameter-server", False),
 }
-"""What the command line calls the modes: exchange, and whether workers wait for each other."""
+"""Modes by their names on the command line: exchange, and whether workers wait for each other."""
 MOST_SHARDS = 4096
-"""Servers beyond any that are in use; bounds what a request can ask of memory."""
+"""Most servers of a request, more than any training uses; bounds its memory."""
 BUCKET_BYTES = 25 * 2.0**20
 """Gradients that one all-reduce carries: the default of PyTorch's DistributedDataParallel (documentation, 2.x)."""
 
@@ -37,12 +37,11 @@ class TrainingMode:
     worker s and shares its NIC. ``policy``: what a connection sends first: all tensors at once, in the order in which
     they come (fifo), lower layers first (priority), or the first ``window_bytes`` of each at once and the rest in order
     (windowed).
-    ``overlap``: transfers run beside the passes, layer by layer; else download, passes and upload follow each other.
-    ``barrier``: whether a worker fetches a layer for its next step when the whole step, or when that layer, has been
-    updated.
-    ``bucket_bytes``: gradients that one all-reduce carries; ``first_bucket_bytes``: the first one (None: as the
-    others); ``strict_buckets``: never more than that. ``backup_workers``: how many of the slowest gradients of a
-    synchronous step are not waited for (they are dropped).
+    ``overlap``: transfers overlap with the passes, layer by layer; otherwise download, passes and upload run one after
+    the other. ``barrier``: whether a worker fetches a layer for its next step when the whole step, or when that layer,
+    has been updated. ``bucket_bytes``: gradients that one all-reduce carries; ``first_bucket_bytes``: the first one
+    (None: as the others); ``strict_buckets``: never more than that. ``backup_workers``: how many of the slowest
+    gradients of a synchronous step are not waited for (they are dropped).
 
     Raises:
         RequestError: a value is out of range, or the values do not go together.
@@ -64,8 +63,8 @@ class TrainingMode:
     backup_workers: int = 0
 
     def __post_init__(self) -> None:
-        words = (("exchange", Exchange), ("policy", Policy), ("placement", Placement), ("barrier", Barrier))
-        for name, known in words:
+        options = (("exchange", Exchange), ("policy", Policy), ("placement", Placement), ("barrier", Barrier))
+        for name, known in options:
             if getattr(self, name) not in get_args(known):
                 raise unknown(name, str(getattr(self, name)), get_args(known))
         for name in ("workers", "shards"):
@@ -114,7 +113,7 @@ class TrainingMode:
         """Return bytes of every layer on every shard (layers x shards).
 
         Raises:
-            RequestError: there are more shards than there is to spread.
+            RequestError: shards outnumber the layers or parameters to place on them.
         """
         sizes = [layer.parameter_bytes for layer in profile.layers]
         if self.placement == "even":

@@ -13,8 +13,8 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph.profile import GraphProfile
 
 HOST_BYTES_PER_S = 10e9
-"""What a host that holds the parameters takes in, or hands out, for all its devices together: what passes between the
-sockets of a machine (NCCL: 10 GB/s for Skylake). VGG-16 on eight K80 shows it (tensorflow.org benchmarks, May 2017)."""
+"""Rate at which a host with the parameters receives, or sends, for all its devices together: that between the sockets
+of a machine (NCCL: 10 GB/s for Skylake). VGG-16 on eight K80 shows it (tensorflow.org benchmarks, May 2017)."""
 HOST_LATENCY_S = 10e-6
 """A copy between host and device (CUDA: about 10 us with its launch)."""
 MOST_LATENCY_S = 3600.0
@@ -87,9 +87,9 @@ class NicNetwork:
 class ClusterNetwork:
     """A cluster of the catalogue: a worker is a device, a server a separate node at the same switches.
 
-    All-reduces cost what the collective rule gives for consecutive nodes. A worker's NIC is its share of its node's; a
-    server's is the entire node's. In a cluster of one node workers reach servers, which are the host, over PCIe.
-    ``rules``: of the software that exchanges gradients.
+    All-reduces follow the collective rule for consecutive nodes. A worker's NIC is its share of its node's; a server's
+    is the entire node's. In a cluster of one node workers reach servers, which are the host, over PCIe. ``rules``: of
+    the software that exchanges gradients.
 
     All-reduces cost what the project's collective rule says, over nodes filled one after the other. A worker's NIC is
     its share of its node's; a server's is the whole node's. In a cluster of one node workers reach servers, which are

@@ -10,10 +10,10 @@ class ModePrediction:
     """Throughput of one mode with one number of workers.
 
     ``model``: analytic or events. ``step_s``: seconds between two steps of a worker (asynchronous: on average).
-    ``samples_per_s``: of all workers, dropped gradients not counted. ``parts_s``: what a step is made of; adds up to
-    ``step_s``. ``bound_samples_per_s``: what the network lets through at most (infinite: nothing is exchanged).
-    ``staleness``: updates by others between a worker's fetch and its own update, on average over all updates;
-    ``staleness_worst``: of the worker for which it is largest. Both None where workers wait for each other.
+    ``samples_per_s``: of all workers, dropped gradients not counted. ``parts_s``: parts of a step, which add up to
+    ``step_s``. ``bound_samples_per_s``: limit of the network (infinite: nothing is exchanged). ``staleness``: updates
+    by others between a worker's fetch and its own update, on average over all updates; ``staleness_worst``: of the
+    worker for which it is largest. Both None where workers wait for each other.
     """
 
     model: str

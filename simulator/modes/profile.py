@@ -45,11 +45,12 @@ class GradientLayer:
 class GradientProfile:
     """One step of one worker.
 
-    ``layers``: in the order of the forward pass. ``batch``: samples per worker and step. ``host_s``: what a step takes
-    besides its passes (input, launches that nothing hides). ``update_s``: applying one gradient of the whole model,
-    on a worker or on a server. ``step_factors``: sampled times of passes over their mean, from which jitter is drawn
-    (empty: none was measured). Samples of the next step are brought meanwhile: ``input_s`` those of one worker to its
-    device, ``node_input_s`` the same from storage if no other worker shared its node, of ``node_workers``.
+    ``layers``: in the order of the forward pass. ``batch``: samples per worker and step. ``host_s``: exposed time of a
+    step in addition to its passes (input, launches). ``update_s``: applying one gradient of the whole model, on a
+    worker or on a server. ``step_factors``: sampled times of passes over their mean, from which jitter is drawn (empty:
+    none was measured). Samples of the next step are brought meanwhile: ``input_s`` is the time to copy those of one
+    worker to its device, ``node_input_s`` the time to read them from storage on a node without other workers; a node
+    has ``node_workers``.
 
     Raises:
         RequestError: there is no layer, no time or no batch.

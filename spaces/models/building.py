@@ -1,5 +1,7 @@
-"""A model out of the keys of its document (``forerun.spaces.models.schema``), which are taken as checked: those of the
-catalogue are by the tests, those of a user's file as it is read."""
+"""Construction of a model from the checked keys of its document (``forerun.spaces.models.schema``).
+
+Tests check the catalogue's keys, the reader those of a user's file.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace

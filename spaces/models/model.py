@@ -14,8 +14,8 @@ from forerun.spaces.models.parts import Mixer
 __all__ = ["Attention", "FeedForward", "LatentAttention", "Layer", "MixtureOfExperts", "Model", "Trains"]
 
 Trains = Literal["all", "adapters", "inputs", "nothing"]
-"""What the backward pass of a layer computes gradients of: its parameters; low-rank adapters alone; its input alone,
-for layers before it; nothing at all, so that it has no backward pass."""
+"""Gradients of a layer's backward pass: of its parameters; of low-rank adapters only; of its input only, for earlier
+layers; none, so that there is no backward pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +24,12 @@ class Layer:
 
     A layer with ``cross_attention`` also reads the encoder's output (T5 decoder).
     ``norms`` counts normalisations over the hidden size; ``norm_bias`` is true for LayerNorm, false for RMSNorm.
-    ``module``: the only one of ``MODULES`` that this stands for, None for the whole layer.
-    ``hidden``: its width where that is not the model's (a vision encoder), ``tokens``: those of one sequence of the
-    workload where they are not its length (the patches of its image). ``shared_weights``: it uses the weights of an
-    earlier layer and has none of its own (ALBERT, Zamba). ``extra``: parameters too small to model as operators
-    (scales, adapters), whole on every tensor rank. ``trains``: what of it is trained; ``adapter_rank`` and ``adapted``:
-    of its adapters, and the products that have one (``forerun.spaces.models.tuning``).
+    ``module``: the single one of ``MODULES`` that this represents, None for a complete layer. ``hidden``: its width
+    where that is not the model's (a vision encoder), ``tokens``: those of one sequence of the workload where they are
+    not its length (the patches of its image). ``shared_weights``: it uses the weights of an earlier layer (ALBERT,
+    Zamba). ``extra``: parameters too small to model as operators (scales, adapters), whole on every tensor rank.
+    ``trains``: its trained part; ``adapter_rank``, ``adapted``: rank of its adapters, and the products with one
+    (``forerun.spaces.models.tuning``).
     """
 
     name: str
@@ -50,12 +50,12 @@ class Layer:
 
     @property
     def attends(self) -> bool:
-        """Whether the mixer is part of this."""
+        """Whether this layer, or part of one, has the mixer."""
         return self.mixer is not None and self.module != "mlp"
 
     @property
     def feeds_forward(self) -> bool:
-        """Whether the feed-forward is part of this."""
+        """Whether this layer, or part of one, has the feed-forward."""
         return self.mlp is not None and self.module != "attention"
 
     def width(self, model: "Model") -> int:
@@ -64,7 +64,7 @@ class Layer:
 
     @property
     def attention(self) -> Attention:
-        """The mixer, for whoever can treat softmax attention only.
+        """The mixer, for code that is limited to softmax attention.
 
         Raises:
             RequestError: the layer mixes tokens by something else.
@@ -76,7 +76,7 @@ class Layer:
 
     @property
     def feed_forward(self) -> FeedForward | MixtureOfExperts:
-        """The feed-forward, for whoever needs one in every layer.
+        """The feed-forward, for code that needs one in every layer.
 
         Raises:
             RequestError: the layer has none.
@@ -92,7 +92,7 @@ class Model:
 
     name: str
     source: str
-    """Where the numbers come from."""
+    """Source of the numbers."""
     hidden: int
     """Width of the model."""
     vocab: int

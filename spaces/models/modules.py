@@ -1,7 +1,7 @@
 """Parts of a layer that strategies may configure separately: its attention and its MLP.
 
-A part is a ``Layer`` that has the shapes of the whole and stands for one of its modules (``Layer.module``), so that
-every rule that costs layers costs parts too. The parts of a layer add up to it: parameters, operators and kept tensors.
+A part is a ``Layer`` with all shapes that represents one of its modules (``Layer.module``), so that every cost rule of
+layers applies to parts. The parts of a layer add up to it: parameters, operators and kept tensors.
 """
 
 from dataclasses import replace

@@ -13,14 +13,14 @@ class LayerParameters:
     mixer: int
     """Projections (self and cross) and the biases of column-parallel ones: over tensor ranks."""
     mlp_dense: int
-    """The dense MLP, or the shared experts that every token visits: over tensor ranks."""
+    """The dense MLP, or the shared experts that every token visits, sharded over tensor ranks."""
     experts_total: int
     """All routed experts with their biases: over expert and expert-tensor ranks."""
     router: int
-    """The matrix that scores experts and its bias: every tensor and expert rank holds it whole."""
+    """The matrix that scores experts and its bias, replicated over tensor and expert ranks."""
     replicated: int
-    """What every tensor rank holds whole: norms, biases of row-parallel projections, the gate of shared experts, and
-    the down-projections of latent attention (Megatron-LM builds those with ``parallel_mode="duplicate"``)."""
+    """Parameters replicated over tensor ranks: norms, biases of row-parallel projections, the gate of shared experts,
+    and the down-projections of latent attention (Megatron-LM builds those with ``parallel_mode="duplicate"``)."""
 
     @property
     def total(self) -> int:
@@ -128,7 +128,7 @@ def embedding_parameters(model: Model) -> int:
 def head_parameters(model: Model) -> int:
     """Count parameters after the last layer: final norm, head transform, vocabulary projection, classifier with bias.
 
-    A tied vocabulary projection counts 0: it is the embedding's. (With pipeline stages the last one holds a copy.)
+    A tied vocabulary projection counts 0: it is the embedding's. (With pipeline stages the last one has a copy.)
     """
     hidden = model.hidden
     count = _norm(hidden, model.final_norm_bias) if model.final_norm else 0

@@ -1,8 +1,7 @@
 """The parts of a mixer or a feed-forward: matrix products, passes over memory and cores, in execution order.
 
 The form in which one file says everything about an operator. Parameters, FLOPs, seconds, bytes kept for the backward
-pass and the cuts of tensor parallelism all follow from these parts, so that whoever counts one of them asks no
-mixer by name.
+pass and the cuts of tensor parallelism all follow from these parts; no cost rule names a mixer.
 """
 
 from collections.abc import Iterable
@@ -43,7 +42,7 @@ class Product:
     bias: bool = False
     """One per column of the outputs."""
     own_tokens: bool = False
-    """A tensor rank runs it on the tokens that it holds between blocks."""
+    """A tensor rank runs it on its tokens between blocks."""
     blocks: int = 1
     """Blocks of the matrix, which is block-diagonal where there are several."""
 
@@ -78,7 +77,7 @@ class Contraction:
     """A batch of small matrix products ``[m, k] x [k, n]`` inside a core."""
 
     units: Width
-    """What tensor ranks share: heads, or groups of heads that share keys."""
+    """Units divided among tensor ranks: heads, or groups of heads that share keys."""
     per_token: float
     """Products for each token and unit."""
     m: int
@@ -113,7 +112,7 @@ class Softmax:
     """The core of softmax attention: see ``forerun.spaces.models.mixers.attention.Attention`` for its fields.
 
     ``selected``: keys that each query reads at most, those that an indexer chose (None: all of them).
-    ``compressed``: tokens that one key stands for.
+    ``compressed``: tokens of one key.
     """
 
     heads: Width
@@ -159,7 +158,7 @@ class Kept:
     last: Width
     """Input of the last product (which eight-bit training keeps a second time, cast)."""
     own_columns: int = 0
-    """Elements of tensors that a tensor rank holds for its own tokens only."""
+    """Elements of tensors that a tensor rank keeps only for its tokens."""
 
 
 class Mixer(Protocol):

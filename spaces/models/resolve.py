@@ -54,7 +54,7 @@ def _from_config(path: Path, name: str, ignore: frozenset[str]) -> ResolvedModel
     """Return the model of a Hugging Face configuration, called ``name``.
 
     Raises:
-        RequestError: the file is wrong, or states what is not modelled.
+        RequestError: the file is wrong, or has a property that is not modelled.
     """
     from forerun.spaces.models.huggingface import convert_config  # here: 30 modules that few models need
 

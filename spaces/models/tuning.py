@@ -71,8 +71,8 @@ def tuning_of(model: Model) -> Tuning:
 def tuned(model: Model, lora: str | None, frozen: Sequence[str]) -> Model:
     """Return a model of which only a part is trained.
 
-    ``lora``: a rank, and behind a colon the products that have adapters, ``16`` or ``16:attention+mlp+experts``; all
-    else is frozen. ``frozen``: names of layers, ``embedding`` or ``head``.
+    ``lora``: a rank, and after a colon the products with adapters, ``16`` or ``16:attention+mlp+experts``; all else is
+    frozen. ``frozen``: names of layers, ``embedding`` or ``head``.
 
     Raises:
         RequestError: no such rank, product or part, or nothing is left to train.
@@ -117,7 +117,7 @@ def parse_lora(text: str) -> tuple[int, tuple[str, ...]]:
     ((16, ('attention', 'mlp')), (8, ('attention',)))
 
     Raises:
-        RequestError: it is written otherwise.
+        RequestError: the text has another form.
     """
     found = re.fullmatch(r"(\d{1,5})(?::([a-z]+(?:\+[a-z]+)*))?", text.strip())
     if found is None or not 1 <= int(found[1]) <= LARGEST_RANK:

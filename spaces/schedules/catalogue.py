@@ -74,7 +74,7 @@ def with_trait(schedule: Numbers, trait: Callable[[PipelineSchedule], bool]) -> 
 
 
 def rounds_of(schedule: Floats, vpp: Floats) -> Floats:
-    """Return the virtual stages of a rank that take turns, 1 of schedules without such."""
+    """Return the virtual stages of a rank that run in turn; 1 for schedules with one virtual stage per rank."""
     return np.where(with_trait(schedule, lambda kind: kind.in_rounds), vpp, 1.0)
 
 

@@ -1,9 +1,9 @@
-"""The contract of a pipeline schedule: what every pipeline rank runs, in which order, and what follows from that.
+"""The contract of a pipeline schedule: the program of every pipeline rank, and its consequences.
 
 The compiler calls ``programs`` once per graph, before any time is known, and
 gets one program per pipeline rank: its ``Action`` in the order in which its compute stream runs them. A program is
-written each time that it is gone through, so that a step of many microbatches is never kept as a whole. A
-device never starts an action before those in front of it, however long it waits. The following must hold:
+generated each time that it is read, so that a step of many microbatches is never stored. A device never starts an
+action before those in front of it, however long it waits. The following must hold:
 
 - every microbatch passes every virtual stage once forward and once backward, the latter either as one ``BACKWARD`` or
   as ``INPUT_GRADIENT`` followed by ``WEIGHT_GRADIENT``; all passes of one microbatch through one virtual stage stand in
@@ -96,10 +96,10 @@ class Program:
     """The program of one pipeline rank: ``write`` is called with the ``words`` each time that it is read."""
 
     write: Callable[..., Iterator[Action]]
-    words: tuple[object, ...]
+    arguments: tuple[object, ...]
 
     def __iter__(self) -> Iterator[Action]:
-        return self.write(*self.words)
+        return self.write(*self.arguments)
 
 
 Programs = Sequence[Iterable[Action]]
@@ -141,26 +141,26 @@ class PipelineSchedule(ABC):
     shape_law: str = ""
     """Its law of ranks and virtual stages, after "needs"; empty: one virtual stage on every rank."""
     microbatch_law: str = ""
-    """Its law of microbatches, after "needs"; empty: any number goes."""
+    """Its law of microbatches, after "needs"; empty: any number is legal."""
 
     whole_stages: bool = False
     """Whether ranks have one whole stage each, so that stages may differ, and the closed form sees that they do."""
     recomputes_some: bool = True
     """Whether (virtual) stages may recompute some of their layers."""
     splits_backward: bool = False
-    """Whether gradients of inputs and of weights are passes of their own."""
+    """Whether gradients of inputs and of weights are separate passes."""
     in_rounds: bool = False
     """Whether virtual stages of a rank take turns, each for a group of as many microbatches as there are ranks."""
     weights_last: bool = False
     """Whether every rank ends with weight gradients, without waiting for other ranks between them."""
     forwards_first: bool = False
-    """Whether all forward passes come before all backward passes."""
+    """Whether all forward passes run before all backward passes."""
     turns_back: bool = False
     """Whether the second virtual stages of the ranks follow each other from the last rank to the first, as a V."""
     streams: int = 1
     """Directions in which microbatches enter; each rank has one stage of every stream."""
     rarity: int = 0
-    """How far it is from what trainings use: 0 common, 1 published runs only, 2 its authors alone."""
+    """How rare it is in trainings: 0 common, 1 published runs only, 2 its authors only."""
 
     @abstractmethod
     def programs(self, shape: PipelineShape) -> Programs:

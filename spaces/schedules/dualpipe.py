@@ -1,4 +1,4 @@
-"""DualPipe: two pipelines that run against each other over the same devices (DeepSeek-V3, arXiv 2412.19437, 3.2.1).
+"""DualPipe: two pipelines in opposite directions on the same devices (DeepSeek-V3, arXiv 2412.19437, 3.2.1).
 
 The order is that of DeepSeek's published ``dualpipe.py``, in its eight steps.
 """
@@ -27,7 +27,7 @@ from forerun.spaces.schedules.stage_times import Floats, StageTimes, total_over_
 class DualPipe(PipelineSchedule):
     """The first half of the microbatches enters at rank 0, the second at rank ``pp - 1``.
 
-    Rank d holds stage d for the first half and stage ``pp - 1 - d`` for the second.
+    Rank d has stage d for the first half and stage ``pp - 1 - d`` for the second.
     """
 
     number = 5
@@ -54,14 +54,16 @@ class DualPipe(PipelineSchedule):
         input gradients of the others while it runs its passes, or for forward passes of the stages between the ends.
         """
         forward, inputs, weight = stages.forward_s, stages.backward_s - stages.weight_s, stages.weight_s
-        own, count, turns = forward + stages.backward_s, stages.multiplicity, np.maximum(pp / 2 - 1, 0.0)
+        passes_s, count, turns = forward + stages.backward_s, stages.multiplicity, np.maximum(pp / 2 - 1, 0.0)
         means = [total_over_stages(count, values) / pp for values in (forward, inputs, weight)]
         # First and last device hold the same two stages of the model.
         inner = [_inner(total * pp, ends[0], pp) for total, ends in zip(means, (forward, inputs), strict=False)]
-        alike = microbatches * sum(means) + turns * (means[0] + 2 * means[1] - means[2]) - (own.max(axis=0) - own)
+        equal_s = (
+            microbatches * sum(means) + turns * (means[0] + 2 * means[1] - means[2]) - (passes_s.max(axis=0) - passes_s)
+        )
         waits = np.maximum(2 * means[1], inner[0] + 2 * inner[1]) - inputs - weight
-        step_s = np.maximum(alike, microbatches * own + np.maximum(turns * waits, 0.0))
-        return np.asarray(step_s - microbatches * own)
+        step_s = np.maximum(equal_s, microbatches * passes_s + np.maximum(turns * waits, 0.0))
+        return np.asarray(step_s - microbatches * passes_s)
 
     def in_flight(
         self, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, uneven: Floats | float, memory: Keeping

@@ -1,4 +1,4 @@
-"""Passes in turn under limits on the microbatches in flight: 1F1B and GPipe are two of its cases."""
+"""Alternating passes with limits on the microbatches in flight; 1F1B and GPipe are special cases."""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate

@@ -1,6 +1,6 @@
 """Orders of passes as PyTorch's pipelining writes and reads them: a CSV with a row per pipeline rank.
 
-A cell is one pass, as ``2F0``: the virtual stage in model order, what it computes, and the microbatch. ``F`` is a
+A cell is one pass, as ``2F0``: the virtual stage in model order, the kind of pass, and the microbatch. ``F`` is a
 forward pass, ``B`` a whole backward pass, ``I`` and ``W`` its gradients of inputs and of weights;
 ``(2F1;5B0)OVERLAP_F_B`` runs two of them kernel by kernel. Empty cells are bubbles, which follow from the times here.
 The same file drives ``torch.distributed.pipelining`` (torchtitan: ``pipeline_parallel_schedule_csv``).
@@ -129,7 +129,7 @@ def _check_ends(path: Path, shape: PipelineShape, programs: Sequence[Sequence[Ac
     """Check the programs without times.
 
     Raises:
-        RequestError: some pass never gets what it needs.
+        RequestError: a pass never gets its inputs.
     """
     done: set[tuple[bool, int, int]] = set()
     place = [0] * shape.pp

@@ -1,7 +1,7 @@
 """The axes of a flat strategy: their names, their order and their named choices.
 
 The order is the canonical one: the first axis is the slowest digit of a candidate's index, and candidates that cost
-the same rank by that index. Axes that many legality rules read stand first, so that illegal prefixes are cut early.
+the same rank by that index. Axes that many legality rules read are first, so that illegal prefixes are cut early.
 """
 
 from enum import IntEnum, IntFlag
@@ -49,7 +49,7 @@ class Recompute(IntFlag):
 
     NONE = 0
     SELECTIVE = 1
-    """The attention core (arXiv 2205.05198); written core_attn where it stands with other modules."""
+    """The attention core (arXiv 2205.05198); written core_attn together with other modules."""
     FULL = 2
     """Every layer from its input."""
     LAYERNORM = 4
@@ -75,11 +75,11 @@ MODULES: dict[str, Recompute] = {
     "moe": Recompute.MOE,
     "shared_experts": Recompute.SHARED_EXPERTS,
 }
-"""Modules that may be recomputed by themselves, in the order in which they are written."""
+"""Modules that can be recomputed separately, in written order."""
 
 
 class Split(IntEnum):
-    """How layers are dealt to pipeline stages."""
+    """Rules by which layers are dealt to pipeline stages."""
 
     EVEN = 0
     """The same number on every (virtual) stage."""
@@ -152,11 +152,11 @@ AXES = (
 
 def _recomputes() -> dict[int, str]:
     """Return the spelling of every choice of ``recompute``."""
-    found = {0: "none", 1: "selective", 2: "full"}
+    spellings = {0: "none", 1: "selective", 2: "full"}
     for count in range(1, len(MODULES) + 1):
         for names in combinations(MODULES, count):
-            found.setdefault(sum(MODULES[name] for name in names), "+".join(names))
-    return found
+            spellings.setdefault(sum(MODULES[name] for name in names), "+".join(names))
+    return spellings
 
 
 def _switches() -> dict[int, str]:
@@ -191,8 +191,8 @@ def schedules_in(files: str) -> dict[Schedule, str]:
 
 
 ALL_LAYERS = 0
-"""Choice of ``recompute_layers``: full recompute is of all layers, each from its own input. Choices above zero are so
-many first layers of every (virtual) stage; those below are ``in_groups``."""
+"""Choice of ``recompute_layers``: full recompute is of all layers, each from its own input. A choice above zero is a
+number of first layers of every (virtual) stage; those below are ``in_groups``."""
 ALL_REPLICAS = 0
 """Choice of ``shard``: sharded states are shared out over all replicas (users write ``shard=all``, or nothing)."""
 

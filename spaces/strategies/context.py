@@ -60,9 +60,9 @@ class Context:
     correction: Correction | None = None
     """None unless the context was calibrated to measured runs."""
     memory_share: float = 1.0
-    """What a strategy may need of a device's memory to count as fitting (0 to 1)."""
+    """Share of a device's memory up to which a strategy counts as fitting (0 to 1)."""
     oom_risk: float | None = None
-    """Highest risk of running out of memory where the user bounded it; ``memory_share`` is what it comes to without
+    """Highest risk of running out of memory, if the user bounded it; ``memory_share`` is its equivalent without
     measured runs."""
     free_software: Software = Software.NONE
     """Switches that a search turns on where they pay."""
@@ -84,7 +84,7 @@ class Context:
         return tuple(replace(self, cluster=group.cluster) for group in self.cluster.groups)
 
     def in_precision(self, precision: str | None) -> "Context":
-        """Return the same request in another precision; None: as it is."""
+        """Return the same request in another precision; None: in its own."""
         if precision is None:
             return self
         framework, agreed_on = agreed(self.framework, precision, ())
@@ -113,8 +113,11 @@ class Context:
 
     @property
     def attention(self) -> str:
-        """Attention kernel that runs: the profile's, or a fused softmax over all scores on devices before Ampere, for
-        which FlashAttention 2 and its successors do not exist (its README)."""
+        """Attention kernel in use.
+
+        It is the profile's, or a fused softmax over all scores on devices before Ampere, which FlashAttention 2 and its
+        successors do not support (its README).
+        """
         kernel = self.framework.attention
         older = self.cluster.device.architecture.startswith(_BEFORE_FLASH)
         return "fused_softmax" if older and kernel.startswith("flash") else kernel

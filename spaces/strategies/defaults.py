@@ -23,7 +23,7 @@ BLOCK_LAYERS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
 powers of two alone, stages of nine layers that need five recomputed ran eight so, 9 % slower."""
 SETS_FROM, LARGEST_SET = 512, 64
 """Devices from which on sets of replicas are tried that share sharded states among themselves, and the most replicas of
-one. Smaller clusters gain nothing by them; sets of 32 to 128 are alike, and 64 hold large models
+one. Smaller clusters gain nothing by them; sets of 32 to 128 are equally fast, and 64 suffice for large models
 (docs/decisions/space.md)."""
 
 
@@ -112,7 +112,9 @@ def _named(axis: str, names: Sequence[str]) -> tuple[int, ...]:
     return tuple(sorted({parse_named(axis, name) for name in names}))
 
 
-def restrict(choices: Mapping[str, tuple[int, ...]], own: Mapping[str, Sequence[object]]) -> dict[str, tuple[int, ...]]:
+def restrict(
+    choices: Mapping[str, tuple[int, ...]], replacements: Mapping[str, Sequence[object]]
+) -> dict[str, tuple[int, ...]]:
     """Replace the ``choices`` of some axes by the user's.
 
     >>> restrict({"tp": (1, 2, 4), "recompute": (0, 1, 2)}, {"recompute": ["full", "none"]})
@@ -122,7 +124,7 @@ def restrict(choices: Mapping[str, tuple[int, ...]], own: Mapping[str, Sequence[
         RequestError: an axis is unknown or a choice is not one of its kind.
     """
     result = dict(choices)
-    for axis, values in own.items():
+    for axis, values in replacements.items():
         if axis == "dp":
             raise RequestError("dp follows from gpus = dp*tp*pp*cp; restrict tp, pp, cp or gpus instead")
         if axis == "gpus" or axis not in AXES:

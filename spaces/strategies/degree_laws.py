@@ -126,8 +126,8 @@ def shard_broken(c: Columns, x: Context) -> Mask:
     if not asked.any():
         return np.asarray(asked)
     replicas, experts = c["dp"] * c["cp"], c["ep"] * c["etp"]
-    whole = (c["shard"] > 1) & (replicas % np.maximum(c["shard"], 1) == 0) & (c["shard"] * c["tp"] % experts == 0)
-    return np.asarray(asked & ~whole)
+    legal = (c["shard"] > 1) & (replicas % np.maximum(c["shard"], 1) == 0) & (c["shard"] * c["tp"] % experts == 0)
+    return np.asarray(asked & ~legal)
 
 
 def no_such_shard_degree(v: Mapping[str, int], x: Context) -> str:

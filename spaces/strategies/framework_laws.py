@@ -83,21 +83,21 @@ def schedule_unsupported(c: Columns, x: Context) -> Mask:
 
 def _interleaved_so(x: Context) -> list[tuple[Sequence[int], str]]:
     """Return the numbers of ranks that cannot be interleaved, and why not."""
-    found: list[tuple[Sequence[int], str]] = []
+    exclusions: list[tuple[Sequence[int], str]] = []
     if ("overlap-p2p", "off") in x.framework.switches:
-        told = "overlap-p2p=off with interleaved stages on two ranks, which send to each other at once; use vpp=1"
-        found.append(((2,), told))
+        reason = "overlap-p2p=off with interleaved stages on two ranks, which send to each other at once; use vpp=1"
+        exclusions.append(((2,), reason))
     if x.model.hybrid and not x.framework.legality.interleaves_hybrids:
-        told = f"{x.framework.name} builds hybrid models as {x.model.name} without virtual stages"
-        found.append((range(2, x.cluster.max_devices + 1), f"{told}; use vpp=1"))
-    return found
+        reason = f"{x.framework.name} builds hybrid models as {x.model.name} without virtual stages"
+        exclusions.append((range(2, x.cluster.max_devices + 1), f"{reason}; use vpp=1"))
+    return exclusions
 
 
 def no_such_schedule(v: Mapping[str, int], x: Context) -> str:
     """Return the message of ``schedule_unsupported``."""
-    told = [told for ranks, told in _interleaved_so(x) if v["pp"] in ranks]
-    if told and schedule_of(v["schedule"]).in_rounds:
-        return told[0]
+    reason = [reason for ranks, reason in _interleaved_so(x) if v["pp"] in ranks]
+    if reason and schedule_of(v["schedule"]).in_rounds:
+        return reason[0]
     return no_such("schedule", "schedules")(v, x)
 
 
@@ -115,19 +115,19 @@ def separate_norms(framework: FrameworkProfile, layer: Layer) -> int:
 
 
 def modules_of(context: Context) -> int:
-    """Return which modules a model has, in its framework, that may be recomputed by themselves."""
+    """Return the modules of a model that its framework can recompute separately."""
     model = context.model
     latent = any(getattr(layer.mixer, "latent", None) for layer in model.layers)
     mixtures = [layer.mlp for layer in model.layers if isinstance(layer.mlp, MixtureOfExperts)]
     dense = any(isinstance(layer.mlp, FeedForward) for layer in model.layers)
-    found = Recompute.SELECTIVE
+    modules = Recompute.SELECTIVE
     if any(separate_norms(context.framework, layer) for layer in model.layers):
-        found |= Recompute.LAYERNORM
-    found |= Recompute.MLA_UP_PROJ if latent else Recompute.NONE
-    found |= Recompute.MLP if dense else Recompute.NONE
-    found |= Recompute.MOE | Recompute.MOE_ACT if mixtures else Recompute.NONE
-    found |= Recompute.SHARED_EXPERTS if any(mlp.shared_hidden for mlp in mixtures) else Recompute.NONE
-    return int(found)
+        modules |= Recompute.LAYERNORM
+    modules |= Recompute.MLA_UP_PROJ if latent else Recompute.NONE
+    modules |= Recompute.MLP if dense else Recompute.NONE
+    modules |= Recompute.MOE | Recompute.MOE_ACT if mixtures else Recompute.NONE
+    modules |= Recompute.SHARED_EXPERTS if any(mlp.shared_hidden for mlp in mixtures) else Recompute.NONE
+    return int(modules)
 
 
 def recompute_unsupported(c: Columns, x: Context) -> Mask:
@@ -137,35 +137,35 @@ def recompute_unsupported(c: Columns, x: Context) -> Mask:
     transformer_config.py).
     """
     legality, without = x.framework.legality, {"full"} if x.framework.graphs == "layers" else set()
-    whole = [number for number, name in SPELLING["recompute"].items() if name in {*legality.recompute} - without]
+    offered = [number for number, name in SPELLING["recompute"].items() if name in {*legality.recompute} - without]
     lacks = ~int(sum(MODULES[name] for name in legality.recompute_modules))
     lacks |= 0 if x.framework.grouped_experts else int(Recompute.MOE_ACT)
     lacks |= int(sum(module for module, _ in _hindered(x)))
-    return np.asarray(~np.isin(c["recompute"], whole) & ((c["recompute"] & lacks) != 0))
+    return np.asarray(~np.isin(c["recompute"], offered) & ((c["recompute"] & lacks) != 0))
 
 
 def _hindered(x: Context) -> list[tuple[Recompute, str]]:
     """Return modules that other settings of the software exclude from recompute, each with its reason and fix."""
-    profile, found = x.framework, []
+    profile, exclusions = x.framework, []
     if "router" in profile.graphed and "experts" not in profile.graphed:
-        told = "mixtures whose router is in a CUDA graph are not recomputed whole; set cuda-graphs=attn, or drop moe"
-        found.append((Recompute.MOE, told))
+        reason = "mixtures whose router is in a CUDA graph are not recomputed whole; set cuda-graphs=attn, or drop moe"
+        exclusions.append((Recompute.MOE, reason))
     if profile.overlap_shared_experts:
-        told = "shared experts that compute beside traffic are not recomputed; drop them, or shared-expert-overlap"
-        found.append((Recompute.SHARED_EXPERTS, told))
+        reason = "shared experts that compute beside traffic are not recomputed; drop them, or shared-expert-overlap"
+        exclusions.append((Recompute.SHARED_EXPERTS, reason))
     if x.workload.precision == "fp8" and profile.eight_bit_recipe == "delayed":
         # Their outputs are made again outside of what records the largest values.
-        told = "delayed scaling recomputes neither layernorm nor moe_act; drop them, or set fp8-recipe=current"
-        found.append((Recompute.LAYERNORM | Recompute.MOE_ACT, told))
-    return found
+        reason = "delayed scaling recomputes neither layernorm nor moe_act; drop them, or set fp8-recipe=current"
+        exclusions.append((Recompute.LAYERNORM | Recompute.MOE_ACT, reason))
+    return exclusions
 
 
 def no_such_recompute(v: Mapping[str, int], x: Context) -> str:
     """Return the message of ``recompute_unsupported``."""
     legality = x.framework.legality
     modules = f", and of modules {', '.join(legality.recompute_modules)}" if legality.recompute_modules else ""
-    if (told := next((told for module, told in _hindered(x) if v["recompute"] & module), None)) is not None:
-        return told
+    if (reason := next((reason for module, reason in _hindered(x) if v["recompute"] & module), None)) is not None:
+        return reason
     if x.framework.graphs == "layers" and v["recompute"] == Recompute.FULL:
         return (
             "whole layers are not recomputed where parts of them are CUDA graphs; recompute modules, or cuda-graphs=off"

@@ -16,7 +16,7 @@ from forerun.spaces.strategies.axes import (
     Split,
     in_groups,
 )
-from forerun.spaces.strategies.stage_choices import alike, parse_recompute
+from forerun.spaces.strategies.stage_choices import common_recompute, parse_recompute
 from forerun.spaces.strategies.stage_offload import OFFLOAD_WORDS, parse_offload
 from forerun.spaces.strategies.strategy import Strategy
 
@@ -50,12 +50,12 @@ def parse_named(axis: str, text: str) -> int:
 
 def _software(text: str) -> Software:
     """Return the switches of a word like ``with=tp-comm-overlap+moe-overlap``."""
-    found = Software.NONE
+    switches = Software.NONE
     for name in text.lower().split("+"):
         if name not in SOFTWARE:
             raise unknown("switch of a strategy", name, SOFTWARE)
-        found |= SOFTWARE[name]
-    return found
+        switches |= SOFTWARE[name]
+    return switches
 
 
 def parse_strategy(text: str) -> Strategy:
@@ -65,13 +65,13 @@ def parse_strategy(text: str) -> Strategy:
     64
 
     Raises:
-        RequestError: a word is not understood or stands twice.
+        RequestError: a word is not understood or given twice.
     """
     values: dict[str, object] = {}
-    words = re.sub(r"layers=([\d,]+)", lambda match: "layers=" + match[1].replace(",", ";"), text)
-    words = _STAGES.sub(lambda match: "recompute=" + match[1].replace(",", ";"), words)
-    words = _OFFLOAD.sub(lambda match: f"{match[1]}=" + match[2].replace(",", ";"), words)
-    for word in re.split(r"[\s,]+", words.strip()):
+    spelled = re.sub(r"layers=([\d,]+)", lambda match: "layers=" + match[1].replace(",", ";"), text)
+    spelled = _STAGES.sub(lambda match: "recompute=" + match[1].replace(",", ";"), spelled)
+    spelled = _OFFLOAD.sub(lambda match: f"{match[1]}=" + match[2].replace(",", ";"), spelled)
+    for word in re.split(r"[\s,]+", spelled.strip()):
         for name, value in _parse_word(word):
             if name in values:
                 raise RequestError(f"{name} is given twice in strategy {text!r}")
@@ -88,8 +88,8 @@ def _strategy(values: dict[str, object]) -> Strategy:
         if "recompute" in values:
             raise RequestError(f"recompute is given twice: recompute={stages}")
         entries = parse_recompute(stages, int(str(values.get("pp", 1))))
-        whole = alike(entries)
-        values |= {"stage_recompute": entries} if whole is None else {"recompute": whole}
+        common = common_recompute(entries)
+        values |= {"stage_recompute": entries} if common is None else {"recompute": common}
     hosted = [values.pop(word, None) for word in OFFLOAD_WORDS]
     if any(text is not None for text in hosted):
         texts = [None if text is None else str(text) for text in hosted]

@@ -30,9 +30,9 @@ def every(build: Callable[[Choose], Built | None]) -> Iterator[Built]:
             radices.append(len(choices))
             return choices[next(path, 0)]
 
-        found = build(choose)
-        if found is not None:
-            yield found
+        result = build(choose)
+        if result is not None:
+            yield result
         digits += [0] * (len(radices) - len(digits))
         while digits and digits[-1] == radices[len(digits) - 1] - 1:
             digits.pop()

@@ -20,7 +20,7 @@ from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import Columns, IntArray
 
 SPANS = ("tp", "cp", "ep", "etp", "gpus")
-"""Columns that decide how groups lie in racks."""
+"""Columns that decide the placement of groups in racks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +28,11 @@ class RackUse:
     """Placement of the devices of one strategy in racks."""
 
     segment: int
-    """Devices that are placed together, each segment inside a rack; 0 where a scheduler cannot be told."""
+    """Devices that are placed together, each segment inside a rack; 0 if the scheduler takes no segment size."""
     used: int
     """Devices used of every rack, the last one perhaps less."""
     racks: int
-    """Racks that hold all."""
+    """Number of racks in use."""
     domain: int
     """Consecutive ranks that certainly share a rack: groups that span at most as many, and divide it, are inside."""
 
@@ -80,8 +80,8 @@ def _use(rack: int, node: int, devices: int, *spans: int) -> RackUse:
     if segment and -(-devices // used) == filled:
         return RackUse(segment=segment, used=used, racks=filled, domain=used)
     cut = [_largest_part(rack, span) for span in spans if 1 < span <= rack and rack % span]
-    whole = rack if devices % rack == 0 else 0
-    return RackUse(segment=whole, used=rack, racks=filled, domain=min(cut, default=rack))
+    segment = rack if devices % rack == 0 else 0
+    return RackUse(segment=segment, used=rack, racks=filled, domain=min(cut, default=rack))
 
 
 def _segment(rack: int, node: int, devices: int, *spans: int) -> int:

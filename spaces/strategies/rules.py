@@ -2,7 +2,7 @@
 
 A rule names the axes it reads, so that the space can apply it as soon as those axes are known and cut whole ranges of
 candidates at once. ``illegal`` gets one integer array per axis (and ``dp`` once gpus, pp, tp and cp are known) and
-returns the mask of broken rows. Rules stand in the order in which their reasons are counted.
+returns the mask of broken rows. Reasons are counted in the order of the rules.
 """
 
 from collections.abc import Callable, Mapping
@@ -57,15 +57,15 @@ class Rule:
     code: str
     """Reason under which rejected candidates are counted."""
     meaning: str
-    """What breaks it."""
+    """The violation, as a text."""
     axes: tuple[str, ...]
-    """What it reads."""
+    """The axes that it reads."""
     illegal: Callable[[Columns, Context], Mask]
     """Mask of the rows that break it."""
     message: Callable[[Mapping[str, int], Context], str]
     """The values of one broken strategy and the nearest fix."""
     asked: str | None = None
-    """Axis whose choice 0 keeps it, whatever the others are."""
+    """Axis whose choice 0 keeps the law, whatever the others are."""
 
     @property
     def depth(self) -> int:
@@ -325,7 +325,7 @@ SWITCHES = Rule(
     illegal=not_running,
     message=why_not("software"),
 )
-"""The law of what follows from the axes in a space and is named in a strategy."""
+"""The law of switches, which follow from the axes in a space and are named in a strategy."""
 
 
 def violations(values: Mapping[str, int], context: Context) -> list[tuple[str, str]]:

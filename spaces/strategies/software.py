@@ -27,7 +27,7 @@ READ_BY_SOFTWARE = ("tp", "ep", "etp", "pp", "vpp", "sp", "recompute", "dp", "mb
 
 
 def names_of(software: int) -> list[str]:
-    """Return some switches as they are written.
+    """Return the spellings of some switches.
 
     >>> names_of(3)
     ['tp-comm-overlap', 'moe-overlap']
@@ -59,12 +59,12 @@ def unsuited(settings: Mapping[str, str], model: Model) -> list[str]:
     has = {"dense": not any(mixtures), "some dense": not all(mixtures), "experts": any(mixtures)}
     lacking = {"dense": "a model without experts", "some dense": "layers without experts", "experts": "experts"}
     verb = {"dense": "is", "some dense": "has", "experts": "has"}
-    found = []
+    messages = []
     for name, setting in settings.items():
         wanted = all_switches()[name].models.get(setting) if name in all_switches() else None
         if wanted is not None and not has[wanted]:
-            found.append(f"{name}={setting} needs {lacking[wanted]}, which {model.name} {verb[wanted]} not")
-    return found
+            messages.append(f"{name}={setting} needs {lacking[wanted]}, which {model.name} {verb[wanted]} not")
+    return messages
 
 
 def can_turn_on(profile: FrameworkProfile, but: Collection[str] = (), *, on: Collection[DeviceKind] = ()) -> Software:
@@ -76,7 +76,7 @@ def can_turn_on(profile: FrameworkProfile, but: Collection[str] = (), *, on: Col
     >>> names_of(can_turn_on(load_framework("megatron-lm"), but=["moe-overlap"]))
     ['tp-comm-overlap']
     """
-    found, had = Software.NONE, available(profile)
+    switches, had = Software.NONE, available(profile)
     for words, flag in SOFTWARE.items():
         name, setting = _setting(words)
         switch = all_switches()[name]
@@ -88,8 +88,8 @@ def can_turn_on(profile: FrameworkProfile, but: Collection[str] = (), *, on: Col
         needed = switch.required(setting)
         met = all(had.get(other, settings[0]) in settings for other, settings in needed.items())
         if setting in support.flags and met and not _excluded(name, setting, had):
-            found |= flag
-    return found
+            switches |= flag
+    return switches
 
 
 def _excluded(name: str, setting: str, had: Mapping[str, str]) -> bool:
@@ -104,7 +104,7 @@ def _setting(words: str) -> tuple[str, str]:
 
 
 _WORSE: Mapping[str, tuple[str, ...]] = {"dispatcher=deepep": ("allgather", "alltoall")}
-"""Settings that are never faster than what a switch is turned to, where that is not "off"."""
+"""Settings other than "off" that are never faster than the one to which a switch is turned."""
 
 
 def running(context: Context, software: int) -> Context:
@@ -131,12 +131,12 @@ def settings_of(software: int) -> dict[str, str]:
 def does_something(columns: Columns, context: Context, among: int = ~0) -> IntArray:
     """Return for every candidate those ``among`` some switches that change anything for it and that its framework runs
     with it, [N]."""
-    found: IntArray = np.zeros(len(columns["tp"]), dtype=np.int64)
+    effective: IntArray = np.zeros(len(columns["tp"]), dtype=np.int64)
     for flag, conditions in _CONDITIONS.items():
         if flag & among and not _unmet(flag, context):
             met = np.logical_and.reduce([one.met(columns, context) for one in conditions])
-            found |= np.where(met, int(flag), 0)
-    return found
+            effective |= np.where(met, int(flag), 0)
+    return effective
 
 
 def _unmet(flag: Software, context: Context) -> list[str]:
@@ -203,7 +203,7 @@ def switches_of(context: Context, by: SettledBy) -> Software | None:
 
 
 def with_switches(strategy: Strategy, software: Software | None) -> Strategy:
-    """Return a strategy with some switches turned on and no others; as it is for None."""
+    """Return a strategy with exactly these switches turned on; unchanged for None."""
     return strategy if software is None or software == strategy.software else replace(strategy, software=software)
 
 
@@ -213,8 +213,8 @@ class Condition:
 
     met: Callable[[Columns, Context], Mask]
     """Mask [N] of the candidates that have it."""
-    words: str
-    """It in words."""
+    requirement: str
+    """The condition as a text."""
 
 
 def without_degrees(columns: Columns, context: Context) -> Mask:
@@ -257,16 +257,16 @@ def why_not(axis: str, which: slice = slice(None)) -> Callable[[Mapping[str, int
         columns = {name: np.array([value], dtype=np.int64) for name, value in values.items()}
         on = values[axis] if axis == "switches" else values[axis] & ~int(CHOSEN)
         can = can_turn_on(context.framework)
-        told = []
+        reasons = []
         for words, flag in SOFTWARE.items():
             if on & flag and (unmet := _unmet(flag, context)):
-                told += [f"{words} {text}" for text in unmet]
+                reasons += [f"{words} {text}" for text in unmet]
             elif on & flag and not can & flag:
-                told.append(f"{context.framework.name} cannot turn {words} on, or has it on")
+                reasons.append(f"{context.framework.name} cannot turn {words} on, or has it on")
             elif on & flag:
-                lacks = [one.words for one in _CONDITIONS[flag][which] if not one.met(columns, context)[0]]
-                told += [f"{words} needs {', '.join(lacks)}"] if lacks else []
-        return f"with={'+'.join(names_of(on))}: {'; '.join(told)}; drop it"
+                lacks = [one.requirement for one in _CONDITIONS[flag][which] if not one.met(columns, context)[0]]
+                reasons += [f"{words} needs {', '.join(lacks)}"] if lacks else []
+        return f"with={'+'.join(names_of(on))}: {'; '.join(reasons)}; drop it"
 
     return why
 
@@ -309,15 +309,15 @@ def _once_per_node(c: Columns, x: Context) -> Mask:
 
 
 _CONDITIONS: Mapping[Software, Sequence[Condition]] = {
-    Software.TP_COMM_OVERLAP: (Condition(met=_tensor, words="sp, and a tp within one scale-up domain"),),
+    Software.TP_COMM_OVERLAP: (Condition(met=_tensor, requirement="sp, and a tp within one scale-up domain"),),
     Software.MOE_OVERLAP: (
         Condition(
             met=_combined,
-            words="ep > 1, vpp > 1 where pp > 1 (or multi-token prediction), more microbatches than stages, no "
+            requirement="ep > 1, vpp > 1 where pp > 1 (or multi-token prediction), more microbatches than stages, no "
             "hybrid model",
         ),
-        Condition(met=_once, words="neither full recompute nor that of whole mixtures"),
+        Condition(met=_once, requirement="neither full recompute nor that of whole mixtures"),
     ),
-    Software.DEEPEP: (Condition(met=_once_per_node, words="experts on several scale-up domains"),),
+    Software.DEEPEP: (Condition(met=_once_per_node, requirement="experts on several scale-up domains"),),
 }
-"""What every switch needs: of degrees first, then of what is recomputed."""
+"""Conditions of every switch: of degrees first, then of recompute."""

@@ -12,7 +12,7 @@ from forerun.spaces.strategies.table import IntArray, StrategyTable
 from forerun.spaces.strategies.walk import LATER, EnumeratedPart, Hopeless, below, enumerated, prefixes
 
 DEGREES = AXES[: AXES.index("etp") + 1]
-"""Axes that make a strategy an idea of its own; the others make variants of one."""
+"""Axes that distinguish ideas; the others distinguish variants of one idea."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +56,8 @@ class StrategySpace:
 
     def table(self, low: int, high: int) -> tuple[StrategyTable, Counter[str]]:
         """Return the legal candidates with index in ``[low, high)`` and the number of illegal ones by reason code."""
-        (whole,) = enumerated(self.choices, self.context, low, high, at_once=self.size)
-        return whole.table, whole.rejected
+        (part,) = enumerated(self.choices, self.context, low, high, at_once=self.size)
+        return part.table, part.rejected
 
     def walk(self, low: int, high: int, hopeless: Hopeless | None = None) -> Iterator[EnumeratedPart]:
         """Yield the legal candidates with index in ``[low, high)``, in parts of bounded size (``walk.enumerated``)."""

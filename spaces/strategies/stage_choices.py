@@ -94,16 +94,16 @@ def tidy(entries: tuple[StageRecompute, ...], layers: Sequence[int]) -> tuple[St
     >>> [str(e) for e in tidy((StageRecompute(Recompute.FULL, 4), StageRecompute(Recompute.FULL, 0)), (4, 4))]
     ['full', 'none']
     """
-    found = []
-    for entry, held in zip(entries, layers, strict=True):
+    tidied = []
+    for entry, count in zip(entries, layers, strict=True):
         if entry.kind == Recompute.NONE or entry.layers == 0:
-            found.append(StageRecompute(Recompute.NONE))
+            tidied.append(StageRecompute(Recompute.NONE))
         else:
-            found.append(StageRecompute(entry.kind, None if entry.layers == held else entry.layers))
-    return tuple(found)
+            tidied.append(StageRecompute(entry.kind, None if entry.layers == count else entry.layers))
+    return tuple(tidied)
 
 
-def alike(entries: Sequence[StageRecompute]) -> Recompute | None:
+def common_recompute(entries: Sequence[StageRecompute]) -> Recompute | None:
     """Return the recompute of all stages if it is the same and of all layers, else None."""
     first = entries[0]
     return first.kind if first.layers is None and all(entry == first for entry in entries) else None
@@ -116,11 +116,11 @@ def recompute_fields(entries: tuple[StageRecompute, ...], layers: Sequence[int] 
     """
     if layers is not None:
         clipped = [
-            entry if entry.layers is None else StageRecompute(entry.kind, min(entry.layers, held))
-            for entry, held in zip(entries, layers, strict=True)
+            entry if entry.layers is None else StageRecompute(entry.kind, min(entry.layers, count))
+            for entry, count in zip(entries, layers, strict=True)
         ]
         entries = tidy(tuple(clipped), layers)
-    whole = alike(entries)
-    if whole is not None:
-        return {"recompute": whole, "recompute_layers": 0, "stage_recompute": None}
+    common = common_recompute(entries)
+    if common is not None:
+        return {"recompute": common, "recompute_layers": 0, "stage_recompute": None}
     return {"recompute": Recompute.NONE, "stage_recompute": entries}

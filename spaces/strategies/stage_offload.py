@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SHARE = r"(?:0(?:\.\d{1,4})?|1(?:\.0{1,4})?)"
 _ENTRY = re.compile(rf"({_SHARE})(?:\*(\d{{1,6}}))?")
 EIGHTHS = 8
-"""Shares that a search tries are so many parts of a whole."""
+"""Parts of 1 in which a search counts shares."""
 OFFLOAD_WORDS = ("optimizer-offload", "activation-offload")
 """Words of a strategy, in the order of the fields of ``StageOffload``."""
 
@@ -28,7 +28,7 @@ class StageOffload(NamedTuple):
     optimizer: float = 0.0
     """Of its optimizer states, which the host updates."""
     activations: float = 0.0
-    """Of what its layers keep from the forward to the backward pass, recomputed layers' inputs included."""
+    """Share of the activations that its layers keep, including the inputs of recomputed layers."""
 
 
 def offload_of(profile: "FrameworkProfile", entries: Sequence[StageOffload] | None, stage: int = 0) -> StageOffload:
@@ -50,8 +50,8 @@ def offload_words(entries: Sequence[StageOffload]) -> Iterator[str]:
         if not any(shares) and (word != OFFLOAD_WORDS[0] or any(one.activations for one in entries)):
             continue
         runs = [(share, len(list(run))) for share, run in itertools.groupby(shares)]
-        alike = len(runs) == 1
-        yield f"{word}=" + ",".join(f"{share:g}" if alike or n == 1 else f"{share:g}*{n}" for share, n in runs)
+        uniform = len(runs) == 1
+        yield f"{word}=" + ",".join(f"{share:g}" if uniform or n == 1 else f"{share:g}*{n}" for share, n in runs)
 
 
 def parse_offload(texts: Sequence[str | None], pp: int) -> tuple[StageOffload, ...]:

@@ -40,9 +40,9 @@ def staged_size(space: Countable) -> int:
     by_rule = rest * len(choices["split"])
     each = {pp: by_rule + rest * layouts_of(space, pp) for pp in choices["pp"] if pp > 1}
     if space.recompute:
-        whole = rest // (len(choices["recompute"]) * len(choices["recompute_layers"]))
+        others = rest // (len(choices["recompute"]) * len(choices["recompute_layers"]))
         for pp in each:
-            more = whole * layouts_of(space, pp, recompute=True)
+            more = others * layouts_of(space, pp, recompute=True)
             size, each[pp] = size + staged * more, each[pp] + more
     if space.offload:
         for pp in choices["pp"]:

@@ -144,8 +144,8 @@ class StagedSpace:
         # 1: every stage answers for itself, in _entries.
         each = staged and self.recompute and choose("recompute_per_stage", (0, 1))
         value["recompute"] = int(Recompute.NONE) if each else ask(choose, "recompute", flat["recompute"])
-        whole = each or value["recompute"] != Recompute.FULL
-        value["recompute_layers"] = 0 if whole else ask(choose, "recompute_layers", flat["recompute_layers"])
+        without_layers = each or value["recompute"] != Recompute.FULL
+        value["recompute_layers"] = 0 if without_layers else ask(choose, "recompute_layers", flat["recompute_layers"])
         free = piped and self.reach > 0 and not virtual(value["schedule"])
         splits = (*flat["split"], CUSTOM_SPLIT) if self.reach else flat["split"]
         value["split"] = ask(choose, "split", splits) if piped else int(Split.EVEN)
@@ -189,7 +189,10 @@ class StagedSpace:
         """Ask for the offload of every stage."""
         names = ("optimizer_offload", "activation_offload")
         shares = [
-            [ask(choose, f"{name}_{stage}", held) / EIGHTHS for name, held in zip(names, self.hosted, strict=True)]
+            [
+                ask(choose, f"{name}_{stage}", choices) / EIGHTHS
+                for name, choices in zip(names, self.hosted, strict=True)
+            ]
             for stage in range(pp)
         ]
         return tuple(StageOffload(*each) for each in shares)
@@ -324,7 +327,9 @@ class StagedSpace:
     def _shares_open(self, entries: tuple[StageOffload, ...]) -> bool:
         """Check whether shares on the host are choices of this space."""
         columns = zip(zip(*entries, strict=True), self.hosted, strict=True)
-        return self.offload and all({share * EIGHTHS for share in own} <= set(held) for own, held in columns)
+        return self.offload and all(
+            {share * EIGHTHS for share in shares} <= set(choices) for shares, choices in columns
+        )
 
     def _dealt(self, strategy: Strategy) -> bool:
         """Check that explicit layers are all layers of the model, no stage is empty and no boundary is out of reach."""

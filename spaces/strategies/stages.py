@@ -68,11 +68,11 @@ def splits_by_layers(
     layers: int, stages: int, splits: tuple[int, ...], head_layers: float
 ) -> Mapping[tuple[int, ...], Split]:
     """Return the first of the ``splits`` that deals each possible sequence of layers to the stages."""
-    found: dict[tuple[int, ...], Split] = {}
+    splits_of: dict[tuple[int, ...], Split] = {}
     for split in splits:
         if split_is_legal(layers, stages, split):
-            found.setdefault(layers_per_virtual_stage(layers, stages, split, head_layers), Split(split))
-    return found
+            splits_of.setdefault(layers_per_virtual_stage(layers, stages, split, head_layers), Split(split))
+    return splits_of
 
 
 def _balanced(layers: int, stages: int) -> tuple[int, ...]:

@@ -1,8 +1,9 @@
 """One way to split the training of a model over devices, and the one string that names it.
 
-The string is a list of words in any order, printed in one: ``tp4 pp8 dp16 mbs1 vpp2 zero1 sp recompute=selective``.
-Degrees of one and other defaults are left out; parsing and printing round-trip. Where stages differ, words name each
-(``layers=9,11 recompute=full,none activation-offload=0.5,0``) or each half of the pipeline (``tp2/4 dp8/4 mbs1/2``).
+The string is a list of words in any order; they are printed in a fixed order: ``tp4 pp8 dp16 mbs1 vpp2 zero1 sp
+recompute=selective``. Degrees of one and other defaults are left out; parsing and printing round-trip. Where stages
+differ, words name each (``layers=9,11 recompute=full,none activation-offload=0.5,0``) or each half of the pipeline
+(``tp2/4 dp8/4 mbs1/2``).
 """
 
 import dataclasses
@@ -40,9 +41,8 @@ class Strategy:
     """A flat strategy; ``dp * tp * pp * cp`` devices work on it.
 
     Raises:
-        RequestError: a degree is below one, ``zero`` is not 0 to 3, ``shard`` is negative or stands with
-            ``second_tp``, or what is named per stage or half does not match
-            the stages, devices and sequences that there are.
+        RequestError: a degree is below one, ``zero`` is not 0 to 3, ``shard`` is negative or given with ``second_tp``,
+            or choices per stage or half do not match the stages, devices and sequences.
     """
 
     dp: int = 1
@@ -68,12 +68,12 @@ class Strategy:
     zero: int = 0
     """Sharding stage: 1 optimizer states, 2 gradients too, 3 parameters too (ZeRO, arXiv 1910.02054)."""
     shard: int = ALL_REPLICAS
-    """Neighbouring replicas (of ``dp * cp``) that share one set of what ``zero`` shards, of which the others hold
+    """Neighbouring replicas (of ``dp * cp``) that share one set of what ``zero`` shards, of which the others have
     copies; 0: all of them share one, which is also what a ``shard`` of ``dp * cp`` becomes."""
     sp: bool = False
     """Sequence parallel: norms and dropout are cut by sequence over tensor ranks."""
     recompute: Recompute = Recompute.NONE
-    """What is computed again in the backward pass."""
+    """Modules that are recomputed in the backward pass."""
     recompute_layers: int = ALL_LAYERS
     """Which layers full recompute is of: ``ALL_LAYERS``, so many first ones of every (virtual) stage, or
     ``in_groups``."""
@@ -86,9 +86,9 @@ class Strategy:
     stage_recompute: tuple[StageRecompute, ...] | None = None
     """Recompute of every stage, in place of ``recompute``; None: the same on all."""
     stage_offload: tuple[StageOffload, ...] | None = None
-    """What every stage keeps in the memory of the host; None: what the software runs with."""
+    """Offload of every stage to host memory; None: that of the software's switches."""
     software: Software = Software.NONE
-    """Switches that it turns on beside those that the framework runs with."""
+    """Switches that it turns on in addition to the framework's."""
 
     def __post_init__(self) -> None:
         if min(self.dp, self.tp, self.pp, self.cp, self.ep, self.etp, self.mbs, self.vpp) < 1:

@@ -46,7 +46,7 @@ class StrategyTable:
     """N candidates in canonical order."""
 
     choices: Mapping[str, IntArray]
-    """What each axis can be, by name."""
+    """Choices of each axis, by name."""
     codes: Mapping[str, CodeArray]
     """Index into that of every row, shape N."""
     index: IntArray
@@ -54,7 +54,7 @@ class StrategyTable:
     custom_splits: tuple[tuple[int, ...], ...] = ()
     """Layers per stage of splits that follow no rule."""
     stage_choices: tuple[StageChoices | None, ...] = ()
-    """What makes each row more than a flat strategy; empty where all are flat."""
+    """Differences between the stages of each row; empty if all rows are flat."""
 
     def __len__(self) -> int:
         return len(self.index)

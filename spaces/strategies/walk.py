@@ -135,7 +135,7 @@ class _Growth:
         self._derive_dp()
 
     def part(self, rows: slice) -> "_Growth":
-        """Return some of the prefixes, to grow by themselves."""
+        """Return a part of the prefixes, to be extended separately."""
         other = _Growth.__new__(_Growth)
         other.context, other.choices, other.below = self.context, self.choices, self.below
         other.low, other.high, other.rejected = self.low, self.high, Counter()

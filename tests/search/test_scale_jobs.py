@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from forerun.search.cli import main
 from forerun.search.scale.jobs import shares
-from forerun.simulator.modes.together import SharedJob, SharedMessage, steps_together
+from forerun.simulator.modes.shared_link import SharedJob, SharedMessage, steps_together
 
 GAINS = st.lists(st.lists(st.floats(0.1, 10.0), min_size=1, max_size=5), min_size=1, max_size=3)
 JOB = SharedJob(step_s=1.0, passes_s=0.6, messages=(SharedMessage(ready_s=0.5, alone_s=0.4, sent_bytes=4e9),))

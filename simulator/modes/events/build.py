@@ -15,7 +15,7 @@ from forerun.simulator.costs.slowest import NATURAL_JITTER
 from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes.analytic import check_slow, draws
-from forerun.simulator.modes.events.wires import (
+from forerun.simulator.modes.events.links import (
     ALL_REDUCE,
     BACKWARD,
     BARRIER,
@@ -25,7 +25,7 @@ from forerun.simulator.modes.events.wires import (
     KINDS,
     UPDATE,
     UPLOAD,
-    Wires,
+    ModeLinks,
 )
 from forerun.simulator.modes.mode import TrainingMode
 from forerun.simulator.modes.network import ModeNetwork
@@ -55,7 +55,7 @@ def build_mode(
     """Return the graph of ``steps`` steps of all workers.
 
     Raises:
-        RequestError: a slow worker is not there, or there are more shards than there is to spread.
+        RequestError: a slow worker does not exist, or shards outnumber the layers or parameters to place on them.
     """
     check_slow(noise.slow, mode.workers)
     return _Builder(profile, mode, network, noise, steps).build()
@@ -82,14 +82,14 @@ class _Builder:
     ) -> None:
         self.profile, self.mode, self.network, self.steps = profile, mode, network, steps
         self.graph = TaskGraph(KINDS)
-        self.wires = Wires(self.graph, mode, network, mode.shard_bytes(profile))
+        self.links = ModeLinks(self.graph, mode, network, mode.shard_bytes(profile))
         self.compute = [self.graph.add_stream(f"worker {w}", device=w) for w in range(mode.workers)]
         self.factors = drawn_factors(profile, mode, noise, steps)
         self.layers = range(len(profile.layers))
         self.buckets = mode.buckets(profile) if mode.exchange == "all-reduce" and mode.workers > 1 else ()
         self.closing = {bucket[-1] for bucket in self.buckets}
         self.blocked_s = network.blocked_s(mode.workers) if self.buckets and mode.overlap else 0.0
-        servers = range(self.wires.servers)
+        servers = range(self.links.servers)
         # An update unit is shared by the gradients that are there, so that nobody is served first by his number.
         self.unit = [self.graph.add_link(f"update {server}", 1.0) for server in servers]
         self.ring = [self.graph.add_stream(f"ring {w}", device=w) for w in range(mode.workers)]
@@ -142,8 +142,8 @@ class _Builder:
             for layer in self.layers:
                 after = sorted(set(fetchable[layer])) if by_layer and fetchable[layer] else [begun]
                 fetched[layer] = [
-                    self.wires.send(DOWNLOAD, worker, server, layer, step, after)
-                    for server in range(self.wires.servers)
+                    self.links.send(DOWNLOAD, worker, server, layer, step, after)
+                    for server in range(self.links.servers)
                 ]
         if not counted:
             return [begun] * len(self.layers)
@@ -165,14 +165,14 @@ class _Builder:
 
     def _servers(self, step: int, passes: list[list[int]], counted: Sequence[bool]) -> list[list[Sequence[int]]]:
         """Add uploads and updates; return for each worker and layer the tasks that its next fetch waits for."""
-        count, servers = range(self.mode.workers), range(self.wires.servers)
+        count, servers = range(self.mode.workers), range(self.links.servers)
         sent: list[list[list[int]]] = [[[] for _ in self.layers] for _ in count]
         for worker in count:
             if counted[worker]:
                 for layer in reversed(self.layers):
                     after = [passes[worker][layer]]
                     sent[worker][layer] = [
-                        self.wires.send(UPLOAD, worker, server, layer, step, after) for server in servers
+                        self.links.send(UPLOAD, worker, server, layer, step, after) for server in servers
                     ]
         if self.mode.synchronous:
             together = [[task for worker in count for task in sent[worker][layer]] for layer in self.layers]
@@ -184,12 +184,12 @@ class _Builder:
         """Add the updates of all layers by the gradients in ``sent``; return per layer when they are done."""
         graph, total = self.graph, self.profile.total_bytes or 1.0
         if not self.mode.overlap or self.mode.barrier == "step":
-            whole = graph.add(BARRIER, 0.0, after=[task for row in sent for task in row], tag=(label,))
-            sent = [[whole] for _ in self.layers]
+            all_sent = graph.add(BARRIER, 0.0, after=[task for row in sent for task in row], tag=(label,))
+            sent = [[all_sent] for _ in self.layers]
         # Servers that are kept as one update their pieces at the same time.
         update_s = self.profile.update_s / (self.mode.shards if len(self.unit) == 1 else 1)
         done: list[Sequence[int]] = []
-        for layer, row in enumerate(self.wires.pieces):
+        for layer, row in enumerate(self.links.pieces):
             if not update_s or not sum(row):
                 done.append([self._join([sent[layer]], (layer, label))] if sent[layer] else [])
                 continue
@@ -216,11 +216,11 @@ class _Builder:
             for worker in count:
                 ends[worker].append(done[worker])
         update_s, tag = self.profile.update_s + self.network.rendezvous_s(len(count)), (f"step {step}",)
-        found: list[list[Sequence[int]]] = []
+        updates: list[list[Sequence[int]]] = []
         for worker in count:
             update = self.graph.add(UPDATE, update_s, self.compute[worker], ends[worker], tag=tag)
-            found.append([[update] for _ in self.layers])
-        return found
+            updates.append([[update] for _ in self.layers])
+        return updates
 
     def _bucket(self, size: float, ready: Sequence[int], tag: tuple[int, str]) -> list[int]:
         """Add one all-reduce; return per worker when it has the sum."""
@@ -229,7 +229,7 @@ class _Builder:
             time_s = self.network.all_reduce_s(size, count)
             task = graph.add_collective(ALL_REDUCE, time_s, self.ring, ready, tag=tag)
             return [task] * count
-        links, latency_s = self.wires, self.network.latency_s
+        links, latency_s = self.links, self.network.latency_s
         arrived = list(ready)
         for _ in range(2 * (count - 1)):
             sent = [

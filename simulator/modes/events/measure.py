@@ -16,8 +16,8 @@ from forerun.simulator.modes.profile import GradientProfile
 STEPS = 24
 """Steps that are simulated; the first quarter is the way into the steady state and is not counted."""
 DRAWS = 4
-"""Runs of asynchronous workers whose mean is the answer: whether they fall into step, and stay there, differs from run
-to run as it does in reality (benchmarks/results/2026-11-21-real-runs.md)."""
+"""Number of runs of asynchronous workers that are averaged. Whether workers synchronise by chance differs from run to
+run, as in measurements (benchmarks/results/2026-11-21-real-runs.md)."""
 LAYERS = 24
 """Layers that a profile keeps; more of them change little and cost events."""
 
@@ -37,7 +37,7 @@ def event_prediction(
     are joined (of an all-reduce, those of one bucket). Of asynchronous workers it is the mean of ``draws`` runs.
 
     Raises:
-        RequestError: a slow worker is not there, or there are more shards than there is to spread.
+        RequestError: a slow worker does not exist, or shards outnumber the layers or parameters to place on them.
     """
     if mode.exchange == "all-reduce":
         small = profile.merged_at([bucket[-1] for bucket in mode.buckets(profile)], mode.workers)
@@ -45,12 +45,12 @@ def event_prediction(
         small = profile.merged(LAYERS)
     noise = disturbance or Disturbance()
     bound = analytic_prediction(profile, mode, network, disturbance).bound_samples_per_s
-    found = []
+    predictions = []
     for number in range(1 if mode.synchronous or mode.workers == 1 else draws):
         made = build_mode(small, mode, network, replace(noise, seed=noise.seed + number), steps)
         read = _synchronous if mode.synchronous else _asynchronous
-        found.append(read(small, mode, made, execute(made.graph), bound))
-    return _mean(found).no_faster_than(profile.loading_s(mode.workers))
+        predictions.append(read(small, mode, made, execute(made.graph), bound))
+    return _mean(predictions).no_faster_than(profile.loading_s(mode.workers))
 
 
 def _mean(runs: list[ModePrediction]) -> ModePrediction:

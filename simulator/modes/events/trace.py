@@ -13,7 +13,7 @@ from forerun.simulator.events.engine.engine import Execution, execute
 from forerun.simulator.events.engine.trace_file import write_json
 from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes.events.build import ModeGraph, build_mode
-from forerun.simulator.modes.events.wires import KINDS
+from forerun.simulator.modes.events.links import KINDS
 from forerun.simulator.modes.mode import TrainingMode
 from forerun.simulator.modes.network import ModeNetwork
 from forerun.simulator.modes.profile import GradientProfile
@@ -85,9 +85,9 @@ def _workers(made: ModeGraph, task: int, workers: int) -> list[int]:
     """Return the workers that a task belongs to; an update by a server belongs to none of them."""
     graph = made.graph
     streams = graph.members_of.get(task, (graph.stream[task],))
-    found = [graph.stream_device[stream] for stream in streams if stream >= 0]
-    if found:
-        return found
+    devices = [graph.stream_device[stream] for stream in streams if stream >= 0]
+    if devices:
+        return devices
     named = next((str(part) for part in graph.tag[task] if str(part).startswith("worker ")), "")
     if named and KINDS[graph.kind[task]] != "update":
         return [int(named.split()[1])]

@@ -8,7 +8,7 @@ from forerun.spaces.models.parts import Product, uncut
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureOfExperts:
-    """Feed-forward networks of which each token visits some."""
+    """A mixture of feed-forward networks, of which each token visits some."""
 
     experts: int
     """How many there are."""
@@ -27,9 +27,9 @@ class MixtureOfExperts:
     expert_bias: bool = False
     """Biases of the experts' products."""
     groups: int = 1
-    """Groups of equally many experts."""
+    """Number of groups of experts of equal size."""
     top_groups: int = 1
-    """Groups that hold all that a token visits (group-limited routing, DeepSeek-V3, arXiv 2412.19437, section
+    """Groups from which a token's experts are chosen (group-limited routing, DeepSeek-V3, arXiv 2412.19437, section
     2.1.2)."""
     null_experts: int = 0
     """Choices of the router that compute nothing and return their token (LongCat-Flash, arXiv 2509.01322, section

@@ -96,10 +96,10 @@ def convert_config(
 
 def _filled_in(fields: Fields) -> dict[str, object]:
     """Return the values of missing fields, those of nested parts by their full names."""
-    found = dict(fields.filled_in)
+    values = dict(fields.filled_in)
     for name, part in fields.parts.items():
-        found |= {f"{name}.{key}": value for key, value in _filled_in(part).items()}
-    return found
+        values |= {f"{name}.{key}": value for key, value in _filled_in(part).items()}
+    return values
 
 
 def _unread(fields: Fields, model_type: str) -> list[str]:
@@ -152,22 +152,22 @@ def _text_alone(values: Mapping[str, Any]) -> str | None:
 
 
 def _model_type(values: Mapping[str, Any], source: str) -> str:
-    found = config_type(values)
+    kind = config_type(values)
     given = values.get("model_type")
-    if found is None and given is None and "peft_type" in values:
+    if kind is None and given is None and "peft_type" in values:
         base = values.get("base_model_name_or_path")
         raise RequestError(
             f"{source} is an adapter ({values['peft_type']}), not a model: give the config.json of its base, {base}, "
             f"and --lora {values.get('r', 16)} for what is trained"
         )
-    if found is None and given is None:
+    if kind is None and given is None:
         raise RequestError(f"{source}: the field model_type is missing, and architectures names no known class")
-    if found is not None and found in missing_operators():
+    if kind is not None and kind in missing_operators():
         raise RequestError(
-            f"{source}: model_type {found} needs {missing_operators()[found]}, an operator that forerun has not"
+            f"{source}: model_type {kind} needs {missing_operators()[kind]}, an operator that forerun has not"
         )
-    if found is not None and (found in families() or _looks_like_a_decoder(values)):
-        return found
+    if kind is not None and (kind in families() or _looks_like_a_decoder(values)):
+        return kind
     name = str(given)[:60]
     near = nearest(name, known_types())
     hint = f"did you mean {' or '.join(near)}?" if near else f"{len(families())} others are known"

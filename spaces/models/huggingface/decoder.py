@@ -35,7 +35,7 @@ class Decoder:
     """
 
     renamed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Fields with names of their own, and the usual names (Kosmos)."""
+    """Unusual names of fields, and their usual names (Kosmos)."""
     nested: tuple[str, ...] = ()
     """Mappings whose fields belong to the outer level (DBRX: attention, feed-forward)."""
     defaults: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -45,7 +45,7 @@ class Decoder:
     tied: bool = False
     """Default of ``tie_word_embeddings``."""
     separate_head: bool = False
-    """The head has a table of its own even where embeddings are tied."""
+    """The head has a separate table even where embeddings are tied."""
     causal: bool = True
     norms: int | Count = 2
     """Norms of a layer, given its number as ``index``."""

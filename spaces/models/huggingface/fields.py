@@ -84,11 +84,11 @@ class Fields:
         Raises:
             RequestError: it is missing without a default, no whole number, or outside ``least..most``.
         """
-        found = self.optional_size(name, least=least, most=most)
-        if found is not None:
+        given = self.optional_size(name, least=least, most=most)
+        if given is not None:
             if self._written(name)[1] is None:
-                self.filled_in[name] = found
-            return found
+                self.filled_in[name] = given
+            return given
         value = self._defaults.get(name, default) if name not in self._required else default
         if value is None:
             spellings = " or ".join((name, *ALIASES.get(name, ())[:3]))
@@ -162,20 +162,20 @@ class Fields:
         """Return the fields of one layer, where ``name`` has some by the numbers of layers in two digits.
 
         Raises:
-            RequestError: it is no mapping of such mappings.
+            RequestError: it is no mapping of layer numbers to mappings.
         """
         given = self.raw(name) or {}
-        own = given.get(f"{index:02d}", {}) if isinstance(given, Mapping) else None
-        if not isinstance(own, Mapping):
+        settings = given.get(f"{index:02d}", {}) if isinstance(given, Mapping) else None
+        if not isinstance(settings, Mapping):
             raise self.refusal(name, f"must have the settings of layer {index:02d} by their names")
-        return Fields(dict(own), source=self.source, defaults={})
+        return Fields(dict(settings), source=self.source, defaults={})
 
     def first(self, *names: str) -> int:
         """Read the first of ``names`` that is given, or else that has a default; all that are given count as read."""
-        found = next((name for name in names if self.given(name)), None)
-        found = found or next((name for name in names if self.has(name)), names[0])
+        chosen = next((name for name in names if self.given(name)), None)
+        chosen = chosen or next((name for name in names if self.has(name)), names[0])
         self.read.update(names)
-        return self.size(found)
+        return self.size(chosen)
 
     def mapping(self, name: str) -> "Fields":
         """Return the fields of the mapping ``name``, empty where it is missing or something else; they need not all be
@@ -233,30 +233,30 @@ class Fields:
 
     def _find(self, name: str) -> tuple[str, Any]:
         """Return the spelling in use and its value; all spellings count as read and must agree."""
-        found = self._written(name)
-        if found[1] is None and not self.given(name) and name not in self._required:
+        written = self._written(name)
+        if written[1] is None and not self.given(name) and name not in self._required:
             for spelling in (name, *ALIASES.get(name, ())):
                 value = self._defaults.get(spelling)
                 if value is not None:
                     return spelling, value
-        return found
+        return written
 
     def _written(self, name: str) -> tuple[str, Any]:
         """Return the spelling in use and its value in the configuration itself."""
-        found: tuple[str, Any] = (name, None)
+        written: tuple[str, Any] = (name, None)
         for spelling in (name, *ALIASES.get(name, ())):
             value = self.values.get(spelling)
             if spelling in self.values:
                 self.read.add(spelling)
             if value is None:
                 continue
-            if found[1] is not None and found[1] != value:
+            if written[1] is not None and written[1] != value:
                 raise RequestError(
-                    f"{self.source}: {found[0]}={_shown(found[1])} and {spelling}={_shown(value)} mean the same "
+                    f"{self.source}: {written[0]}={_shown(written[1])} and {spelling}={_shown(value)} mean the same "
                     "and disagree; remove one of them"
                 )
-            found = (spelling, value)
-        return found
+            written = (spelling, value)
+        return written
 
 
 def _shown(value: object) -> str:

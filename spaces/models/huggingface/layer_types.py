@@ -12,7 +12,7 @@ from forerun.spaces.models.huggingface.formulas import Count, Formula
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 LINEAR = "linear_attention"
 Pattern: TypeAlias = Callable[[Fields, int], Sequence[str]]
-"""Makes the types of so many layers of a configuration."""
+"""Makes the types of all layers, given their number."""
 
 _SPELLINGS = {"attention": FULL, "global": FULL, "full": FULL, "local": SLIDING, "sliding": SLIDING}
 

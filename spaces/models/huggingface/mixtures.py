@@ -80,10 +80,10 @@ def mixture(fields: Fields, traits: Experts) -> MixtureOfExperts:
 
 def _shared(fields: Fields, inner: int, traits: Experts) -> int:
     """Return the inner width of all shared experts, given as a width or as a number of experts."""
-    whole = fields.optional_size("shared_expert_intermediate_size", least=0)
+    width = fields.optional_size("shared_expert_intermediate_size", least=0)
     number = fields.optional_size("n_shared_experts", least=0)
-    if whole is not None:
-        return whole * (1 if number is None else number)
+    if width is not None:
+        return width * (1 if number is None else number)
     if traits.shared is not None:
         return traits.shared * inner
     return (number or 0) * inner
@@ -92,8 +92,8 @@ def _shared(fields: Fields, inner: int, traits: Experts) -> int:
 def sparse_layers(fields: Fields, traits: Experts, count: int) -> Sequence[bool]:
     """Return which layers have experts.
 
-    By ``mlp_layer_types``, else by what the configuration says of dense ones: how many come first, one in how many is
-    sparse, which are listed.
+    They are read from ``mlp_layer_types``, else from the number of first dense layers, the period of sparse ones and
+    the list of dense ones.
     """
     types = fields.listed("mlp_layer_types", str, length=count)
     frequency = fields.listed_or_none("moe_layer_freq", int)

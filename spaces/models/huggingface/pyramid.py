@@ -227,9 +227,9 @@ def sizes(fields: Fields, name: str, kind: type = int) -> list[Any]:
     """Return the required list ``name`` of values of type ``kind``; numbers are in 1..65536.
 
     Raises:
-        RequestError: it is missing or holds something else.
+        RequestError: it is missing or has other values.
     """
-    found = fields.listed(name, kind)
-    if not found or (kind is int and not all(1 <= one <= LARGEST for one in found)):
+    values = fields.listed(name, kind)
+    if not values or (kind is int and not all(1 <= one <= LARGEST for one in values)):
         raise fields.refusal(name, f"a list of sizes in 1..{LARGEST} is needed" if kind is int else "a list is needed")
-    return list(found)
+    return list(values)

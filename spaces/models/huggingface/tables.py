@@ -35,7 +35,7 @@ _CONVERSIONS: Mapping[str, Callable[[Any], object]] = MappingProxyType(
         "shares_weights": Formula,
     }
 )
-"""Values of the tables that stand for an object, by key."""
+"""Conversions of the values of tables to objects, by key."""
 
 
 @cache

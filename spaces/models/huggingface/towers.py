@@ -63,7 +63,7 @@ class Tower:
     def read(self, fields: Fields, *, alone: bool = False) -> Image:
         """Make the encoder that the configuration describes.
 
-        Its layers have a width and a number of tokens of their own unless it is a model ``alone``.
+        Its layers state their width and number of tokens unless it is a model ``alone``.
         """
 
         def on(switch: Switch) -> bool:
@@ -127,7 +127,7 @@ def square(fields: Fields, name: str, default: int) -> tuple[int, int]:
     if value is None:
         return default, default
     pair = list(value) if isinstance(value, list | tuple) else [value, value]
-    whole = [one for one in pair if isinstance(one, int) and not isinstance(one, bool) and one > 0]
-    if len(whole) != 2 or len(pair) != 2:
+    sides = [one for one in pair if isinstance(one, int) and not isinstance(one, bool) and one > 0]
+    if len(sides) != 2 or len(pair) != 2:
         raise RequestError(f"{fields.source}: {name} must be a positive whole number or two, but got {value!r}")
-    return whole[0], whole[1]
+    return sides[0], sides[1]

@@ -1,7 +1,7 @@
 """Attention to compressed keys (DeepSeek-V4).
 
-One key head, which is the value too: every key in a window, and before it one key for so many tokens, all of them or
-those that an indexer chooses.
+One key head, which is also the value: every key in a window, and before it compressed keys of several tokens each, all
+of them or those that an indexer chooses.
 """
 
 from dataclasses import dataclass

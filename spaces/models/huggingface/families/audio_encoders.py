@@ -53,8 +53,8 @@ class AudioTower:
     """Two convolutions over mel bins and a stack of layers (arXiv 2212.04356, section 2.2).
 
     ``table``: learned positions. ``key_bias``: of the products of keys. ``squares``: three convolutions in two
-    dimensions instead, and a product of what they make (Qwen3). ``projector``: products behind the stack. ``modern``:
-    RMSNorms and a gated feed-forward, of which only the last product has a bias (Voxtral Realtime).
+    dimensions instead, and a product of what they make (Qwen3). ``projector``: linear layers after the stack.
+    ``modern``: RMSNorms and a gated feed-forward, of which only the last product has a bias (Voxtral Realtime).
     """
 
     table: bool = True
@@ -118,21 +118,21 @@ class WordsAndSpeakers:
     def read(self, fields: Fields) -> Image:
         """Make the encoders that the configuration describes, that of words first."""
         part = fields.part("asr_config", "nemotron3_5_transcribe_asr_audio")
-        words = SoundTower(tower="_nemotron_words").read(part)
+        text = SoundTower(tower="_nemotron_words").read(part)
         inner = fields.part("diarization_config", "nemotron3_diarization")
-        who = SoundTower(tower="_nemotron_sound").read(inner.part("audio_config", "nemotron3_diarization_audio"))
+        speaker = SoundTower(tower="_nemotron_sound").read(inner.part("audio_config", "nemotron3_diarization_audio"))
         head = inner.part("head_config", "nemotron3_diarization_head")
         width, factor, speakers = (
             head.size("hidden_size", 192),
             head.size("subsampling_factor", 8),
             head.size("num_speakers", 8),
         )
-        head.size("audio_hidden_size", who.width)
-        made = (who.width + 1) * width + (3 * width + 1) * factor * width + (width + 1) * (width + speakers)
+        head.size("audio_hidden_size", speaker.width)
+        made = (speaker.width + 1) * width + (3 * width + 1) * factor * width + (width + 1) * (width + speakers)
         inner.accept(*_STREAMING)
         fields.raw("speaker_activity_threshold")
-        outside = words.outside + who.outside + who.width + made + 2 * words.width + 2 * speakers
-        return replace(words, layers=words.layers + who.layers, outside=outside)
+        outside = text.outside + speaker.outside + speaker.width + made + 2 * text.width + 2 * speakers
+        return replace(text, layers=text.layers + speaker.layers, outside=outside)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

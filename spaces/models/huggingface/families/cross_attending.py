@@ -83,10 +83,10 @@ class CrossAttending:
         reader = token_encoders().get(kind)
         if reader is None:
             raise RequestError(f"{fields.source}: forerun has no encoder of the type {kind[:60]!r}")
-        words = reader.read(part, name)
-        layers = tuple(replace(layer, hidden=words.hidden) for layer in words.layers)
-        rows = words.vocab + words.learned_positions + words.token_types + 2 + words.hidden + 1  # and norm and pooler
-        return Image(width=words.hidden, layers=layers, outside=0, patch_inputs=0, patches=0), rows * words.hidden
+        text = reader.read(part, name)
+        layers = tuple(replace(layer, hidden=text.hidden) for layer in text.layers)
+        rows = text.vocab + text.learned_positions + text.token_types + 2 + text.hidden + 1  # and norm and pooler
+        return Image(width=text.hidden, layers=layers, outside=0, patch_inputs=0, patches=0), rows * text.hidden
 
 
 def _crossing(layer: Layer, width: int | None, norms: int = 1) -> Layer:

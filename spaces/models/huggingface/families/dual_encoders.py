@@ -20,7 +20,7 @@ class DualEncoder:
     text: str = "_clip_text"
     """Table entry of the text encoder."""
     projections: bool = True
-    """Both outputs are projected; False: text alone is, to the width of images (SigLIP)."""
+    """Both outputs are projected; False: only that of text, to the width of images (SigLIP)."""
     harmless: tuple[str, ...] = ()
     """Fields that change nothing modelled."""
 

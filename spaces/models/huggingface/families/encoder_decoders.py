@@ -1,6 +1,6 @@
 """Encoder-decoder models: T5 and BART with their descendants, Whisper.
 
-The encoder's layers come first; they attend in both directions, and each decoder layer also reads their output.
+The encoder's layers are first; they attend in both directions, and each decoder layer also reads their output.
 """
 
 from collections.abc import Mapping
@@ -118,7 +118,7 @@ class BartLike:
     key_bias: bool = True
     """Those of the keys have one, too."""
     audio: bool = False
-    """Two convolutions over mel bins come first (Whisper)."""
+    """The encoder begins with two convolutions over mel bins (Whisper)."""
     experts: bool = False
     """Some layers are mixtures (NLLB)."""
     encoder_extra: Count | None = None
@@ -130,7 +130,7 @@ class BartLike:
     decoder_only: bool = False
     """There is no encoder."""
     separate_head: bool = False
-    """The head has a table of its own where the decoder is alone."""
+    """The head has a separate table if there is no encoder."""
     only_class: str | None = None
     """Part of the name of the only class that is read; the others need convolutions over sound (SeamlessM4T)."""
     harmless: tuple[str, ...] = ()

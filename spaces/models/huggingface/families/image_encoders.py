@@ -57,8 +57,10 @@ class TowerWithExperts:
 
     def _own(self, fields: Fields, index: int, name: str) -> int:
         """Read the size of one layer: that of ``per_layer_config``, else that of all."""
-        own = fields.of_one_layer("per_layer_config", index)
-        return (own if own.has(name) else fields).size(name, {"num_experts_per_tok": 2}.get(name), most=65_536)
+        settings = fields.of_one_layer("per_layer_config", index)
+        return (settings if settings.has(name) else fields).size(
+            name, {"num_experts_per_tok": 2}.get(name), most=65_536
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Decoders whose layers are not a mixer and a feed-forward each.
+"""Decoders with layers other than one mixer and one feed-forward.
 
 Blocks of one part (Nemotron-H), blocks that differ one by one (Nemotron-NAS), blocks that share weights (Zamba), and
 layers of two attentions (LongCat).
@@ -56,11 +56,11 @@ class OneBlockLayers:
         text = fields.text("hybrid_override_pattern")
         if listed is None and text is None:
             raise fields.refusal("hybrid_override_pattern", "the pattern of blocks is missing")
-        found = [spellings.get(kind, kind) for kind in listed] if listed else [letters.get(c, c) for c in text or ""]
-        for kind in found:
+        kinds = [spellings.get(kind, kind) for kind in listed] if listed else [letters.get(c, c) for c in text or ""]
+        for kind in kinds:
             if kind not in letters.values():
                 raise fields.refusal("hybrid_override_pattern", f"{kind!r} is no block of M, *, - and E")
-        return found
+        return kinds
 
     def layer(self, fields: Fields, decoder: Decoder, kind: str, attention: Attention, hidden: int) -> Layer:
         """Make a layer of one block, which only mixes tokens or only feeds forward."""

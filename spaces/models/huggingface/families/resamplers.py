@@ -19,8 +19,8 @@ width of the language model."""
 def _q_former(*, part: str = "qformer_config", words: bool = False, sounds: bool = False) -> Resampler:
     """Make a Q-Former (arXiv 2301.12597, section 3.1): BERT's layers over learned queries.
 
-    One in a few layers also attends to the encoder's output. ``words``: the instruction passes it too, with a table and
-    feed-forwards of its own (arXiv 2305.06500). ``sounds``: as many queries as a window of sound has tokens after
+    Every few layers also attend to the encoder's output. ``words``: the instruction is an input, too, with a separate
+    table and feed-forwards (arXiv 2305.06500). ``sounds``: as many queries as a window of sound has tokens after
     downsampling.
     """
 

@@ -7,7 +7,7 @@ from forerun.simulator.events.engine.engine import execute
 from forerun.simulator.events.engine.graph import TaskGraph
 
 STEPS = 40
-"""Of the slowest job; the others run as many as fit beside them. The first quarter counts as their start."""
+"""Steps of the slowest job; the others run as many as fit in the same time. The first quarter counts as their start."""
 KINDS = ("compute", "exchange")
 COMPUTE, EXCHANGE = range(len(KINDS))
 
@@ -48,9 +48,9 @@ def steps_together(jobs: Sequence[SharedJob], shared_bytes_per_s: float | None) 
     ``shared_bytes_per_s`` is the rate of the link (None: no link is shared). Jobs that send nothing are never slowed.
     """
     crossing = [number for number, job in enumerate(jobs) if job.messages]
-    found = [job.step_s for job in jobs]
+    steps_s = [job.step_s for job in jobs]
     if shared_bytes_per_s is None or not crossing:
-        return found
+        return steps_s
     graph = TaskGraph(KINDS)
     link = graph.add_link("shared", shared_bytes_per_s)
     longest_s = max(jobs[number].step_s for number in crossing) * STEPS
@@ -74,9 +74,9 @@ def steps_together(jobs: Sequence[SharedJob], shared_bytes_per_s: float | None) 
             ends[number] += end
     run = execute(graph)
     # All are under way from the end of the first quarter to the end of the first that stops.
-    until_s = min(run.end_s[own[-1]] for own in ends.values())
-    for number, own in ends.items():
-        moments = [run.end_s[task] for task in own if until_s / 4 <= run.end_s[task] <= until_s * (1 + 1e-12)]
+    until_s = min(run.end_s[step_ends[-1]] for step_ends in ends.values())
+    for number, step_ends in ends.items():
+        moments = [run.end_s[task] for task in step_ends if until_s / 4 <= run.end_s[task] <= until_s * (1 + 1e-12)]
         if len(moments) > 1:
-            found[number] = max((moments[-1] - moments[0]) / (len(moments) - 1), jobs[number].step_s)
-    return found
+            steps_s[number] = max((moments[-1] - moments[0]) / (len(moments) - 1), jobs[number].step_s)
+    return steps_s

@@ -11,7 +11,7 @@ from forerun.simulator.modes.profile import GradientProfile
 class ServerLoads:
     """Traffic between one worker and the servers.
 
-    ``shard_bytes``: what every shard holds. ``alone_s``: one worker's download, or upload, with nobody else there;
+    ``shard_bytes``: bytes of every shard. ``alone_s``: one worker's download, or upload, without other workers;
     ``shard_s``: occupation of every server's NIC, per direction, by one step of one worker, on average over workers
     (co-located: with what the worker on that node itself sends). ``phase_s``: all workers at once, the slowest NIC.
     """
@@ -28,27 +28,28 @@ def server_loads(profile: GradientProfile, mode: TrainingMode, network: ModeNetw
     A server's NIC passes what it exchanges with every worker; a worker's NIC passes all its bytes. A co-located shard
     and its worker have one NIC, and what they exchange with each other does not cross it.
 
-    Raises:
-        RequestError: there are more shards than there is to spread.
+    Raises
+    ------
+        RequestError: shards outnumber the layers or parameters to place on them.
     """
-    held = tuple(sum(column) for column in zip(*mode.shard_bytes(profile), strict=True))
-    total = sum(held)
+    shard_bytes = tuple(sum(column) for column in zip(*mode.shard_bytes(profile), strict=True))
+    total = sum(shard_bytes)
     worker_rate, server_rate = network.worker_bytes_per_s, network.server_bytes_per_s
     if not mode.colocated:
-        alone_s = max(total / worker_rate, max(held) / server_rate)
+        alone_s = max(total / worker_rate, max(shard_bytes) / server_rate)
         return ServerLoads(
-            shard_bytes=held,
+            shard_bytes=shard_bytes,
             alone_s=alone_s,
-            shard_s=tuple(size / server_rate for size in held),
-            phase_s=max(total / worker_rate, senders * max(held) / server_rate),
+            shard_s=tuple(size / server_rate for size in shard_bytes),
+            phase_s=max(total / worker_rate, senders * max(shard_bytes) / server_rate),
         )
     # A direction of node s passes what its shard exchanges with the other workers, and, in the other phase of the same
     # step, what its worker exchanges with the other shards.
     workers = mode.workers
-    own = [total - size for size in held] + [total] * (workers > mode.shards)
+    worker_bytes = [total - size for size in shard_bytes] + [total] * (workers > mode.shards)
     return ServerLoads(
-        shard_bytes=held,
+        shard_bytes=shard_bytes,
         alone_s=total * (workers - 1) / workers / worker_rate,
-        shard_s=tuple((size * (workers - 1) + total - size) / workers / worker_rate for size in held),
-        phase_s=max(*own, *(size * (senders - 1) for size in held)) / worker_rate,
+        shard_s=tuple((size * (workers - 1) + total - size) / workers / worker_rate for size in shard_bytes),
+        phase_s=max(*worker_bytes, *(size * (senders - 1) for size in shard_bytes)) / worker_rate,
     )

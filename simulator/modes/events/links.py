@@ -13,11 +13,11 @@ TURNS = 4
 """Parts in which multiplexed tensors take turns; more of them only cost events."""
 
 
-class Wires:
+class ModeLinks:
     """The NICs of workers and servers and the connections between them.
 
-    Dedicated servers that hold equal pieces of every layer do the same at the same time, so that they are kept as one
-    with the NICs of all.
+    Dedicated servers with equal pieces of every layer work in lockstep, so that they are simulated as one with the NICs
+    of all.
     """
 
     def __init__(

@@ -19,7 +19,8 @@ def graph_profile(context: GraphContext, batch: float) -> GradientProfile:
     Passes are those of ``GraphContext.passes``. Of tables the rows that were looked up are exchanged. Parameters and
     gradients move in fp32.
 
-    Raises:
+    Raises
+    ------
         RequestError: the batch is not above zero.
     """
     if not batch > 0:

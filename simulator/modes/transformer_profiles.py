@@ -18,7 +18,8 @@ def transformer_profile(context: Context, batch: int) -> GradientProfile:
     A layer takes as long as its kernels, or as the host needs to launch them. Experts are all on every worker, and so
     are their gradients.
 
-    Raises:
+    Raises
+    ------
         RequestError: a cost rule knows no such operator or precision.
     """
     model, framework = context.model, context.framework
@@ -41,7 +42,9 @@ def transformer_profile(context: Context, batch: int) -> GradientProfile:
             parameters = layer_parameters(entry, model.hidden).total
             rows.append(layer(f"{entry.name or 'layer'} {number}", kind, parameters, host_s))
     rows.append(layer("head", -1, head_parameters(model), 0.0))
-    held = sum(row.parameter_bytes for row in rows) / wire
+    total_parameters = sum(row.parameter_bytes for row in rows) / wire
     half = activation_bytes(context.workload.precision) == 2.0
-    update_s = adam_time_s(context.cluster.device, held, master_weights=half, state_bytes=framework.optimizer_bytes)
+    update_s = adam_time_s(
+        context.cluster.device, total_parameters, master_weights=half, state_bytes=framework.optimizer_bytes
+    )
     return GradientProfile(name=model.name, layers=tuple(rows), batch=batch, update_s=float(update_s))
