@@ -113,7 +113,10 @@ def _with_data(found: Imported, item: Format, files: Files) -> Imported:
     if not packed:
         facts.pop("documents", None)
     elif "documents" not in {**facts, **found.workload}:
-        notes = (*notes, f"{packed[0]} keeps attention inside documents, whose length is not stated: give --documents")
+        notes = (
+            *notes,
+            f"{packed[0].strip(', ')} keeps attention inside documents, whose length is not stated: give --documents",
+        )
     return dataclasses.replace(found, workload={**facts, **found.workload}, notes=notes)
 
 

@@ -169,3 +169,16 @@ def test_arithmetic_inside_of_arithmetic_is_followed() -> None:
     assert import_texts({"a.sh": script}, given=Given(variables={"N": "8"})).workload["global_batch"] == 64
     with pytest.raises(RequestError, match="--set-var N="):
         import_texts({"a.sh": script})
+
+
+def test_attention_inside_documents_is_named_as_the_file_has_it() -> None:
+    text = (
+        "from torchtitan.models.llama3 import model_registry\n\n\ndef mine():\n"
+        '    spec = model_registry("8B", attn_backend="varlen")\n'
+        "    return Trainer.Config(model_spec=spec, training=TrainingConfig(local_batch_size=2, seq_len=8192),\n"
+        "        parallelism=ParallelismConfig(tensor_parallel_degree=2))\n"
+    )
+
+    notes = import_texts({"a.py": text}, gpus=8).notes
+
+    assert any(note.startswith('attn_backend="varlen" keeps attention inside documents') for note in notes)
