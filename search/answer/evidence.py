@@ -55,6 +55,7 @@ def evidence_of(context: Context) -> NearestRuns:
     if entry := entry_of(device, framework, experts):
         precision = context.workload.precision
         lacking = "" if precision in entry["precisions"] else f", none in {precision}"
+        lacking += "" if entry["memory_rows"] else ", none with a measured peak of memory"
         return _evidence(KIND, entry, f"{counted(entry)} of {kind} on {device} with {framework}{lacking}")
     if entry := entry_of(device, framework):
         missing = f"no measured run of {kind} on {device} with {framework}"

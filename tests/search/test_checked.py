@@ -121,6 +121,13 @@ def test_precisions_that_no_run_had_are_named() -> None:
     )
 
 
+def test_runs_without_a_measured_peak_are_named_as_such() -> None:
+    assert evidence_of(setting("llama2-7b", "ascend-910b-box", "mindspeed").context).text.endswith(
+        " of dense models on ascend-910b with mindspeed, none with a measured peak of memory"
+    )
+    assert "peak" not in evidence_of(setting("llama3-8b", "dgx-a100-80", "megatron-lm").context).text
+
+
 def test_the_note_says_how_well_predictions_met_the_nearest_runs() -> None:
     here = setting("llama3-8b", "dgx-a100-80", "megatron-lm")
     (note,) = checked_note(here, (row(),), NoteSearch())
