@@ -12,7 +12,7 @@ from typing import Any
 import targets
 from page import commit
 
-from forerun.search.measured.certainty.parts import special_parts
+from forerun.search.measured.intervals.parts import special_parts
 from forerun.search.measured.validate import Metrics, Predictions, metrics_of
 
 TARGET = Path(__file__).resolve().parents[2] / "search" / "answer" / "data" / "checked.json"

@@ -15,10 +15,10 @@ import numpy as np
 import targets
 from numpy.typing import NDArray
 
-from forerun.search.measured.certainty import busy_share
-from forerun.search.measured.certainty.cells import Floats, Points, Residuals, kind_of, peak_ratio
-from forerun.search.measured.certainty.intervals import DEVIATIONS, rescaling, shifted
-from forerun.search.measured.certainty.variance import (
+from forerun.search.measured.intervals import busy_share
+from forerun.search.measured.intervals.cells import Floats, Points, Residuals, kind_of, peak_ratio
+from forerun.search.measured.intervals.kriging import DEVIATIONS, rescaling, shifted
+from forerun.search.measured.intervals.variance import (
     Relations,
     Variances,
     covariance,

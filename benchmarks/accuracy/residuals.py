@@ -2,7 +2,7 @@
 
     python benchmarks/accuracy/residuals.py DIR [--check]
 
-DIR holds CSV files of the schema in docs/measured-runs.md. Writes search/measured/certainty/data/residuals.json: for
+DIR holds CSV files of the schema in docs/measured-runs.md. Writes search/measured/intervals/data/residuals.json: for
 every kind of runs (device, framework, experts, precision, number of devices, computing share of the step) of every
 table the median error, the number of runs, and how much larger than expected the errors are with the group left out.
 Tables are numbered, and no run can be recognised, as some may not be reproduced. Also writes
@@ -24,12 +24,12 @@ import numpy as np
 from left_out import Sample, believed, left_out, merged, sample_of, situations
 from page import commit
 
-from forerun.search.measured.certainty.cells import Floats, to_cells
-from forerun.search.measured.certainty.variance import variances
+from forerun.search.measured.intervals.cells import Floats, to_cells
+from forerun.search.measured.intervals.variance import variances
 from forerun.search.measured.validate import load_runs, predict
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGET = ROOT / "search" / "measured" / "certainty" / "data" / "residuals.json"
+TARGET = ROOT / "search" / "measured" / "intervals" / "data" / "residuals.json"
 ABOUT = "Written by benchmarks/accuracy/residuals.py from measured runs, predicted with defaults only."
 
 

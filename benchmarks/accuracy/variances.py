@@ -2,7 +2,7 @@
 
     python benchmarks/accuracy/variances.py DIR [--rounds N] [--check]
 
-DIR holds CSV files of the schema in docs/measured-runs.md. Writes search/measured/certainty/data/variances.yaml.
+DIR holds CSV files of the schema in docs/measured-runs.md. Writes search/measured/intervals/data/variances.yaml.
 Groups, models of a source, sources, devices, frameworks, frameworks on a device, kinds of run, and devices together
 with frameworks are left out in turn; in each situation 80 % of the left-out runs are to be within their interval (85 %
 where forerun's constants were fitted to them), of all runs and of blocks that weigh by the root of their runs. Runs of
@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 from left_out import Sample, believed, first_predictions, left_out, sample_of, situations, tests_only
 
-from forerun.search.measured.certainty.cells import Floats
-from forerun.search.measured.certainty.variance import Variances, variances
+from forerun.search.measured.intervals.cells import Floats
+from forerun.search.measured.intervals.variance import Variances, variances
 from forerun.search.measured.validate import load_runs, predict
 
-TARGET = Path(__file__).resolve().parents[2] / "search" / "measured" / "certainty" / "data" / "variances.yaml"
+TARGET = Path(__file__).resolve().parents[2] / "search" / "measured" / "intervals" / "data" / "variances.yaml"
 ASKED, ASKED_OF_FITTED, LEAST = 0.8, 0.85, 0.65
 """Share of runs within their interval; of runs that the constants of forerun were fitted to, whose errors are smaller
 than those of others by an eighth (4.9 against 5.6 % in the median, of shared runs and of runs that were kept back);
@@ -210,7 +210,7 @@ def _written(chosen: Mapping[str, Variances]) -> str:
     """Return the values as a YAML document."""
     lines = [
         "# Standard deviations of the logarithm of measured over predicted (their meaning:",
-        "# search/measured/certainty/variance.py). Written by benchmarks/accuracy/variances.py.",
+        "# search/measured/intervals/variance.py). Written by benchmarks/accuracy/variances.py.",
     ]
     for quantity, sizes in chosen.items():
         lines += [f"{quantity}:", *(f"  {name}: {value:g}" for name, value in asdict(sizes).items())]

@@ -25,7 +25,7 @@ TOGETHER = 1000
 """Rows that are compared with each other; further ones only among themselves."""
 
 
-def with_certainty(context: Context | GraphContext, rows: Sequence[R], *, across_sizes: bool = False) -> tuple[R, ...]:
+def with_ranges(context: Context | GraphContext, rows: Sequence[R], *, across_sizes: bool = False) -> tuple[R, ...]:
     """Return ranked rows with the interval of their step time and the best rank each cannot be told apart from, and
     with that of their peak memory where it was calibrated.
 

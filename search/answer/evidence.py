@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from forerun.search.board.evidence import DEVICE, FRAMEWORK, FRAMEWORK_THERE, GROUPS, KIND, LEVELS, NOTHING, NearestRuns
-from forerun.search.measured.certainty.intervals import group_contexts
+from forerun.search.measured.intervals.kriging import group_contexts
 from forerun.spaces.documents.package_data import package_text
 from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.strategies import Context

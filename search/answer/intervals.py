@@ -7,7 +7,7 @@ import numpy as np
 
 from forerun.search.answer.evidence import evidence_of
 from forerun.search.board.rows import GIB, PLAUSIBLE_MFU, R
-from forerun.search.measured.certainty import LEVEL, Peaks, busy_share, certainty_of, unchecked_gain
+from forerun.search.measured.intervals import LEVEL, Peaks, busy_share, error_interval, unchecked_gain
 from forerun.spaces.strategies import Context, Strategy
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ def certain(context: "Context | GraphContext", rows: tuple[R, ...], objective: s
         return rows
     if context.correction is None:  # the published runs with residuals are of transformers
         return _published(context, rows) if isinstance(context, Context) else rows
-    from forerun.search.answer.calibrated_intervals import with_certainty
+    from forerun.search.answer.calibrated_intervals import with_ranges
 
-    return with_certainty(context, rows, across_sizes=objective == "cost")
+    return with_ranges(context, rows, across_sizes=objective == "cost")
 
 
 def _published(context: Context, rows: tuple[R, ...]) -> tuple[R, ...]:
@@ -34,7 +34,7 @@ def _published(context: Context, rows: tuple[R, ...]) -> tuple[R, ...]:
     strategies = [row.strategy for row in rows if isinstance(row.strategy, Strategy)]
     busy = busy_share({part: np.array([row.breakdown_s[part] for row in rows]) for part in rows[0].breakdown_s})
     peaks = Peaks(peak_bytes=np.array([row.peak_memory_gib * GIB for row in rows]))
-    step, peak = certainty_of(context, strategies, busy), certainty_of(context, strategies, busy, peaks)
+    step, peak = error_interval(context, strategies, busy), error_interval(context, strategies, busy, peaks)
     step = step.with_unchecked(unchecked_gain(context, strategies))
     step = step.with_implausible(np.array([row.mfu / PLAUSIBLE_MFU[context.moe] for row in rows]))
     evidence = evidence_of(context)

@@ -18,7 +18,7 @@ from forerun.search.cli.console import brush_of, open_console, say
 from forerun.search.cli.strategy_text import StrategyText
 from forerun.search.cli.trees import tree_lines
 from forerun.search.explore.flat.bound import SLOWER
-from forerun.search.measured.certainty import LEVEL
+from forerun.search.measured.intervals import LEVEL
 from forerun.search.order.objectives import objective_named
 from forerun.simulator.memory.risk import RISKY, share_at
 from forerun.spaces.units import format_count, format_seconds, format_whole

@@ -1,1 +1,1 @@
-"""Measured runs: profiles of a machine, validation, calibration and the certainty of predictions."""
+"""Measured runs: profiles of a machine, validation, calibration and the intervals of predictions."""

@@ -16,8 +16,8 @@ from forerun.search.answer.searches import explore_request, search_request
 from forerun.search.board.evidence import DEVICE, FRAMEWORK, FRAMEWORK_THERE, KIND, NOTHING
 from forerun.search.board.rows import Row
 from forerun.search.explore.samplers import Exploring
-from forerun.search.measured.certainty import certainty_of
-from forerun.search.measured.certainty.intervals import group_contexts
+from forerun.search.measured.intervals import error_interval
+from forerun.search.measured.intervals.kriging import group_contexts
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting
@@ -110,7 +110,7 @@ def test_groups_of_nodes_have_the_evidence_of_the_group_with_the_least(tmp_path:
     assert not evidence.near
     assert evidence.text.startswith("no measured run on groups of nodes that differ; no measured run on h200-sxm with")
     strategy, busy = [parse_strategy("dp16")], np.array([0.8])
-    whole, *parts = (certainty_of(one, strategy, busy) for one in (both, *group_contexts(both)))
+    whole, *parts = (error_interval(one, strategy, busy) for one in (both, *group_contexts(both)))
     assert whole.low[0] == min(part.low[0] for part in parts)
     assert whole.high[0] == max(part.high[0] for part in parts)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from forerun_measured import mapped, reason
 
-from forerun.search.measured.certainty.cells import kind_of
+from forerun.search.measured.intervals.cells import kind_of
 from forerun.search.measured.validate import predict, vocabulary
 from forerun.spaces.frameworks import FrameworkProfile, framework_names, load_framework
 from forerun.spaces.strategies import Recompute

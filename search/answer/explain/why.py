@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from forerun.search.answer.notes.pair_order_accuracy import order_holds
 from forerun.search.board.rows import AnyRow
-from forerun.search.measured.certainty import LEVEL
+from forerun.search.measured.intervals import LEVEL
 from forerun.spaces.units import TIMES, format_seconds
 
 NEGLIGIBLE = 0.002

@@ -9,12 +9,12 @@ from forerun.search.answer.evidence import counted, evidence_of
 from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.board.evidence import NearestRuns
 from forerun.search.board.rows import Row
-from forerun.search.measured.certainty import busy_share, unchecked_gain
-from forerun.search.measured.certainty.cells import GATHERED, kind_of
-from forerun.search.measured.certainty.intervals import asked_points, known_errors
-from forerun.search.measured.certainty.narrowing import LESS, RUNS, narrowing, range_text
-from forerun.search.measured.certainty.parts import special_parts
-from forerun.search.measured.certainty.unchecked import REALISED
+from forerun.search.measured.intervals import busy_share, unchecked_gain
+from forerun.search.measured.intervals.cells import GATHERED, kind_of
+from forerun.search.measured.intervals.kriging import asked_points, known_errors
+from forerun.search.measured.intervals.narrowing import LESS, RUNS, narrowing, range_text
+from forerun.search.measured.intervals.parts import special_parts
+from forerun.search.measured.intervals.unchecked import REALISED
 from forerun.search.request.setting import Setting
 from forerun.spaces.strategies import Context
 

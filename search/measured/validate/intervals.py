@@ -6,7 +6,7 @@ from itertools import compress
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.measured.certainty import LEVEL, Peaks, busy_share, certainty_of, unchecked_gain
+from forerun.search.measured.intervals import LEVEL, Peaks, busy_share, error_interval, unchecked_gain
 from forerun.search.measured.validate.predict import Predictions
 from forerun.simulator import TIME_PARTS
 from forerun.simulator.calibration import Posterior
@@ -52,10 +52,10 @@ def intervals_of(predictions: Predictions) -> Intervals:
             there = np.array(rows)[own]
             peaks = Peaks(peak_bytes=predictions.comparable_memory_bytes[there], reading=str(reading))
             filled = [guessed[place] for place in np.flatnonzero(own)]
-            held = certainty_of(context, list(compress(strategies, own)), busy[there], peaks, filled)
+            held = error_interval(context, list(compress(strategies, own)), busy[there], peaks, filled)
             memory_low[there], memory_high[there] = held.low, held.high
         if not isinstance(posterior, Posterior):
-            step = certainty_of(context, strategies, busy[rows], guessed=guessed)
+            step = error_interval(context, strategies, busy[rows], guessed=guessed)
             step = step.with_unchecked(unchecked_gain(context, strategies))
             low[rows], high[rows] = step.low, step.high
         elif posterior.held is not None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.measured.certainty.parts import special_parts
+from forerun.search.measured.intervals.parts import special_parts
 from forerun.simulator.costs.efficiency import constants_from
 from forerun.spaces.documents.package_data import package_text
 from forerun.spaces.strategies import Context
@@ -134,7 +134,7 @@ def over_peak(ratio: Floats, peak_bytes: Floats) -> Floats:
 @cache
 def residuals(quantity: str) -> Residuals:
     """Return the errors of "step" or "memory"."""
-    document = json.loads(package_text("forerun.search.measured.certainty", "data", "residuals.json"))
+    document = json.loads(package_text("forerun.search.measured.intervals", "data", "residuals.json"))
     return from_cells(document["kinds"], document[quantity])
 
 

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.measured.certainty.cells import NEW_TABLE, Floats, Points
+from forerun.search.measured.intervals.cells import NEW_TABLE, Floats, Points
 from forerun.spaces.documents.package_data import package_yaml
 
 DOUBLINGS = 2.0
@@ -68,7 +68,7 @@ class Variances:
 @cache
 def variances(quantity: str) -> Variances:
     """Return those of "step" or "memory"."""
-    values = package_yaml("forerun.search.measured.certainty", "data", "variances.yaml")[quantity]
+    values = package_yaml("forerun.search.measured.intervals", "data", "variances.yaml")[quantity]
     return Variances(**{one.name: float(values[one.name]) for one in fields(Variances)})
 
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forerun.search.measured.certainty.cells import Floats, Points, Residuals
-from forerun.search.measured.certainty.intervals import DEVIATIONS, KnownErrors, expected, known_errors_of
+from forerun.search.measured.intervals.cells import Floats, Points, Residuals
+from forerun.search.measured.intervals.kriging import DEVIATIONS, KnownErrors, expected, known_errors_of
 
 RUNS = 3
 """Runs of the user's own that are offered."""

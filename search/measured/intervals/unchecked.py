@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from forerun.search.measured.certainty.cells import Floats
+from forerun.search.measured.intervals.cells import Floats
 from forerun.simulator import score
 from forerun.spaces.frameworks.switches import available, with_settings
 from forerun.spaces.strategies import Context, Software, Strategy, table_of

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.search.measured.certainty.cells import (
+from forerun.search.measured.intervals.cells import (
     GATHERED,
     NEW_TABLE,
     Floats,
@@ -25,8 +25,8 @@ from forerun.search.measured.certainty.cells import (
     over_peak,
     residuals,
 )
-from forerun.search.measured.certainty.unchecked import REALISED
-from forerun.search.measured.certainty.variance import (
+from forerun.search.measured.intervals.unchecked import REALISED
+from forerun.search.measured.intervals.variance import (
     Variances,
     covariance,
     likeness,
@@ -53,15 +53,17 @@ _DIGITS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Certainty:
-    """Measured over predicted, for each of N predictions: ``LEVEL`` of measured runs lie between ``low`` and ``high``,
-    half of them below ``middle``."""
+class ErrorInterval:
+    """The range of measured over predicted, for each of N predictions.
+
+    ``LEVEL`` of measured runs are between ``low`` and ``high``, half of them below ``middle``.
+    """
 
     low: Floats
     middle: Floats
     high: Floats
 
-    def with_unchecked(self, gain: Floats) -> "Certainty":
+    def with_unchecked(self, gain: Floats) -> "ErrorInterval":
         """Return the intervals of predictions that rest on a gain which is checked in part.
 
         Parameters
@@ -80,9 +82,11 @@ class Certainty:
             high=middle + np.hypot(self.high - self.middle, missing),
         )
 
-    def with_implausible(self, times: Floats) -> "Certainty":
-        """Return the intervals of predictions whose speed is ``times`` (N) the highest ever published: their upper ends
-        allow for as much again as would bring them back to it."""
+    def with_implausible(self, times: Floats) -> "ErrorInterval":
+        """Return the intervals of predictions whose speed is ``times`` (N) the highest ever published.
+
+        Their upper ends allow for as much again as would bring them back to it.
+        """
         more = np.maximum(times, 1.0) ** 2
         return replace(self, high=self.middle + np.hypot(self.high - self.middle, (more - 1.0) * self.middle))
 
@@ -96,8 +100,11 @@ def busy_share(time_s: Mapping[str, Floats]) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peaks:
-    """Peaks that are asked about: ``peak_bytes`` (N) as predicted, and how they are read: "allocated" (live tensors),
-    "reserved" (what the allocator holds) or "device" (what is in use on the whole device)."""
+    """Predicted peaks of memory, and how they are read.
+
+    ``peak_bytes`` has shape N; ``reading`` is "allocated" (live tensors), "reserved" (what the allocator holds) or
+    "device" (what is in use on the whole device).
+    """
 
     peak_bytes: Floats
     reading: str = "reserved"
@@ -149,13 +156,13 @@ def rescaling(weight: Floats, missed: Floats, sizes: Variances) -> Floats:
     return np.asarray((sizes.prior + weight @ missed) / (sizes.prior + weight.sum(axis=1)))
 
 
-def certainty_of(
+def error_interval(
     context: Context,
     strategies: Sequence[Any],
     busy: Floats,
     peaks: Peaks | None = None,
     guessed: Sequence[bool] | None = None,
-) -> Certainty:
+) -> ErrorInterval:
     """Estimate the intervals of N strategies without a calibration, of their steps or of ``peaks``.
 
     On groups of nodes that differ an interval holds those of all groups.
@@ -174,8 +181,8 @@ def certainty_of(
         Whether the recompute of each was filled in; None: of none.
     """
     if context.cluster.groups:
-        parts = [certainty_of(one, strategies, busy, peaks, guessed) for one in group_contexts(context)]
-        return Certainty(
+        parts = [error_interval(one, strategies, busy, peaks, guessed) for one in group_contexts(context)]
+        return ErrorInterval(
             low=np.min([one.low for one in parts], axis=0),
             middle=np.max([one.middle for one in parts], axis=0),
             high=np.max([one.high for one in parts], axis=0),
@@ -210,7 +217,7 @@ def asked_points(kinds: Sequence[RunClass], gpus: Floats, busy: Floats, peaks: P
     )
 
 
-def intervals(errors: KnownErrors, asked: Points, peaks: Peaks | None = None) -> Certainty:
+def intervals(errors: KnownErrors, asked: Points, peaks: Peaks | None = None) -> ErrorInterval:
     """Return the intervals at N points; each distinct one is looked up once."""
     keys = list(zip(asked.kinds, asked.gpus, asked.busy, asked.size, strict=True))
     first: dict[Any, int] = {}
@@ -221,7 +228,7 @@ def intervals(errors: KnownErrors, asked: Points, peaks: Peaks | None = None) ->
     inverse = np.array([place[key] for key in keys])
     ends = (np.exp(mean + sign * DEVIATIONS * deviation)[inverse] for sign in (-1, 0, 1))
     low, middle, high = ends if peaks is None else (over_peak(end, peaks.peak_bytes) for end in ends)
-    return Certainty(low=low, middle=middle, high=high)
+    return ErrorInterval(low=low, middle=middle, high=high)
 
 
 def taken(points: Points, rows: Sequence[int]) -> Points:

@@ -5,8 +5,8 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from forerun.search.measured.certainty import Peaks, busy_share, certainty_of, unchecked_gain
-from forerun.search.measured.certainty.cells import (
+from forerun.search.measured.intervals import Peaks, busy_share, error_interval, unchecked_gain
+from forerun.search.measured.intervals.cells import (
     UNMODELLED_BYTES,
     Residuals,
     RunClass,
@@ -16,15 +16,15 @@ from forerun.search.measured.certainty.cells import (
     residuals,
     to_cells,
 )
-from forerun.search.measured.certainty.intervals import (
+from forerun.search.measured.intervals.kriging import (
     DEVIATIONS,
-    Certainty,
+    ErrorInterval,
     asked_points,
     intervals,
     known_errors_of,
 )
-from forerun.search.measured.certainty.unchecked import REALISED
-from forerun.search.measured.certainty.variance import Variances, covariance, relations, scatter, variance, variances
+from forerun.search.measured.intervals.unchecked import REALISED
+from forerun.search.measured.intervals.variance import Variances, covariance, relations, scatter, variance, variances
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.simulator import score
@@ -181,13 +181,13 @@ def request(**changes: object) -> Context:
 
 def test_every_context_has_an_interval_for_step_and_memory() -> None:
     for peaks in (None, Peaks(peak_bytes=np.array([60e9])), Peaks(peak_bytes=np.array([1e9]), reading="device")):
-        sure = certainty_of(request(), [parse_strategy("dp8")], np.array([0.7]), peaks)
+        sure = error_interval(request(), [parse_strategy("dp8")], np.array([0.7]), peaks)
         assert 0 < sure.low[0] < sure.middle[0] < sure.high[0] < 5
 
 
 def test_a_device_without_runs_has_a_wider_interval_than_one_with_hundreds() -> None:
     strategy, busy = [parse_strategy("dp8")], np.array([0.8])
-    bounds = [certainty_of(request(cluster=name), strategy, busy) for name in ("dgx-a100-80", "gaudi3-box")]
+    bounds = [error_interval(request(cluster=name), strategy, busy) for name in ("dgx-a100-80", "gaudi3-box")]
     seen, unseen = (float(sure.high[0] / sure.low[0]) for sure in bounds)
     assert seen < 1.4 and unseen > seen**1.5
 
@@ -195,10 +195,10 @@ def test_a_device_without_runs_has_a_wider_interval_than_one_with_hundreds() -> 
 def test_strategies_are_looked_up_one_by_one_as_together() -> None:
     strategies = [parse_strategy(text) for text in ("dp8", "dp8 zero3", "tp8 dp8", "dp8")]
     busy = np.array([0.8, 0.8, 0.3, 0.8])
-    together = certainty_of(request(), strategies, busy)
+    together = error_interval(request(), strategies, busy)
     assert together.high[1] != together.high[0] == together.high[3]
     for place, one in enumerate(strategies):
-        alone = certainty_of(request(), [one], busy[[place]])
+        alone = error_interval(request(), [one], busy[[place]])
         assert (alone.low[0], alone.high[0]) == (together.low[place], together.high[place])
 
 
@@ -232,7 +232,7 @@ def test_a_gain_that_hardly_any_run_had_is_what_the_step_would_lose() -> None:
     assert unchecked_gain(dense, [parse_strategy("tp8 pp4 dp8 mbs1")]) == [0.0]
 
 
-SURE = Certainty(low=np.array([0.9]), middle=np.array([1.0]), high=np.array([1.1]))
+SURE = ErrorInterval(low=np.array([0.9]), middle=np.array([1.0]), high=np.array([1.1]))
 
 
 def test_an_unchecked_gain_moves_the_interval_up_and_widens_it() -> None:
