@@ -28,7 +28,7 @@ from forerun.spaces.strategies import Context
 from forerun.spaces.units import format_seconds
 
 MOST_SPLITS = 16
-"""Numbers of training GPUs that are searched; of more, some that are evenly spread."""
+"""Most numbers of training GPUs to search; of more, an evenly spaced subset."""
 LEAST_RATE, MOST_RATE = 1e-3, 1e9
 """Tokens per second of one GPU: from a token in a quarter of an hour to more than any memory can feed."""
 ENGINE_SHARE = 0.5

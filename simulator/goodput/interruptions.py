@@ -149,14 +149,14 @@ def goodput_of(
 
 
 _HOPELESS = 20.0
-"""Longest interval in mean times between failures: of longer ones under one in 10^8 is completed."""
+"""Longest interval, in mean times between failures: under one in 10^8 longer ones is completed."""
 
 _NEAR_BRANCH = 1e-5
 """Writes shorter than this share of the time between failures: the series is exact to 1e-7 there."""
 
 
 def best_interval_s(*, write_s: float, mean_s: float) -> float:
-    """Return the seconds between checkpoints that make the expected time least.
+    """Return the seconds between checkpoints that minimise the expected time.
 
     ``write_s``: seconds of one checkpoint. ``mean_s``: mean seconds between failures of the job.
     """
@@ -191,8 +191,8 @@ def _without_failures(reliability: Reliability, *, write_s: float, step_s: float
 def _short_of_nodes(reliability: Reliability, *, failures_per_s: float) -> float:
     """Return the share of time in which more nodes are in repair than there are spares.
 
-    Nodes in repair are Poisson distributed (M/G/infinity queue). That failures pause while the job waits is left out:
-    the share is an upper bound.
+    Nodes in repair are Poisson distributed (M/G/infinity queue). Failures are assumed to continue while the job waits,
+    so that the share is an upper bound.
     """
     if reliability.spare_nodes is None:
         return 0.0

@@ -49,8 +49,8 @@ class Share:
 class Need:
     """Transfers, one after the other, that ``operator`` waits for (of gradients of weights: gives rise to).
 
-    ``joined``: the transfers are part of those of all joined needs of this operator in this phase, which are one
-    all-to-all; the first of them has it."""
+    ``joined``: the transfers of all joined needs of this operator in this phase are one all-to-all, which belongs to
+    the first of them."""
 
     phase: TransferPhase
     operator: str
@@ -132,8 +132,8 @@ def needs_of(
 ) -> tuple[Need, ...]:
     """Return all communication of one training step of a graph, in the order in which its operators run.
 
-    Tensors that no operator makes are placed where their first consumer needs them. ``input_gradients``: those have
-    gradients too.
+    Tensors that no operator makes are placed where their first consumer needs them. ``input_gradients``: inputs of the
+    graph have gradients, too.
 
     Raises:
         RequestError: an operator cannot be cut like that, or its cuts are not as many as its devices.

@@ -29,8 +29,8 @@ class Transfer:
 
     ``kind``: "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "scatter", "gather", "point_to_point" or
     "halo". ``groups``: the members of each (scatter and gather: the root first; point-to-point and halo: sender and
-    receiver). ``elements`` of each group: of the whole tensor that it reduces, gathers, scatters; of all-to-all, what
-    each member holds before; of point-to-point, what is sent.
+    receiver). ``elements`` of each group: of the whole tensor that it reduces, gathers, scatters; of all-to-all, of
+    each member before it; of point-to-point, of the message.
     """
 
     kind: str

@@ -83,8 +83,8 @@ def crossings_of(
 def sent_s(cluster: Cluster, size: ArrayLike, distance: ArrayLike, share: ArrayLike) -> Floats:
     """Compute the seconds of messages of ``size`` bytes over some distance.
 
-    A fraction ``share`` of the devices beyond a link use it at once and share its bandwidth; none gets more than one
-    port.
+    A fraction ``share`` of the devices beyond a link use it at once and share its bandwidth; each gets at most the rate
+    of one port.
     """
     bytes_sent = np.asarray(size, dtype=np.float64)
     alone = point_to_point_time_s(cluster, bytes_sent, distance, lone=True)

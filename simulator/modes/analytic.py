@@ -57,7 +57,7 @@ def check_slow(slow: Mapping[int, float], workers: int) -> None:
     """Raise ``RequestError`` for a slow worker that does not exist."""
     for worker in slow:
         if not 0 <= worker < workers:
-            raise RequestError(f"slow worker {worker} is not there; use 0 to {workers - 1}")
+            raise RequestError(f"slow worker {worker} does not exist; use 0 to {workers - 1}")
 
 
 def draws(profile: GradientProfile, noise: Disturbance) -> Floats:

@@ -40,7 +40,7 @@ class CurvePoint:
 
     @property
     def disagreement(self) -> float | None:
-        """Analytic over event-level throughput, less one; None unless both were asked."""
+        """Analytic over event-level throughput, less one; None unless both were computed."""
         if self.analytic is None or self.events is None:
             return None
         return self.analytic.samples_per_s / self.events.samples_per_s - 1

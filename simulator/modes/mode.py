@@ -1,4 +1,4 @@
-"""How the workers of a data-parallel training agree on their parameters."""
+"""Synchronisation modes of data-parallel training."""
 
 import math
 from dataclasses import dataclass
@@ -100,7 +100,7 @@ class TrainingMode:
             )
         if self.backup_workers >= self.workers:
             raise RequestError(
-                f"backup workers are fewer than workers, but got {self.backup_workers} of {self.workers}; "
+                f"backup workers must be fewer than workers, but got {self.backup_workers} of {self.workers}; "
                 f"use {self.workers - 1} or fewer"
             )
 

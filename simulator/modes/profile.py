@@ -15,8 +15,8 @@ from forerun.spaces.errors import RequestError
 class GradientLayer:
     """A layer: bytes of its parameters (and of its gradient) on the wire, seconds of its forward and backward pass.
 
-    Of an embedding table, of which a worker exchanges the rows that its samples look up, ``table_bytes`` are all of it
-    (0: no table).
+    Of an embedding table a worker exchanges only the rows that its samples look up; ``table_bytes`` is the size of the
+    complete table (0: no table).
 
     Raises:
         RequestError: a field is negative or not finite.
@@ -48,9 +48,9 @@ class GradientProfile:
     ``layers``: in the order of the forward pass. ``batch``: samples per worker and step. ``host_s``: exposed time of a
     step in addition to its passes (input, launches). ``update_s``: applying one gradient of the whole model, on a
     worker or on a server. ``step_factors``: sampled times of passes over their mean, from which jitter is drawn (empty:
-    none was measured). Samples of the next step are brought meanwhile: ``input_s`` is the time to copy those of one
-    worker to its device, ``node_input_s`` the time to read them from storage on a node without other workers; a node
-    has ``node_workers``.
+    none was measured). Samples of the next step are loaded at the same time: ``input_s`` is the time to copy one
+    worker's samples to its device, ``node_input_s`` the time to read them from storage if no other worker runs on the
+    node, which has room for ``node_workers``.
 
     Raises:
         RequestError: there is no layer, no time or no batch.
@@ -132,7 +132,7 @@ class GradientProfile:
     def merged(self, most: int) -> "GradientProfile":
         """Return the profile with neighbouring layers joined until no more than ``most`` are left; sums are kept.
 
-        Layers are cut where a part has its share of bytes and of time, so that all parts weigh about the same.
+        Parts have about equal shares of bytes and of time.
         """
         if len(self.layers) <= most:
             return self

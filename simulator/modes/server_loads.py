@@ -1,4 +1,4 @@
-"""Seconds that one step's traffic occupies every NIC: the demands that both phases and queues are made of."""
+"""Seconds for which one step's traffic occupies every NIC, from which phases and queues are computed."""
 
 from dataclasses import dataclass
 

@@ -14,7 +14,10 @@ COMPUTE, EXCHANGE = range(len(KINDS))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedMessage:
-    """One message of a step: ``ready_s`` after its begin, alone it takes ``alone_s``; ``sent_bytes`` cross links."""
+    """One message of a step.
+
+    It is ready ``ready_s`` after the step begins and takes ``alone_s`` on an idle link, which ``sent_bytes`` cross.
+    """
 
     ready_s: float
     alone_s: float

@@ -15,8 +15,8 @@ from forerun.spaces.strategies import Context, Strategy
 def transformer_profile(context: Context, batch: int) -> GradientProfile:
     """Return one worker's step of ``batch`` sequences: embedding, every layer, head.
 
-    A layer takes as long as its kernels, or as the host needs to launch them. Experts are all on every worker, and so
-    are their gradients.
+    A layer takes as long as its kernels, or as the host needs to launch them. Every worker has all experts and their
+    gradients.
 
     Raises
     ------

@@ -73,5 +73,5 @@ def _attention(data: _Keys, hidden: int, bias: bool) -> Attention:
 
 
 def _stated(data: _Keys) -> dict[str, Any]:
-    """Return the keys that have a value: null is as good as no key."""
+    """Return the keys that have a value: null counts as a missing key."""
     return {key: value for key, value in data.items() if value is not None}

@@ -25,9 +25,10 @@ def train_flops_per_sequence(
     ``top_k`` routed experts, the shared ones and the router. Each MTP block is one more layer, projection and pass
     through the head. Attention counts the whole ``seq_len x seq_len`` square even when causal, as that paper does;
     ``causal_half=True`` counts only the unmasked keys of causal attention. A window counts the window.
-    A sequence packed of documents of ``document_tokens`` counts the keys of a token's own document. What is not trained
-    has no gradient of its weight, and nothing at all where no trained layer stands before it (``Layer.trains``).
-    An encoder-decoder model reads ``seq_len`` tokens on either side; a classifier runs once per sequence.
+    In a sequence packed with documents of ``document_tokens`` a token meets the keys of its document only. What is not
+    trained has no gradient of its weight, and nothing at all where no trained layer stands before it
+    (``Layer.trains``). An encoder-decoder model reads ``seq_len`` tokens on either side; a classifier runs once per
+    sequence.
     """
     hidden, adapters = model.hidden, 0.0
     layers = 0.0

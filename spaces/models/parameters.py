@@ -1,4 +1,4 @@
-"""How many parameters a model has, and how many of each kind that a parallel strategy shards differently."""
+"""Parameter counts of a model, in total and by the way in which a parallel strategy shards them."""
 
 from dataclasses import dataclass
 

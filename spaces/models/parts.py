@@ -1,7 +1,7 @@
 """The parts of a mixer or a feed-forward: matrix products, passes over memory and cores, in execution order.
 
-The form in which one file says everything about an operator. Parameters, FLOPs, seconds, bytes kept for the backward
-pass and the cuts of tensor parallelism all follow from these parts; no cost rule names a mixer.
+They describe an operator completely, in one file. Parameters, FLOPs, seconds, bytes kept for the backward pass and the
+cuts of tensor parallelism all follow from these parts; no cost rule names a mixer.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ class Width:
 
 
 def uncut(count: int) -> Width:
-    """Return columns of which every tensor rank has all."""
+    """Return columns that are replicated over tensor ranks."""
     return Width(count=count, cut=False)
 
 
@@ -156,7 +156,7 @@ class Kept:
     inner: tuple[Width, ...]
     """Tensors inside the block."""
     last: Width
-    """Input of the last product (which eight-bit training keeps a second time, cast)."""
+    """Input of the last product (of which eight-bit training also keeps a cast copy)."""
     own_columns: int = 0
     """Elements of tensors that a tensor rank keeps only for its tokens."""
 

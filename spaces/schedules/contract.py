@@ -3,7 +3,7 @@
 The compiler calls ``programs`` once per graph, before any time is known, and
 gets one program per pipeline rank: its ``Action`` in the order in which its compute stream runs them. A program is
 generated each time that it is read, so that a step of many microbatches is never stored. A device never starts an
-action before those in front of it, however long it waits. The following must hold:
+action before all earlier ones, however long it waits. The following must hold:
 
 - every microbatch passes every virtual stage once forward and once backward, the latter either as one ``BACKWARD`` or
   as ``INPUT_GRADIENT`` followed by ``WEIGHT_GRADIENT``; all passes of one microbatch through one virtual stage stand in
@@ -93,7 +93,7 @@ class PipelineShape:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The program of one pipeline rank: ``write`` is called with the ``words`` each time that it is read."""
+    """The program of one pipeline rank: ``write`` is called with the ``arguments`` each time that it is read."""
 
     write: Callable[..., Iterator[Action]]
     arguments: tuple[object, ...]
@@ -185,8 +185,8 @@ class PipelineSchedule(ABC):
         """
 
     def exposed_p2p(self, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
-        """Return the transfers that a step of several ranks waits for, with equal stages and transfers that are short
-        against a pass; ``overlap``: they run beside passes.
+        """Return the exposed transfers of a step with equal stages, if transfers are much shorter than passes;
+        ``overlap``: transfers overlap with passes.
 
         Filling and draining cross every border once each way. Blocking transfers separate passes: two exchanges per
         microbatch and virtual stage (with two stages both directions transfer at once). Derived with the event engine;

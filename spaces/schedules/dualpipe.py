@@ -50,8 +50,8 @@ class DualPipe(PipelineSchedule):
     def bubble_s(self, stages: StageTimes, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
         """Compute the published bubble ``(pp/2 - 1)(f&b + b - 3w)`` (table 2) of the mean stage.
 
-        b is the entire backward pass. It is within 4 % of the event engine. A slower stage waits for
-        input gradients of the others while it runs its passes, or for forward passes of the stages between the ends.
+        b is the entire backward pass. It is within 4 % of the event engine. A slower stage waits for input gradients of
+        the others, or for forward passes of the stages between the ends.
         """
         forward, inputs, weight = stages.forward_s, stages.backward_s - stages.weight_s, stages.weight_s
         passes_s, count, turns = forward + stages.backward_s, stages.multiplicity, np.maximum(pp / 2 - 1, 0.0)

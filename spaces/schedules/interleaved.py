@@ -106,7 +106,7 @@ def _turn(shape: PipelineShape, turn: Turn, stage: int) -> tuple[Turn, Turn]:
 
 
 def warm_up(pp: Count, vpp: Count, stage: Count) -> Count:
-    """Return how many passes of virtual stages an interleaved pipeline keeps the activations of."""
+    """Return the number of virtual-stage passes whose activations an interleaved pipeline keeps."""
     return 2 * (pp - stage - 1) + (vpp - 1) * pp + 1
 
 

@@ -10,8 +10,8 @@ def limited(shape: PipelineShape, in_flight: Sequence[int]) -> Programs:
     """Return programs in which stage s keeps activations of ``in_flight[s]`` microbatches at most.
 
     It runs forwards until it keeps as many, then a backward before each further one (Proteus' scheduling rule, arXiv
-    2306.02267: ``pp - s`` on stage s is 1F1B, all microbatches are GPipe). A stage never gets more to keep than the
-    stage before it, which stops sending.
+    2306.02267: ``pp - s`` on stage s is 1F1B, all microbatches are GPipe). A stage never keeps more microbatches than
+    the previous one, which stops sending.
 
     Raises:
         RequestError: more than one virtual stage per device, not one limit per stage, or one below 1.

@@ -2,7 +2,7 @@
 
 A cell is one pass, as ``2F0``: the virtual stage in model order, the kind of pass, and the microbatch. ``F`` is a
 forward pass, ``B`` a whole backward pass, ``I`` and ``W`` its gradients of inputs and of weights;
-``(2F1;5B0)OVERLAP_F_B`` runs two of them kernel by kernel. Empty cells are bubbles, which follow from the times here.
+``(2F1;5B0)OVERLAP_F_B`` runs two of them kernel by kernel. Empty cells are bubbles; here these follow from the times.
 The same file drives ``torch.distributed.pipelining`` (torchtitan: ``pipeline_parallel_schedule_csv``).
 """
 

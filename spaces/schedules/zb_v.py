@@ -1,6 +1,6 @@
 """ZB-V: two virtual stages per device laid out as a V (Qi et al., arXiv 2405.15362, section 4).
 
-The static order for equal passes, as PyTorch's ``ScheduleZBVZeroBubble`` writes it down.
+The static order for equal passes, as in PyTorch's ``ScheduleZBVZeroBubble``.
 """
 
 from collections.abc import Iterator
@@ -133,7 +133,7 @@ def zb_v_s(passes: VeePasses, pp: Floats, microbatches: Floats) -> Floats:
     Followed are the first microbatch down, up, and its gradient up again, then the last one's gradient up and down. On
     each of these ways a device waits for its neighbour, or for what its own order has before: forwards of ``2 pp -
     2 d - 1`` microbatches on device d before the first comes back, and so on. With fewer than ``2 pp - 1`` microbatches
-    the order is that of so many, without the missing ones.
+    the order is that of ``2 pp - 1`` without the missing ones.
     """
     # Device d of pp runs down_d on the way down and up_d on the way up; the gradients come back_d (of up_d) and last_d
     # (of down_d), their weight gradients early_d and late_d. Its order before anything returns (ZB-V, arXiv 2405.15362,

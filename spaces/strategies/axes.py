@@ -90,7 +90,7 @@ class Split(IntEnum):
     LIGHT_ENDS = 3
     """Embedding and head count as one layer of the first and of the last stage."""
     BY_COST = 4
-    """A stage is closed by the layer that takes it past its share of the matrix work, head included (nanotron)."""
+    """A stage ends with the layer that exceeds its share of the matrix work, head included (nanotron)."""
     LIGHT_MTP = 5
     """Head, multi-token-prediction block and the head of that count as a layer each, all of the last stage."""
 
@@ -116,7 +116,7 @@ SOFTWARE: dict[str, Software] = {
     "moe-overlap": Software.MOE_OVERLAP,
     "dispatcher=deepep": Software.DEEPEP,
 }
-"""How the switches of a strategy are written, as ``--with`` takes them, in the order in which they are written."""
+"""Spellings of the switches of a strategy, as for ``--with``, in the order of output."""
 
 
 class Placement(IntEnum):
@@ -182,7 +182,7 @@ SPELLING: dict[str, dict[int, str]] = {
     "placement": {0: "tp-cp-ep-dp-pp", 1: "tp-cp-ep-pp-dp"},
     "switches": _switches(),
 }
-"""How named choices are written by users and in every output."""
+"""Spellings of named choices, for input and output."""
 
 
 def schedules_in(files: str) -> dict[Schedule, str]:

@@ -22,8 +22,8 @@ BLOCK_LAYERS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
 """Numbers of layers of a (virtual) stage that block recompute is tried with: steps of a third or less from 3 on. With
 powers of two alone, stages of nine layers that need five recomputed ran eight so, 9 % slower."""
 SETS_FROM, LARGEST_SET = 512, 64
-"""Devices from which on sets of replicas are tried that share sharded states among themselves, and the most replicas of
-one. Smaller clusters gain nothing by them; sets of 32 to 128 are equally fast, and 64 suffice for large models
+"""Fewest devices for which a search tries to shard states over a part of the replicas, and the largest such part.
+Smaller clusters gain nothing by them; sets of 32 to 128 are equally fast, and 64 suffice for large models
 (docs/decisions/space.md)."""
 
 

@@ -82,7 +82,7 @@ def schedule_unsupported(c: Columns, x: Context) -> Mask:
 
 
 def _interleaved_so(x: Context) -> list[tuple[Sequence[int], str]]:
-    """Return the numbers of ranks that cannot be interleaved, and why not."""
+    """Return the numbers of ranks that cannot be interleaved, with reasons."""
     exclusions: list[tuple[Sequence[int], str]] = []
     if ("overlap-p2p", "off") in x.framework.switches:
         reason = "overlap-p2p=off with interleaved stages on two ranks, which send to each other at once; use vpp=1"
@@ -133,8 +133,8 @@ def modules_of(context: Context) -> int:
 def recompute_unsupported(c: Columns, x: Context) -> Mask:
     """Mark choices of recompute, or modules of one, that the framework does not have.
 
-    Entire layers are no graphs, and activations of experts belong to their grouped product (Megatron-core,
-    transformer_config.py).
+    CUDA graphs exclude recompute of entire layers, and activations of experts belong to their grouped product
+    (Megatron-core, transformer_config.py).
     """
     legality, without = x.framework.legality, {"full"} if x.framework.graphs == "layers" else set()
     offered = [number for number, name in SPELLING["recompute"].items() if name in {*legality.recompute} - without]

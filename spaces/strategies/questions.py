@@ -1,4 +1,4 @@
-"""Candidates that are built by questions, and how all of them are enumerated: by answering like an odometer."""
+"""Candidates that are built from answers to questions, and their enumeration in the order of an odometer."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +10,7 @@ Built = TypeVar("Built")
 
 
 def ask(choose: Choose, name: str, choices: Sequence[int]) -> int:
-    """Return the answer to a question; one that leaves no choice is not asked."""
+    """Return the answer to a question; a question with one choice is not asked."""
     return choices[0] if len(choices) == 1 else choose(name, choices)
 
 

@@ -218,8 +218,7 @@ class Condition:
 
 
 def without_degrees(columns: Columns, context: Context) -> Mask:
-    """Return the candidates with a chosen switch on that does nothing with their degrees, or that the framework has not
-    or has on."""
+    """Mark the candidates with a chosen switch that is ineffective, or that the framework lacks or has on already."""
     chosen = columns["switches"]
     lacks = (chosen & ~int(can_turn_on(context.framework, on=device_kinds(context.cluster)))) != 0
     for flag in _flags(CHOSEN):

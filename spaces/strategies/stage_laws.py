@@ -76,7 +76,7 @@ def offload_broken(strategy: Strategy, context: Context) -> list[str]:
 
 
 def immovable(context: Context) -> tuple[str, str]:
-    """Return why stages may not keep a share of optimizer states, or of activations, on the host; "" where they may."""
+    """Return the reasons against shares of optimizer states, and of activations, on the host; "" without any."""
     profile, cluster = context.framework, context.cluster
     linked = cluster.host.get("bytes_per_s_per_device") or cluster.device.host_bytes_per_s
     reasons = [] if linked else [f"{cluster.name} does not say how fast its host links are (host.rate)"]

@@ -1,7 +1,7 @@
 """Offload to the host by stage: shares of optimizer states and of activations.
 
-A strategy that names them takes their place of the switches ``optimizer-offload`` and ``activation-offload``, which are
-of all stages.
+A strategy with shares overrides the switches ``optimizer-offload`` and ``activation-offload``, which apply to all
+stages.
 """
 
 import itertools

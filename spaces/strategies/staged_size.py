@@ -54,8 +54,10 @@ def staged_size(space: Countable) -> int:
 
 
 def layouts_of(space: Countable, pp: int, *, recompute: bool = False) -> int:
-    """Return the number of ways to deal the layers to ``pp`` stages, none of them empty; with ``recompute``, times
-    those to recompute on them (then also where layers are dealt by rule)."""
+    """Count the ways to deal the layers to ``pp`` stages, none of which is empty.
+
+    With ``recompute`` they are multiplied by the ways to recompute on them (then also if layers are dealt by rule).
+    """
     if pp == 1 or (space.reach == 0 and not recompute):
         return 0
     kinds = len(space.kinds)

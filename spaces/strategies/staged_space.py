@@ -1,9 +1,9 @@
 """The space of strategies whose stages may differ: too large to enumerate, so it is enumerated.
 
-A candidate is a flat strategy, or a flat strategy without virtual stages whose layers per stage are explicit, whose
-stages recompute differently or keep tensors on the host, or whose halves have another tp. Where every boundary between
-stages may move by ``reach`` layers, a pipeline of 16 stages alone has up to (2*reach+1)^15 ways; where each may also
-recompute as it likes, 3^16 times as many and more.
+A candidate is a flat strategy, or one without virtual stages in which layers per stage are explicit, stages differ in
+recompute or offload, or the second half has another tp. Where every boundary between stages may move by ``reach``
+layers, a pipeline of 16 stages alone has up to (2*reach+1)^15 ways; where each may also recompute as it likes, 3^16
+times as many and more.
 
 A candidate is built by questions: ``choose(name, choices)`` is called for every axis that is active under the answers
 before it, in an order and with choices that never change. Random numbers, Optuna and enumeration are ways to answer.
@@ -44,7 +44,7 @@ from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import COLUMNS, CUSTOM_SPLIT, IntArray, axis_values, strategy_of, table_of
 
 AT_ONCE = 4096
-"""Candidates whose legality is looked at together in a walk."""
+"""Candidates whose legality is checked together in a walk."""
 _DROPPED = ("sp", "zero", "shard", "placement")
 """Axes that may have no effect in one half of the stages."""
 
@@ -61,14 +61,13 @@ class StagedSpace:
     reach: int = 4
     """Layers by which a boundary between two stages may be off its even place; 0: by rule only."""
     recompute: bool = False
-    """Every stage may have any of the flat choices, and full recompute of some of its layers where the framework has
-    that."""
+    """Every stage may have any of the flat choices, and full recompute of some layers if the framework offers it."""
     halves: bool = False
     """The second half of the stages may have another tp."""
     offload: bool = False
     """Every stage may keep shares of its optimizer states and activations on the host, as far as the framework can."""
     _switches: dict[SettledBy, Software | None] = field(default_factory=dict, compare=False, repr=False)
-    """The switches that a search turns on, by what decides them: few values, asked for at every step of a walk."""
+    """The switches that a search turns on, by the values that decide them; a walk looks them up in every step."""
 
     def __post_init__(self) -> None:
         if self.reach < 0:
@@ -343,7 +342,7 @@ class StagedSpace:
         return all(abs(edge - self._even(b, strategy.pp)) <= self.reach for b, edge in enumerate(edges, start=1))
 
     def walk(self) -> Iterator[Strategy]:
-        """Yield every legal candidate once; for spaces that are small after all."""
+        """Yield every legal candidate once; only for small spaces."""
         for chunk in batched(self._grow(), AT_ONCE):
             kept = self.legal(chunk)
             yield from itertools.compress(chunk, kept)

@@ -75,10 +75,9 @@ class Strategy:
     recompute: Recompute = Recompute.NONE
     """Modules that are recomputed in the backward pass."""
     recompute_layers: int = ALL_LAYERS
-    """Which layers full recompute is of: ``ALL_LAYERS``, so many first ones of every (virtual) stage, or
-    ``in_groups``."""
+    """Layers of full recompute: ``ALL_LAYERS``, so many first ones of every (virtual) stage, or ``in_groups``."""
     placement: Placement = Placement.TP_CP_EP_DP_PP
-    """Which ranks are neighbours in device numbering."""
+    """Order of the axes in device numbering."""
     layers_per_stage: tuple[int, ...] | None = None
     """Layers of every pipeline stage, in place of ``split``; None: by rule."""
     second_tp: int | None = None
@@ -115,7 +114,7 @@ class Strategy:
     def _settle_recompute(self) -> None:
         """Give the recompute of stages its canonical form: equal entries are one choice for all stages."""
         if int(self.recompute) not in SPELLING["recompute"]:
-            raise RequestError("recompute=full is of whole layers and excludes modules; name full or modules")
+            raise RequestError("recompute=full includes all modules; name either full or modules")
         if self.recompute_group > 1 and self.second_tp is not None:
             raise RequestError("recompute in groups of layers does not go with halves that differ in tp; write full")
         if self.stage_recompute is not None and len(set(self.stage_recompute)) == 1:
@@ -200,7 +199,7 @@ class Strategy:
 
     @property
     def switches(self) -> Software:
-        """Those of ``software`` that a search takes or leaves."""
+        """Switches of ``software`` that are a choice of the search."""
         return self.software & CHOSEN
 
     @property

@@ -1,9 +1,9 @@
 """A slice of a space as its legal candidates.
 
 A slice ``[low, high)`` of the index is grown axis by axis like a tree. As soon as all axes of a law are known, the
-prefixes that break it are counted (by the number of candidates below them) and dropped, so that a slice costs what its
-legal candidates cost and not what its size would. The reason given to a candidate is that of the first law, in order
-of depth and then of ``RULES``, that it breaks; it does not depend on the slice.
+prefixes that break it are counted (by the number of candidates below them) and dropped, so that the time of a slice
+depends on its legal candidates only. The reason given to a candidate is that of the first law, in order of depth and
+then of ``RULES``, that it breaks; it does not depend on the slice.
 
 Where all below a prefix can be told to be hopeless, its legal candidates are counted without being made: prefixes that
 the remaining laws cannot tell apart are counted as one.
@@ -24,7 +24,8 @@ from forerun.spaces.strategies.software import READ_BY_SOFTWARE, choices_of_soft
 from forerun.spaces.strategies.table import COLUMNS, CodeArray, IntArray, Mask, StrategyTable
 
 ASKED_AFTER = "mbs"
-"""The axis after which prefixes are asked about: what follows multiplies candidates and hardly changes seconds."""
+"""The axis after which ``hopeless`` is applied to prefixes: later axes multiply candidates and hardly change their
+time."""
 _EARLIER = AXES[: AXES.index(ASKED_AFTER) + 1]
 LATER = AXES[len(_EARLIER) :]
 AT_ONCE = 1 << 22
@@ -75,8 +76,8 @@ def enumerated(
 ) -> Iterator[EnumeratedPart]:
     """Yield the candidates with index in ``[low, high)`` in order, in one part or more.
 
-    Prefixes that ``hopeless`` names and that lie in the slice as a whole are passed over; ``at_once``: candidates below
-    prefixes, legal or not, that a part is grown from at most (at least one prefix).
+    Prefixes that ``hopeless`` returns and whose candidates are all in the slice are skipped. ``at_once``: most
+    candidates, legal or not, below the prefixes of one part (which has at least one prefix).
     """
     growth = _Growth(choices, context, low, high)
     growth.grow(_EARLIER)

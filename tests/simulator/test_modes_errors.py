@@ -23,7 +23,7 @@ SERVER: dict[str, Any] = {"exchange": "parameter-server"}
         ({"exchange": "gossip"}, "unknown exchange 'gossip'"),
         ({**SERVER, "policy": "lifo"}, "unknown policy 'lifo'; did you mean fifo"),
         ({**SERVER, "colocated": True, "shards": 3, "workers": 2}, "use 2 shards or fewer"),
-        ({**SERVER, "workers": 3, "backup_workers": 3}, "backup workers are fewer than workers.*use 2 or fewer"),
+        ({**SERVER, "workers": 3, "backup_workers": 3}, "backup workers must be fewer than workers.*use 2 or fewer"),
         ({"workers": 3, "backup_workers": 1}, "only a synchronous parameter server"),
         ({"bucket_bytes": 0.0}, "a bucket has more than 0 bytes"),
     ],
@@ -42,7 +42,7 @@ def test_more_shards_than_parameters() -> None:
 
 
 def test_slow_workers_that_are_not_there() -> None:
-    with pytest.raises(RequestError, match="slow worker 4 is not there; use 0 to 3"):
+    with pytest.raises(RequestError, match="slow worker 4 does not exist; use 0 to 3"):
         analytic_prediction(ten_layers(), TrainingMode(workers=4), nics(), Disturbance(slow={4: 2.0}))
 
 

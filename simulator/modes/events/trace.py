@@ -1,8 +1,8 @@
 """The timeline of a training mode as a Chrome trace (Trace Event Format, object form), which Perfetto opens.
 
 A process is a worker, its threads are passes, downloads, uploads and all-reduces; updates of servers are a process of
-their own. Transfers that share a NIC overlap, so that each gets the first free lane of its thread. Times are
-microseconds, as the format wants them.
+their own. Transfers that share a NIC overlap, so that each gets the first free lane of its thread. Times are in
+microseconds, as the format requires.
 """
 
 from collections.abc import Iterator

@@ -79,7 +79,7 @@ class Decoder:
     ffn_width: Count | None = None
     """Inner width of a dense feed-forward where it is not ``intermediate_size``."""
     experts: mixtures.Experts | None = field(default_factory=mixtures.Experts)
-    """How mixtures are read; None: not at all."""
+    """Properties of the experts; None: mixtures are not read."""
     learned_positions: int | None = None
     """Rows of the position table beyond ``max_position_embeddings``; None: no table."""
     rotary: bool = True

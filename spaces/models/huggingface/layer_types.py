@@ -24,7 +24,7 @@ _PATTERN_FIELDS = (
     "layer_switch",
     "max_window_layers",
 )
-"""Fields from which a list of layer types was made; they say nothing more where the list is given."""
+"""Fields from which a list of layer types is derived; they are redundant if the list is given."""
 
 
 def layer_types(fields: Fields, count: int, pattern: Pattern | None, *, known: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Encoders of stages, and classifiers of images by them: fewer positions and more channels from each to the next."""
+"""Image encoders of stages, each with fewer positions and more channels than the one before; classifiers with them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ class Pyramid:
         self.add((2 * inner + 1) * self.channels + inner)
 
     def add(self, parameters: int) -> None:
-        """Add parameters of the layer that is being made which cost nothing else."""
+        """Add parameters to the present layer that have no other cost."""
         self._extra += parameters
 
     def end(self, name: str = "convolution") -> None:

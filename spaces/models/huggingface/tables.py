@@ -83,7 +83,7 @@ def table(
 
 
 def _complete(entries: Mapping[str, _Entry], entry: _Entry) -> dict[str, Any]:
-    """Fill in the keys of the entry that another one is ``like``."""
+    """Add the keys of the entry that is named by ``like``."""
     keys = _complete(entries, entries[entry["like"]]) if "like" in entry else {}
     keys |= {key: value for key, value in entry.items() if key not in ("like", "also", "more_harmless")}
     if "more_harmless" in entry:

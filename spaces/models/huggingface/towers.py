@@ -34,8 +34,8 @@ class Tower:
     learned row for each patch ("grid"), for as many as a field says, or none. ``pre_norms``, ``post_norms``: before and
     after the stack. ``scales``: learned vectors in each layer. ``width``: field of the width, ``inner`` of that of the
     feed-forward, ``more_layers`` of layers after the others, ``tiles`` of the pieces into which an image is cut.
-    ``model_extra``, ``merger``: further parameters, and those that join the outputs. ``harmless``: fields that change
-    nothing modelled.
+    ``model_extra``: further parameters; ``merger``: those of the layers that join the outputs. ``harmless``: fields
+    that change nothing modelled.
     """
 
     width: str = "hidden_size"

@@ -39,7 +39,7 @@ class Attention:
     shared_keys: bool = False
     """Keys and values are those of another layer, so that no product makes them."""
     shared_values: bool = False
-    """Values are the keys, or another layer's, so that no product makes them."""
+    """Values are equal to the keys, or another layer's, so that no product computes them."""
     latent: LatentAttention | None = None
     indexer: Indexer | None = None
     """Chooses the keys that a query reads."""

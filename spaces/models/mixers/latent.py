@@ -25,8 +25,8 @@ class LatentAttention:
         Every tensor rank has complete down-projections and runs them on its own tokens (Megatron-LM builds them with
         ``parallel_mode="duplicate"``); only they have the ``bias`` (``attention_bias`` of DeepSeek).
 
-        Every tensor rank holds the down-projections whole and runs them on its own tokens (Megatron-LM builds them with
-        ``parallel_mode="duplicate"``); ``bias`` is theirs alone (``attention_bias`` of DeepSeek).
+        The down-projections are replicated over tensor ranks, each of which runs them on its tokens (Megatron-LM builds
+        them with ``parallel_mode="duplicate"``); only they have the ``bias`` (``attention_bias`` of DeepSeek).
         """
         made = []
         query = wide

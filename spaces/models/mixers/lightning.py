@@ -9,8 +9,11 @@ from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Step, Wi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LightningAttention:
-    """``heads`` heads of ``head_dim`` without a softmax; ``gated``: a sigmoid gate as wide as the output, which an
-    RMSNorm normalises before. ``chunk``: tokens of a block of the kernel."""
+    """Linear attention: ``heads`` heads of ``head_dim`` without a softmax.
+
+    ``gated``: a sigmoid gate as wide as the output, which is first normalised by an RMSNorm. ``chunk``: tokens of a
+    block of the kernel.
+    """
 
     heads: int
     head_dim: int

@@ -17,7 +17,7 @@ from forerun.spaces.models.model import Attention, Layer, Model
 
 @cache
 def _decoders() -> Mapping[str, Reader]:
-    """Return the decoders by model type; those of BERT are read without their direction."""
+    """Return the decoders by model type; those of BERT are read as bidirectional."""
     return {
         **texts(),
         **token_encoders(),

@@ -34,7 +34,7 @@ def families() -> Mapping[str, Reader]:
 
 
 UNKNOWN = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias")
-"""How a type that no table has is read: a Llama-like decoder, with experts and latent attention if it names them."""
+"""Reader of unknown types: a Llama-like decoder, with experts and latent attention if the configuration names them."""
 
 
 @cache
