@@ -314,18 +314,13 @@ MEGATRON_SCHEDULES = only(
     schedule=Schedule.ONE_F_ONE_B,
     vpp=1,
 )
-SHARED_BY_ALL = Limit(
-    broken=lambda launch: launch.strategy.shard != ALL_REPLICAS,
-    reason=lambda launch: f"shard={launch.strategy.shard}: it shards over all replicas",
-    fix=lambda launch: change(launch, shard=ALL_REPLICAS),
+SHARED_BY_ALL = when(
+    lambda s: s.shard != ALL_REPLICAS, "shard={s.shard}: it shards over all replicas", shard=ALL_REPLICAS
 )
-SHARED_BY_WHOLE_REPLICAS = Limit(
-    broken=lambda launch: launch.strategy.shard % launch.strategy.cp != 0,
-    reason=lambda launch: (
-        f"shard={launch.strategy.shard}: it shards over whole context-parallel groups, multiples of cp="
-        f"{launch.strategy.cp}"
-    ),
-    fix=lambda launch: change(launch, shard=ALL_REPLICAS),
+SHARED_BY_WHOLE_REPLICAS = when(
+    lambda s: s.shard % s.cp != 0,
+    "shard={s.shard}: it shards over whole context-parallel groups, multiples of cp={s.cp}",
+    shard=ALL_REPLICAS,
 )
 DEFAULT_PLACEMENT = only("placement", (Placement.TP_CP_EP_DP_PP,), "it places replicas inside of pipeline stages")
 NO_SELECTIVE = only(

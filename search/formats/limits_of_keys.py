@@ -5,15 +5,7 @@ from typing import Any
 
 from forerun.search.formats.contract import Limit
 from forerun.search.formats.keys import Launcher, LaunchKey
-from forerun.search.formats.limits import (
-    DEFAULT_PLACEMENT,
-    fixed,
-    no_experts,
-    only,
-    precisions,
-    when,
-    without,
-)
+from forerun.search.formats.limits import DEFAULT_PLACEMENT, no_experts, only, precisions, when, without
 from forerun.spaces.strategies import ALL_REPLICAS, SPELLING, Recompute, Schedule
 
 ALONE = {"schedule": Schedule.ONE_F_ONE_B, "vpp": 1}
@@ -47,9 +39,9 @@ def by_keys(launcher: Launcher, *, besides: Collection[str] = (), **reasons: str
     if "ep" in lacking:
         limits.append(no_experts(reason("ep")))
     elif "etp" in lacking:
-        limits.append(fixed(lambda launch: launch.strategy.etp > 1, f"etp > 1: {reason('etp')}", etp=1))
+        limits.append(when(lambda s: s.etp > 1, f"etp > 1: {reason('etp')}", etp=1))
     if "sp" in lacking:
-        limits.append(fixed(lambda launch: launch.strategy.sp, f"sp: {reason('sp')}", sp=False))
+        limits.append(when(lambda s: s.sp, f"sp: {reason('sp')}", sp=False))
     if "schedule" in lacking and "pp" not in lacking:
         limits.append(only("schedule", (Schedule.ONE_F_ONE_B,), reason("schedule"), **ALONE))
     limits += [DEFAULT_PLACEMENT] if "placement" in lacking and "pp" not in lacking else []

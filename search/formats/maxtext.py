@@ -6,13 +6,7 @@ from typing import Any
 from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.launchers import SLURM, comment, harmless, scripts
-from forerun.search.formats.limits import (
-    MEGATRON_COMMON,
-    SHARED_BY_WHOLE_REPLICAS,
-    change,
-    fixed,
-    precisions,
-)
+from forerun.search.formats.limits import MEGATRON_COMMON, SHARED_BY_WHOLE_REPLICAS, fixed, precisions, when
 from forerun.search.formats.limits_of_keys import by_keys
 from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.software import flags_of
@@ -89,43 +83,31 @@ LIMITS = (
     *MEGATRON_COMMON,
     WHOLE_STAGES,
     decoders_only("MaxText"),
-    Limit(
-        broken=lambda launch: (
-            launch.strategy.pp > 1 and launch.strategy.schedule not in (Schedule.GPIPE, Schedule.INTERLEAVED)
-        ),
-        reason=lambda launch: "its pipeline runs all forward passes first (gpipe), or circularly",
-        fix=lambda launch: change(launch, schedule=Schedule.GPIPE, vpp=1),
+    when(
+        lambda s: s.pp > 1 and s.schedule not in (Schedule.GPIPE, Schedule.INTERLEAVED),
+        "its pipeline runs all forward passes first (gpipe), or circularly",
+        schedule=Schedule.GPIPE,
+        vpp=1,
     ),
     NO_DIVIDING,
     ONE_STAGE_SPLIT,
     no_zero(1, "parameters are sharded along fsdp (zero=3) or not at all", 3),
     no_zero(2, "parameters are sharded along fsdp (zero=3) or not at all", 3),
-    fixed(
-        lambda launch: (
-            launch.strategy.zero == 0
-            and launch.strategy.dp * launch.strategy.cp > 1
-            and launch.strategy.cp * launch.strategy.ep > 1
-        ),
+    when(
+        lambda s: s.zero == 0 and s.dp * s.cp > 1 and s.cp * s.ep > 1,
         "zero=0 with cp or ep: parameters are sharded along context and expert, too (zero=3)",
         zero=3,
     ),
     *by_keys(LAUNCHER, besides=("sp", "schedule", "recompute", "precision"), etp="it does not split an expert"),
-    fixed(
-        lambda launch: launch.strategy.ep > 1 and bool(launch.strategy.dp % launch.strategy.ep),
-        "ep that does not divide dp: experts' ranks are replicas",
-        ep=1,
-    ),
+    when(lambda s: s.ep > 1 and bool(s.dp % s.ep), "ep that does not divide dp: experts' ranks are replicas", ep=1),
     SHARED_BY_WHOLE_REPLICAS,
-    fixed(
-        lambda launch: (
-            launch.strategy.zero > 0
-            and bool(launch.strategy.dp % (max(1, launch.strategy.copies) * launch.strategy.ep))
-        ),
+    when(
+        lambda s: s.zero > 0 and bool(s.dp % (max(1, s.copies) * s.ep)),
         "shard: copies and experts' ranks must divide the replicas",
         shard=ALL_REPLICAS,
     ),
-    fixed(
-        lambda launch: launch.strategy.recompute not in POLICIES or launch.strategy.recompute_layers != ALL_LAYERS,
+    when(
+        lambda s: s.recompute not in POLICIES or s.recompute_layers != ALL_LAYERS,
         "recompute: its policies keep products of all layers, some of them, or none",
         recompute=Recompute.FULL,
         recompute_layers=ALL_LAYERS,

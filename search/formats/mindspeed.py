@@ -17,6 +17,7 @@ from forerun.search.formats.limits import (
     is_mixture,
     only,
     precisions,
+    when,
 )
 from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.megatron_lm import TRAINING, flags, megatron
@@ -64,10 +65,11 @@ LIMITS = (
         fix=None,
     ),
     MEGATRON_SCHEDULES,
-    Limit(
-        broken=lambda launch: launch.strategy.split not in SPLITS or launch.strategy.layers_per_stage is not None,
-        reason=lambda launch: "the split: Megatron-core 0.12 has no layouts of stages",
-        fix=lambda launch: change(launch, split=Split.EVEN, layers_per_stage=None),
+    when(
+        lambda s: s.split not in SPLITS or s.layers_per_stage is not None,
+        "the split: Megatron-core 0.12 has no layouts of stages",
+        split=Split.EVEN,
+        layers_per_stage=None,
     ),
     Limit(
         broken=lambda launch: (

@@ -9,7 +9,7 @@ from typing import Any
 
 from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile
 from forerun.search.formats.launchers import TORCHRUN, comment, scripts
-from forerun.search.formats.limits import COMMON, fixed, no_experts, only, precisions, without
+from forerun.search.formats.limits import COMMON, no_experts, only, precisions, when, without
 from forerun.search.formats.program_arguments import PROGRAM
 from forerun.search.formats.python_text import parse_python
 from forerun.spaces.errors import RequestError
@@ -29,7 +29,7 @@ LIMITS = (
     without("cp", "DDP and FSDP split no sequence"),
     no_experts("DDP and FSDP have no expert parallelism"),
     only("recompute", (Recompute.NONE,), "checkpoints are part of the model's own code"),
-    fixed(lambda launch: launch.strategy.zero == 1, "zero=1: FSDP shards gradients as well (zero=2)", zero=2),
+    when(lambda s: s.zero == 1, "zero=1: FSDP shards gradients as well (zero=2)", zero=2),
     precisions(tuple(DTYPES), "it has bf16, fp16, fp32 and tf32 here"),
 )
 

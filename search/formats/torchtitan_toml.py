@@ -6,12 +6,12 @@ Source: ``torchtitan/config/job_config.py`` and ``torchtitan/distributed/pipelin
 import json
 from typing import Any
 
-from forerun.search.formats.contract import Files, Launch, Limit
+from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import Launcher, LaunchFacts, decide, facts_of
 from forerun.search.formats.launchers import TORCHRUN, comment, scripts
-from forerun.search.formats.limits import MX_IS_A_PRECISION, change, precisions, when
+from forerun.search.formats.limits import MX_IS_A_PRECISION, precisions, when
 from forerun.search.formats.settings import flatten
 from forerun.search.formats.software import flags_of
 from forerun.search.formats.syntax import dotted_arguments
@@ -54,11 +54,7 @@ LIMITS = (
         "tp without sp: tensor parallel includes sequence parallel",
         sp=True,
     ),
-    Limit(
-        broken=lambda launch: launch.strategy.etp not in (1, launch.strategy.tp),
-        reason=lambda launch: f"etp={launch.strategy.etp}: torchtitan has etp=1 and etp=tp={launch.strategy.tp}",
-        fix=lambda launch: change(launch, etp=1),
-    ),
+    when(lambda s: s.etp not in (1, s.tp), "etp={s.etp}: torchtitan has etp=1 and etp=tp={s.tp}", etp=1),
     precisions(("bf16", "fp32", *CONVERTERS), "torchtitan 0.2.2 trains in bfloat16, float32, float8 or MXFP8"),
 )
 

@@ -13,7 +13,7 @@ from forerun.search.formats.facts import format_of
 from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import REST, Launcher, LaunchFacts, above_one, decide, shards
 from forerun.search.formats.launchers import TORCHRUN, harmless, scripts
-from forerun.search.formats.limits import COMMON, SHARED_BY_WHOLE_REPLICAS, change, fixed
+from forerun.search.formats.limits import COMMON, SHARED_BY_WHOLE_REPLICAS, change, when
 from forerun.search.formats.limits_of_keys import by_keys
 from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.syntax import document, is_yaml
@@ -102,12 +102,8 @@ LIMITS = (
     *by_keys(LAUNCHER, **TRAINER),
     decoders_only("axolotl", hybrids=True),
     no_zero(1, "with FSDP gradients are sharded, too (zero=2); zero=1 is written for DeepSpeed, in LLaMA-Factory", 2),
-    fixed(
-        lambda launch: (
-            launch.strategy.zero == 0
-            and launch.strategy.dp * launch.strategy.cp > 1
-            and launch.strategy.tp * launch.strategy.cp > 1
-        ),
+    when(
+        lambda s: s.zero == 0 and s.dp * s.cp > 1 and s.tp * s.cp > 1,
         "zero=0 with tp or cp: its device mesh shards the replicas of such a model",
         zero=2,
     ),
@@ -116,8 +112,8 @@ LIMITS = (
         reason=lambda launch: "tp alone: FSDP needs replicas or context ranks to shard over",
         fix=lambda launch: change(launch, tp=1, dp=launch.strategy.tp, zero=2),
     ),
-    fixed(
-        lambda launch: launch.strategy.cp > 1 and launch.strategy.mbs > 1,
+    when(
+        lambda s: s.cp > 1 and s.mbs > 1,
         "mbs > 1 with cp: its ring attention takes one packed sequence at a time",
         mbs=1,
     ),

@@ -1,14 +1,11 @@
 """Limits of launchers whose keys have words for part of a strategy only."""
 
 from forerun.search.formats.contract import Limit
-from forerun.search.formats.limits import (
-    change,
-    fixed,
-)
+from forerun.search.formats.limits import change, when
 from forerun.spaces.strategies import Split
 
-ONE_STAGE_SPLIT = fixed(
-    lambda launch: launch.strategy.split != Split.EVEN or launch.strategy.layers_per_stage is not None,
+ONE_STAGE_SPLIT = when(
+    lambda s: s.split != Split.EVEN or s.layers_per_stage is not None,
     "the split: its stages have the same number of layers",
     split=Split.EVEN,
     layers_per_stage=None,
@@ -24,7 +21,7 @@ NO_DIVIDING = Limit(
 
 def no_zero(stage: int, reason: str, instead: int) -> Limit:
     """Return the limit "``stage`` is not among the ways to shard"."""
-    return fixed(lambda launch: launch.strategy.zero == stage, f"zero={stage}: {reason}", zero=instead)
+    return when(lambda s: s.zero == stage, f"zero={stage}: {reason}", zero=instead)
 
 
 TRAINER = {

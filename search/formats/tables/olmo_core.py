@@ -12,13 +12,7 @@ from forerun.search.formats.contract import Files, Launch, LaunchFile
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import REST, Launcher, LaunchFacts, decide, switched_on
 from forerun.search.formats.launchers import TORCHRUN, comment, scripts
-from forerun.search.formats.limits import (
-    COMMON,
-    SHARED_BY_WHOLE_REPLICAS,
-    fixed,
-    only,
-    precisions,
-)
+from forerun.search.formats.limits import COMMON, SHARED_BY_WHOLE_REPLICAS, only, precisions, when
 from forerun.search.formats.limits_of_keys import by_keys
 from forerun.search.formats.limits_of_models import builds, decoders_only
 from forerun.search.formats.python_text import PythonReader, keywords, parse_python
@@ -166,29 +160,23 @@ LIMITS = (
     NO_DIVIDING,
     ONE_STAGE_SPLIT,
     no_zero(1, "FSDP shards gradients, too", 2),
-    fixed(
-        lambda launch: launch.strategy.zero == 2 and launch.strategy.pp == 1,
+    when(
+        lambda s: s.zero == 2 and s.pp == 1,
         "zero=2 without pp: FSDP gathers parameters again in the backward pass (zero=3)",
         zero=3,
     ),
-    fixed(
-        lambda launch: launch.strategy.zero == 3 and launch.strategy.pp > 1,
+    when(
+        lambda s: s.zero == 3 and s.pp > 1,
         "zero=3 with pp > 1: parameters stay gathered under a pipeline (zero=2)",
         zero=2,
     ),
-    fixed(
-        lambda launch: (
-            launch.strategy.zero == 0 and launch.strategy.dp > 1 and launch.strategy.tp * launch.strategy.pp > 1
-        ),
+    when(
+        lambda s: s.zero == 0 and s.dp > 1 and s.tp * s.pp > 1,
         "zero=0 with tp or pp: plain replicas go with no other degree",
         zero=3,
     ),
-    fixed(
-        lambda launch: launch.strategy.tp > 1 and not launch.strategy.sp,
-        "tp without sp: norms are cut by sequence",
-        sp=True,
-    ),
-    fixed(lambda launch: launch.strategy.cp > 1, "cp: its degree is set in code, with the way to exchange keys", cp=1),
+    when(lambda s: s.tp > 1 and not s.sp, "tp without sp: norms are cut by sequence", sp=True),
+    when(lambda s: s.cp > 1, "cp: its degree is set in code, with the way to exchange keys", cp=1),
     SHARED_BY_WHOLE_REPLICAS,
     precisions(("bf16", "fp32", "fp8"), "it trains in bfloat16, float32 or float8"),
     MODELS,
