@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sweep_cases import PLAN
+from sweep_cases import PLAN, SERIAL, results
 
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
-from forerun.search.sweep import SweepPlan, read_plan
+from forerun.search.sweep import SweepPlan, read_plan, run_sweep
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, ScoreTable
 from forerun.spaces.strategies import Context, StrategyTable
 
@@ -47,6 +47,15 @@ def few_times() -> Scorer:
         )
 
     return score
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    """Return the results of the sweep of ``plan``, run once by one worker and never disturbed."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "plan.yaml").write_text(PLAN)
+    run_sweep(read_plan(folder / "plan.yaml"), folder / "run", workers=SERIAL)
+    return results(folder / "run")
 
 
 @pytest.fixture

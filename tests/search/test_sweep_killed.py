@@ -53,13 +53,12 @@ def drive(plan: Path, folder: Path, log: Path) -> None:
     run_sweep(read_plan(plan), folder, resume=True, workers=SERIAL, chunk_times=TINY, search=search)
 
 
-@pytest.mark.slow  # twenty drivers are started and killed
-def test_kill_at_twenty_random_points(tmp_path: Path, plan: SweepPlan) -> None:
-    run_sweep(plan, tmp_path / "whole", workers=SERIAL)
+@pytest.mark.slow  # ten drivers are started and killed
+def test_kill_at_ten_random_points(tmp_path: Path, plan: SweepPlan, undisturbed: list[bytes]) -> None:
     context, draw = multiprocessing.get_context("forkserver"), random.Random(5)
     context.set_forkserver_preload(["forerun.search.sweep", "pydantic", "pytest"])
     kills = rounds = 0
-    while kills < 20:
+    while kills < 10:
         rounds += 1
         folder, log = tmp_path / f"run{rounds}", tmp_path / f"log{rounds}"
         log.touch()
@@ -68,10 +67,11 @@ def test_kill_at_twenty_random_points(tmp_path: Path, plan: SweepPlan) -> None:
             size = log.stat().st_size
             process = context.Process(target=drive, args=(tmp_path / "plan.yaml", folder, log))
             process.start()
-            while process.is_alive() and log.stat().st_size == size:
-                time.sleep(0.002)
-            time.sleep(draw.uniform(0.0, 0.1))
-            process.kill()
+            if kills + killed < 10:  # the last is left to end: on a busy machine none might get to the end of a part
+                while process.is_alive() and log.stat().st_size == size:
+                    time.sleep(0.002)
+                time.sleep(draw.uniform(0.0, 0.1))
+                process.kill()
             process.join()
             ended = process.exitcode == 0
             assert process.exitcode in (0, -signal.SIGKILL)
@@ -80,7 +80,7 @@ def test_kill_at_twenty_random_points(tmp_path: Path, plan: SweepPlan) -> None:
         begun = log.read_text().count("\n")
         done = [json.loads(line) for line in (folder / "parts.jsonl").read_text().splitlines()]
 
-        assert results(folder) == results(tmp_path / "whole")
+        assert results(folder) == undisturbed
         assert records(folder) == len(plan.pieces)
         assert len({(part["key"], part["low"]) for part in done}) == len(done)
         # Only what was in flight when a driver was killed has been begun twice.
@@ -89,8 +89,7 @@ def test_kill_at_twenty_random_points(tmp_path: Path, plan: SweepPlan) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["serial", "processes"])
-def test_kill_at_random_points(tmp_path: Path, plan: SweepPlan, workers: str) -> None:
-    run_sweep(plan, tmp_path / "whole", workers=SERIAL)
+def test_kill_at_random_points(tmp_path: Path, plan: SweepPlan, undisturbed: list[bytes], workers: str) -> None:
     folder, draw = tmp_path / "run", random.Random(workers)
     command = [sys.executable, "-m", "forerun.search", "sweep", str(tmp_path / "plan.yaml"), "--resume"]
     command += ["--out", str(folder), "--workers", workers]
@@ -106,7 +105,7 @@ def test_kill_at_random_points(tmp_path: Path, plan: SweepPlan, workers: str) ->
     keys = [json.loads(line)["key"] for line in (folder / "pieces.jsonl").read_text().splitlines()]
 
     assert kills
-    assert results(folder) == results(tmp_path / "whole")
+    assert results(folder) == undisturbed
     assert len(keys) == len(set(keys)) == len(plan.pieces)
     assert f"{len(plan.pieces)} searches" in done.stdout
 

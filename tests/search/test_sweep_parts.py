@@ -50,9 +50,8 @@ def test_parts_of_a_long_search_give_the_same_bytes(
 
 @pytest.mark.slow  # a search of many parts
 def test_a_resumed_search_leaves_out_the_parts_on_disk(
-    tmp_path: Path, plan: SweepPlan, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, plan: SweepPlan, undisturbed: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_sweep(plan, tmp_path / "whole", workers=SERIAL)
     folder, real, enumerated = tmp_path / "run", chunks_module.search_slice, list[tuple[int, int]]()
 
     def interrupted(problem: Problem, low: int, high: int) -> SliceResult:
@@ -72,14 +71,13 @@ def test_a_resumed_search_leaves_out_the_parts_on_disk(
     first = [span for span in enumerated[:5] + enumerated[6:] if span[1] <= kept[0]["size"]]
     before_the_second_search = first[: first.index((0, TINY.first), 1)]
     assert sum(high - low for low, high in before_the_second_search) == kept[0]["size"]  # each candidate once
-    assert results(folder) == results(tmp_path / "whole")
+    assert results(folder) == undisturbed
 
 
 @pytest.mark.slow  # a search of many parts
 def test_a_part_that_raises_fails_its_search_alone(
-    tmp_path: Path, plan: SweepPlan, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, plan: SweepPlan, undisturbed: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_sweep(plan, tmp_path / "whole", workers=SERIAL)
     real = chunks_module.search_slice
 
     def broken(problem: Problem, low: int, high: int) -> SliceResult:
@@ -95,7 +93,7 @@ def test_a_part_that_raises_fails_its_search_alone(
 
     assert [search["message"] for search in failed] == ["ZeroDivisionError: no such rule"] * 4
     assert found.counts["failed"] == 4 and found.counts["infeasible"] + found.counts["done"] == 4
-    assert results(tmp_path / "run") == results(tmp_path / "whole")
+    assert results(tmp_path / "run") == undisturbed
 
 
 @pytest.mark.slow
