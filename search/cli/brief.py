@@ -7,6 +7,7 @@ from typing import Any
 
 from forerun.search.answer.notes.knee import KNEE
 from forerun.search.answer.notes.low_oom_risk import SAFEST
+from forerun.search.answer.notes.startable import STARTABLE
 from forerun.search.board.leaderboard import Leaderboard, row_to_launch
 from forerun.search.board.rows import Row
 from forerun.spaces.units import format_seconds
@@ -59,6 +60,7 @@ def with_ranks(text: str, rows: Sequence[Row[Any]]) -> str:
 def decision(board: Leaderboard, out: Path | None) -> list[str]:
     """Return the row to launch, a safer one, and the next command."""
     first = board.rows[0]
+    startable = [note for note in board.advice if note.startswith(STARTABLE)]
     unit = "token" if board.unit == "token" else board.unit
     launch = row_to_launch(board.rows)
     per_gpu = launch.throughput_per_gpu
@@ -67,13 +69,16 @@ def decision(board: Leaderboard, out: Path | None) -> list[str]:
     span = f" ({launch.interval_level:.0%}: {launch.range_text})" if launch.range_text else ""
     gpus = f" on {launch.gpus:,} GPUs" if len(board.request.get("gpu_counts") or ()) > 1 else ""
     verb = "Launch" if launch is first else "Row 1 has no launch file. Launch"
+    if launch.lacks_launch_file:
+        verb = "No row has a launch file. Fastest:"
     lines = [
         f"{verb} row {launch.rank}{gpus}: {format_seconds(launch.step_time_s)} a step{span}, {rate} {unit}s/s/GPU, "
         f"{launch.peak_memory_gib:.1f} of {launch.memory_limit_gib:.1f} GiB{risk}."
     ]
     lines += [safer(note, board.rows) for note in board.advice if note.startswith(SAFEST)]
     lines += [f"{with_ranks(note, board.rows)}." for note in board.advice if note.startswith(KNEE)]
-    if first.facts is None and not first.tree:
+    lines += [f"Next: the same search with {note.removeprefix(STARTABLE).strip()}." for note in startable]
+    if first.facts is None and not first.tree and not startable:
         run = "run" if out is None else str(out)
         before = "the same search with --out run, then " if out is None else ""
         rank = "" if launch.rank == 1 else f" --rank {launch.rank}"
@@ -89,7 +94,7 @@ def safer(note: str, rows: Sequence[Row[Any]]) -> str:
 
 def weighty_notes(board: Leaderboard) -> tuple[list[str], int]:
     """Return the notes that are shown, weightiest first, and the number of others."""
-    notes = [note for note in board.advice if not note.startswith((SAFEST, KNEE))]
+    notes = [note for note in board.advice if not note.startswith((SAFEST, KNEE, STARTABLE))]
     notes = [with_ranks(_FLAGS.sub("", note), board.rows) for note in (*notes, *board.remarks)]
     return notes[:MOST_NOTES], len(notes[MOST_NOTES:])
 

@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from forerun.search import search
-from forerun.search.answer.searches import explore_request
+from forerun.search.answer.notes.contract import NoteSearch
+from forerun.search.answer.notes.startable import STARTABLE, startable_note
+from forerun.search.answer.searches import explore_request, search_request
 from forerun.search.board.rows import NO_LAUNCH_MARK
 from forerun.search.explore.samplers import Exploring
 from forerun.search.explore.trees.named_trees import row_of_tree
@@ -16,7 +18,7 @@ from forerun.search.formats.registry import ENTRIES, FormatEntry, formats_of
 from forerun.search.order.launchable import launchable_first
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
-from forerun.search.request.setting import legal_strategy
+from forerun.search.request.setting import legal_strategy, of_transformer
 from forerun.simulator.events.trees import simulate_tree
 from forerun.spaces.strategies import Recompute, parse_strategy
 from forerun.spaces.trees import legal_tree, model_layers, resolve_tree
@@ -121,3 +123,15 @@ def test_a_board_that_nothing_launches_says_so_first() -> None:
     assert any("whisper-large-v3 is not a decoder over tokens" in text for text in sound.warnings)
     assert any("--documents" in text for text in packed.warnings)
     assert not search("llama3-8b", seq_len=8192, framework="nanotron", **fields).warnings
+
+
+def test_where_no_row_can_be_started_the_flags_that_lead_to_one_are_named() -> None:
+    request = Request(model="llama3-8b", cluster="ascend-910b-box", gpus="16", global_batch=32, seq_len=4096)
+    setting, rows = of_transformer(resolve(request)), search_request(request).rows
+    lacking = [replace(row, marks=(f"{NO_LAUNCH_MARK} for it",)) for row in rows]
+    (note,) = startable_note(setting, lacking, NoteSearch())
+    flags, _, strategy = note.removeprefix(STARTABLE).partition(" leads to ")
+
+    assert launchable(setting.context, parse_strategy(strategy.partition(" on ")[0]))
+    assert "--set" in flags
+    assert startable_note(setting, [*lacking, rows[0]], NoteSearch()) == ()

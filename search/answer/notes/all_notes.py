@@ -12,6 +12,7 @@ from forerun.search.answer.notes.knee import knee_note
 from forerun.search.answer.notes.low_oom_risk import safer_note
 from forerun.search.answer.notes.making_room import room_note
 from forerun.search.answer.notes.racks import racks_note
+from forerun.search.answer.notes.startable import startable_note
 from forerun.search.answer.notes.switched import switches_note
 from forerun.search.answer.notes.uneven_experts import uneven_note
 from forerun.search.answer.notes.validated_runs import checked_note, narrowing_note
@@ -52,6 +53,7 @@ def fast_kernels_note(setting: Setting[AnyContext], rows: Sequence[AnyRow], sear
 
 NOTES: tuple[Note, ...] = (
     measured_note,
+    startable_note,
     goodput_note,
     in_time_note,
     knee_note,
