@@ -1,9 +1,9 @@
 """A tuning run as a value: strategy, reason and result."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from forerun.search.tune.choice import RunOutcome
 
@@ -12,8 +12,24 @@ SCRIPT, LOG, EXIT_CODE, STARTED = "run.sh", "train.log", "exit_code", "started"
 """Files of a run's folder: its script, its log, its exit code, and the folder that only the first start can make."""
 
 
+class Recorded:
+    """A dataclass that a journal keeps as plain data."""
+
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the fields as plain data."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """Return the value of ``to_record``; further keys are passed over."""
+        return cls(**{name: record[name] for name in cls.__dataclass_fields__})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TuningRun:
+class TuningRun(Recorded):
     """One short measured run of a strategy.
 
     Attributes
@@ -64,18 +80,9 @@ class TuningRun:
         """Name of its folder."""
         return f"{self.number:02}"
 
-    def to_record(self) -> dict[str, Any]:
-        """Return the run as plain data."""
-        return asdict(self)
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> "TuningRun":
-        """Return the run of ``to_record``; further keys are passed over."""
-        return cls(**{name: record[name] for name in cls.__dataclass_fields__})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
+class RunResult(Recorded):
     """Result of a run.
 
     Attributes
@@ -109,15 +116,6 @@ class RunResult:
     def measured(self) -> bool:
         """Whether the run gave a step time that counts."""
         return self.step_s is not None and self.status in ("ok", "stopped")
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the result as plain data."""
-        return asdict(self)
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> "RunResult":
-        """Return the result of ``to_record``; further keys are passed over."""
-        return cls(**{name: record[name] for name in cls.__dataclass_fields__})
 
 
 @dataclass(slots=True, kw_only=True)

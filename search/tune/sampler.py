@@ -1,23 +1,23 @@
 """The chooser of runs as a sampler of Optuna, for studies of a user's own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from forerun.search.files.chosen_sampler import ChosenSampler
+from forerun.search.files.studies import STRATEGY
 from forerun.search.tune.axes import Value, axis_values
 from forerun.search.tune.choice import Candidate, Chooser, PredictedRow, RunCost, RunOutcome
 from forerun.spaces.errors import RequestError
 
-STRATEGY, OUTCOME = "strategy", "outcome"
-"""User attributes of a trial: its strategy, set by the sampler; "oom", set by an objective that ran out of memory."""
+OUTCOME = "outcome"
+"""User attribute of a trial: "oom", set by an objective that ran out of memory."""
 
 
-class ForerunSampler(BaseSampler):
+class ForerunSampler(ChosenSampler):
     """Sampler that starts from predicted step times and learns from measured ones.
 
     The objective is the measured seconds of a step, to be minimized. Parameters are the axes of the strategies
@@ -60,11 +60,11 @@ class ForerunSampler(BaseSampler):
         cost: RunCost | None = None,
         seed: int = 0,
     ) -> None:
+        super().__init__(seed)
         options = [row if isinstance(row, Candidate) else Candidate.of_row(row) for row in rows]
         self._chooser = Chooser(options, training_s=training_s, cost=cost)
         values = axis_values([one.strategy for one in options])
         self._values = {one.key: choices for one, choices in zip(options, values, strict=True)}
-        self._random = RandomSampler(seed=seed)
 
     @property
     def choices(self) -> dict[str, tuple[Value, ...]]:
@@ -103,29 +103,10 @@ class ForerunSampler(BaseSampler):
         if choice is None and study._thread_local.in_optimize_loop:
             study.stop()
 
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Leave all parameters to ``sample_independent``."""
-        return {}
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """Sample no parameter together with others."""
-        return {}
-
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        """Return the choice of the trial's strategy; at random where the distribution does not have it."""
+    def chosen(self, study: Study, trial: FrozenTrial) -> Mapping[str, Value]:
+        """Return the axes of the strategy of a trial."""
         attributes = study._storage.get_trial_user_attrs(trial._trial_id)
-        values = self._values.get(attributes.get(STRATEGY, ""), {})
-        if param_name in values:
-            try:
-                if param_distribution._contains(param_distribution.to_internal_repr(values[param_name])):
-                    return values[param_name]
-            except ValueError:  # not among the choices
-                pass
-        return self._random.sample_independent(study, trial, param_name, param_distribution)
+        return self._values.get(attributes.get(STRATEGY, ""), {})
 
     def _outcomes(self, study: Study, number: int) -> list[RunOutcome]:
         """Return the results of earlier trials of the study; a running one counts as if it came out as expected."""

@@ -78,9 +78,9 @@ class Watched(Sampler):
         self.asked: list[list[Strategy | None]] = []
         self.told: list[list[Evaluation | None]] = []
 
-    def begin(self, space: StagedSpace, starts: Sequence[Strategy], objectives: int) -> None:
+    def begin(self, space: StagedSpace, starts: Sequence[Strategy]) -> None:
         self.log.append("begin")
-        self.inner.begin(space, starts, objectives)
+        self.inner.begin(space, starts)
 
     def ask(self, count: int) -> list[Strategy | None]:
         self.log.append("ask")
@@ -150,27 +150,14 @@ def test_the_best_of_a_reduced_space_is_found_with_every_seed(space: StagedSpace
     whole = run(space, "exhaustive", limits=StopConditions(evaluations=1 << 40, asked=1 << 40, stagnation=None))
     best = whole.known[whole.feasible[0]]
     starts = flat_starts(Problem(space=space.flat, objective="throughput", top=5), SERIAL).strategies
-    flat = min(e.keys[0][0] for s, e in whole.known.items() if e and e.fits and s.layers_per_stage is None)
+    flat = min(e.value for s, e in whole.known.items() if e and e.fits and s.layers_per_stage is None)
     assert best is not None
-    assert best.keys[0][0] < 0.995 * flat  # uneven stages do help here, else the test says nothing
+    assert best.value < 0.995 * flat  # uneven stages do help here, else the test says nothing
 
     for seed in range(20):
         found = run(space, "local", seed, starts=starts, limits=StopConditions(evaluations=whole.scored // 10))
-        assert found.curve[-1][1] <= best.keys[0][0] / 0.99
+        assert found.curve[-1][1] <= best.value / 0.99
         assert found.scored <= whole.scored // 10 + 128
-
-
-def test_the_front_of_two_objectives_is_that_of_enumeration(make_setting: Callable[..., Setting]) -> None:
-    setting = make_setting(gpus="8..32", overrides=SMALL)
-    space = StagedSpace(flat=setting.space(), reach=1)
-    limits = StopConditions(evaluations=1 << 40, asked=1 << 40, stagnation=None)
-    found = run(space, "exhaustive", objectives=("throughput", "gpus"), limits=limits)
-    values = [evaluation.values for evaluation in found.known.values() if evaluation and evaluation.fits]
-    expected = {v for v in values if not any(o != v and o[0] <= v[0] and o[1] <= v[1] for o in values)}
-
-    front = [found.known[strategy] for strategy in found.front()]
-    assert {evaluation.values for evaluation in front if evaluation} == expected
-    assert len(expected) > 1
 
 
 @pytest.mark.slow  # databases
@@ -183,25 +170,25 @@ def test_storages_tell_what_was_found(space: StagedSpace, tmp_path: Path, addres
     for each in (space, other):
         sampler = sampler_named(Exploring(sampler="local", storage=text), each)[0]
         found = explore(each, sampler, limits=StopConditions(evaluations=40, asked=40))
-        study = optuna.load_study(study_name=study_name(each, 1), storage=open_storage(text))
+        study = optuna.load_study(study_name=study_name(each), storage=open_storage(text))
         assert study.user_attrs["model"] == each.context.model.name and study.trials
         for trial in study.trials:
             strategy = parse_strategy(trial.user_attrs["strategy"])
             evaluation = found.known[strategy]
             assert evaluation is not None and trial.state.name == "COMPLETE"
-            assert trial.values == [evaluation.values[0]]
+            assert trial.values == [evaluation.value]
             assert (trial.constraints["memory"] <= 0) == evaluation.fits
             assert trial.params["pp"] == strategy.pp and trial.params["tp"] == strategy.tp
             assert trial.params.get("recompute", "none") in ("none", "full")
             assert trial.user_attrs["predicted_tokens_per_s"] > 0 and trial.user_attrs["predicted_peak_gib"] > 0
-    assert study_name(space, 1) != study_name(other, 1)
+    assert study_name(space) != study_name(other)
 
 
 def test_a_storage_that_fails_later_is_said(space: StagedSpace, tmp_path: Path) -> None:
     sampler = sampler_named(Exploring(sampler="local", storage=str(tmp_path / "study.log")), space)[0]
     assert isinstance(sampler, StoredSampler)
     starts = flat_starts(Problem(space=space.flat, objective="throughput", top=5), SERIAL).strategies[:2]
-    sampler.begin(space, starts, 1)
+    sampler.begin(space, starts)
     strategies = sampler.ask(2)
     assert strategies == list(starts)
 
@@ -210,7 +197,7 @@ def test_a_storage_that_fails_later_is_said(space: StagedSpace, tmp_path: Path) 
 
     sampler._study.add_trial = refuse
     with pytest.raises(RequestError, match=r"the storage of the study fails: OSError: .*No space left"):
-        sampler.tell(strategies, evaluate(space, starts, ("throughput",)))
+        sampler.tell(strategies, evaluate(space, starts))
 
 
 def test_a_stored_study_is_continued(space: StagedSpace, tmp_path: Path) -> None:
@@ -222,7 +209,7 @@ def test_a_stored_study_is_continued(space: StagedSpace, tmp_path: Path) -> None
     )
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log")))
 
-    trials = optuna.load_study(study_name=study_name(space, 1), storage=storage).trials
+    trials = optuna.load_study(study_name=study_name(space), storage=storage).trials
     legal = [one for found in (first, second) for one, result in found.known.items() if result is not None]
     assert len(legal) - len(first.known) <= len(trials) <= len(legal) + 40
     assert first.feasible[0] in second.known and second.curve[-1][1] <= first.curve[-1][1]
@@ -235,7 +222,7 @@ def test_a_stored_study_is_continued(space: StagedSpace, tmp_path: Path) -> None
     [
         ("[1.0]", None),
         ('["a"]', r"trial 0 of the storage has the values \['a'\]"),
-        ("[NaN]", "a finite number for each objective"),
+        ("[NaN]", "a trial has one finite number"),
         ("[1.0,2.0]", r"\[1.0, 2.0\]"),
     ],
 )
@@ -245,18 +232,18 @@ def test_the_values_of_a_journal_are_looked_at(
     pytest.importorskip("optuna")
     path = tmp_path / "study.log"
     exploring = Exploring(sampler="local", storage=str(path))
-    sampler_named(exploring, space)[0].begin(space, (), 1)
+    sampler_named(exploring, space)[0].begin(space, ())
     begun = '{"op_code":4,"worker_id":"w","study_id":0,"datetime_start":"2026-01-01T00:00:00.000000"'
     told = f'"state":1,"value":null,"values":{values},"distributions":{{}},"params":{{}},"user_attrs":{{}}'
     end = '"datetime_complete":"2026-01-01T00:00:01.000000","system_attrs":{},"intermediate_values":{}}'
     path.write_text(f"{path.read_text()}{begun},{told},{end}\n")
     sampler = sampler_named(exploring, space)[0]
     if law is None:
-        sampler.begin(space, (), 1)
+        sampler.begin(space, ())
         assert sampler.earlier() == []
     else:
         with pytest.raises(RequestError, match=law):
-            sampler.begin(space, (), 1)
+            sampler.begin(space, ())
 
 
 @pytest.mark.parametrize(
@@ -265,7 +252,7 @@ def test_the_values_of_a_journal_are_looked_at(
         ({"sampler": "locall"}, "unknown sampler 'locall'; did you mean local"),
         ({"sampler": "local", "storage": "/nowhere/study.log"}, "cannot be opened: FileNotFoundError"),
         ({"sampler": "local", "storage": "sqlite:////nowhere/study.db"}, "cannot be opened"),
-        ({"sampler": "local", "storage": "/dev/null"}, "it is not a plain file"),
+        ({"sampler": "local", "storage": "/dev/null"}, "is not a regular file"),
     ],
 )
 def test_what_cannot_be_is_said(space: StagedSpace, fields: dict[str, Any], law: str) -> None:

@@ -355,7 +355,7 @@ def test_the_best_so_far_is_on_disk_at_any_moment(tmp_path: Path, make_setting: 
     assert list(tmp_path.iterdir()) == [file.path]  # no half-written file is left
     gone = BestFile(tmp_path / "nowhere" / "best.json", setting, "local")
     with pytest.raises(RequestError, match=r"cannot write .*best\.json"):
-        gone.improved(found.feasible[0], evaluate(space, found.feasible[:1], ("throughput",))[0], 1)
+        gone.improved(found.feasible[0], evaluate(space, found.feasible[:1])[0], 1)
 
 
 def test_later_keys_of_an_objective_count(make_setting: Callable[..., Setting]) -> None:
@@ -364,7 +364,7 @@ def test_later_keys_of_an_objective_count(make_setting: Callable[..., Setting]) 
     space = Exploring(per_stage=PER_STAGE).space(setting.space())
     sampler = RandomSampler()
     limits = StopConditions(evaluations=200, asked=2000)
-    found = explore(space, sampler, objectives=("gpus",), limits=limits)
+    found = explore(space, sampler, objective="gpus", limits=limits)
 
     assert {value for _, value in found.curve} == {16.0} and len(found.curve) > 1
 

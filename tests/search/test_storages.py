@@ -37,13 +37,13 @@ def sampler_on(storage: str, seed: int = 0) -> StoredSampler:
 def test_a_search_goes_on_where_another_was_killed(space: StagedSpace, storage: str) -> None:
     """Trials that nobody will ever tell anything of hold nobody up, and what was told is looked at first."""
     killed = sampler_on(storage)
-    killed.begin(space, (), 1)
+    killed.begin(space, ())
     killed.ask(6)  # and never tells of them
     found = explore(space, sampler_on(storage, 1), limits=FEW)
     assert found.scored
 
     again = sampler_on(storage, 2)
-    again.begin(space, (), 1)
+    again.begin(space, ())
     earlier = again.earlier()
     assert earlier and set(earlier) <= set(found.known)
     assert earlier[0] == found.feasible[0]
@@ -54,20 +54,20 @@ def test_two_searches_share_one_storage(space: StagedSpace, storage: str) -> Non
     """In turns, as two processes would: each told what it asked, and a third finds the best of both."""
     both = [sampler_on(storage, seed) for seed in (1, 2)]
     for sampler in both:
-        sampler.begin(space, (), 1)
+        sampler.begin(space, ())
     best: list[float] = []
     for _ in range(3):
         batches = [sampler.ask(2) for sampler in both]
         for sampler, batch in zip(both, batches, strict=True):
             legal = [one for one in batch if one is not None and bool(space.legal([one])[0])]
-            told = dict(zip(legal, evaluate(space, legal, ("throughput",)), strict=True)) if legal else {}
+            told = dict(zip(legal, evaluate(space, legal), strict=True)) if legal else {}
             sampler.tell(batch, [None if one is None else told.get(one) for one in batch])
-            best += [evaluation.values[0] for evaluation in told.values() if evaluation.fits]
+            best += [evaluation.value for evaluation in told.values() if evaluation.fits]
     third = sampler_on(storage)
-    third.begin(space, (), 1)
+    third.begin(space, ())
     earlier = third.earlier()
 
-    assert best and evaluate(space, [earlier[0]], ("throughput",))[0].values[0] == pytest.approx(min(best))
+    assert best and evaluate(space, [earlier[0]])[0].value == pytest.approx(min(best))
 
 
 def test_the_same_seed_proposes_the_same(space: StagedSpace, storage: str, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_the_same_seed_proposes_the_same(space: StagedSpace, storage: str, tmp_p
     batches = []
     for one in (storage, other):
         sampler = sampler_on(one, 7)
-        sampler.begin(space, (), 1)
+        sampler.begin(space, ())
         batches.append(sampler.ask(5))
     assert batches[0] == batches[1]
 
@@ -86,7 +86,7 @@ def test_a_damaged_storage_is_one_sentence(damage: bytes, space: StagedSpace, st
     path.write_bytes(damage)
     try:
         sampler = sampler_on(storage)
-        sampler.begin(space, (), 1)
+        sampler.begin(space, ())
     except RequestError as error:
         assert "storage" in str(error) and "\n" not in str(error)
     else:

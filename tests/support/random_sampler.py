@@ -17,7 +17,7 @@ class RandomSampler(Sampler):
     def __init__(self, seed: int = 0) -> None:
         self._random = np.random.default_rng(seed)
 
-    def begin(self, space: StagedSpace, starts: Sequence[Strategy], objectives: int) -> None:
+    def begin(self, space: StagedSpace, starts: Sequence[Strategy]) -> None:
         """Keep the starts for the first batches."""
         self._space, self._starts = space, list(starts)
 

@@ -13,9 +13,10 @@ from forerun.search.board.found import Found
 from forerun.search.board.leaderboard import SpaceCounts
 from forerun.search.board.rows import Row
 from forerun.search.explore.flat.best import best_row
+from forerun.search.explore.folding import folded_rows
 from forerun.search.explore.groups.group_plans import ordered_plans
 from forerun.search.explore.groups.group_rows import planned_row
-from forerun.search.order.ideas import chosen_together, folded
+from forerun.search.order.ideas import chosen_together
 from forerun.search.order.worth import worth_of
 from forerun.search.request.limits import NO_LIMITS
 from forerun.search.request.request import Request
@@ -82,16 +83,10 @@ def search_plans(
 def _ideas(
     setting: Setting, rows: Mapping[Strategy, Row], worth: Mapping[Strategy, float], top: int
 ) -> tuple[Row, ...]:
-    """Return ``top`` rows that fit, by what their launches are worth, variants folded unless they are asked for."""
-    ranked = sorted((row for row in rows.values() if row.fits), key=lambda row: (worth[row.strategy], row.name))
-    if setting.request.all_variants:
-        return tuple(ranked[:top])
-    by_strategy = {row.strategy: row for row in ranked}
-    ideas = folded(((row.strategy, worth[row.strategy]) for row in ranked), top)
-    return tuple(
-        dataclasses.replace(by_strategy[one], variants=tuple(by_strategy[other].variant for other in others))
-        for one, others in ideas
-    )
+    """Return ``top`` rows that fit, by the time that they rank by."""
+    fitting = {row.strategy: row for row in rows.values() if row.fits}
+    ranked = sorted(((one, worth[one]) for one in fitting), key=lambda pair: (pair[1], fitting[pair[0]].name))
+    return folded_rows(setting, ranked, lambda strategies: [fitting[one] for one in strategies], top)
 
 
 def group_setting(request: Request | Setting, per_stage: tuple[str, ...]) -> Setting:

@@ -23,14 +23,21 @@ class StorageFailedError(RequestError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What came of one strategy.
+    """Result of one strategy.
 
-    ``keys`` are the ranking keys of each objective, lower is better, most important first. ``excess`` is the peak
-    memory over what the device has, less one: above zero it does not fit. ``stage`` has that peak. ``row`` of
-    ``scores`` has its times and memory.
+    Attributes
+    ----------
+    keys
+        Keys by which it ranks, lower is better, most important first.
+    excess
+        Peak memory over the limit of the device, less one; above zero it does not fit.
+    stage
+        Stage with that peak.
+    scores, row
+        Times and memory: a table, and its row.
     """
 
-    keys: tuple[tuple[float, ...], ...]
+    keys: tuple[float, ...]
     excess: float
     stage: int
     scores: ScoreTable = field(compare=False, repr=False)
@@ -42,14 +49,14 @@ class Evaluation:
         return self.excess <= 0
 
     @property
-    def values(self) -> tuple[float, ...]:
-        """The first key of each objective."""
-        return tuple(keys[0] for keys in self.keys)
+    def value(self) -> float:
+        """The most important key."""
+        return self.keys[0]
 
     @property
     def order(self) -> tuple[float, ...]:
-        """Sorts evaluations of one objective: what fits by its keys, then what misses by least."""
-        return (0.0, *self.keys[0]) if self.fits else (1.0, self.excess, *self.keys[0])
+        """Sorts evaluations: what fits by its keys, then what misses by least."""
+        return (0.0, *self.keys) if self.fits else (1.0, self.excess, *self.keys)
 
 
 def ranked(strategies: Iterable[Strategy], order: Callable[[Strategy], tuple[float, ...]]) -> list[Strategy]:
@@ -64,7 +71,7 @@ class Sampler(ABC):
     name: str
 
     @abstractmethod
-    def begin(self, space: StagedSpace, starts: Sequence[Strategy], objectives: int) -> None:
+    def begin(self, space: StagedSpace, starts: Sequence[Strategy]) -> None:
         """Get ready; ``starts`` are worth asking for first, best first. They are canonical and legal."""
 
     def earlier(self) -> Sequence[Strategy]:

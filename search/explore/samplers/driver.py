@@ -53,38 +53,21 @@ class Exploration:
 
     @property
     def feasible(self) -> list[Strategy]:
-        """Strategies that fit, best first by the first objective, ties by their text."""
+        """Strategies that fit, best first, ties by their text."""
         fitting = {s: e for s, e in self.known.items() if e is not None and e.fits}
         return ranked(fitting, lambda strategy: fitting[strategy].order)
-
-    @property
-    def illegal(self) -> int:
-        """Strategies that were asked for and break a law."""
-        return sum(evaluation is None for evaluation in self.known.values())
 
     def scores(self, strategies: Sequence[Strategy]) -> ScoreTable:
         """Return the scores of legal strategies that were looked at (at least one), in the order given."""
         found = [one for strategy in strategies if (one := self.known[strategy]) is not None]
         return joined([one.scores.take(np.array([one.row])) for one in found], np.arange(len(found)))
 
-    def front(self) -> list[Strategy]:
-        """Strategies that fit and that no other betters in every objective (the Pareto front), in rank order."""
-        front: list[Strategy] = []
-        for strategy in self.feasible:
-            if not any(_betters(self._values(other), self._values(strategy)) for other in front):
-                front.append(strategy)
-        return [s for s in front if not any(_betters(self._values(o), self._values(s)) for o in front)]
-
-    def _values(self, strategy: Strategy) -> tuple[float, ...]:
-        evaluation = self.known[strategy]
-        return () if evaluation is None else evaluation.values
-
 
 def explore(
     space: StagedSpace,
     sampler: Sampler,
     *,
-    objectives: Sequence[str] = ("throughput",),
+    objective: str = "throughput",
     starts: Sequence[Strategy] = (),
     limits: StopConditions | None = None,
     score: Scorer = simulator_score,
@@ -94,14 +77,14 @@ def explore(
 ) -> Exploration:
     """Let a sampler look for the best strategies of a space.
 
-    ``objectives`` are names of objectives; the first ranks, all are told to the sampler. No strategy is scored twice.
-    ``slowdown``: by how much interruptions slow trainings on each number of GPUs, which ranks and changes no score.
+    No strategy is scored twice. ``slowdown``: factor by which interruptions slow trainings on a number of GPUs, which
+    ranks and changes no score.
 
     Raises:
         RequestError: an objective is unknown, or the sampler cannot begin.
         EndedEarly: with what was found by then.
     """
-    run = _Run(space, sampler, tuple(objectives), limits or StopConditions(), score, improved, slowdown or {})
+    run = _Run(space, sampler, objective, limits or StopConditions(), score, improved, slowdown or {})
     return run.run(starts, seen)
 
 
@@ -109,7 +92,7 @@ def explore(
 class _Run:
     space: StagedSpace
     sampler: Sampler
-    objectives: tuple[str, ...]
+    objective: str
     limits: StopConditions
     score: Scorer
     improved: Improved | None = None
@@ -124,7 +107,7 @@ class _Run:
 
     def run(self, starts: Sequence[Strategy], seen: Seen | None) -> Exploration:
         """Ask and tell until a limit is reached."""
-        self.sampler.begin(self.space, starts, len(self.objectives))
+        self.sampler.begin(self.space, starts)
         try:
             # What is worth starting from is looked at whatever the limits say: no result is worse.
             self._look([*starts, *self.sampler.earlier()])
@@ -177,12 +160,12 @@ class _Run:
         if not chosen:
             return
         best: tuple[Strategy, Evaluation] | None = None
-        found = evaluate(self.space, chosen, self.objectives, self.score, self.slowdown)
+        found = evaluate(self.space, chosen, self.objective, self.score, self.slowdown)
         for strategy, evaluation in zip(chosen, found, strict=True):
             self.known[strategy] = evaluation
             self.scored += 1
             if evaluation.fits and (self.best is None or evaluation.order < self.best.order):
-                self.curve.append((self.scored, evaluation.keys[0][0]))
+                self.curve.append((self.scored, evaluation.value))
                 self.best, best = evaluation, (strategy, evaluation)
         if best is not None and self.improved is not None:
             self.improved(*best, self.scored)
@@ -191,7 +174,7 @@ class _Run:
 def evaluate(
     space: StagedSpace,
     strategies: Sequence[Strategy],
-    objectives: Sequence[str],
+    objective: str = "throughput",
     score: Scorer = simulator_score,
     slowdown: Mapping[int, float] | None = None,
 ) -> list[Evaluation]:
@@ -202,10 +185,10 @@ def evaluate(
     # What fits and what exceeds must agree to the last bit with ``fits``, which compares bytes.
     excess[scores.fits & (excess > 0)] = 0.0
     ranked = interrupted(scores, table, slowdown or {})
-    keys = [list(zip(*objective_named(name).keys(space.context, ranked, table), strict=True)) for name in objectives]
+    keys = list(zip(*objective_named(objective).keys(space.context, ranked, table), strict=True))
     return [
         Evaluation(
-            keys=tuple(tuple(float(key) for key in each[row]) for each in keys),
+            keys=tuple(float(key) for key in keys[row]),
             excess=float(excess[row]) if scores.fits[row] else max(float(excess[row]), 1e-12),
             stage=int(scores.peak_stage[row]),
             scores=scores,
@@ -213,7 +196,3 @@ def evaluate(
         )
         for row in range(len(table))
     ]
-
-
-def _betters(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one != other and all(a <= b for a, b in zip(one, other, strict=True))

@@ -16,7 +16,7 @@ class ExhaustiveSampler(Sampler):
     def __init__(self) -> None:
         self._left: Iterator[Strategy] = iter(())
 
-    def begin(self, space: StagedSpace, starts: Sequence[Strategy], objectives: int) -> None:
+    def begin(self, space: StagedSpace, starts: Sequence[Strategy]) -> None:
         """Start at the first candidate."""
         self._left = space.walk()
 

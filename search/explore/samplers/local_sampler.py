@@ -46,7 +46,7 @@ class LocalSampler(Sampler):
     def __init__(self, seed: int = 0) -> None:
         self._random = np.random.default_rng(seed)
 
-    def begin(self, space: StagedSpace, starts: Sequence[Strategy], objectives: int) -> None:
+    def begin(self, space: StagedSpace, starts: Sequence[Strategy]) -> None:
         """Start with an empty beam and the starts to ask for."""
         self._space, self._starts, self._moves = space, list(starts), Moves(space)
         self._known: dict[Strategy, Evaluation | None] = {}

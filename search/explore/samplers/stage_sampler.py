@@ -1,21 +1,19 @@
 """The planner and the local search as a sampler of Optuna, for studies of a user's own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from forerun.search.explore.samplers.local_sampler import LocalSampler
 from forerun.search.explore.samplers.parameters import Word, parameters_of, strategy_of
 from forerun.search.explore.samplers.step_objective import StepObjective
+from forerun.search.files.chosen_sampler import ChosenSampler
 from forerun.spaces.strategies import Strategy
 
 
-class StageSampler(BaseSampler):
+class StageSampler(ChosenSampler):
     """Sampler that plans stages by dynamic programming, then takes local steps from the best trials.
 
     The value of a trial is a step in seconds, predicted or measured. A failed trial counts as one that does not fit.
@@ -45,20 +43,11 @@ class StageSampler(BaseSampler):
 
     def __init__(self, objective: StepObjective, *, starts: Sequence[Strategy] = (), seed: int = 0) -> None:
         self._objective, self._space = objective, objective.space
-        self._inner, self._random = LocalSampler(seed), RandomSampler(seed=seed)
-        self._inner.begin(self._space, starts, 1)
+        super().__init__(seed)
+        self._inner = LocalSampler(seed)
+        self._inner.begin(self._space, starts)
         self._asked: dict[int, dict[str, Word]] = {}
         self._continued = False
-
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Leave all parameters to ``sample_independent``."""
-        return {}
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """Sample no parameter together with others."""
-        return {}
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Choose the strategy of a trial; the study stops after it where there is nothing more to try."""
@@ -77,14 +66,9 @@ class StageSampler(BaseSampler):
         if study._thread_local.in_optimize_loop:
             study.stop()
 
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        """Return the choice of the trial's strategy; at random where it has none."""
-        asked = self._asked.get(trial.number, {})
-        if param_name in asked:
-            return asked[param_name]
-        return self._random.sample_independent(study, trial, param_name, param_distribution)
+    def chosen(self, study: Study, trial: FrozenTrial) -> Mapping[str, Word]:
+        """Return the parameters of the strategy of a trial."""
+        return self._asked.get(trial.number, {})
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         """Learn from a trial."""
@@ -99,5 +83,5 @@ class StageSampler(BaseSampler):
         if evaluation is not None and values is None:
             evaluation = replace(evaluation, excess=max(evaluation.excess, 1e-12))
         elif evaluation is not None and values is not None:
-            evaluation = replace(evaluation, keys=((values[0], *evaluation.keys[0][1:]),))
+            evaluation = replace(evaluation, keys=(values[0], *evaluation.keys[1:]))
         self._inner.tell([strategy], [evaluation])

@@ -47,7 +47,7 @@ class StepObjective:
             raise TrialPruned
         context = self.space.context
         record(trial, facts_of(context, strategy, evaluation), {MEMORY: excess_gib(context, evaluation), LAWS: 0.0})
-        return evaluation.values[0]
+        return evaluation.value
 
     def suggest(self, trial: "Trial") -> Strategy | None:
         """Return the strategy of a trial; None where its parameters name none."""
@@ -64,7 +64,7 @@ class StepObjective:
         """Return the prediction of a strategy; None where it breaks a law."""
         if strategy not in self._known:
             legal = bool(self.space.legal([strategy])[0])
-            self._known[strategy] = evaluate(self.space, [strategy], ("throughput",))[0] if legal else None
+            self._known[strategy] = evaluate(self.space, [strategy])[0] if legal else None
         return self._known[strategy]
 
 

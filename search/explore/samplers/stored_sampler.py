@@ -42,20 +42,19 @@ class StoredSampler(Sampler):
         self.name, self._inner, self._named = inner.name, inner, storage
         self._storage = open_storage(storage)
 
-    def begin(self, space: StagedSpace, starts: Sequence[Strategy], objectives: int) -> None:
+    def begin(self, space: StagedSpace, starts: Sequence[Strategy]) -> None:
         """Open the study, and start from its best as well."""
         import optuna
 
-        self._space, self._objectives = space, objectives
+        self._space = space
         try:
             with quiet():
                 self._study = optuna.create_study(
-                    directions=["minimize"] * objectives,
                     storage=self._storage,
-                    study_name=study_name(space, objectives),
+                    study_name=study_name(space),
                     load_if_exists=True,
                 )
-                self._study.set_metric_names([f"{METRIC}_{number + 1}" for number in range(objectives)])
+                self._study.set_metric_names([METRIC])
                 for name, value in _job(space).items():
                     self._study.set_user_attr(name, value)
                 self._earlier = self._best()
@@ -63,25 +62,24 @@ class StoredSampler(Sampler):
             raise
         except Exception as error:
             raise RequestError(f"the storage refuses the study: {reason(error, self._named)}") from None
-        self._inner.begin(space, tuple(dict.fromkeys((*starts, *self._earlier))), objectives)
+        self._inner.begin(space, tuple(dict.fromkeys((*starts, *self._earlier))))
 
     def _best(self) -> list[Strategy]:
-        """Return the best strategies of the study that fit, by the first objective.
+        """Return the best strategies of the study that fit.
 
         Raises
         ------
         RequestError
-            The values of a trial are not as many numbers as there are objectives.
+            The value of a trial is no finite number.
         """
         fitting = []
         for trial in self._study.get_trials(deepcopy=False):
             if trial.values is None:
                 continue
-            numbers = [one for one in trial.values if isinstance(one, int | float) and isfinite(one)]
-            if not len(numbers) == len(trial.values) == self._objectives:
+            if [isinstance(one, int | float) and isfinite(one) for one in trial.values] != [True]:
                 raise RequestError(
-                    f"trial {trial.number} of the storage has the values {trial.values!r:.60}, but a trial has a "
-                    f"finite number for each objective ({self._objectives} here); is it torn? name another storage"
+                    f"trial {trial.number} of the storage has the values {trial.values!r:.60}, but a trial has one "
+                    "finite number; is it torn? name another storage"
                 )
             constraints = getattr(trial, "constraints", trial.user_attrs)
             if trial.user_attrs.get(STRATEGY) and constraints.get(MEMORY, 1.0) <= 0:
@@ -118,7 +116,7 @@ class StoredSampler(Sampler):
         return finished(
             facts=facts_of(self._space.context, strategy, evaluation),
             constraints={MEMORY: excess_gib(self._space.context, evaluation)},
-            values=list(evaluation.values),
+            value=evaluation.value,
             params={name: value for name, (value, _) in parameters.items()},
             distributions=distributions,
         )
@@ -157,10 +155,10 @@ def _job(space: StagedSpace) -> dict[str, Any]:
     }
 
 
-def study_name(space: StagedSpace, objectives: int) -> str:
+def study_name(space: StagedSpace) -> str:
     """Return the name of the study of a space: trials of another one say nothing about it."""
     context = space.context
     free = (space.reach, space.recompute, space.halves, *((space.offload,) if space.offload else ()))
-    asked = repr((sorted(space.flat.choices.items()), *free, objectives))
+    asked = repr((sorted(space.flat.choices.items()), *free))
     facts = repr((context.model, context.cluster, context.workload, context.framework))
     return f"{STUDY}-{context.model.name}-{hashlib.sha256((asked + facts).encode()).hexdigest()[:12]}"

@@ -12,6 +12,7 @@ from forerun.search.explore.flat.best import first_row
 from forerun.search.explore.flat.exhaustive import Problem, SliceResult
 from forerun.search.explore.flat.flat_search import counts_of, problem_of
 from forerun.search.explore.flat.variants import flat_rows
+from forerun.search.explore.folding import folded_rows
 from forerun.search.explore.samplers.best_file import BestFile
 from forerun.search.explore.samplers.driver import Exploration, Seen, explore
 from forerun.search.explore.samplers.heuristics import heuristic_starts
@@ -19,7 +20,6 @@ from forerun.search.explore.samplers.registry import FLAT_ENUMERABLE, Exploring,
 from forerun.search.explore.samplers.warm_starts import Starts, flat_starts
 from forerun.search.explore.staged.given_starts import given_starts
 from forerun.search.formats.launchable import launchable
-from forerun.search.order.ideas import folded
 from forerun.search.order.objectives import objective_named
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.limits import NO_LIMITS
@@ -84,7 +84,7 @@ def search_stages(
         exploration = explore(
             space,
             sampler,
-            objectives=(setting.objective,),
+            objective=setting.objective,
             starts=tuple(dict.fromkeys((*given, *starts.strategies))),
             limits=limits,
             score=score,
@@ -111,14 +111,10 @@ def _check(setting: Setting) -> None:
 
 
 def _rows(setting: Setting, found: Exploration) -> tuple[Row, ...]:
-    """Return the best strategies as rows, variants folded unless they are asked for."""
-    if setting.request.all_variants:
-        return _rows_of(setting, found, found.feasible[: setting.top])
-    keyed = ((one, evaluation.values[0]) for one in found.feasible if (evaluation := found.known[one]) is not None)
-    ideas = dict(folded(keyed, setting.top, launchable=partial(launchable, setting.context)))
-    variants = (tuple(row.variant for row in _rows_of(setting, found, own)) for own in ideas.values())
-    leaders = zip(_rows_of(setting, found, list(ideas)), variants, strict=True)
-    return tuple(replace(row, variants=own) for row, own in leaders)
+    """Return the best strategies as rows."""
+    ranked = [(one, evaluation.value) for one in found.feasible if (evaluation := found.known[one]) is not None]
+    rows_of = partial(_rows_of, setting, found)
+    return folded_rows(setting, ranked, rows_of, setting.top, launchable=partial(launchable, setting.context))
 
 
 def _rows_of(setting: Setting, found: Exploration, strategies: Sequence[Strategy]) -> tuple[Row, ...]:
@@ -197,7 +193,7 @@ def _notes(name: str, reason: str, space: StagedSpace, starts: Starts, found: Ex
     best = found.known[found.feasible[0]] if found.feasible else None
     if flat is not None and len(flat) and best is not None:
         # Of several keys the first that differs is what was gained.
-        pairs = [(float(before), after) for before, after in zip(flat.keys[:, 0], best.keys[0], strict=True)]
+        pairs = [(float(before), after) for before, after in zip(flat.keys[:, 0], best.keys, strict=True)]
         gain = next((before / after - 1 for before, after in pairs if before != after), 0.0)
         notes.append(
             f"uneven stages gain {gain:.2%} over the best of the {starts.piece.legal:,} flat strategies"

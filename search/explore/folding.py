@@ -1,0 +1,39 @@
+"""Rows of strategies that a search has ranked, variants folded unless they are asked for."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from forerun.search.board.rows import Row
+from forerun.search.order.ideas import folded
+from forerun.search.request.setting import Setting
+from forerun.spaces.strategies import Strategy
+
+
+def folded_rows(
+    setting: Setting,
+    ranked: Sequence[tuple[Strategy, float]],
+    rows_of: Callable[[Sequence[Strategy]], Sequence[Row]],
+    top: int,
+    *,
+    launchable: Callable[[Strategy], bool] = lambda strategy: True,
+) -> tuple[Row, ...]:
+    """Return the first rows.
+
+    Parameters
+    ----------
+    setting
+        Request with all defaults.
+    ranked
+        Strategies that fit with their first ranking key, best first.
+    rows_of
+        Returns the rows of strategies.
+    top
+        Most rows.
+    launchable
+        Whether a launch script can start a strategy: such a variant leads its row.
+    """
+    if setting.request.all_variants:
+        return tuple(rows_of([strategy for strategy, _ in ranked[:top]]))
+    ideas = dict(folded(ranked, top, launchable=launchable))
+    variants = (tuple(row.variant for row in rows_of(others)) for others in ideas.values())
+    return tuple(replace(row, variants=own) for row, own in zip(rows_of(list(ideas)), variants, strict=True))
