@@ -1,20 +1,15 @@
 """Do the constants that saw whole runs hold for runs they did not see? Each is refitted with a part left out.
 
-    python benchmarks/accuracy/cross_validate.py DIR [--json FILE]
-
-DIR holds CSV files of the schema in docs/measured-runs.md. Families of constants (``constants.py``) are refitted
+``run.py`` prints it. Families of constants (``constants.py``) are refitted
 without one model size, one number of GPUs, one device or one table of results at a time, and judged on what was left
 out. "same rows, fitted" is the error of the left-out rows when they take part in the fit: what leaving out costs is
 the difference to that, and not to the error of the rows that were kept, which may simply be easier.
 """
 
-import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +18,7 @@ from constants import Constant
 from families import FAMILIES, PARTS, Family
 from refit import Problem, Rows
 
-from forerun.search.measured.validate import MeasuredRun, Predictions, load_runs, metrics_of, predict
+from forerun.search.measured.validate import MeasuredRun, Predictions, metrics_of
 
 SMALLEST_PART = 8
 """Fewer rows are not left out: their error says little."""
@@ -278,22 +273,3 @@ def _cell(value: float | None, digits: int = 1) -> str:
 def to_json(results: Sequence[Result]) -> list[dict[str, Any]]:
     """Return the cross-validation as plain data."""
     return [asdict(result) for result in results]
-
-
-def main() -> int:
-    """Run the cross-validation alone and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--json", type=Path, help="also write the figures here")
-    args = parser.parse_args()
-    start = time.perf_counter()
-    results = cross_validate(predict(load_runs(sorted(args.folder.glob("*.csv"))).runs))
-    print("\n".join(markdown(results)))
-    print(f"\n{time.perf_counter() - start:.0f} s")
-    if args.json:
-        args.json.write_text(json.dumps(to_json(results), indent=1) + "\n", encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

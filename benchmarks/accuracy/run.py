@@ -1,6 +1,6 @@
 """Accuracy of the defaults on measured runs: all tables of a folder, as a dated result.
 
-    python benchmarks/accuracy/run.py DIR [--fast] [--table NAME ...] [--worst N] [--html] [--out FOLDER]
+    python benchmarks/accuracy/run.py DIR [--fast] [--table NAME ...] [--worst N] [--out FOLDER]
 
 DIR holds CSV files of the schema in docs/measured-runs.md. benchmarks/results/ gets YYYY-MM-DD-accuracy.md (targets,
 tables, cross-validation, worst rows), .json (all figures), and for tables that the project may carry .csv (predictions)
@@ -21,7 +21,6 @@ from rich.console import Console
 
 from forerun.search.cli.console import fits
 from forerun.search.measured.validate import Metrics, Predictions, load_runs, metrics_of, predict, summarise
-from forerun.search.measured.validate.plot import write_plot
 from forerun.search.measured.validate.report import figures_tables, worst_rows, worst_table
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
@@ -48,9 +47,6 @@ def main() -> int:
     if args.worst:
         console.print(worst_table(predictions, worst_rows(predictions, args.worst)))
     print(f"mapped {len(runs.runs)} rows in {loaded - start:.1f} s, predicted them in {scored - loaded:.1f} s")
-    if args.html:
-        write_plot(args.html, predictions)
-        print(f"wrote {args.html}")
     if args.fast:
         return 0
     print("\n".join(targets.markdown(targets.reached(predictions))))
@@ -91,7 +87,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--fast", action="store_true", help="print the table; no cross-validation, write nothing")
     parser.add_argument("--table", nargs="+", help="only these tables of the folder (file names without .csv)")
     parser.add_argument("--worst", type=int, default=0, help="also list the N rows predicted worst")
-    parser.add_argument("--html", type=Path, help="also write an interactive plot (megabytes, every row of DIR)")
     parser.add_argument("--out", type=Path, default=RESULTS)
     return parser.parse_args()
 

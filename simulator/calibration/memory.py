@@ -134,15 +134,6 @@ def fit_memory(runs: Sequence[MemoryRun], settings: ErrorPriors = USUAL) -> Memo
     )
 
 
-def linear_peaks(runs: Sequence[MemoryRun]) -> tuple[Floats, Floats, Features]:
-    """Return measured peaks on the linear form of the model: the logarithm of measured over predicted memory, its
-    slopes along the factors, and where the runs lie; settings of the residual are chosen by it."""
-    held, _, features = _predicted(runs)
-    kinds = np.array([run.kind for run in runs])
-    error = np.log([run.peak_bytes or np.nan for run in runs]) - log_kind(held, kinds)
-    return error, memory_slopes(held, kinds), features
-
-
 def _predicted(runs: Sequence[MemoryRun]) -> tuple[Floats, Floats, Features]:
     """Return the catalogue's prediction of the peaks of runs, the idle part of it, and their features."""
     held, idle, parts, order = np.empty((len(runs), len(FACTORS))), np.empty(len(runs)), [], []
