@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from forerun_examples import dense_model, request
+from forerun_examples import dense_model, moe_model, request
 
 from forerun.spaces.frameworks import load_framework, switched
 from forerun.spaces.models import load_model
@@ -87,6 +87,21 @@ def test_copying_key_value_heads_depends_on_the_framework(framework: str, legal:
 )
 def test_illegal(text: str, code: str) -> None:
     assert code in broken(request(), text)
+
+
+@pytest.mark.parametrize(
+    ("seq_len", "legal", "illegal", "code"),
+    [
+        (2052, "tp1 dp2 cp2", "tp1 dp2 cp4", "sequence / cp"),  # 4 x 513: cp cuts a sequence into 2 cp pieces
+        (2050, "tp2 dp2 sp", "tp4 dp2 sp", "sequence / sp"),
+        (2048, "tp2 dp4", "tp2 dp4 ep3", "expert folding"),
+    ],
+)
+def test_at_the_border_of_a_law(seq_len: int, legal: str, illegal: str, code: str) -> None:
+    context = request(moe_model(), framework="generic", seq_len=seq_len)
+
+    assert code not in broken(context, legal)
+    assert code in broken(context, illegal)
 
 
 @pytest.mark.parametrize(
