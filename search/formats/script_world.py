@@ -43,12 +43,14 @@ def script_devices(script: Script) -> int | None:
         if (chosen := _included(launcher)) is not None:
             return chosen
         per_node = count(found, "nproc-per-node", "num-gpus", "gpus-per-node")
-        nodes = count(found, *_NODES)
+        nodes = count(found, *_NODES) or short(launcher, "-N")
+        if ":" in str(found.get("nnodes", "")):
+            return None  # torchrun's range, which only a run settles
         if per_node is not None and nodes is None and ({*_NODES, "hostfile"} & set(found)):
             return None
         if per_node is not None:
             return per_node * (nodes or 1)
-        if (processes := count(found, "num-processes")) is not None:
+        if (processes := count(found, "num-processes") or _processes(launcher)) is not None:
             return processes
     found = options(script.sbatch)[0]
     nodes = count(found, "nodes") or short(script.sbatch, "-N")
@@ -56,6 +58,19 @@ def script_devices(script: Script) -> int | None:
     if nodes and per_node:
         return nodes * per_node
     return _devices_of_variables(script.variables)
+
+
+def _processes(launcher: Sequence[str]) -> int | None:
+    """Return the processes, one for each device, that MPI or Slurm starts of a program that is no launcher itself.
+
+    >>> _processes(["mpirun", "-np", "16", "python"]), _processes(["srun", "-n", "2", "torchrun"])
+    (16, None)
+    """
+    if any(word in ("torchrun", "deepspeed", "accelerate") or "torch.distributed" in word for word in launcher):
+        return None
+    if {"mpirun", "mpiexec"} & {*launcher}:
+        return short(launcher, "-np") or short(launcher, "-n") or count(options(launcher)[0], "np", "n")
+    return short(launcher, "-n") or count(options(launcher)[0], "ntasks") if "srun" in launcher else None
 
 
 def _included(launcher: Sequence[str]) -> int | None:

@@ -182,3 +182,22 @@ def test_attention_inside_documents_is_named_as_the_file_has_it() -> None:
     notes = import_texts({"a.py": text}, gpus=8).notes
 
     assert any(note.startswith('attn_backend="varlen" keeps attention inside documents') for note in notes)
+
+
+MEGATRON = "pretrain_gpt.py --tensor-model-parallel-size 2 --num-layers 8 --micro-batch-size 1 --global-batch-size 32"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "gpus"),
+    [
+        ("mpirun -np 16 -H a:8,b:8 python", 16),
+        ("mpiexec -n 16 -ppn 8 python3", 16),
+        ("srun --ntasks=16 --gpus-per-task=1 python", 16),
+        ("srun -N 2 --ntasks-per-node=8 --gpus-per-node=8 python", 16),
+        ("srun -n 2 torchrun --nnodes 2 --nproc_per_node 8", 16),
+        ("srun -N 2 -n 2 torchrun --nproc_per_node 8 --nnodes $SLURM_NNODES", 16),
+        ("torchrun --nnodes=1:4 --nproc-per-node=8", None),
+    ],
+)
+def test_devices_of_a_launcher_are_its_processes(launcher: str, gpus: int | None) -> None:
+    assert import_texts({"a.sh": f"{launcher} {MEGATRON}\n"}).workload.get("gpus") == gpus
