@@ -32,10 +32,10 @@ class TransferPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """How one operator stands on devices: its cuts, outermost first, and the device numbers in the order that the cuts
-    count them. ``zero``: from which stage on its optimizer states (1), gradients (2) and weights (3) are kept in slices
-    by those that hold the same ones. ``output``, ``gradient``: cuts that its output and the gradient of that are kept
-    in, where not as it makes them; ``input``: those of what no operator makes, before it reads that."""
+    """The layout of one operator: its cuts, outermost first, and the device numbers in the order of the cuts. ``zero``:
+    from which stage on its optimizer states (1), gradients (2) and weights (3) are kept in slices by those that hold
+    the same ones. ``output``, ``gradient``: cuts that its output and the gradient of that are kept in, where not as it
+    makes them; ``input``: those of what no operator makes, before it reads that."""
 
     cuts: tuple[Cut, ...]
     devices: tuple[int, ...]

@@ -79,7 +79,7 @@ class NicNetwork:
         return 0.0
 
     def rendezvous_s(self, workers: int) -> float:
-        """Return 0: workers agree on nothing."""
+        """Return 0: a ring needs no agreement on the exchange."""
         return 0.0
 
 

@@ -206,7 +206,7 @@ class PipelineSchedule(ABC):
     def unpaired_share(self, pp: Floats, microbatches: Floats) -> Floats:
         """Return the share of its passes that a rank runs without one of another microbatch in the other direction.
 
-        While the pipeline fills and drains there are forward, then backward passes alone: the time of ``pp``
+        While the pipeline fills there are only forward passes, while it drains only backward passes: the time of ``pp``
         microbatches, interleaved or not.
         """
         return np.minimum(pp / microbatches, 1.0)

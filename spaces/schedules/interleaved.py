@@ -114,8 +114,8 @@ def peak_in_flight_factor(layers: Sequence[float], pp: int, stage: int, ahead: i
     """Return the largest number of layers whose activations a pipeline rank keeps at once, over that of equal chunks.
 
     ``layers`` of its virtual stages in model order, ``ahead`` as for ``in_flight``. Passes run in rounds of ``pp``
-    microbatches, backward ones in reverse order (Megatron-LM's schedule): at some time the first virtual stages are
-    kept twice and the last not at all."""
+    microbatches, backward ones in reverse order (Megatron-LM's schedule): at its peak a rank keeps the first virtual
+    stages twice and the last ones not at all."""
     if len(set(layers)) == 1:
         return 1.0
     passes = warm_up(pp, len(layers), stage) + ahead

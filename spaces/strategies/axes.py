@@ -191,7 +191,7 @@ def schedules_in(files: str) -> dict[Schedule, str]:
 
 
 ALL_LAYERS = 0
-"""Choice of ``recompute_layers``: full recompute is of all layers, each from its own input. A choice above zero is a
+"""Choice of ``recompute_layers``: full recompute covers all layers, each from its own input. A choice above zero is a
 number of first layers of every (virtual) stage; those below are ``in_groups``."""
 ALL_REPLICAS = 0
 """Choice of ``shard``: sharded states are shared out over all replicas (users write ``shard=all``, or nothing)."""

@@ -19,7 +19,7 @@ LARGEST_CP = 32
 LARGEST_MBS = 32
 LARGEST_VPP = 16
 BLOCK_LAYERS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Numbers of layers of a (virtual) stage that block recompute is tried with: steps of a third or less from 3 on. With
+"""Numbers of layers of a (virtual) stage to try for block recompute; from 3 on they grow by a third or less. With
 powers of two alone, stages of nine layers that need five recomputed ran eight so, 9 % slower."""
 SETS_FROM, LARGEST_SET = 512, 64
 """Fewest devices for which a search tries to shard states over a part of the replicas, and the largest such part.

@@ -1,8 +1,8 @@
 """Switches of the software that belong to a strategy: a search turns them on where they pay.
 
 All train the same model as well. Those that cost memory are a choice of every candidate for which they do something and
-whose framework runs them (``CHOSEN``, axis ``switches``). The others slow no step either, so that whether one is on
-follows from the degrees. Switches that are none of these stay as the request has them.
+whose framework runs them (``CHOSEN``, axis ``switches``). The others slow no step either, so that the degrees decide
+whether one is on. Switches that are none of these stay as the request has them.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -98,7 +98,7 @@ def of_whole_stages(strategy: Strategy) -> bool:
 
 
 def unsound_kinds(kinds: Sequence[int], context: Context) -> frozenset[int]:
-    """Return which kinds of recompute the framework does not have, or the model has nothing for."""
+    """Return the kinds of recompute that the framework does not have, or that do not apply to the model."""
     column = {"recompute": np.array(kinds, dtype=np.int64)}
     unsound = recompute_unsupported(column, context) | recompute_redundant(column, context)
     return frozenset(column["recompute"][unsound].tolist())

@@ -77,8 +77,10 @@ class StrategyTable:
         )
 
     def joined(self, others: Sequence["StrategyTable"]) -> "StrategyTable":
-        """Return one table with the rows of this and of ``others``: slices of one space, which differ in nothing but
-        the choices of ``dp``."""
+        """Return one table with the rows of this one and of ``others``.
+
+        They are slices of one space and differ only in the choices of ``dp``.
+        """
         tables = (self, *others)
         dp = np.array(sorted({int(value) for table in tables for value in table.choices["dp"]}), dtype=np.int64)
         codes = {axis: np.concatenate([table.codes[axis] for table in tables]) for axis in (*AXES, "software")}

@@ -106,8 +106,10 @@ def prefixes(choices: Mapping[str, tuple[int, ...]], context: Context, axes: tup
 def below(
     choices: Mapping[str, tuple[int, ...]], context: Context, prefixes: IntArray, axes: tuple[str, ...]
 ) -> StrategyTable:
-    """Return the legal candidates below some prefixes: numbers, in growing order, of combinations of the first
-    ``axes``, ``cp`` among them, that keep the laws of those."""
+    """Return the legal candidates below some prefixes.
+
+    These are numbers, in growing order, of legal combinations of the first ``axes``, which include ``cp``.
+    """
     growth = _Growth(choices, context, 0, math.prod(map(len, choices.values())))
     growth.start(prefixes, axes)
     growth.grow(AXES[len(axes) :])

@@ -1,7 +1,7 @@
 """The timeline of a training mode as a Chrome trace (Trace Event Format, object form), which Perfetto opens.
 
 A process is a worker, its threads are passes, downloads, uploads and all-reduces; updates of servers are a process of
-their own. Transfers that share a NIC overlap, so that each gets the first free lane of its thread. Times are in
+their own. Transfers that share a NIC overlap; each is drawn in the first free lane of its thread. Times are in
 microseconds, as the format requires.
 """
 

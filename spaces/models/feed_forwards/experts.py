@@ -40,7 +40,7 @@ class MixtureOfExperts:
     router_extra: int = 0
     """Further router parameters."""
     unvisited: int = 0
-    """Inner width of all experts together that tokens of another kind visit (images, ERNIE 4.5 VL)."""
+    """Total inner width of the experts for tokens of another kind (images, ERNIE 4.5 VL)."""
 
     @property
     def routed_copies(self) -> float:

@@ -12,7 +12,7 @@ from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Softmax,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressedAttention:
-    """``heads`` queries of ``head_dim`` made from a vector of ``query_rank`` against one key per token.
+    """``heads`` queries of ``head_dim``, made from a vector of ``query_rank``, attend to one key per token.
 
     ``rate``: tokens of one compressed key (0: none). ``overlapping``: each compressed key sees two chunks, so that its
     products are twice as wide. ``indexer`` chooses among them. The output passes ``output_groups`` products of

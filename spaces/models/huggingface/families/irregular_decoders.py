@@ -237,8 +237,8 @@ def _model(
 ) -> Model:
     """Make the model called ``name`` of ``layers`` of width ``hidden`` between embedding and head.
 
-    ``tied``: whether embedding and head share their table where the configuration does not say; ``mtp``: the field with
-    the number of multi-token-prediction layers, if it has one.
+    ``tied``: default of ``tie_word_embeddings``. ``mtp``: the field with the number of multi-token-prediction layers,
+    if there is one.
 
     Raises
     ------
