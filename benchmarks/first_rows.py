@@ -1,6 +1,6 @@
 """The first ten rows of many jobs, to be read by an engineer: would they be started tonight?
 
-    python benchmarks/first_rows.py [read|checked|later|latest|fresh] [--only TEXT] [--notes]
+    python benchmarks/first_rows.py [read|checked|later|latest|fresh|edges] [--only TEXT] [--notes]
 
 Prints for every job of ``first_rows.yaml`` its ten ideas with throughput over that of the first, share of the device's
 memory, risk of running out and marks; then the notes about other rows. Ends with counts.
@@ -16,7 +16,6 @@ import yaml
 
 from forerun.search import Leaderboard, Request, search_request
 from forerun.search.answer.diagnosis.diagnosis import NothingFeasible
-from forerun.search.board.rows import NO_LAUNCH_MARK
 
 JOBS = Path(__file__).with_name("first_rows.yaml")
 STRATEGY_NOTES = ("safest:", "global batch")
@@ -26,7 +25,9 @@ FIELDS = ("model", "cluster", "gpus", "global_batch", "seq_len", "framework")
 def main() -> None:
     """Print the rows of all jobs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="?", default="read", choices=("read", "checked", "later", "latest", "fresh"))
+    parser.add_argument(
+        "part", nargs="?", default="read", choices=("read", "checked", "later", "latest", "fresh", "edges")
+    )
     parser.add_argument("--only", default="", help="jobs whose line has this text")
     parser.add_argument("--notes", action="store_true", help="all notes, not only those about rows")
     args = parser.parse_args()
@@ -38,7 +39,7 @@ def main() -> None:
             continue
         rows += len(board.rows)
         risky += any(row.risk_text for row in board.rows[:1])
-        lacking += sum(mark.startswith(NO_LAUNCH_MARK) for row in board.rows for mark in row.marks)
+        lacking += sum(row.lacks_launch_file for row in board.rows)
         for line in _lines(job, board, args.notes):
             print(line)
         sys.stdout.flush()
