@@ -52,6 +52,10 @@ def join(ray: Any, address: str, **options: Any) -> None:
     try:
         ray.init(address=address, **OPTIONS, **options)
     except Exception as error:
+        if address == "auto" and isinstance(error, ConnectionError):
+            raise RequestError(
+                "no Ray cluster runs on this machine; start one with `ray start --head`, or name the HOST:PORT of one"
+            ) from None
         raise RequestError(
             f"no Ray cluster lets us in at {address} ({first_line(error)}); both sides need the same version of Ray "
             "and, where the cluster asks for a token, RAY_AUTH_MODE=token and the same ~/.ray/auth_token"
@@ -73,7 +77,7 @@ def _probe(address: str) -> None:
     if address in ("auto", "local"):
         return
     if not separator or not (port.isascii() and port.isdecimal() and len(port) <= 5):
-        raise RequestError(f"--address is HOST:PORT, ray://HOST:PORT or auto, but got {address!r}")
+        raise RequestError(f"the address of a Ray cluster is HOST:PORT, ray://HOST:PORT or auto, but got {address!r}")
     why = ""
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_S) as connection:
