@@ -9,6 +9,7 @@ import pytest
 from forerun_cli import cli
 
 from forerun.search.cli import main
+from forerun.search.formats.importing import import_texts
 from forerun.search.formats.settings import LaunchSettings
 from forerun.search.formats.shell.reader import MOST_STATEMENTS, MOST_WORDS
 from forerun.search.formats.shell.script import read_script
@@ -81,12 +82,23 @@ def spent_s(work: Callable[[], object]) -> float:
         ("torchrun train.py --nnodes 1\n", MOST_STATEMENTS),
         ("X=$((X + 1))\n", MOST_STATEMENTS),
         ("torchrun " + "--flag " * (MOST_WORDS - 1) + "\n", 1),
+        ("torchrun " + "[" * 80_000 + "\n", 1),
     ],
 )
 def test_what_a_script_runs_is_bounded(line: str, most: int) -> None:
     assert spent_s(lambda: read_script(line * most, "run.sh")) < 4
-    with pytest.raises(RequestError, match=r"run\.sh runs"):
+    with pytest.raises(RequestError, match=r"run\.sh (?:runs|has) .*more than"):
         read_script(line * (most + 1), "run.sh")
+
+
+@pytest.mark.parametrize("name", ["run.sh", "run.yaml", "run.json", "run.toml", "run.py"])
+@pytest.mark.parametrize("filling", ["\n", " ", "a ", "--a ", "a.", "\t"])
+def test_a_file_of_one_text_again_and_again_is_recognised_in_time(name: str, filling: str) -> None:
+    def read() -> None:
+        with pytest.raises(RequestError):
+            import_texts({name: filling * (300_000 // len(filling))})
+
+    assert spent_s(read) < 4
 
 
 def test_a_name_without_end_is_compared_with_none() -> None:

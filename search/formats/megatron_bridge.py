@@ -147,7 +147,7 @@ def recognise(source: LaunchFile) -> bool:
     if source.suffix in SCRIPTS:
         return re.search(r"(^|[\s'\"])model\.(tensor|pipeline)_model_parallel_size=", source.text) is not None
     sections = re.search(r"^(model|trainer|ddp|train)(_config)?:", source.text, re.MULTILINE)
-    arguments = re.search(r"^\s*--[\w-]+:|^MODEL_ARGS:", source.text, re.MULTILINE)  # Megatron-LM's functional tests
+    arguments = re.search(r"^[ \t]*--[\w-]+:|^MODEL_ARGS:", source.text, re.MULTILINE)  # Megatron-LM's functional tests
     named = "tensor_model_parallel_size" in source.text
     return source.suffix in (".yaml", ".yml") and named and not (arguments and not sections)
 

@@ -61,7 +61,7 @@ TESTS = megatron(
 )
 PRIMUS = megatron(
     title="AMD Primus",
-    marks=_marked(is_yaml, r"^\s+pre_trainer:"),
+    marks=_marked(is_yaml, r"^[ \t]+pre_trainer:"),
     name="primus",
     version="0.2",
     syntax=in_section("modules.pre_trainer.overrides."),

@@ -15,7 +15,7 @@ _STARTED = re.compile(r"(?:^|[;&\s(\"'])(?:source|\.|bash|sh|sbatch)\s+[\"']?(\S
 _LAUNCHERS = ("srun", "mpirun", "torchrun", "python", "python3", "deepspeed", "accelerate", "exec", "time", "nohup")
 _NAMED = {"--deepspeed_config": "JSON", "--job.config_file": "TOML"}
 """Options of programs that name their configuration: its kind."""
-_SAID = re.compile(r"^.*\b(?:echo|printf)\b.*$|^\s*#.*$", re.MULTILINE)
+_SAID = re.compile(r"^.*\b(?:echo|printf)\b.*$|^[ \t]*#.*$", re.MULTILINE)
 """Lines that print, and comments."""
 _CONFIGURATION = re.compile(r"[\w./-]{1,200}\.(?:yaml|yml|toml|json)")
 

@@ -29,7 +29,7 @@ from forerun.search.workers.handlers import kept_handlers
 from forerun.search.workers.process_tree import family_of, kill
 from forerun.search.workers.processes import few_threads
 from forerun.search.workers.ray_cluster import OPTIONS, first_line, head_of, join, listens, load_ray, node_of
-from forerun.search.workers.sockets import reached_from_outside
+from forerun.search.workers.sockets import reached_from_outside, tables_readable
 
 WATCH_S = 1.0
 """Seconds between two looks at whether the head node still listens, while nothing comes back."""
@@ -50,6 +50,8 @@ class RayWorkers(Workers):
         self._ray = ray
         self._address = address
         self._ours = not ray.is_initialized()
+        if address is None and self._ours and not tables_readable():
+            raise RuntimeError("this system does not show if others could reach it")
         before = family_of(os.getpid())
         try:
             if self._ours:

@@ -13,9 +13,16 @@ LISTENING = "0A"
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 
+def tables_readable() -> bool:
+    """Whether the system shows which processes take connections."""
+    return any(os.access(table, os.R_OK) for table in TABLES)
+
+
 def reached_from_outside(pids: Iterable[int]) -> list[str]:
-    """Return the addresses beyond the loopback device, as HOST:PORT, on which any of some processes takes connections;
-    none where the system has no such tables."""
+    """Return the addresses beyond the loopback device, as HOST:PORT, on which any of some processes takes connections.
+
+    Where ``tables_readable`` is false none is found.
+    """
     own = {number for pid in pids for number in _sockets_of(pid)}
     listened = [(host, port) for host, port, number in _listening() if number in own]
     return sorted({f"{host}:{port}" for host, port in listened if not _loopback(host)})

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,8 +101,9 @@ def test_whoever_listens_beyond_this_machine_is_seen(family: int, host: str, out
     assert not sockets.reached_from_outside([])
 
 
-def test_a_ray_that_others_could_reach_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes do the work, and who asked is told why."""
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_ray_that_others_could_reach_is_refused(seen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes do the work, and the remark states why; so where nobody can see who reaches it."""
     ended = list[str]()
 
     class Ray:
@@ -118,7 +120,8 @@ def test_a_ray_that_others_could_reach_is_refused(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(ray_cluster, "import_module", lambda name: Ray())
     monkeypatch.setattr(ray_tasks, "reached_from_outside", lambda pids: ["0.0.0.0:6379"])
+    monkeypatch.setattr(sockets, "TABLES", (Path("/proc/net/tcp" if seen else "/none"),))
     with open_workers(Choice(kind="ray", count=1)) as workers:
         assert workers.name == "processes"
-        assert "listens on 0.0.0.0:6379" in workers.remarks[0]
-    assert ended == ["ray"]
+        assert ("listens on 0.0.0.0:6379" if seen else "does not show") in workers.remarks[0]
+    assert ended == ["ray"] * seen

@@ -19,6 +19,8 @@ _OPENERS = {
 }
 """Opening words and brackets with those that close them."""
 _LONGEST_NUMBER = 18
+MOST_NODES = 100_000
+"""Words, marks and statements of a script, which take a second to follow; published ones have a tenth."""
 
 
 def parse_shell(text: str, source: str) -> tuple["Node", list[str]]:
@@ -32,7 +34,7 @@ def parse_shell(text: str, source: str) -> tuple["Node", list[str]]:
     Raises
     ------
     RequestError
-        If a quote, a bracket or a statement is never closed.
+        If a quote, a bracket or a statement is never closed, or the script has too many words and marks.
     """
     import tree_sitter
     import tree_sitter_bash
@@ -40,6 +42,8 @@ def parse_shell(text: str, source: str) -> tuple["Node", list[str]]:
     notes: list[str] = []
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
     root = parser.parse(_without_placeholders(text.replace("\r\n", "\n")).encode()).root_node
+    if root.descendant_count > MOST_NODES:
+        raise RequestError(f"{source} has more than {MOST_NODES:,} words and marks of a shell")
     for node in _errors(root):
         line = node.start_point.row + 1
         opener = next((child.type for child in node.children if child.type in _OPENERS), text_of(node).strip()[:1])

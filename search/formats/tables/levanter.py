@@ -69,7 +69,7 @@ def _marked(source: LaunchFile) -> bool:
     return (
         re.search(r"^trainer\s*:", source.text, re.MULTILINE) is not None
         and re.search(
-            r"^\s+(mp|train_batch_size|per_device_parallelism|num_train_steps)\s*:", source.text, re.MULTILINE
+            r"^[ \t]+(mp|train_batch_size|per_device_parallelism|num_train_steps)\s*:", source.text, re.MULTILINE
         )
         is not None
     )

@@ -47,7 +47,7 @@ LAUNCHER = Launcher(
         decide("precision", "training.bf16", words=switched_on("bf16")),
     ),
     syntax=read,
-    marks=lambda source: re.search(r"\btrain_fsdp2\.py\b|^\s+fsdp_modules:", source.text, re.MULTILINE) is not None,
+    marks=lambda source: re.search(r"\btrain_fsdp2\.py\b|^[ \t]+fsdp_modules:", source.text, re.MULTILINE) is not None,
     harmless=lambda name: not re.search(r"_size$|recompute$", name),
     adjust=adjust,
     assumed={"precision": "bf16"},

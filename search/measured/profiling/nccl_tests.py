@@ -23,7 +23,7 @@ _MOST_BYTES, _LONGEST_S = 1 << 60, 1e5
 _TIME = r"(\d{1,15}(?:\.\d{0,15})?(?:e[+-]?\d{1,2})?)"
 _ROW = re.compile(rf"^\s*(\d{{1,18}})\s+(\d+)\s+(\w+)\s+(\w+)\s+(-?\d+)\s+{_TIME}\s+[\d.e+]+\s+[\d.e+]+\s+\S+(.*)$")
 _RANK = re.compile(r"^#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+)\s+device")
-_PREFIX = re.compile(r"^\s*\d+: ?", re.MULTILINE)
+_PREFIX = re.compile(r"^[ \t]*\d+: ?", re.MULTILINE)
 """The rank that ``srun -l`` and ``mpirun`` write before each line."""
 _KIND = re.compile(r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|sendrecv)_perf", re.IGNORECASE)
 
