@@ -20,6 +20,9 @@ from forerun.search.tune.secrets import line
 ENOUGH = 3
 """Steps after the warm-up from which a median counts."""
 
+READING = 10
+"""Seconds between two readings of a log, for each second that a reading takes."""
+
 Reader = Callable[[Path], LogReport]
 OnSteps = Callable[[RunState, Sequence[float]], str]
 """Called with the seconds of all steps so far when one was added; returns the reason to end the run, or nothing."""
@@ -92,6 +95,7 @@ class Follower:
     _last: float | None = None
     _error: float | None = None
     _size: int = -1
+    _next_read: float = 0.0
     _slow: tuple[RunStatus, str] | None = None
 
     @property
@@ -102,7 +106,7 @@ class Follower:
     def look(self) -> RunResult | None:
         """Read what is new; return the result once the run is over."""
         status = self.launcher.status(self.state)
-        self._read()
+        self._read(now=status.phase is RunPhase.ENDED)
         if status.phase is RunPhase.WAITING:
             return None
         if self._began is None:
@@ -120,7 +124,7 @@ class Follower:
             status, text = "failed", " ".join(self.report.evidence)  # one rank died, the others wait for it
         self.before_ending(self.state, status, text)
         self.launcher.cancel(self.state)
-        self._read()
+        self._read(now=True)
         return self.result(Status(phase=RunPhase.ENDED))
 
     def result(self, status: Status) -> RunResult:
@@ -198,16 +202,20 @@ class Follower:
             )
         return self._slow
 
-    def _read(self) -> None:
-        """Read the log where it has grown."""
+    def _read(self, *, now: bool) -> None:
+        """Read the log where it has grown; unless ``now``, a long one only from time to time."""
         try:
             size = self.state.log.stat().st_size
         except OSError:
             return
-        if size == self._size:
+        if size == self._size or not (now or time.monotonic() >= self._next_read):
             return
+        began = time.monotonic()
         self._size, before = size, 0 if self.report is None else len(self.report.step_times_s)
         self.report = self.read(self.state.log)
+        # What is not read yet must not look like silence.
+        pause_s = min(READING * (time.monotonic() - began), self.patience.silence_s / 4)
+        self._next_read = time.monotonic() + pause_s
         steps, changed = self.report.step_times_s, _changed(self.state.log) or self.clock()
         if len(steps) > before:
             if self._first is None:

@@ -430,3 +430,36 @@ def test_bad_requests_end_before_anything_is_written(
     assert main([*SEARCH.split(), *more.split(), "--yes", "--out", str(tmp_path / "night")]) in (2, 3)
     assert reason in capsys.readouterr().err
     assert not (tmp_path / "night").exists()
+
+
+def test_a_long_log_is_read_from_time_to_time_and_at_its_end(tmp_path: Path) -> None:
+    from types import SimpleNamespace as Plain
+
+    from forerun.search.formats.logs import read_log
+    from forerun.search.tune.following import Follower
+    from forerun.search.tune.launchers.contract import RunPhase, Status
+
+    reads, phases = list[int](), [RunPhase.RUNNING] * 3 + [RunPhase.ENDED]
+    state = Plain(folder=tmp_path, log=tmp_path / "log", verdict=None, run=Plain(steps=20, expected_s=1.0))
+
+    def read(path: Path) -> object:
+        reads.append(1)
+        time.sleep(0.2)
+        return read_log(path)
+
+    follower = Follower(
+        state=state,  # type: ignore[arg-type]
+        launcher=Plain(status=lambda _: Status(phase=phases.pop(0))),  # type: ignore[arg-type]
+        read=read,  # type: ignore[arg-type]
+        patience=Patience(),
+        first_step_s=60.0,
+        limit_s=600.0,
+        before_ending=lambda *_: None,
+        on_steps=lambda *_: "",
+    )
+    for step in range(1, 5):
+        with state.log.open("a") as file:
+            file.write(f" iteration {step}/20 | elapsed time per iteration (ms): 1000.0 |\n")
+        result = follower.look()
+    assert len(reads) == 2
+    assert result is not None and result.steps == 4
