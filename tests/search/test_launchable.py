@@ -118,10 +118,10 @@ def test_a_tree_is_marked_unless_it_is_a_strategy_that_has_a_launch_file() -> No
 def test_a_board_that_nothing_launches_says_so_first() -> None:
     fields = {"cluster": "dgx-h100", "gpus": 16, "global_batch": 64, "top": 2}
     sound = search("whisper-large-v3", seq_len=448, framework="megatron-lm", **fields)
-    packed = search("llama3-8b", seq_len=8192, documents="1000", framework="nanotron", **fields)
+    adapted = search("llama3-8b", seq_len=8192, lora="16", framework="nanotron", **fields)
 
     assert any("whisper-large-v3 is not a decoder over tokens" in text for text in sound.warnings)
-    assert any("--documents" in text for text in packed.warnings)
+    assert any("adapters of rank 16" in text for text in adapted.warnings)
     assert not search("llama3-8b", seq_len=8192, framework="nanotron", **fields).warnings
 
 
