@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from forerun.search.board.rows import Row
-from forerun.search.order.ideas import folded
+from forerun.search.order.ideas import Ranked, folded
 from forerun.search.request.setting import Setting
 from forerun.spaces.strategies import Strategy
 
 
 def folded_rows(
     setting: Setting,
-    ranked: Sequence[tuple[Strategy, float]],
+    ranked: Sequence[Ranked],
     rows_of: Callable[[Sequence[Strategy]], Sequence[Row]],
     top: int,
     *,
@@ -24,7 +24,7 @@ def folded_rows(
     setting
         Request with all defaults.
     ranked
-        Strategies that fit with their first ranking key, best first.
+        Strategies that fit, best first.
     rows_of
         Returns the rows of strategies.
     top
@@ -33,7 +33,7 @@ def folded_rows(
         Whether a launch script can start a strategy: such a variant leads its row.
     """
     if setting.request.all_variants:
-        return tuple(rows_of([strategy for strategy, _ in ranked[:top]]))
+        return tuple(rows_of([one.strategy for one in ranked[:top]]))
     ideas = dict(folded(ranked, top, launchable=launchable))
     variants = (tuple(row.variant for row in rows_of(others)) for others in ideas.values())
     return tuple(replace(row, variants=own) for row, own in zip(rows_of(list(ideas)), variants, strict=True))

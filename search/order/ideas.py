@@ -6,6 +6,7 @@ ten rows of them would be one row ten times.
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from forerun.spaces.strategies import Strategy
 
@@ -21,6 +22,15 @@ AT_ONCE = 10
 """Rows that are chosen together, so that a leaderboard of fewer rows begins like one of more."""
 
 
+class Ranked(NamedTuple):
+    """A strategy that fits, with its first ranking key, its step time in seconds and its peak memory in bytes."""
+
+    strategy: Strategy
+    key: float
+    step_s: float
+    peak_bytes: float
+
+
 def chosen_together(top: int) -> int:
     """Return the number of rows to search for where ``top`` are shown.
 
@@ -28,6 +38,22 @@ def chosen_together(top: int) -> int:
     (10, 20)
     """
     return math.ceil(top / AT_ONCE) * AT_ONCE
+
+
+def replaces(step_s: Sequence[float], peak_bytes: Sequence[float]) -> Callable[[int, int], bool]:
+    """Compare places: whether the second is at most ``ALIKE`` slower, not faster, and needs no less memory.
+
+    Parameters
+    ----------
+    step_s, peak_bytes
+        Step time and peak memory of each place.
+    """
+
+    def beaten(place: int, other: int) -> bool:
+        near = step_s[place] <= step_s[other] <= (1 + ALIKE) * step_s[place]
+        return bool(near and peak_bytes[place] <= peak_bytes[other])
+
+    return beaten
 
 
 def shown(
@@ -63,17 +89,18 @@ def shown(
 
 
 def folded(
-    ranked: Iterable[tuple[Strategy, float]],
+    ranked: Iterable[Ranked],
     top: int,
     *,
     launchable: Callable[[Strategy], bool] = lambda strategy: True,
 ) -> Iterator[tuple[Strategy, list[Strategy]]]:
-    """Fold strategies, best first with their first ranking key, to those of each set of degrees with what is as good;
-    ``top`` of them, each led by its best that is ``launchable``, if any is."""
+    """Fold strategies, best first, to those of each set of degrees with what is as good; ``top`` of them, each led by
+    its best that is ``launchable``, if any is."""
     known = list(ranked)
-    kinds = [(degrees(one), tuple(int(getattr(one, axis)) for axis in KINDS)) for one, _ in known]
-    for leader, *variants in shown(kinds, [key for _, key in known], top):
-        idea = [known[place][0] for place in (leader, *variants[:MOST_VARIANTS])]
+    kinds = [(degrees(one.strategy), tuple(int(getattr(one.strategy, axis)) for axis in KINDS)) for one in known]
+    beaten = replaces([one.step_s for one in known], [one.peak_bytes for one in known])
+    for leader, *variants in shown(kinds, [one.key for one in known], top, beaten):
+        idea = [known[place].strategy for place in (leader, *variants[:MOST_VARIANTS])]
         first = next(filter(launchable, idea), idea[0])
         yield first, [one for one in idea if one != first]
 

@@ -122,7 +122,7 @@ def test_a_board_that_nothing_launches_says_so_first() -> None:
 
     assert any("whisper-large-v3 is not a decoder over tokens" in text for text in sound.warnings)
     assert any("adapters of rank 16" in text for text in adapted.warnings)
-    assert not search("llama3-8b", seq_len=8192, framework="nanotron", **fields).warnings
+    assert not search("llama3-8b", seq_len=8192, framework="megatron-deepspeed", **fields).warnings
 
 
 def test_where_no_row_can_be_started_the_flags_that_lead_to_one_are_named() -> None:

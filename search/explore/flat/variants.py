@@ -11,7 +11,7 @@ from forerun.search.board.rows import Row
 from forerun.search.explore.flat.best import rows_of_best
 from forerun.search.explore.flat.exhaustive import CHUNK, Best, Problem, chunks_of, gathered, interrupted, lowest
 from forerun.search.explore.flat.sample import IDEAS
-from forerun.search.order.ideas import ALIKE, FAR, KINDS, MOST_VARIANTS, shown
+from forerun.search.order.ideas import ALIKE, FAR, KINDS, MOST_VARIANTS, replaces, shown
 from forerun.search.order.objectives import objective_named
 from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.scorer import Scorer
@@ -57,15 +57,10 @@ def _with_variants(problem: Problem, space: StrategySpace, leaders: Best, score:
 
 def _places(problem: Problem, space: StrategySpace, found: Best) -> list[list[int]]:
     """Return the places in ``found`` of the rows, each followed by those of its variants."""
-    step_s, peak = found.scores.step_time_s, found.scores.peak_memory_bytes
-
-    def beaten(place: int, other: int) -> bool:
-        """Return whether another is as fast and only needs more memory."""
-        return bool(step_s[place] <= step_s[other] <= (1 + ALIKE) * step_s[place] and peak[place] <= peak[other])
-
     kinds = zip(*(digit.tolist() for digit in _digits(space, found.index)), strict=True)
     # Degrees that differ by etp alone, the last of them, are one idea.
     ideas = (found.index // (problem.idea_width * len(space.choices["etp"]))).tolist()
+    beaten = replaces(found.scores.step_time_s.tolist(), found.scores.peak_memory_bytes.tolist())
     return shown(list(zip(ideas, kinds, strict=True)), found.keys[0], problem.top, beaten)
 
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 
 from forerun.search.board.found import Found
 from forerun.search.board.leaderboard import SpaceCounts
-from forerun.search.board.rows import Row
+from forerun.search.board.rows import GIB, Row
 from forerun.search.explore.flat.best import best_row
 from forerun.search.explore.folding import folded_rows
 from forerun.search.explore.groups.group_plans import ordered_plans
 from forerun.search.explore.groups.group_rows import planned_row
-from forerun.search.order.ideas import chosen_together
+from forerun.search.order.ideas import Ranked, chosen_together
 from forerun.search.order.worth import worth_of
 from forerun.search.request.limits import NO_LIMITS
 from forerun.search.request.request import Request
@@ -85,7 +85,8 @@ def _ideas(
 ) -> tuple[Row, ...]:
     """Return ``top`` rows that fit, by the time that they rank by."""
     fitting = {row.strategy: row for row in rows.values() if row.fits}
-    ranked = sorted(((one, worth[one]) for one in fitting), key=lambda pair: (pair[1], fitting[pair[0]].name))
+    order = sorted(fitting, key=lambda one: (worth[one], fitting[one].name))
+    ranked = [Ranked(one, worth[one], fitting[one].step_time_s, fitting[one].peak_memory_gib * GIB) for one in order]
     return folded_rows(setting, ranked, lambda strategies: [fitting[one] for one in strategies], top)
 
 

@@ -14,12 +14,14 @@ from forerun.search.explore.flat.flat_search import counts_of, problem_of
 from forerun.search.explore.flat.variants import flat_rows
 from forerun.search.explore.folding import folded_rows
 from forerun.search.explore.samplers.best_file import BestFile
+from forerun.search.explore.samplers.contract import Evaluation
 from forerun.search.explore.samplers.driver import Exploration, Seen, explore
 from forerun.search.explore.samplers.heuristics import heuristic_starts
 from forerun.search.explore.samplers.registry import FLAT_ENUMERABLE, Exploring, limits_of, sampler_named
 from forerun.search.explore.samplers.warm_starts import Starts, flat_starts
 from forerun.search.explore.staged.given_starts import given_starts
 from forerun.search.formats.launchable import launchable
+from forerun.search.order.ideas import Ranked
 from forerun.search.order.objectives import objective_named
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.limits import NO_LIMITS
@@ -112,9 +114,14 @@ def _check(setting: Setting) -> None:
 
 def _rows(setting: Setting, found: Exploration) -> tuple[Row, ...]:
     """Return the best strategies as rows."""
-    ranked = [(one, evaluation.value) for one in found.feasible if (evaluation := found.known[one]) is not None]
+    ranked = [_ranked(one, evaluation) for one in found.feasible if (evaluation := found.known[one]) is not None]
     rows_of = partial(_rows_of, setting, found)
     return folded_rows(setting, ranked, rows_of, setting.top, launchable=partial(launchable, setting.context))
+
+
+def _ranked(strategy: Strategy, evaluation: Evaluation) -> Ranked:
+    scores, row = evaluation.scores, evaluation.row
+    return Ranked(strategy, evaluation.value, float(scores.step_time_s[row]), float(scores.peak_memory_bytes[row]))
 
 
 def _rows_of(setting: Setting, found: Exploration, strategies: Sequence[Strategy]) -> tuple[Row, ...]:
