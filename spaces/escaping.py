@@ -16,7 +16,7 @@ _NOT_SHOWN = re.compile(f"[{CONTROL}{UNSEEN}]")
 _BREAKS = re.compile("[\t\n]")
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 _NUMBER = re.compile(r"[-+]?[0-9.][0-9.eE+\-]*%?")
-_URL = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)([^\s'\"<>]*)")
+_URL = re.compile(r"(?i)([a-z][a-z0-9+.-]{0,30}://)([^\s'\"<>]*)")
 MOST_SHOWN = 80
 """Characters of a key, a value or a name that a message repeats."""
 

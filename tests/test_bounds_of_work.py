@@ -16,6 +16,7 @@ from forerun.search.formats.shell.script import read_script
 from forerun.simulator.events.step import strategy_step
 from forerun.simulator.replay.readers import texts
 from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.escaping import without_secrets
 
 STEP = "simulate llama3-8b --cluster dgx-h100 --fidelity events --seq-len 1024 --json".split()
 
@@ -104,6 +105,13 @@ def test_a_file_of_one_text_again_and_again_is_recognised_in_time(name: str, fil
 def test_a_name_without_end_is_compared_with_none() -> None:
     assert spent_s(lambda: unknown("device", "h100-sxm" * 20_000, ["h100-sxm", "a100"])) < 1
     assert len(str(unknown("device", "h100-sxm" * 20_000, ["h100-sxm"]))) < 400
+
+
+def test_a_message_without_end_is_searched_for_secrets_in_time() -> None:
+    long = "--global" * 40_000
+    masked: list[str] = []
+    assert spent_s(lambda: masked.append(without_secrets(f"{long}://user:secret@host/path"))) < 2
+    assert "secret" not in masked[0] and masked[0].startswith("--global--global")
 
 
 @pytest.mark.slow  # seconds
