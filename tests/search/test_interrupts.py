@@ -78,7 +78,7 @@ def test_a_sampler_that_is_stopped_keeps_what_it_knows(
         return ""
 
     monkeypatch.setattr(driver._Run, "_stopped", stopped)
-    code, out, _ = cli(capsys, f"{SEARCH} --per-stage layers --sampler random")
+    code, out, _ = cli(capsys, f"{SEARCH} --per-stage layers --sampler local")
     assert code == 130 and "it was interrupted" in " ".join(out.split())
 
 

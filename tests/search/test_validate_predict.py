@@ -116,9 +116,13 @@ def test_what_was_predicted_until_ctrl_c_is_the_answer(tmp_path: Path) -> None:
         predict(runs, score=stopped)
 
 
-def test_margin_tightens_the_verdict(runs: RunSet) -> None:
+def test_a_run_above_the_memory_of_its_device_is_predicted_out_of_memory(runs: RunSet) -> None:
+    def larger(context: Context, table: StrategyTable) -> ScoreTable:
+        scores = fake_score(context, table)
+        return replace(scores, peak_memory_bytes=25 * scores.peak_memory_bytes)
+
     assert not predict(runs.runs, score=fake_score).oom.any()
-    assert predict(runs.runs, score=fake_score, margin=0.96).oom.tolist() == [True, True, True, False, True]
+    assert predict(runs.runs, score=larger).oom.tolist() == [True, True, True, False, True]
 
 
 def test_a_measured_run_that_breaks_a_law_is_predicted_and_listed(tmp_path: Path) -> None:
@@ -249,7 +253,7 @@ def test_verb_refuses_when_no_row_can_be_predicted(tmp_path: Path) -> None:
         verb_run(str(write_runs(tmp_path / "none.csv")))
 
 
-@pytest.mark.parametrize("words", [("--noise", "2"), ("--noise", "x"), ("--worst", "-1"), ("--margin", "nan")])
+@pytest.mark.parametrize("words", [("--noise", "2"), ("--noise", "x"), ("--worst", "-1"), ("--noise", "nan")])
 def test_verb_refuses_numbers_out_of_range(tmp_path: Path, words: tuple[str, str]) -> None:
     with pytest.raises(RequestError, match=words[0]):
         verb_run(str(write_runs(tmp_path / "runs.csv", {})), *words)

@@ -33,7 +33,6 @@ FLAGS: Declared = (
     Flag("--out", "write the prediction of every row", OUTPUT, "OUT.csv"),
     Flag("--report", "draw predicted against measured, and order", OUTPUT, "FILE.html"),
     Flag("--noise", "ignore pairs of runs whose step times differ by less (0.05)", SHARE, "X", default=0.05),
-    Flag("--margin", "share of memory that must stay free to fit (0)", SHARE, "X", default=0.0),
     Flag("--profile", "predict runs of that device with what `profile` wrote", PATH, "FILE"),
     Flag("--calibration", "predict runs of that machine with what `calibrate` wrote", PATH, "FILE"),
     Flag(
@@ -148,10 +147,8 @@ def _predicted(args: argparse.Namespace, runs: "RunSet") -> "Predictions":
     if args.fidelity != "events":
         if args.contention:
             raise RequestError("--contention needs --fidelity events: closed forms see every link as evenly shared")
-        return predict(runs.runs, margin=args.margin, on_progress=show_progress, partial=True)
-    return predict(
-        runs.runs, score=partial(_played, args.contention), margin=args.margin, on_progress=show_progress, partial=True
-    )
+        return predict(runs.runs, on_progress=show_progress, partial=True)
+    return predict(runs.runs, score=partial(_played, args.contention), on_progress=show_progress, partial=True)
 
 
 def _played(contention: bool, context: Any, table: Any) -> "ScoreTable":

@@ -74,15 +74,13 @@ def predict(
     runs: Sequence[MeasuredRun],
     *,
     score: Scorer = simulator_score,
-    margin: float = 0.0,
     on_progress: Callable[[str, int, int, str], None] | None = None,
     partial: bool = False,
 ) -> Predictions:
     """Predict step time and peak memory of every run.
 
-    ``margin``: share of the device's memory that must stay free for a run to count as fitting. ``on_progress`` is
-    called with what is done, how many runs of how many, and no further words. ``partial``: after Ctrl-C return the
-    predictions of the runs that were scored by then, with the ``stop``.
+    ``on_progress`` is called with what is done, how many runs of how many, and no further words. ``partial``: after
+    Ctrl-C return the predictions of the runs that were scored by then, with the ``stop``.
     """
     count = len(runs)
     step_time_s, peak, comparable = (np.full(count, np.nan) for _ in range(3))
@@ -109,7 +107,7 @@ def predict(
                 done += rows
                 continue
             step_time_s[rows], peak[rows] = scores.step_time_s, scores.peak_memory_bytes
-            oom[rows] = scores.peak_memory_bytes > (1.0 - margin) * context.cluster.device.memory_bytes
+            oom[rows] = scores.peak_memory_bytes > context.cluster.device.memory_bytes
             comparable[rows] = _comparable([runs[row] for row in rows], scores, context)
             for parts, values in ((time_s, scores.time_s), (memory_bytes, scores.memory_bytes)):
                 for part, value in values.items():
