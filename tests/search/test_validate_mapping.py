@@ -385,6 +385,8 @@ def test_trade_names_of_devices(text: str, device: str) -> None:
         ("device", "V100 PCIe 16GB", "v100-pcie-16"),
         ("device", "V100-SXM2-32GB, 16 GPUs", "v100-sxm2-32"),
         ("device", "A100 64GB", "a100-sxm-64"),
+        ("device", "A100-SXM4-80GB x 64", "a100-sxm4-80"),
+        ("device", "NVIDIA A100-64", "a100-sxm-64"),
         ("device", "NVIDIA H20-3e", "h20-3e"),
         ("device", "AMD Instinct MI300A", "mi300a"),
         ("device", "Cloud TPU v3-32", "tpu-v3"),
