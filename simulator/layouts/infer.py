@@ -47,8 +47,6 @@ def infer(made: Layout, wanted: Layout, shape: Sequence[float]) -> tuple[Transfe
     """Return the transfers that bring a tensor of ``shape`` elements from one layout to the other, in order.
 
     The two layouts have one dimension for each of the shape's; ``wanted`` has no partial sums.
-
-    The two layouts have one dimension for each of the shape's; ``wanted`` holds no partial sums.
     """
     if made.partial > 1:
         found = _all_reduce(made, wanted, shape) or _reduce_scatter(made, wanted, shape)

@@ -16,12 +16,10 @@ def graph_profile(context: GraphContext, batch: float) -> GradientProfile:
     Passes are those of ``GraphContext.passes``. Of embedding tables only the looked-up rows are exchanged. Parameters
     and gradients move in fp32.
 
-    Passes are those of ``GraphContext.passes``. Of tables the rows that were looked up are exchanged. Parameters and
-    gradients move in fp32.
-
     Raises
     ------
-        RequestError: the batch is not above zero.
+    RequestError
+        The batch is not above zero.
     """
     if not batch > 0:
         raise RequestError(f"the batch of a worker is more than 0, but got {batch}")

@@ -90,10 +90,6 @@ class ClusterNetwork:
     All-reduces follow the collective rule for consecutive nodes. A worker's NIC is its share of its node's; a server's
     is the entire node's. In a cluster of one node workers reach servers, which are the host, over PCIe. ``rules``: of
     the software that exchanges gradients.
-
-    All-reduces cost what the project's collective rule says, over nodes filled one after the other. A worker's NIC is
-    its share of its node's; a server's is the whole node's. In a cluster of one node workers reach servers, which are
-    the host, over PCIe. ``rules``: of the software that exchanges gradients.
     """
 
     cluster: Cluster

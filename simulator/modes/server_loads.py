@@ -30,7 +30,8 @@ def server_loads(profile: GradientProfile, mode: TrainingMode, network: ModeNetw
 
     Raises
     ------
-        RequestError: shards outnumber the layers or parameters to place on them.
+    RequestError
+        Shards outnumber the layers or parameters to place on them.
     """
     shard_bytes = tuple(sum(column) for column in zip(*mode.shard_bytes(profile), strict=True))
     total = sum(shard_bytes)

@@ -20,7 +20,8 @@ def transformer_profile(context: Context, batch: int) -> GradientProfile:
 
     Raises
     ------
-        RequestError: a cost rule knows no such operator or precision.
+    RequestError
+        A cost rule knows no such operator or precision.
     """
     model, framework = context.model, context.framework
     times = block_times(context, shard_with(context, Strategy(mbs=batch)))

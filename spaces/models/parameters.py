@@ -160,8 +160,6 @@ def active_parameters(model: Model, *, mtp: bool = True) -> int:
     """Count parameters that one token visits: ``top_k`` of the experts, and all others, embedding included.
 
     This is the convention of "37 B active" (DeepSeek-V3, without its MTP block) and "12.9 B" (Mixtral 8x7B).
-
-    This is the convention of "37 B active" (DeepSeek-V3, without its MTP block) and "12.9 B" (Mixtral 8x7B).
     """
     idle = sum(layer.count * _idle_parameters(layer, model.hidden) for layer in model.layers)
     if mtp and model.mtp_layers:

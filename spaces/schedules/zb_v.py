@@ -25,8 +25,6 @@ class ZBV(PipelineSchedule):
     """Zero-bubble V: rank d has virtual stages d and ``2 pp - 1 - d``.
 
     With fewer than ``2 pp - 1`` microbatches the order is that of ``2 pp - 1`` without the missing ones.
-
-    With fewer than ``2 pp - 1`` microbatches the order is that of ``2 pp - 1`` without the missing ones.
     """
 
     number = 4

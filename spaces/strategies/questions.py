@@ -18,8 +18,6 @@ def every(build: Callable[[Choose], Built | None]) -> Iterator[Built]:
     """Yield the results of all ways to answer the questions of ``build``; None is no result.
 
     Later questions may depend on earlier answers. The last one changes fastest.
-
-    Which questions are asked may follow from the answers before. The last one changes fastest.
     """
     digits: list[int] = []
     while True:

@@ -58,10 +58,6 @@ def convert_config(
     class is that of the language model (``MllamaForCausalLM``). Fields in ``ignore`` are treated as absent. ``source``
     names the file in messages and in the model.
 
-    Of a multimodal configuration whose family is not known, or whose class is that of its language model alone
-    (``MllamaForCausalLM``), the ``text_config`` is read in place of the outer level and the other parts are left out.
-    Fields in ``ignore`` are treated as absent. ``source`` names the file in messages and in the model.
-
     Raises:
         RequestError: ``config`` is no mapping; its family is unknown; a field is missing, of a wrong type or out of
             range; sizes do not divide; or a field that forerun does not know may change cost.

@@ -1,8 +1,6 @@
 """Gated delta rule: linear attention that overwrites the state of a key (Yang et al., arXiv 2412.06464).
 
 Qwen3-Next, Qwen3.5 and OLMo Hybrid have one decay per head; Kimi Delta Attention (arXiv 2510.26692) one per channel.
-
-Qwen3-Next, Qwen3.5 and OLMo Hybrid have one decay per head; Kimi Delta Attention (arXiv 2510.26692) one per channel.
 """
 
 from dataclasses import dataclass

@@ -24,9 +24,6 @@ class LatentAttention:
 
         Every tensor rank has complete down-projections and runs them on its own tokens (Megatron-LM builds them with
         ``parallel_mode="duplicate"``); only they have the ``bias`` (``attention_bias`` of DeepSeek).
-
-        The down-projections are replicated over tensor ranks, each of which runs them on its tokens (Megatron-LM builds
-        them with ``parallel_mode="duplicate"``); only they have the ``bias`` (``attention_bias`` of DeepSeek).
         """
         made = []
         query = wide

@@ -1,8 +1,6 @@
 """The recurrent block of Griffin: a gated linear recurrence per channel, parallel to a GeLU branch.
 
 De et al., arXiv 2402.19427, section 2.4.
-
-De et al., arXiv 2402.19427, section 2.4.
 """
 
 from dataclasses import dataclass

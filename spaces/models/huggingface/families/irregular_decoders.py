@@ -242,7 +242,8 @@ def _model(
 
     Raises
     ------
-        RequestError: a field is missing or out of bounds.
+    RequestError
+        A field is missing or out of bounds.
     """
     return Model(
         name=name,

@@ -36,7 +36,8 @@ def text_reader(model_type: str, source: str) -> Reader:
 
     Raises
     ------
-        RequestError: it is not known.
+    RequestError
+        It is not known.
     """
     reader = texts().get(model_type)
     if reader is None:
@@ -68,7 +69,8 @@ def read_encoder(part: Fields, kind: str, source: str) -> Image:
 
     Raises
     ------
-        RequestError: the type is not known.
+    RequestError
+        The type is not known.
     """
     if kind not in encoders():
         raise RequestError(f"{source}: forerun has no encoder of the type {kind[:60]!r}")
