@@ -100,7 +100,10 @@ def print_board(board: Leaderboard, detail: str = BRIEF, *, out: Path | None = N
 def _within(
     room: int, board: Leaderboard, console: Console, out: Path | None, above: list[RenderableType]
 ) -> tuple[list[RenderableType], int]:
-    """Leave rows out of what stands above the notes until it takes at most ``room`` lines; return it and its lines."""
+    """Shorten the table of rows until the parts above the notes fit in ``room`` lines.
+
+    Returns the parts and their number of lines; ``FEWEST_ROWS`` rows stay.
+    """
     rows = board.rows[:MOST_ROWS]
     while (used := sum(_height(console, part) for part in above)) > room and len(rows) > FEWEST_ROWS:
         rows = rows[: max(FEWEST_ROWS, len(rows) - (used - room))]
@@ -126,7 +129,7 @@ def fitting(notes: Sequence[str], console: Console, room: int) -> tuple[list[str
 def _above(
     board: Leaderboard, console: Console, detail: str, out: Path | None, rows: Sequence[Row[Any]]
 ) -> list[RenderableType]:
-    """Return all that stands above the notes, with the first ``rows`` of the board."""
+    """Return the parts above the notes, with the first ``rows`` of the board."""
     brush, own = brush_of(console), None if board.baseline is None else board.baseline.row
     several = len({*board.request["gpu_counts"], *([] if own is None else [own.gpus])}) > 1
     bounded = board.request.get("oom_risk") is not None
@@ -139,8 +142,8 @@ def _above(
     parts += [Text(f"all rows: {' '.join(shared)}")] if shared else []
     parts.append(table)
     if len(rows) < len(board.rows):
-        hidden = "--verbose, --json" if len(rows) < MOST_ROWS else "--json"
-        parts.append(Text(f"and {len(board.rows) - len(rows):,} more rows: {hidden} and --out have all of them"))
+        complete = "--verbose, --json" if len(board.rows) <= MOST_ROWS else "--json"
+        parts.append(Text(f"and {len(board.rows) - len(rows):,} more rows: {complete} and --out have all of them"))
     if table.columns[-1].header == "time":
         breakdowns = (row.breakdown_s for row in (*rows, *([] if own is None else [own])))
         parts.append(brush.legend(breakdowns, width=console.width))
@@ -154,7 +157,8 @@ def _above(
     if detail == VERBOSE and any(row.variants for row in board.rows):
         parts.append(Text(VARIANTS_LEGEND, style="dim"))
     parts += [Text(limit_line(board), style="dim")] if bounded else []
-    if families := [row for row in board.families if row.name not in {shown.name for shown in rows}]:
+    names = {row.name for row in rows}
+    if families := [row for row in board.families if row.name not in names]:
         parts.append(Text("best of every other family", style="bold"))
         parts.append(board_table(families, console, brush, several=several))
     parts.append(Text(board.why if detail == VERBOSE else reason(board)))

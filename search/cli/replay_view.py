@@ -45,7 +45,10 @@ def _headline(document: dict[str, Any]) -> list[Text]:
         paced = document["paced_replay_error"]
         each = "" if paced is None else f", with each rank's speed in each step {paced:+.1%}"
         lines.append(
-            Text(f"error with mean operator times {averaged:+.1%}{each}; what is left is variation within steps")
+            Text(
+                f"replayed with mean operator times: {format_seconds(document['step_time_s'] * (1 + averaged))} "
+                f"({averaged:+.1%}){each}; the remaining error is variation within steps"
+            )
         )
     if document["world"] > ranks:
         lines.append(Text(f"traces of {ranks} of {document['world']} ranks: waits for the other ranks are unknown"))
@@ -101,18 +104,18 @@ def _run(document: dict[str, Any], top: int) -> list[RenderableType]:
     return [*tables, listing("Stragglers", document["stragglers"], since)]
 
 
-def _whole(line: Line) -> float:
+def _rank_s(line: Line) -> float:
     return float(line["compute_s"] + line["exposed_s"] + line["host_s"] + line["idle_s"]) or 1.0
 
 
 def _of_step(key: str, line: Line) -> str:
-    return f"{format_seconds(line[key])} {line[key] / _whole(line):3.0%}"
+    return f"{format_seconds(line[key])} {line[key] / _rank_s(line):3.0%}"
 
 
 def _awaited(line: Line) -> str:
     """Return the rank that a rank waits for most; empty where it waits little."""
     rank, waited_s = max(line["waiting_for_s"].items(), key=lambda item: item[1], default=("", 0.0))
-    return rank if waited_s > _WORTH * _whole(line) else ""
+    return rank if waited_s > _WORTH * _rank_s(line) else ""
 
 
 def _since(line: Line) -> str:
@@ -167,8 +170,8 @@ def _operators(document: dict[str, Any], top: int) -> list[RenderableType]:
             "between": lambda line: f"{line['behind'][:34]} and {line['before'][:34]}", "rank": "rank", "step": "step",
             "at": "at_s", "gap": "seconds",
         }  # fmt: skip
-        title = "Longest gaps of what computes"
-        none = Text("No gaps: what computes never stands still")
+        title = "Longest gaps between computations"
+        none = Text("No gaps between computations")
         parts.append(listing(title, document["gaps"], gaps) if document["gaps"] else none)
     return parts
 

@@ -1,18 +1,22 @@
-"""YAML whose tables stand row by row: lists of plain values on one line, everything else a key a line."""
+"""Dumpers of YAML that people read and edit."""
 
 from typing import Any
 
 import yaml
 
 
-class RowDumper(yaml.SafeDumper):
-    """A dumper for ``yaml.dump``; values that are the same object are written twice, not referred to."""
-
-    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
-        """Return a list as a node, on one line where it holds no lists or mappings."""
-        plain = not any(isinstance(item, list | dict) for item in sequence)
-        return super().represent_sequence(tag, sequence, flow_style=plain)
+class PlainDumper(yaml.SafeDumper):
+    """A dumper for ``yaml.dump`` without anchors: an object that occurs twice is written twice."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Return that nothing is referred to."""
+        """Disable references for all data."""
         return True
+
+
+class RowDumper(PlainDumper):
+    """A ``PlainDumper`` that writes lists of plain values on one line, as the rows of a table."""
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
+        """Return a list as a node, on one line where it has no lists or mappings in it."""
+        plain = not any(isinstance(item, list | dict) for item in sequence)
+        return super().represent_sequence(tag, sequence, flow_style=plain)

@@ -377,6 +377,15 @@ def test_long_strategies_leave_rows_out_rather_than_grow(
 
     assert len(out.splitlines()) <= 40
     assert "more rows: --verbose, --json and --out have all of them" in out and "note: " in out
+    monkeypatch.setattr("forerun.search.cli.board.MOST_ROWS", len(rows) - 1)  # more than --verbose shows
+    print_board(replace(board, rows=tuple(rows)))
+    assert "more rows: --json and --out have all of them" in capsys.readouterr().out
+
+
+def test_show_prints_a_model_as_yaml_without_repetition(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = run(["show", "llama3-8b"], capsys)
+    (layers,) = yaml.safe_load(out)["layers"]
+    assert "&" not in out and out.count("kv_heads") == 1 and layers["mixer"]["kv_heads"] == 8
 
 
 def test_quiet_and_verbose_serve_operator_graphs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,8 @@ from synthetic_runs import data_parallel
 from forerun.search.cli import main
 from forerun.search.measured.profiling import read_profile
 from forerun.search.scale.profile import read_profile as read_gradient_profile
+from forerun.simulator.replay import analyse_files
+from forerun.spaces.units import format_seconds
 
 TRACES = Path(__file__).parents[1] / "simulator" / "traces" / "dp-transformer"
 
@@ -29,6 +31,8 @@ def test_tables_and_timeline(tmp_path, capsys):
     timeline = tmp_path / "out.trace"
     assert main(["replay", str(tmp_path), "--timeline", str(timeline), "--top", "3"]) == 0
     out, err = capsys.readouterr()
+    averaged = analyse_files([tmp_path]).averaged
+    assert averaged is not None and f"mean operator times: {format_seconds(averaged.replayed_step_s)} (" in out
     for word in ("3 ranks, 6 steps", "Critical path", "Stragglers", "step 3", "all_reduce"):
         assert word in out
     assert "wrote" in err and json.loads(timeline.read_text())["traceEvents"]

@@ -33,6 +33,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
     import yaml
 
+    from forerun.search.files.row_yaml import PlainDumper
+
+    for layer in facts.get("layers", ()):
+        layer.pop("attention", None)  # the mixer by its name in JSON
     if "operators" in facts:  # a line each: a network has hundreds
         facts["operators"] = [" ".join(_words(operator)) for operator in facts["operators"]]
     if kind == "cluster":
@@ -42,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     # Floats print as people write them: 8e+10 is how YAML spells 80 billion bytes.
     print(f"# {kind}")
-    print(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=100).rstrip())
+    print(yaml.dump(facts, Dumper=PlainDumper, sort_keys=False, allow_unicode=True, width=100).rstrip())
     return 0
 
 

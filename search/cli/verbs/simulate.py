@@ -230,7 +230,7 @@ def _events(setting: "Setting[AnyContext]", args: argparse.Namespace) -> "EventR
         refuse_step_files(args)
         disturbance_of(args)
         if args.contention:
-            raise RequestError("--contention needs --fidelity events: closed forms see every link as evenly shared")
+            raise RequestError("--contention needs --fidelity events: closed forms do not simulate single transfers")
         if args.orders is not None:
             raise RequestError("--orders needs --fidelity events: closed forms know the schedules only")
         return None

@@ -146,7 +146,7 @@ def _predicted(args: argparse.Namespace, runs: "RunSet") -> "Predictions":
 
     if args.fidelity != "events":
         if args.contention:
-            raise RequestError("--contention needs --fidelity events: closed forms see every link as evenly shared")
+            raise RequestError("--contention needs --fidelity events: closed forms do not simulate single transfers")
         return predict(runs.runs, on_progress=show_progress, partial=True)
     return predict(runs.runs, score=partial(_played, args.contention), on_progress=show_progress, partial=True)
 
