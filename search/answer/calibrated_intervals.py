@@ -37,11 +37,13 @@ def with_ranges(context: Context | GraphContext, rows: Sequence[R], *, across_si
         return tuple(rows)
     found: list[R] = []
     for start in range(0, len(rows), TOGETHER):
-        found += _told(posterior, context, rows[start : start + TOGETHER], across_sizes=across_sizes)
+        found += _compared(posterior, context, rows[start : start + TOGETHER], across_sizes=across_sizes)
     return tuple(found)
 
 
-def _told(posterior: Posterior, context: Context | GraphContext, rows: Sequence[R], *, across_sizes: bool) -> list[R]:
+def _compared(
+    posterior: Posterior, context: Context | GraphContext, rows: Sequence[R], *, across_sizes: bool
+) -> list[R]:
     tables = _tables(context, [row.strategy for row in rows])
     belief = posterior.believe([(context, table) for table in tables])
     peaks = None
@@ -56,7 +58,7 @@ def _told(posterior: Posterior, context: Context | GraphContext, rows: Sequence[
         better = np.flatnonzero(alike[place, :place])
         found.append(
             dataclasses.replace(
-                row if peaks is None else _holding(row, float(peaks[place])),
+                row if peaks is None else _with_peak_range(row, float(peaks[place])),
                 interval_level=LEVEL,
                 evidence=OWN_RUNS,
                 step_time_low_s=float(row.step_time_s / faster[place]),
@@ -73,7 +75,7 @@ def _tables(context: Context | GraphContext, strategies: Sequence[AnyStrategy]) 
     return [table_for(context, [strategy for _, strategy in run]) for _, run in runs]
 
 
-def _holding(row: R, reach: float) -> R:
+def _with_peak_range(row: R, reach: float) -> R:
     """Return a row with the interval of its peak memory, from the factor to its bounds."""
     return dataclasses.replace(
         row, peak_memory_low_gib=row.peak_memory_gib / reach, peak_memory_high_gib=row.peak_memory_gib * reach

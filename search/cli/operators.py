@@ -52,7 +52,7 @@ def operators_document(
         "what_if": [asdict(one) for one in changed_steps(analysis, changes)] if changes else [],
     }
     if patterns:
-        document["found"] = [asdict(use) for use in _found(uses, patterns)]
+        document["found"] = [asdict(use) for use in _matching(uses, patterns)]
     if other is not None:
         differences = operator_differences(uses, operator_uses(other.replay.graph.traces))
         differing = [{**asdict(one), "difference_s": one.difference_s} for one in differences[:top]]
@@ -66,7 +66,7 @@ def operators_csv(analysis: Analysis) -> str:
     return csv_text([field.name for field in fields(OperatorUse)], map(asdict, uses))
 
 
-def _found(uses: Sequence[OperatorUse], patterns: Sequence[str]) -> tuple[OperatorUse, ...]:
+def _matching(uses: Sequence[OperatorUse], patterns: Sequence[str]) -> tuple[OperatorUse, ...]:
     """Return the operators that patterns name.
 
     Raises:

@@ -67,12 +67,12 @@ def _shares(caption: str, parts: Mapping[str, float], total: float, brush: Brush
     return listing(caption, lines, columns)
 
 
-def _bottlenecks(found: Sequence[Line], row: Row[Any]) -> RenderableType:
+def _bottlenecks(bottlenecks: Sequence[Line], row: Row[Any]) -> RenderableType:
     def share(one: Line) -> str:
         return "-" if one["seconds"] is None else f"{one['seconds'] / row.step_time_s:.1%}"
 
     names = {"|class": lambda one: one["class"] + ("*" if one["also_inference"] else "")}
-    return listing("bottlenecks (* also in inference)", found, {**names, ">share": share, "here": "words"})
+    return listing("bottlenecks (* also in inference)", bottlenecks, {**names, ">share": share, "here": "words"})
 
 
 def _gain(gain: float | None) -> str:

@@ -90,15 +90,10 @@ def print_summary(summary: "TuneSummary") -> None:
 
 
 def _table(summary: "TuneSummary") -> "Table":
-    """Return the runs: those that were measured first, fastest first, then the others in their order."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+    """Return the runs: the measured ones, fastest first, then the others in their order."""
+    from forerun.search.cli.tables import table_of
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in ("run", "row", "predicted", "measured", "off", "GiB", "OOM risk"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("strategy", overflow="fold")
+    rows = []
     place = {number: row for row, number in enumerate(summary.document["leaderboard"])}
     for state in sorted(summary.states, key=lambda one: place.get(one.run.number, len(place))):
         run, result = state.run, state.result
@@ -109,8 +104,9 @@ def _table(summary: "TuneSummary") -> "Table":
             cells += ["under way" if result is None else result.status, ""]
         peak = result.peak_gib if result is not None else None
         cells += [f"{run.predicted_peak_gib:.1f}" if peak is None else f"{peak:.1f}", f"{run.risk:.0%}", run.strategy]
-        table.add_row(*map(Text, cells))
-    return table
+        rows.append(cells)
+    figures = (">run", ">row", ">predicted", ">measured", ">off", ">GiB", ">OOM risk")
+    return table_of([*figures, "strategy"], rows)
 
 
 def _say(text: str) -> None:

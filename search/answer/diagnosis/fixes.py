@@ -97,7 +97,7 @@ def _on_the_host(setting: Setting, score: Scorer) -> Fix | None:
 
 
 def _with_room(setting: Setting, score: Scorer) -> list[Fix]:
-    """Find the fastest strategy that fits with one switch that makes room in memory, with two where one is too few."""
+    """Find the fastest strategy that fits with one switch that saves memory, or with two where one is not enough."""
     names = [name for name in SWITCHES if name not in (*TRAFFIC, *setting.request.switches)]
     for count in (1, 2):
         settings = [{name: SWITCHES[name][0] for name in some} for some in itertools.combinations(names, count)]

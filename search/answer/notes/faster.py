@@ -39,8 +39,7 @@ def lower_because(context: Context, first: AnyRow, other: AnyRow) -> str:
 
 
 def reasons_against(context: Context, first: AnyRow, other: AnyRow) -> list[str]:
-    """Return in words why a flat strategy counts as longer than another, weightiest first; what weighs little is said
-    only where nothing weighs more."""
+    """Return the reasons that rank a strategy below the first row, heaviest first; a light one only if it is alone."""
     weights = {f"{other.oom_risk:.0%} OOM risk": risk_against(other.oom_risk, first.oom_risk)}
     if isinstance(first.strategy, Strategy) and isinstance(other.strategy, Strategy):
         weights |= against(context, other.strategy, first.strategy)

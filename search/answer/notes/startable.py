@@ -13,7 +13,7 @@ from forerun.spaces.errors import RequestError
 STARTABLE = "with a launch file:"
 """How the note begins."""
 FREE = ("split", "switches")
-"""Axes that are looked at whole besides: what overlaps may need virtual stages."""
+"""Axes that stay free besides: switches that overlap communication may need virtual stages."""
 _PLAIN: tuple[Mapping[str, Sequence[object]], ...] = (
     {"split": ["even"]},
     {"vpp": [1], "schedule": ["1f1b"]},
@@ -32,7 +32,7 @@ def startable_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) ->
         return ()
     if not all(row.lacks_launch_file for row in rows):
         return ()
-    found: list[tuple[float, str, Row]] = []
+    starts: list[tuple[float, str, Row]] = []
     for plain in _PLAIN:
         if plain.keys() & chosen.keys():
             continue
@@ -42,10 +42,10 @@ def startable_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) ->
             continue
         if row is not None and launchable(setting.context, row.strategy):
             flags = " ".join(f"--set {axis}={values[0]}" for axis, values in plain.items())
-            found.append((row.gpus * row.step_time_s, flags, row))
-    if not found:
+            starts.append((row.gpus * row.step_time_s, flags, row))
+    if not starts:
         return ()
-    device_s, flags, row = min(found, key=lambda one: one[:2])
+    device_s, flags, row = min(starts, key=lambda one: one[:2])
     more = device_s / (first.gpus * first.step_time_s) - 1
     return (
         f"{STARTABLE} {flags} leads to {row.name} on {row.gpus} GPUs, {row.oom_risk:.0%} OOM risk "

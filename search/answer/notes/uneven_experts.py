@@ -53,8 +53,10 @@ def largest_imbalance(context: Context, strategy: Strategy, score: Scorer) -> fl
 
 
 def whole_experts_note(context: Context, text: str) -> tuple[str, ...]:
-    """Return as one note that a strategy written by hand leaves experts whole on tensor ranks, which Megatron-LM
-    divides unless it is told otherwise; none for a strategy that says so, or a framework with another default."""
+    """Warn that a strategy written by hand keeps experts whole on tensor ranks, where Megatron-LM divides them.
+
+    None where the strategy states ``etp``, or where the framework has another default.
+    """
     strategy = parse_strategy(text)
     if not context.moe or strategy.tp == 1 or strategy.etp > 1 or re.search(r"\betp=?1\b", text):
         return ()
