@@ -185,3 +185,9 @@ def test_a_request_is_followed_through_few_named_places() -> None:
     assert 8 <= len(places) <= 12
     for path, function in places:
         assert re.search(rf"^def {function}\(", (ROOT / path).read_text(), re.MULTILINE), f"{path} has no {function}"
+
+
+def test_contributing_says_where_every_verb_is_answered() -> None:
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("### By verb\n")[2].partition("\n\nOperators")[0]
+    first_cells = re.findall(r"^\| ([a-z, ]+) \| `", table, re.MULTILINE)
+    assert sorted(verb.name for verb in VERBS) == sorted(", ".join(first_cells).split(", "))
