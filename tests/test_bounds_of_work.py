@@ -13,6 +13,7 @@ from forerun.search.formats.importing import import_texts
 from forerun.search.formats.settings import LaunchSettings
 from forerun.search.formats.shell.reader import MOST_STATEMENTS, MOST_WORDS
 from forerun.search.formats.shell.script import read_script
+from forerun.search.formats.shell.tree import MOST_BYTES
 from forerun.simulator.events.step import strategy_step
 from forerun.simulator.replay.readers import texts
 from forerun.spaces.errors import RequestError, unknown
@@ -80,16 +81,42 @@ def spent_s(work: Callable[[], object]) -> float:
 @pytest.mark.parametrize(
     "line,most",
     [
-        ("torchrun train.py --nnodes 1\n", MOST_STATEMENTS),
+        ("torchrun a.py --nnodes 1\n", MOST_STATEMENTS),
         ("X=$((X + 1))\n", MOST_STATEMENTS),
-        ("torchrun " + "--flag " * (MOST_WORDS - 1) + "\n", 1),
-        ("torchrun " + "[" * 80_000 + "\n", 1),
+        ("torchrun " + "f " * (MOST_WORDS // 4 - 1) + "\n", 4),
+        ("torchrun " + "[" * 65_000 + "\n", 1),
     ],
 )
 def test_what_a_script_runs_is_bounded(line: str, most: int) -> None:
     assert spent_s(lambda: read_script(line * most, "run.sh")) < 4
-    with pytest.raises(RequestError, match=r"run\.sh (?:runs|has) .*more than"):
+    with pytest.raises(RequestError, match=r"run\.sh (?:runs|has) .*more than [\d,]+ (?:statements|words)"):
         read_script(line * (most + 1), "run.sh")
+
+
+@pytest.mark.parametrize("size,limit", [(MOST_BYTES, None), (MOST_BYTES + 1, f"{MOST_BYTES:,} bytes")])
+def test_the_size_of_a_script_is_bounded(size: int, limit: str | None) -> None:
+    script = "torchrun a.py --nnodes 2 #".ljust(size, "x")
+    if limit is None:
+        assert read_script(script, "run.sh").commands == (("torchrun", "a.py", "--nnodes", "2"),)
+    else:
+        with pytest.raises(RequestError, match=limit):
+            read_script(script, "run.sh")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "torchrun a.py " + "]`<" * 40_000,  # a substitution in each redirection
+        pytest.param("torchrun a.py " + "a=(" * 40_000, marks=pytest.mark.slow),
+        pytest.param("for i in 1 2 3 4 5 6 7 8 9; do bash -c '" + "a=(" * 9_000 + "'; done", marks=pytest.mark.slow),
+    ],
+)
+def test_text_that_is_no_shell_is_given_up_in_time(script: str) -> None:
+    def read() -> None:
+        with pytest.raises(RequestError, match=r"more than [\d,]+ backticks|takes too long to parse"):
+            read_script(script, "run.sh")
+
+    assert spent_s(read) < 4
 
 
 @pytest.mark.parametrize("name", ["run.sh", "run.yaml", "run.json", "run.toml", "run.py"])

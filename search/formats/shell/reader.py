@@ -1,12 +1,13 @@
 """The state of a script while its statements are followed: variables, functions, commands and notes."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from forerun.search.formats.shell.conditions import Conditions
 from forerun.search.formats.shell.given import Given
-from forerun.search.formats.shell.tree import line_of, parse_shell, text_of
+from forerun.search.formats.shell.tree import LONGEST_PARSE_S, line_of, parse_shell, text_of
 from forerun.search.formats.shell.variables import Value, Variables
 from forerun.search.formats.shell.words import ScriptWords
 from forerun.spaces.errors import RequestError
@@ -70,6 +71,7 @@ class ScriptReader:
         self._follow = statements
         self._depth = 0
         self._statements = self._words = 0
+        self._until_s = time.thread_time() + LONGEST_PARSE_S
 
     def note(self, text: str, node: "Node | None" = None) -> None:
         """Add a note, once."""
@@ -84,7 +86,7 @@ class ScriptReader:
         """Follow a script, or the text of a word or a here-document as one."""
         if self._depth >= _DEEPEST:
             return
-        root, notes = parse_shell(text, source)
+        root, notes = parse_shell(text, source, self._until_s)
         self.notes |= dict.fromkeys(notes)
         self._depth += 1
         try:

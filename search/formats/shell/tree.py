@@ -1,6 +1,7 @@
 """A shell script as a syntax tree, by tree-sitter's grammar of bash."""
 
 import re
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,25 @@ _OPENERS = {
 _LONGEST_NUMBER = 18
 MOST_NODES = 100_000
 """Words, marks and statements of a script, which take a second to follow; published ones have a tenth."""
+MOST_BYTES, MOST_BACKTICKS = 1 << 17, 1_000
+"""Bytes and backticks of a script. Substitutions that are never closed take the square of their number in memory, and
+the parser cannot be stopped while it looks for their ends."""
+LONGEST_PARSE_S = 2.0
+"""Processor time for parsing a script, in s. Shell of the largest size takes 0.1 s, other text a power of its size."""
+_CHUNK = 4096
 
 
-def parse_shell(text: str, source: str) -> tuple["Node", list[str]]:
+def parse_shell(text: str, source: str, until_s: float | None = None) -> tuple["Node", list[str]]:
     """Parse a script.
+
+    Parameters
+    ----------
+    text
+        The script.
+    source
+        Its name, for messages.
+    until_s
+        Processor time of the thread at which parsing is given up, in s (None: ``LONGEST_PARSE_S`` from now).
 
     Returns
     -------
@@ -34,14 +50,17 @@ def parse_shell(text: str, source: str) -> tuple["Node", list[str]]:
     Raises
     ------
     RequestError
-        If a quote, a bracket or a statement is never closed, or the script has too many words and marks.
+        If a quote, a bracket or a statement is never closed, or the script is too large or takes too long to parse.
     """
-    import tree_sitter
-    import tree_sitter_bash
-
     notes: list[str] = []
-    parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
-    root = parser.parse(_without_placeholders(text.replace("\r\n", "\n")).encode()).root_node
+    content = _without_placeholders(text.replace("\r\n", "\n")).encode()
+    for count, most, unit in (
+        (len(content), MOST_BYTES, "bytes"),
+        (content.count(b"`"), MOST_BACKTICKS, "backticks"),
+    ):
+        if count > most:
+            raise RequestError(f"{source} has more than {most:,} {unit}; launch scripts have fewer")
+    root = _root(content, source, time.thread_time() + LONGEST_PARSE_S if until_s is None else until_s)
     if root.descendant_count > MOST_NODES:
         raise RequestError(f"{source} has more than {MOST_NODES:,} words and marks of a shell")
     for node in _errors(root):
@@ -55,6 +74,21 @@ def parse_shell(text: str, source: str) -> tuple["Node", list[str]]:
         shown = " ".join(text_of(node).split())[:60]
         notes.append(f"line {line}: {shown!r} is not understood; it is left out")
     return root, notes
+
+
+def _root(content: bytes, source: str, until_s: float) -> "Node":
+    """Parse a script up to a processor time of the thread."""
+    import tree_sitter
+    import tree_sitter_bash
+
+    parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+    try:
+        return parser.parse(
+            lambda offset, _: content[offset : offset + _CHUNK],
+            progress_callback=lambda offset, has_error: time.thread_time() > until_s,
+        ).root_node
+    except ValueError:  # parsing was given up
+        raise RequestError(f"{source} takes too long to parse as a shell script; is it one?") from None
 
 
 def text_of(node: "Node") -> str:

@@ -18,7 +18,7 @@ from forerun.search.formats.shell.variables import Value, Variables
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_NESTED = re.compile(r"\$\(\((.*)\)\)", re.DOTALL)
+_NESTED = re.compile(r"\$\(\((.{0,200})\)\)", re.DOTALL)
 """Arithmetic inside of arithmetic."""
 UNKNOWN = re.compile(r"[$`]")
 """Mark of a text whose value only a run would know."""
