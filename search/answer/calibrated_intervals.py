@@ -1,4 +1,4 @@
-"""How sure rows are: the interval of every predicted step and peak, and which rows cannot be told apart.
+"""Intervals of predicted steps and peaks from a calibration, and ranks that it cannot distinguish.
 
 The errors of similar strategies are correlated, so that two rows are compared by the belief about their difference and
 not by their intervals.
@@ -26,11 +26,10 @@ TOGETHER = 1000
 
 
 def with_ranges(context: Context | GraphContext, rows: Sequence[R], *, across_sizes: bool = False) -> tuple[R, ...]:
-    """Return ranked rows with the interval of their step time and the best rank each cannot be told apart from, and
-    with that of their peak memory where it was calibrated.
+    """Return ranked rows with the intervals of their step time and peak memory, and the best rank that each equals.
 
-    Rows are as they were where the context was not calibrated. ``across_sizes``: rows of different numbers of devices
-    are compared too (by device time), as a ranking by cost does.
+    The peak has one only where it was calibrated. Rows are unchanged where the context was not calibrated.
+    ``across_sizes``: rows of different numbers of devices are compared too (by device time), as a ranking by cost does.
     """
     posterior = context.correction
     if not isinstance(posterior, Posterior) or not rows:

@@ -1,4 +1,4 @@
-"""Rows with their intervals: from measured runs of the user's machine, else from published runs that are alike."""
+"""Rows with their intervals: from measured runs of the user's machine, else from similar published runs."""
 
 import dataclasses
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def certain(context: "Context | GraphContext", rows: tuple[R, ...], objective: str | None = None) -> tuple[R, ...]:
     """Return rows with the intervals of their step time and peak memory, in a calibrated context also the best rank
-    that each cannot be told apart from.
+    that each cannot be distinguished from.
 
     Rows of different numbers of devices are compared only where ``objective`` ranks by cost.
     """

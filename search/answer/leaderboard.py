@@ -81,7 +81,7 @@ def with_rows(
     try:
         return replace(board, advice=notes_for(setting, rows, NoteSearch(score=score, alternatives=alternatives)))
     except KeyboardInterrupt as stop:
-        remark = "interrupted while the first row was compared with others: searched whole, without notes on safer ones"
+        remark = "interrupted after the search, before its notes: notes on safer rows are missing"
         raise EndedEarly(replace(board, remarks=(*board.remarks, remark)), stop) from None
 
 

@@ -1,4 +1,4 @@
-"""The best rows of a search once more, event by event: does their order hold when their schedules are played out?"""
+"""Order of the best rows of a search after a simulation event by event."""
 
 import dataclasses
 

@@ -116,6 +116,6 @@ def _ranked(board: Leaderboard, tree: TreeRow) -> TreeRow:
 
 
 def _gain(board: Leaderboard, tree: TreeRow) -> float:
-    """Return how much faster a tree is than the best flat row of as many devices."""
+    """Return the gain of a tree over the best flat row on the same number of devices."""
     steps = [row.step_time_s for row in board.rows if row.gpus == tree.row.gpus]
     return min(steps, default=math.inf) / tree.row.step_time_s - 1

@@ -39,7 +39,7 @@ GLYPHS: Mapping[str, tuple[str, str, str]] = {
 """Part -> (glyph, glyph where the encoding is not Unicode, colour)."""
 
 SHOWN = 0.005
-"""Share of a whole from which a part stands in a legend."""
+"""Share of a bar from which a part is in its legend."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

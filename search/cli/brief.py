@@ -38,7 +38,7 @@ def shared_words(rows: Sequence[Row[Any]]) -> tuple[str, ...]:
 
 
 def own_words(row: Row[Any], shared: Sequence[str]) -> str:
-    """Return a strategy without the words that all rows share; whole where nothing would be left."""
+    """Return a strategy without the words that all rows share; unchanged where no word would remain."""
     return " ".join(word for word in words_of(row) if word not in shared) or row.name
 
 

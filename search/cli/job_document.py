@@ -1,4 +1,4 @@
-"""The document of ``forerun job``: commands, and what their texts stand for."""
+"""The document of ``forerun job``: commands, and the values of their variables."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -32,7 +32,7 @@ class CommandDocument(_Part):
 
 
 class CommandsDocument(_Part):
-    """The commands of a file, and what their texts stand for."""
+    """The commands of a file, and the values of their variables."""
 
     values: dict[str, Word] = {}
     jobs: Annotated[list[CommandDocument], Field(min_length=1, max_length=10_000)]

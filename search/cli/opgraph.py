@@ -56,7 +56,7 @@ def row_document(setting: "Setting[AnyContext]", row: "Row[Any]") -> dict[str, A
 
 
 def run_limits(args: argparse.Namespace) -> int:
-    """Find how far every family goes and print it."""
+    """Compute the limit of every family of splits and print it."""
     from forerun.search.files.documents import dump_json
     from forerun.search.opgraph.limits import limits_of
     from forerun.search.request.choices import choices_of

@@ -14,7 +14,7 @@ BAR = 10
 _JOBS: Columns = {
     "job": "name", "nodes": "nodes", "workers": "workers", ">speed-up": lambda job: f"{job['speed_up']:.2f}",
     ">samples/s alone": lambda job: f"{job['alone_samples_per_s']:,.0f}",
-    ">beside the others": lambda job: f"{job['samples_per_s']:,.0f}",
+    ">with the others": lambda job: f"{job['samples_per_s']:,.0f}",
 }  # fmt: skip
 
 

@@ -103,7 +103,7 @@ class SweepView(Watch):
         if done > self._earlier:
             left = f", {timedelta(seconds=round(gone_s * (self._count - done) / (done - self._earlier)))} left"
         told = f"{self._done} of {self._count}" + (f" ({shares})" if shares else "")
-        return f"{told}, {timedelta(seconds=int(gone_s))} gone{left}"
+        return f"{told}, {timedelta(seconds=int(gone_s))} elapsed{left}"
 
     def _table(self) -> Table:
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=self._title())

@@ -53,7 +53,7 @@ def check_varying(args: argparse.Namespace) -> None:
     check_objective(args.objective or "throughput")
     if args.measure_next is not None:
         flag = "--per-stage devices" if args.trees is None else "--trees"
-        raise RequestError(f"--measure-next proposes runs of the flat rows; leave it away beside {flag}")
+        raise RequestError(f"--measure-next proposes runs of the flat rows; leave it out with {flag}")
     if args.refine is None:
         args.refine = REFINED
 

@@ -38,7 +38,7 @@ def plan_document(found: Improvement) -> dict[str, Any]:
 
 
 def _settings(found: Improvement) -> dict[str, dict[str, Any]]:
-    """Return the plan as what frameworks are told.
+    """Return the plan as settings of frameworks.
 
     ``ddp``: arguments of DistributedDataParallel, the list (since PyTorch 2.13) with a limit per bucket in MiB, with
     which it is sent. ``horovod``, ``byteps``: variables of the environment; a part of BytePS is at most as long as the

@@ -1,4 +1,4 @@
-"""Where the step that is improved comes from: traces of a run, or a model on a cluster."""
+"""Sources of the step to improve: traces of a run, or a model on a cluster."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What a search for improvements found as plain data: the document of ``improve --json``."""
+"""The document of ``improve --json``: the improvements of a search as plain data."""
 
 from collections.abc import Iterator
 from dataclasses import asdict

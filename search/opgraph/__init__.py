@@ -1,1 +1,1 @@
-"""What is asked of operator graphs alone: how far each way of splitting goes, what a change brings, trees."""
+"""Questions about operator graphs alone: limits of families of splits, gains of changes, trees."""

@@ -1,4 +1,4 @@
-"""How far every family of splits goes: throughput and memory against GPUs, where it stops paying, what would help."""
+"""Limits of families of splits: throughput and memory against GPUs, the largest useful number, changes that help."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""Limits as one HTML page that opens without a network: curves over the number of GPUs, and the tables beside them."""
+"""Limits as one HTML page that opens without a network: curves over the number of GPUs, and their tables."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ def write_page(path: Path, limits: Limits) -> None:
 
 
 def limits_page(limits: Limits) -> str:
-    """Return the page. It holds no script and loads nothing, which its own policy enforces."""
+    """Return the page. It has no script and loads nothing, which its own policy enforces."""
     setting, context = limits.setting, limits.setting.context
     sample = context.model.sample
     title = f"{context.model.name} on {context.cluster.name}: scaling limits of each family of splits"

@@ -1,4 +1,4 @@
-"""What tells the strategies of a leaderboard apart, axis by axis."""
+"""Axes in which the strategies of a leaderboard differ."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -59,7 +59,7 @@ def distinct(values: Sequence[Value]) -> list[Value]:
 
 
 def first_of(columns: Mapping[str, Sequence[Value]], wanted: Sequence[str]) -> str | None:
-    """Return the first wanted axis that tells rows apart, else any, else None."""
+    """Return the first wanted axis in which rows differ, else any such axis, else None."""
     return next((axis for axis in (*wanted, *columns) if axis in columns), None)
 
 

@@ -12,7 +12,7 @@ from forerun.search.figures.markup import Safe, joined, tag
 LABELLED = 0.07
 """Share of the widest bar from which a part has its share written on it."""
 COUNTED = 0.0005
-"""Share of any bar from which a part stands in the legend: what would print as 0.1%."""
+"""Share of any bar from which a part is in the legend: the least that prints as 0.1%."""
 
 TIME_SLOTS: Mapping[str, int] = {
     "compute": 0,

@@ -1,4 +1,4 @@
-"""The user's present run beside the best row: where it loses time and memory, what would help, what was measured."""
+"""The user's present run against the best row: lost time and memory, changes that help, the measured step."""
 
 from collections.abc import Sequence
 

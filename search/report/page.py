@@ -1,4 +1,4 @@
-"""The whole page: one HTML text that opens without a network."""
+"""The report page: one HTML text that opens without a network."""
 
 from collections.abc import Sequence
 

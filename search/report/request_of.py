@@ -1,4 +1,4 @@
-"""The request behind a leaderboard, to ask for what the leaderboard does not hold."""
+"""The request of a leaderboard, for answers that the leaderboard does not contain."""
 
 import dataclasses
 from dataclasses import dataclass

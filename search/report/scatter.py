@@ -166,7 +166,7 @@ def _near(values: list[float], own: float) -> list[float]:
 def _controls(
     columns: Mapping[str, Sequence[Value]], chosen: str | None, groups: Sequence[Value], views: Sequence[View]
 ) -> Safe:
-    """Return the legend, the choice of axes and of what colours and symbols stand for."""
+    """Return the legend, and the choice of axes, colours and symbols."""
     against = None
     if len(views) > 1:
         named = [tag("option", view.name) for view in views]

@@ -26,7 +26,7 @@ from forerun.spaces.errors import InfeasibleError, RequestError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkTimes:
-    """Seconds that one worker keeps a search, and seconds of a part of what is left then: what a kill loses at most.
+    """Seconds until a search is cut, and seconds of each of its parts: the most work that a kill loses.
 
     ``first`` are the candidates of a search's first slice (None: as its kind of model has it).
     """

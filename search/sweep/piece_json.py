@@ -1,4 +1,4 @@
-"""What a part of a search found, as plain data on disk: to the last bit, so that a search goes on after a crash."""
+"""Results of parts of a search on disk, exact to the last bit, so that a search continues after a crash."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -74,7 +74,7 @@ class SweepPlan:
 
     @property
     def digest(self) -> str:
-        """Name of the whole: two plans that share it consist of the same pieces in the same order."""
+        """Key of the plan: two plans with the same key have the same pieces in the same order."""
         return _digest([self.objective, *(piece.key for piece in self.pieces)])
 
 
@@ -166,7 +166,7 @@ def plan_of(
     calibration: str | None = None,
     profile: str | None = None,
 ) -> SweepPlan:
-    """Return the plan of a product; ``workloads`` and ``budgets`` hold fields of ``Request``.
+    """Return the plan of a product; ``workloads`` and ``budgets`` have fields of ``Request``.
 
     Combinations that make no sense (a precision that one cluster lacks) are found by their search, not here.
     ``explorings``: every combination is searched in each of these ways; None: the flat space.
@@ -273,7 +273,7 @@ def canonical(value: Any) -> Any:
     [['a', ['x', 'y']], ['b', [1, 2.5]]]
 
     Raises:
-        TypeError: the value holds something that has no such form.
+        TypeError: the value contains something without such a form.
     """
     if value is None or isinstance(value, (str, bool, int, float)):
         return value

@@ -1,4 +1,4 @@
-"""Searches that are under way in parts: what is found of each, and what is left.
+"""Searches that run in parts: the results so far and the remaining work of each.
 
 A part is on disk before it counts. After a crash what is left is the space without the parts on disk, so that nothing
 is searched twice but what was in flight.
@@ -41,7 +41,7 @@ class SearchInParts:
         return self.found.enumerated / self.problem.space.size
 
     def parts(self) -> Iterator[SearchPart]:
-        """Cut what is left; the width follows the measured seconds."""
+        """Cut the remaining work into parts; their width follows the measured seconds."""
         for cuts in self.cuts:
             for low, high in cuts:
                 yield SearchPart(of=self.of, problem=self.problem, low=low, high=high)

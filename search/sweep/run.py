@@ -1,4 +1,4 @@
-"""The driver of a sweep: what is missing goes to workers, what comes back goes to disk.
+"""The driver of a sweep: missing searches are sent to workers, their results to disk.
 
 It knows neither Ray nor the terminal: workers come behind their contract, and a ``Watch`` is told what happens.
 """
@@ -37,7 +37,7 @@ class SweepResult:
 
 
 class Watch:
-    """Is told how a sweep goes on; this one does nothing."""
+    """Observer of the progress of a sweep; this one does nothing."""
 
     def opened(self, plan: SweepPlan, records: dict[str, Record], workers: str, remarks: tuple[str, ...]) -> None:
         """Called once, with what earlier runs have finished."""
@@ -59,7 +59,7 @@ def run_sweep(
     chunk_times: ChunkTimes | None = None,
     search: Search | None = None,
 ) -> SweepResult:
-    """Search every piece of a plan that ``folder`` does not hold yet, and write the results there.
+    """Search every piece of a plan that ``folder`` lacks, and write the results there.
 
     ``workers`` says who does the work; None: this process. ``chunk_times``: how a long search is cut;
     ``search`` replaces what is done for a piece (for tests). The results depend on nothing but the plan.
@@ -118,7 +118,7 @@ def _search(
     search: Search,
     watch: Watch,
 ) -> None:
-    """Search what is missing; what comes back is on disk before it counts."""
+    """Run the missing searches; a result is on disk before it counts."""
     parts = by_key(run.parts)
     agenda = Agenda((piece for piece in missing if piece.key not in parts), chunk_times, workers.count)
     for piece in missing:

@@ -13,7 +13,7 @@ from forerun.search.sweep.plan import SweepPlan, SweepSearch
 
 Entry = dict[str, Any]
 ASKED = ("model", "cluster", "framework", "global_batch", "seq_len", "precision")
-"""What tells the searches of a sweep apart, shown with every row."""
+"""Fields in which the searches of a sweep differ, shown with every row."""
 
 
 def summary_document(plan: SweepPlan, records: Mapping[str, Record]) -> dict[str, Any]:

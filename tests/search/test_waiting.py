@@ -131,4 +131,4 @@ def test_a_sweep_says_what_is_left_at_its_pace() -> None:
     view._count, view._done, view._earlier, view._under_way = 4, 2, 1, {2: 0.5}
     view._start_s = time.monotonic() - 10.2
 
-    assert view._title() == "2 of 4 (search 3 50%), 0:00:10 gone, 0:00:10 left"
+    assert view._title() == "2 of 4 (search 3 50%), 0:00:10 elapsed, 0:00:10 left"

@@ -66,7 +66,7 @@ def context_of(setting: Setting, present: Present) -> tuple[Context, tuple[str, 
     if present.framework is not None and present.framework not in context.framework.lineage:
         notes.append(
             f"your run is predicted as {present.framework}, the others as {context.framework.name}; "
-            f"add --framework {present.framework} to compare alike"
+            f"add --framework {present.framework} to compare both with one framework"
         )
         context = dataclasses.replace(context, framework=load_framework(present.framework), correction=None)
     free = setting.free_software & can_turn_on(context.framework)

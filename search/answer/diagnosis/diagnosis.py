@@ -1,4 +1,4 @@
-"""When nothing is feasible: what blocks, how close the closest candidate comes, and which change would help."""
+"""Diagnosis where nothing is feasible: the limits in the way, the nearest candidate, changes that help."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

@@ -143,7 +143,7 @@ def _more_devices(setting: Setting, score: Scorer) -> Fix | None:
 
 
 def _fewer_devices(setting: Setting, failed: int, found: Fix, present: int, score: Scorer) -> Fix:
-    """Return a fix with fewer devices, above ``failed``: tries eighths of the gap, then eighths of what is left."""
+    """Return a fix with fewer devices, above ``failed``: tries eighths of the gap, then of the remaining gap."""
     node = setting.context.cluster.devices_per_node
     step = found.row.gpus - failed
     while step > node:

@@ -39,7 +39,7 @@ def bound_by(row: AnyRow) -> str:
 
 
 def against(winner: AnyRow, other: AnyRow, *, name: str = "") -> str:
-    """Return where the time between two rows goes, part by part; ``name`` is what to call the other row."""
+    """Explain the time between two rows part by part; ``name`` is the text's name of the other row."""
     called = name or f"The runner-up {other.name}"
     scale = other.gpus / winner.gpus
     if winner.facts is not None and other.facts is not None:  # steps of operator graphs may differ in their samples

@@ -32,7 +32,7 @@ def notes_for(setting: Setting[AnyContext], rows: Sequence[AnyRow], search: Note
 
 
 def measured_note(setting: Setting[AnyContext], rows: Sequence[AnyRow], search: NoteSearch) -> tuple[str, ...]:
-    """Return as one note how much of a row's operators a profile has measured; none without a profile."""
+    """Return as one note the share of a row's operator time that a profile has measured; none without a profile."""
     if setting.context.cluster.device.measured is None:
         return ()
     from forerun.search.measured.profiling import share_measured

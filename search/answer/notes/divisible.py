@@ -18,14 +18,14 @@ MOST = 4
 """Others that are searched, nearest first: each takes about as long as a small search."""
 OBJECTIVES = ("throughput", "cost")
 FREE = ("mbs", "recompute")
-"""Axes that are looked at whole: what fits in a device's memory follows the batch."""
+"""Axes that stay free: the choices that fit in a device's memory depend on the batch."""
 PLAIN = {"vpp": 1, "schedule": 0, "split": 0, "recompute_layers": 0}
 """Choices that are looked at in any case: they go with every number of stages."""
 
 
 def divisible_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Return as notes how much a batch and a number of GPUs nearby would gain that divide better; none where they gain
-    little. ``rows`` are in rank order."""
+    """Return as notes the gains of a batch and of a number of GPUs nearby that divide better; none where they are
+    small. ``rows`` are in rank order."""
     if setting.objective not in OBJECTIVES or setting.context.cluster.groups:
         return ()
     first, batch = rows[0], setting.context.workload.global_batch

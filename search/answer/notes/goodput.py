@@ -29,7 +29,7 @@ def usd_of(row: AnyRow) -> float:
 
 
 def goodput_note(setting: Setting[AnyContext], rows: Sequence[AnyRow], search: NoteSearch) -> tuple[str, ...]:
-    """Return as one note the effective time of the first row and where the rest goes; none where nobody asked."""
+    """Return as one note the effective and the lost time of the first row; none where the request does not ask."""
     row = rows[0]
     found = row.goodput
     if found is None:

@@ -1,4 +1,4 @@
-"""How often two strategies are in the predicted order, by how far apart forerun predicts them.
+"""Share of measured pairs of strategies in the predicted order, by the predicted gap.
 
 Predictions err by several per cent, but neighbours err alike, so that order holds better than errors suggest. Of pairs
 of measured runs that differ in strategy only, the share in the predicted order grows with the predicted gap along

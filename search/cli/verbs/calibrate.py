@@ -64,7 +64,7 @@ def _say_waiting(out: Path, holder: str) -> None:
 
 
 def _calibrate(args: argparse.Namespace) -> int:
-    """Fit what the file holds now and the tables, and write it; nobody else writes it meanwhile."""
+    """Fit the runs of the file and of the tables, and write the file; its lock is taken."""
     from functools import partial
 
     from forerun.search.cli.progress import show_progress

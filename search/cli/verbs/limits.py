@@ -1,4 +1,4 @@
-"""``forerun limits``: how far every way of splitting goes, and what would take it further."""
+"""``forerun limits``: limits of every family of splits, and changes that raise them."""
 
 import argparse
 

@@ -102,7 +102,10 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             kept = args.out.with_name(args.out.name + ".partial")
             if not rank and kept.exists():
-                print(f"forerun: {kept} has what was measured; the same command goes on from there", file=sys.stderr)
+                print(
+                    f"forerun: {kept} has the measurements so far; the same command continues from there",
+                    file=sys.stderr,
+                )
             raise
         if between is not None:
             between.close()

@@ -77,7 +77,7 @@ def _print(recording: "Recording") -> None:
         + (f", {overhead:+.1%} against the steps before" if overhead is not None else "")
     )
     if recording.exit_code:
-        print(f"the command ended with exit code {recording.exit_code}; its traces are whole")
+        print(f"the command ended with exit code {recording.exit_code}; its traces are complete")
     print(f"next: forerun replay {recording.folder}")
 
 

@@ -319,7 +319,7 @@ def _board(args: argparse.Namespace, setting: "Setting[AnyContext]") -> "Leaderb
     except EndedEarly:
         raise
     except KeyboardInterrupt as stop:
-        remark = "interrupted after the search, before what was asked for beside its rows"
+        remark = "interrupted after the search: answers of --trees, --refine and --measure-next are missing"
         raise EndedEarly(
             replace(board, rows=board.rows[: _shown(args)], remarks=(*board.remarks, remark)), stop
         ) from None

@@ -158,7 +158,7 @@ def _measure(key: str, title: str, meaning: str, better: str, value: Callable[[P
 
 
 def _whole(row: Plain, name: str) -> float | None:
-    """Return a figure of the whole training, with its interruptions where they were asked for."""
+    """Return a figure of the whole training, with its interruptions where the request counts them."""
     found: float | None = (row.get("goodput") or {}).get(name, row.get(name))
     return found
 
@@ -196,7 +196,7 @@ def _workload(request: Plain) -> str:
 
 
 def _limits(request: Plain) -> str:
-    """Return what else a budget says beside its numbers of GPUs."""
+    """Return the limits of a budget other than its numbers of GPUs."""
     names = {
         "usd_per_hour": "USD/h",
         "usd_per_gpu_hour": "USD/GPU-h",

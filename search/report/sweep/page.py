@@ -20,7 +20,7 @@ MOST_ANSWERS = 12
 MOST_LISTED = 100
 MOST_NAMES = 4
 STILL_ROWS = 50
-"""Rows that stand on the page without its script, which shows as many at once."""
+"""Rows that the page has without its script, which shows as many at once."""
 
 
 def sweep_html(sweep: SweepFolder, on_progress: OnProgress | None = None) -> str:
@@ -81,7 +81,7 @@ def _plain(sweep: SweepFolder, data: SweepData) -> dict[str, Any]:
 
 
 def _front(data: SweepData) -> dict[str, dict[str, str]]:
-    """Return what cost and time are: of the whole training where its length is known, else of a token or sample."""
+    """Return the units of cost and time: a training where its length is known, else a token or sample."""
     known = {measure.key: measure for measure in data.measures}
     unit = known["rate"].meaning.partition("s ")[0]
     if "days" in known:
