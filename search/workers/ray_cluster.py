@@ -88,7 +88,7 @@ def _probe(address: str) -> None:
     if why:
         raise RequestError(
             f"no Ray cluster answers at {address} ({why}); start one with `ray start --head` or leave "
-            "--address out to use this machine"
+            "the address out to use this machine"
         )
 
 
