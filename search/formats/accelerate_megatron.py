@@ -100,7 +100,7 @@ LAUNCHER = Launcher(
     ),
     syntax=document_and_program,
     marks=lambda source: is_yaml(source) and "distributed_type" in source.text and "MEGATRON_LM" in source.text,
-    harmless=lambda name: any(harmless_by(table)(name) for table in ("accelerate", "accelerate-megatron")),
+    harmless=harmless_by("accelerate", "accelerate-megatron"),
     adjust=adjust,
 )
 LIMITS = (

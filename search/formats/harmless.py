@@ -7,13 +7,20 @@ from functools import cache
 from forerun.spaces.documents.package_data import package_yaml
 
 
-def harmless_by(table: str) -> Callable[[str], bool]:
-    """Return whether a setting is harmless by a table of ``data/harmless.yaml``, which is read when first asked.
+def harmless_by(*tables: str) -> Callable[[str], bool]:
+    """Make the test of whether a setting is harmless.
 
+    Parameters
+    ----------
+    *tables
+        Names of tables in ``data/harmless.yaml``, which is read by the first test.
+
+    Examples
+    --------
     >>> harmless_by("megatron-lm")("lr_decay_style"), harmless_by("megatron-lm")("tensr_model_parallel_size")
     (True, False)
     """
-    return lambda name: _rule(table)(name)
+    return lambda name: any(_rule(table)(name) for table in tables)
 
 
 @cache
