@@ -46,8 +46,8 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def of_transformers(options: argparse.Namespace) -> Any:
-    """A causal language model of Hugging Face transformers with random parameters."""
+def transformers_model(options: argparse.Namespace) -> Any:
+    """Make a causal language model of Hugging Face transformers with random parameters."""
     import transformers
 
     layers, width, inner, heads, kv_heads, vocab = SHAPES["1b" if options.model == "moe" else options.model]
@@ -71,8 +71,8 @@ def of_transformers(options: argparse.Namespace) -> Any:
         return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.float32)
 
 
-def sharded(model: Any, blocks: Any) -> Any:
-    """FSDP2 over the one rank there is, with products in bf16 and reduction in fp32."""
+def shard(model: Any, blocks: Any) -> Any:
+    """Shard by FSDP2 over one rank, with products in bf16 and reduction in fp32."""
     mesh = init_device_mesh("cuda", (dist.get_world_size(),))
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for block in blocks:
@@ -80,8 +80,8 @@ def sharded(model: Any, blocks: Any) -> Any:
     return fully_shard(model, mesh=mesh, mp_policy=policy)
 
 
-def built(options: argparse.Namespace, policy: str) -> tuple[Any, Callable[[torch.Tensor], torch.Tensor]]:
-    """The model, and its logits of tokens."""
+def build(options: argparse.Namespace, policy: str) -> tuple[Any, Callable[[torch.Tensor], torch.Tensor]]:
+    """Return the model, and a function from tokens to logits."""
     if options.software == "titan":
         layers, *shape = SHAPES[options.model]
         with torch.device("cuda"):
@@ -89,15 +89,15 @@ def built(options: argparse.Namespace, policy: str) -> tuple[Any, Callable[[torc
         recompute(model, "op" if policy == "selective" else policy)
         for block in model.layers:
             block.compile(fullgraph=policy == "none")
-        sharded(model, model.layers)
+        shard(model, model.layers)
         cos, sin = rotation(options.seq, shape[0] // shape[2], "cuda")
         return model, lambda tokens: model(tokens, cos, sin).float()
-    model = of_transformers(options)
+    model = transformers_model(options)
     model.train()
     if policy == "full":
         model.gradient_checkpointing_enable({"use_reentrant": False})
     if options.software == "fsdp":
-        sharded(model, model.model.layers)
+        shard(model, model.model.layers)
         return model, lambda tokens: model(tokens).logits.float()
 
     def logits(tokens: torch.Tensor) -> torch.Tensor:
@@ -108,8 +108,8 @@ def built(options: argparse.Namespace, policy: str) -> tuple[Any, Callable[[torc
 
 
 def step_times(options: argparse.Namespace, policy: str, mbs: int) -> list[float]:
-    """Seconds of each step."""
-    model, logits = built(options, policy)
+    """Train and return the seconds of each step."""
+    model, logits = build(options, policy)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     vocab = SHAPES["1b" if options.model == "moe" else options.model][-1]
     seconds = []
@@ -132,8 +132,8 @@ def step_times(options: argparse.Namespace, policy: str, mbs: int) -> list[float
     return seconds
 
 
-def measured(options: argparse.Namespace, policy: str, mbs: int) -> dict[str, Any]:
-    """A row: what ran, how long a step took, and what it took of memory."""
+def measure(options: argparse.Namespace, policy: str, mbs: int) -> dict[str, Any]:
+    """Measure one strategy and return its row: settings, step time and peak memory, or out of memory."""
     torch.cuda.reset_peak_memory_stats()
     row = {"software": options.software, "model": options.model, "seq": options.seq, "batch": options.batch}
     row |= {"mbs": mbs, "ac": policy, "layers": options.layers}
@@ -168,7 +168,7 @@ def main() -> None:
     sizes = [options.mbs] if options.mbs else [2**k for k in range(10) if 2**k <= options.batch]
     for policy in [options.ac] if options.ac else POLICIES[options.software]:
         for mbs in sizes:
-            print(json.dumps(measured(options, policy, mbs)), flush=True)
+            print(json.dumps(measure(options, policy, mbs)), flush=True)
     dist.destroy_process_group()
 
 

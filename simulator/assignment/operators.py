@@ -107,8 +107,8 @@ def _of_block(context: Context, settings: Strategy, kind: int) -> Iterator[Opera
 
 
 def _times_repeated(one: OperatorTime, recompute: Recompute) -> int:
-    """Return how often recomputation runs a forward operator again: once with its layer, or with each named module that
-    it belongs to."""
+    """Count the repetitions of a forward operator by recompute: one with its layer unless it is spared, or one with
+    each named module that it belongs to."""
     if recompute == Recompute.FULL:
         return int(not one.spared)
     modules = (module for module in one.modules if recompute & module)

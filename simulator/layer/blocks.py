@@ -57,9 +57,9 @@ def layer_operators(context: Context, layer: Layer, shard: Shard) -> Operators:
 
 
 def stops_recompute(context: Context, layer: Layer) -> bool:
-    """Return whether full recomputation ends before the last product of a layer, in a feed-forward without experts.
+    """Check whether full recomputation of a layer ends before its last product.
 
-    A norm behind the product needs its output.
+    That is the down-projection of a feed-forward without experts; a norm that follows it would need its output.
     """
     plain = isinstance(layer.mlp, FeedForward) and layer.feeds_forward and layer.norms <= 1 + layer.attends
     return context.framework.stops_recompute and plain

@@ -198,7 +198,7 @@ class OperatorCollector:
             )
 
     def spare_last_product(self) -> None:
-        """Leave the last product so far out of full recomputation: nothing of the backward pass needs its output."""
+        """Exclude the latest product from full recomputation: the backward pass does not need its output."""
         products = (place for place, one in enumerate(self.records) if one.direction == "forward")
         last = max(place for place in products if self.records[place].kind == "product")
         self.records[last] = replace(self.records[last], spared=True)

@@ -168,15 +168,17 @@ def _modules_s(work: Work, shard: Shard) -> Floats:
 
 
 def _repeated(context: Context, layer: Layer, shard: Shard, full: NDArray[np.bool_]) -> dict[str, Floats]:
-    """Return the share of the forward pass's communication of each kind that recompute repeats: all of it but what is
-    sent behind the end of recomputation, or that of the blocks that are recomputed whole (feed-forward, mixture, shared
-    experts)."""
+    """Compute the share of the forward pass's communication of each kind that recompute repeats.
+
+    Full recompute repeats all that is sent before it ends; recompute of modules repeats that of blocks which are
+    recomputed in full (feed-forward, mixture, shared experts).
+    """
     mixture = (shard.recompute & Recompute.MOE) != 0
     fed = mixture if isinstance(layer.mlp, MixtureOfExperts) else (shard.recompute & Recompute.MLP) != 0
     fed = fed | ((shard.recompute & Recompute.SHARED_EXPERTS) != 0)
     synchronised = layer.feeds_forward and not (isinstance(layer.mlp, MixtureOfExperts) and not layer.mlp.shared_hidden)
     share = 1.0 / max(tensor_blocks(layer), 1) if synchronised else 0.0
-    # Behind its last product a layer scatters, or adds up, what it gathered or copied before.
+    # After its last product a layer scatters, which is half of the block's traffic, or adds up.
     unsent = share * np.where(shard.sp, 0.5, 1.0) if stops_recompute(context, layer) else 0.0
     return {
         "tensor": np.where(full, 1.0 - unsent, np.where(fed, share, 0.0)),

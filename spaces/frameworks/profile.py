@@ -103,9 +103,9 @@ class FrameworkProfile:
     """What selective recomputation repeats: the attention "core" (Megatron-LM), or all but it and every second matrix
     product ("products", torchtitan)."""
     stops_recompute: bool = False
-    """Full recomputation of a layer ends with the last tensor that its backward pass needs, so that the last product of
-    a dense feed-forward, and what is sent behind it, are not repeated (PyTorch's non-reentrant checkpoints: steps of
-    1.5 to 8B on one H100 take 1.18 times as long as without any)."""
+    """Full recomputation of a layer ends with the last tensor that its backward pass needs. The last product of a dense
+    feed-forward and the communication after it are then not repeated (PyTorch's non-reentrant checkpoints: steps of 1.5
+    to 8B on one H100 take 1.18 times as long as without recomputation)."""
     keeps_gathered: bool = False
     """Activations gathered over tensor ranks for one microbatch stay with the allocator, and are not gathered again in
     the backward pass."""

@@ -27,7 +27,7 @@ ATTENTION_KERNELS = ("flash", "flash2", "flash1", *MATERIALISED)
 
 
 EARLY_STOP_SINCE = "2023-10"
-"""PyTorch 2.1: non-reentrant checkpoints stop with the last tensor that is needed (set_checkpoint_early_stop)."""
+"""Date of PyTorch 2.1, from which on non-reentrant checkpoints stop early (``set_checkpoint_early_stop``)."""
 _STAGE = re.compile(r"\bZeRO[- ]?(?:stage[- ]?)?([1-3])\b", re.IGNORECASE)
 
 UNKNOWN: Mapping[str, Any] = {
