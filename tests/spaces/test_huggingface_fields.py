@@ -39,6 +39,15 @@ QWEN_MOE: dict[str, Any] = {
     "num_hidden_layers": 6,
     "vocab_size": 1000,
 }
+COMPRESSED: dict[str, Any] = {
+    "model_type": "deepseek_v4",
+    "hidden_size": 4096,
+    "intermediate_size": 2048,
+    "num_attention_heads": 64,
+    "num_hidden_layers": 43,
+    "vocab_size": 1000,
+}
+RESNET: dict[str, Any] = {"model_type": "resnet", "depths": [1], "embedding_size": 64, "hidden_sizes": [64]}
 
 
 def without(config: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -217,6 +226,10 @@ def test_a_doubtful_field_can_be_ignored() -> None:
         (QWEN_MOE | {"mlp_only_layers": [True]}, r"mlp_only_layers must be a list of int"),
         (LLAMA | {"model_type": "gemma2", "layer_types": ["full_attention"]}, r"one entry for each of 4 layers, .* 1"),
         (LLAMA | {"model_type": "gemma2", "layer_types": ["linear_attention"] * 4}, r"layer_types has 'linear_"),
+        (COMPRESSED | {"compress_rates": [4, 128]}, r"compress_rates=\[4, 128\]: must have the tokens"),
+        (COMPRESSED | {"compress_rates": {"compressed_sparse_attention": "4"}}, r"must be a whole number, but got '4'"),
+        (COMPRESSED | {"compress_rates": {"compressed_sparse_attention": -4}}, r"must be in 1\.\."),
+        (RESNET | {"num_labels": -5}, r"num_labels must be in 0\.\."),
     ],
 )
 def test_a_wrong_config_is_refused_in_one_sentence(config: object, message: str) -> None:

@@ -159,8 +159,10 @@ def _step_window(fields: Fields, attention: Attention) -> Mixer:
 
 def _compressed(fields: Fields, attention: Attention, *, kind: str) -> Mixer:
     """Read DeepSeek-V4's attention to compressed keys: every key of a window, and before it one for each chunk."""
-    rates = fields.raw("compress_rates") or {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
-    rate = int(rates.get(kind, 0))
+    rates = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
+    if not isinstance(fields.raw("compress_rates") or {}, Mapping):
+        raise fields.refusal("compress_rates", "must have the tokens of a compressed key by type of layer")
+    rate = fields.mapping("compress_rates").size(kind, rates[kind]) if kind in rates else 0
     indexer = None
     if kind == "compressed_sparse_attention":
         sizes = (fields.size("index_n_heads"), fields.size("index_head_dim"), fields.size("index_topk"))

@@ -219,8 +219,8 @@ class PyramidClassifier:
 
 def labels(fields: Fields) -> int:
     """Count the classes of a classifier: names of labels, or their number; 2 if neither is given."""
-    names, number = fields.raw("id2label"), fields.raw("num_labels")
-    return len(names) if isinstance(names, dict) else number if isinstance(number, int) else 2
+    names, number = fields.raw("id2label"), fields.optional_size("num_labels", least=0)
+    return len(names) if isinstance(names, dict) else 2 if number is None else number
 
 
 def sizes(fields: Fields, name: str, kind: type = int) -> list[Any]:
