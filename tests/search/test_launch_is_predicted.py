@@ -12,6 +12,7 @@ from forerun.search.answer.baseline import context_of, read_present
 from forerun.search.formats import Format, Imported, export, import_texts, writable
 from forerun.search.formats.express import express, launch_in
 from forerun.search.formats.launch_of import launch_of
+from forerun.search.formats.table import format_named
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.simulator import score
@@ -180,3 +181,24 @@ def test_an_export_says_that_it_runs_another_framework() -> None:
     assert f"{format_seconds(step_s(there, launch.strategy))} a step is predicted there" in done.notes["torchtitan"]
     assert "search with --framework torchtitan" in done.notes["torchtitan"]
     assert not export(launch, context, "accelerate-fsdp").notes
+
+
+@pytest.mark.parametrize(
+    "item,switch",
+    [
+        *((item, "tp-comm-overlap=on") for item in ("megatron-lm", "torchtitan", "torchtitan-toml", "mindspeed")),
+        *((item, "moe-overlap=on") for item in ("megatron-lm", "megatron-bridge", "mindspeed")),
+        *((item, "dispatcher=deepep") for item in ("torchtitan", "torchtitan-toml")),
+    ],
+)
+def test_a_switch_of_a_row_is_read_back_as_one_of_the_software(item: str, switch: str) -> None:
+    """The strategy that is read has no switch; the software has it, and the step takes as long."""
+    case = CASES.get(item, OWN)
+    context = QUESTIONS["mixture"](case.framework)
+    strategy = parse_strategy(f"{case.strategy} ep2 with={switch.removesuffix('=on')}")
+
+    found = import_texts(express(format_named(item), launch_in(context, strategy, name="x"), context))
+
+    name, _, value = switch.partition("=")
+    assert found.switches[name] == value and not found.strategy.switches
+    assert step_s(read_back(context, found), found.strategy) == pytest.approx(step_s(context, strategy))
