@@ -30,7 +30,7 @@ def _row(key: LaunchKey) -> str:
     flag = "true" in (key.words or ())
     left_out = {"", "*", "0", "1"} if flag else {"", "*"}
     words = ", ".join(f"`{word}`" for word in key.words or () if word not in left_out)
-    return f"| {names} | {decisions()[key.decides].title} | {key.told} | {key.counts or words} |\n"
+    return f"| {names} | {decisions()[key.decides].title} | {key.description} | {key.counts or words} |\n"
 
 
 if __name__ == "__main__":

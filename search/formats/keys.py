@@ -18,7 +18,7 @@ from forerun.spaces.strategies import SPELLING, Recompute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The decisions that keys of launch files can make."""
+    """Decision that a key of a launch file can make."""
 
     title: str
     """What it is called on the page of keys."""
@@ -80,8 +80,8 @@ class LaunchKey:
     """Whether it is written, too, or for which launches (an older or a second way to decide the same is not)."""
 
     @property
-    def told(self) -> str:
-        """What it means, in words."""
+    def description(self) -> str:
+        """Its meaning, else that of its decision."""
         decision = decisions()[self.decides]
         return self.meaning or decision.meaning or decision.title
 

@@ -27,7 +27,7 @@ def test_a_table_says_what_each_key_decides(launcher: Launcher) -> None:
     names = [name for key in launcher.keys for name in key.names]
 
     assert all(key.decides in decisions() for key in launcher.keys)
-    assert all(key.told and (key.counts or key.words is not None) for key in launcher.keys)
+    assert all(key.description and (key.counts or key.words is not None) for key in launcher.keys)
     assert len(names) - len(set(names)) <= 1, "a key stands in a table once (a mode and its default apart)"
     assert format_named(launcher.name).title == launcher.title
 
