@@ -47,6 +47,7 @@ COMPRESSED: dict[str, Any] = {
     "num_hidden_layers": 43,
     "vocab_size": 1000,
 }
+VOXTRAL: dict[str, Any] = {"model_type": "voxtral", "text_config": LLAMA, "audio_config": {"num_hidden_layers": 10**9}}
 RESNET: dict[str, Any] = {"model_type": "resnet", "depths": [1], "embedding_size": 64, "hidden_sizes": [64]}
 
 
@@ -229,6 +230,7 @@ def test_a_doubtful_field_can_be_ignored() -> None:
         (COMPRESSED | {"compress_rates": [4, 128]}, r"compress_rates=\[4, 128\]: must have the tokens"),
         (COMPRESSED | {"compress_rates": {"compressed_sparse_attention": "4"}}, r"must be a whole number, but got '4'"),
         (COMPRESSED | {"compress_rates": {"compressed_sparse_attention": -4}}, r"must be in 1\.\."),
+        (VOXTRAL, r"num_hidden_layers must be in 1\.\.10000, but got 1000000000"),
         (RESNET | {"num_labels": -5}, r"num_labels must be in 0\.\."),
     ],
 )

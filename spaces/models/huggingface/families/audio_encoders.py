@@ -67,7 +67,8 @@ class AudioTower:
         """Make the encoder that the configuration describes."""
         width = fields.size("hidden_size")
         heads = fields.optional_size("encoder_attention_heads") or fields.size("num_attention_heads")
-        count = fields.optional_size("encoder_layers", most=MOST_LAYERS) or fields.size("num_hidden_layers")
+        most = MOST_LAYERS
+        count = fields.optional_size("encoder_layers", most=most) or fields.size("num_hidden_layers", most=most)
         inner = fields.optional_size("encoder_ffn_dim") or fields.size("intermediate_size")
         bins, tokens = fields.size("num_mel_bins", 128), fields.size("max_source_positions", 1500)
         fields.accept("num_hidden_layers", "num_key_value_heads", "vocab_size", "sliding_window", *_WHISPER_UNUSED)
