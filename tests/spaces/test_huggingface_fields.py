@@ -136,6 +136,15 @@ def test_layer_types_win_over_the_pattern() -> None:
     assert [(layer.count, layer.attention.window) for layer in model.layers] == [(1, None), (2, 16), (1, None)]
 
 
+def test_the_language_model_before_a_resampler_may_be_in_the_outer_fields() -> None:
+    inner = without(LLAMA, "model_type")
+    nested, outer = (
+        convert_config({"model_type": "idefics2"} | fields, "x").model for fields in ({"text_config": inner}, inner)
+    )
+    assert nested.layers[:2] == outer.layers[:2]  # the encoder and the resampler
+    assert parameter_count(nested) == parameter_count(outer)
+
+
 def test_text_config_is_the_language_model() -> None:
     nested = {
         "model_type": "unheard-of",

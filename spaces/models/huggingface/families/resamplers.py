@@ -85,14 +85,14 @@ def _perceiver(fields: Fields, image: Image, hidden: int) -> tuple[tuple[Layer, 
         hidden=hidden,
         tokens=latents + image.patches,
     )
-    inner = fields.parts["text_config"].size("intermediate_size", 4 * hidden)
+    inner = fields.parts.get("text_config", fields).size("intermediate_size", 4 * hidden)
     return (layer,), latents * hidden + hidden + 2 * image.width * inner + inner * hidden
 
 
 def _kosmos(fields: Fields, image: Image, hidden: int) -> tuple[tuple[Layer, ...], int]:
     """Read Kosmos-2 (arXiv 2306.14824, section 3): a linear layer, and one attention of learned queries to patches."""
     queries = fields.size("latent_query_num", 64)
-    heads = fields.parts["text_config"].size("num_attention_heads")
+    heads = fields.parts.get("text_config", fields).size("num_attention_heads")
     mixer = multi_head(heads, default_head_dim(fields.source, hidden, heads), bias=True)
     layer = Layer(name="queries", count=1, mixer=mixer, mlp=None, norms=0, hidden=hidden, tokens=queries)
     return (layer,), queries * hidden + (image.width + 1) * hidden
