@@ -11,7 +11,7 @@ import pytest
 
 from forerun.search import search, search_request, simulate
 from forerun.search.answer.notes.contract import NoteSearch
-from forerun.search.answer.notes.low_oom_risk import safer_note
+from forerun.search.answer.notes.low_oom_risk import SAFEST, safer_note
 from forerun.search.answer.notes.uneven_experts import largest_imbalance, uneven_note, whole_experts_note
 from forerun.search.answer.searches import explore_request
 from forerun.search.board.found import Alternatives
@@ -153,6 +153,15 @@ def test_the_best_with_a_small_risk_is_named_where_the_first_has_none() -> None:
     slower = dataclasses.replace(safest, step_time_s=2 * safest.step_time_s)  # scored, where a better one was not
     known = NoteSearch(alternatives=Alternatives(safest=slower))
     assert safer_note(resolve(request), (risky,), known) == safer_note(resolve(request), (risky,), NoteSearch())
+
+
+def test_the_fewest_gpus_come_with_a_safer_strategy_on_more() -> None:
+    few = Request(model="llama3-8b", **TRAINING, gpus="1..8", objective="gpus", top=1, overrides=FEW)
+    board = search_request(few)
+    assert board.rows[0].oom_risk > RISKY
+    safe = search_request(dataclasses.replace(few, oom_risk=RISKY)).rows[0]
+    (note,) = (note for note in board.advice if note.startswith(SAFEST))
+    assert safe.gpus > board.rows[0].gpus and f"{safe.name} on {safe.gpus} GPUs" in note
 
 
 @pytest.mark.slow

@@ -164,6 +164,7 @@ def score_chunk(problem: Problem, table: Table, score: Scorer) -> SliceResult:
     if objective.plain is not None:
         plain = replace(ranked, keys=objective.plain(scores.step_time_s, table)[None, :])
         fastest = lowest(plain, kept, 1)
+    if not objective.front:
         safest = lowest(ranked, kept & (odds_of_failure(context, scores) <= RISKY / (1 - RISKY)), 1)
     return SliceResult(
         legal=len(table),
