@@ -107,9 +107,11 @@ def _of_block(context: Context, settings: Strategy, kind: int) -> Iterator[Opera
 
 
 def _times_repeated(one: OperatorTime, recompute: Recompute) -> int:
-    """Count the repetitions of a forward operator by recompute: one with its layer unless it is spared, or one with
-    each named module that it belongs to."""
+    """Count the repetitions of a forward operator by recompute.
+
+    It is repeated once with its layer, unless recomputation ends before it, or once with each of its named modules.
+    """
     if recompute == Recompute.FULL:
-        return int(not one.spared)
+        return int(not one.not_recomputed)
     modules = (module for module in one.modules if recompute & module)
     return int(one.repeated and bool(recompute & Recompute.SELECTIVE)) + len(list(modules))

@@ -42,7 +42,7 @@ def layer_operators(context: Context, layer: Layer, shard: Shard) -> Operators:
             with operators.inside(Recompute.MLP):
                 operators.steps(layer.mlp.steps(hidden))
             if stops_recompute(context, layer):
-                operators.spare_last_product()
+                operators.exclude_last_product()
     one = layer_parameters(layer, hidden)
     operators.accumulation(
         (one.mixer + one.mlp_dense) / shard.tp

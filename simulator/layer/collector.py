@@ -197,11 +197,11 @@ class OperatorCollector:
                 )
             )
 
-    def spare_last_product(self) -> None:
+    def exclude_last_product(self) -> None:
         """Exclude the latest product from full recomputation: the backward pass does not need its output."""
         products = (place for place, one in enumerate(self.records) if one.direction == "forward")
         last = max(place for place in products if self.records[place].kind == "product")
-        self.records[last] = replace(self.records[last], spared=True)
+        self.records[last] = replace(self.records[last], not_recomputed=True)
 
     def keep_trained(self, trains: Trains) -> None:
         """Drop the gradients that a layer of which only a part is trained has not."""

@@ -116,7 +116,7 @@ def _layer(
     full = shard.recompute == Recompute.FULL
     repeated = _repeated(context, layer, shard, full)
     recompute = {
-        "recompute": np.where(full, work.forward_s - work.spared_s, _modules_s(work, shard)),
+        "recompute": np.where(full, work.forward_s - work.not_recomputed_s, _modules_s(work, shard)),
         "tensor": exchange.tensor_forward_s * repeated["tensor"],
         "context": exchange.context_forward_s * repeated["context"],
         "expert": exchange.expert_forward_s * repeated["expert"],

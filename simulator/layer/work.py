@@ -46,7 +46,7 @@ class OperatorTime:
     """The core of attention, whose passes overlap communication."""
     repeated: bool = False
     """Selective recomputation repeats it."""
-    spared: bool = False
+    not_recomputed: bool = False
     """Full recomputation ends before it."""
     modules: Recompute = Recompute.NONE
     """Modules whose own recomputation repeats it too."""
@@ -111,7 +111,7 @@ class Work:
     """Forward pass of the attention core."""
     repeated_s: Floats
     """What selective recomputation repeats of the forward pass."""
-    spared_s: Floats
+    not_recomputed_s: Floats
     """What full recomputation does not repeat of it."""
     modules_s: Mapping[Recompute, Floats]
     """What recomputation of each module by itself repeats of it."""
@@ -124,7 +124,7 @@ class Work:
 
 def work_of(operators: Iterable[OperatorTime], count: int) -> Work:
     """Return the sums of some operators over ``count`` shards, in their order."""
-    marks = ("core", "repeated", "spared")
+    marks = ("core", "repeated", "not_recomputed")
     total = {name: np.zeros(count) for name in ("forward", "input_gradient", "weight_gradient", *marks)}
     modules: dict[Recompute, Floats] = {}
     for one in operators:

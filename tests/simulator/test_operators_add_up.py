@@ -106,9 +106,9 @@ def test_full_recomputation_may_end_before_the_last_product() -> None:
     stopping = dataclasses.replace(context, framework=dataclasses.replace(context.framework, stops_recompute=True))
     layer = layer_kinds(context.model)[0]
     shard = shard_with(context, strategy)
-    (last,) = [one for one in layer_operators(stopping, layer, shard).records if one.spared]
+    (last,) = [one for one in layer_operators(stopping, layer, shard).records if one.not_recomputed]
     normed = dataclasses.replace(layer, norms=layer.norms + 2)
-    assert not any(one.spared for one in layer_operators(stopping, normed, shard).records)
+    assert not any(one.not_recomputed for one in layer_operators(stopping, normed, shard).records)
 
     def parts(context: Context, part: str) -> float:
         return sum(chunk.parts[part] for chunk in step_costs(assign(context, strategy)).chunks)
