@@ -55,11 +55,6 @@ class LocalSampler(Sampler):
         self._plans = _Plans(space)
         self._barren = 0
 
-    @property
-    def stages_costed(self) -> int:
-        """Ways to fill a single stage that planning has put a price on: what plans cost besides evaluations."""
-        return self._plans.planner.options
-
     def ask(self, count: int) -> list[Strategy | None]:
         """Return starts, then plans, then neighbours of the beam, then kicks; nothing where kicks bring nothing new."""
         batch: dict[Strategy, None] = {}

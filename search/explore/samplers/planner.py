@@ -52,12 +52,10 @@ class _StageFillings:
 
 @dataclass(slots=True)
 class Planner:
-    """Plans strategies of one space. ``costs`` says what a stage takes and whether it fits, ``options`` counts the
-    single stages that were costed."""
+    """Plans strategies of one space. ``costs`` returns the times of stages, and whether they fit."""
 
     space: StagedSpace
     costs: Costs = option_costs
-    options: int = 0
     _fillings: dict[tuple[int, int], _StageFillings] = field(default_factory=dict)
 
     def plans(self, degree_class: Strategy, count: int = PLANS) -> list[PlannedStrategy]:
@@ -66,7 +64,6 @@ class Planner:
         ``degree_class``: a strategy with everything but the layers (and recompute) of stages. ``count``: plans at most.
         """
         fillings = self._fillings_of(degree_class)
-        self.options += len(fillings.options)
         options, group = fillings.options, fillings.group
         time_s, fits = self.costs(self.space.context, degree_class, options)
         if self.space.offload:
