@@ -107,7 +107,7 @@ def _latent(model: Model) -> bool:
 
 
 def _feed_forwards(model: Model, targets: Collection[str], *, dense: str, shared: str) -> list[str]:
-    """Return which blocks have adapters: what stands before the names of their modules."""
+    """Return the prefixes of modules in blocks with adapters."""
     mixtures = [layer.mlp for layer in model.layers if isinstance(layer.mlp, MixtureOfExperts)]
     if _EXPERTS in targets or not mixtures:
         return [""] if {_MLP, _EXPERTS} & {*targets} else []

@@ -112,7 +112,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What a configuration says.
+    """Content of a configuration.
 
     ``workload`` and ``model`` hold the facts found, by forerun's names; ``switches`` the settings of the software, what
     runs without a flag included; ``unmodelled`` those known to change speed or memory that no switch stands for;
@@ -266,7 +266,7 @@ class Format:
         return None
 
     def read(self, source: LaunchFile) -> Imported:
-        """Return what a file says.
+        """Read a file.
 
         Raises:
             RequestError: the file is damaged, contradicts itself, or says nothing that is a strategy.

@@ -84,7 +84,7 @@ def write(launch: Launch) -> Files:
 
 
 def _asked_of_program(launch: Launch) -> list[str]:
-    """Return what the training program has to do itself, as comments of its launch script."""
+    """List the duties of the training program, as comments of its launch script."""
     s = launch.strategy
     asked = [f"{OWN_PROGRAM}, and to call deepspeed.initialize."]
     if s.pp > 1:

@@ -1,4 +1,4 @@
-"""How many devices a run has, and how many of them are replicas."""
+"""Numbers of devices and replicas of a run."""
 
 import math
 from dataclasses import dataclass

@@ -31,7 +31,7 @@ def launch_in(context: Context, strategy: Strategy, *, name: str) -> Launch:
 
 
 def machine_facts(cluster: Cluster) -> dict[str, Any]:
-    """Return what a launch says of its cluster."""
+    """Return the fields of a launch that describe its cluster."""
     pods = bool(cluster.levels) and cluster.levels[0].kind == "torus"
     return {
         "devices_per_node": cluster.devices_per_node,

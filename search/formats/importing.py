@@ -57,7 +57,7 @@ def import_texts(
     entry: str | None = None,
     given: Given = NOTHING,
 ) -> Imported:
-    """Return what some texts by file name say; see ``import_files``.
+    """Read texts by file name; see ``import_files``.
 
     Raises:
         RequestError: there is none, or a text says nothing that is a strategy.
@@ -91,7 +91,7 @@ def import_texts(
 
 
 def _read(chosen: Format, source: LaunchFile) -> Imported:
-    """Return what a file says; of a script that needs arguments and was given none, as it is started without."""
+    """Read a file; a script that needs arguments and was given none is read as started without any."""
     try:
         return chosen.read(source)
     except RequestError as error:

@@ -55,7 +55,7 @@ class _References:
         return re.sub("\0(\\d+)\0", lambda mark: kept[int(mark[1])], text)
 
     def _named(self, path: tuple[str, ...], name: str, deep: int) -> Any:
-        """Return what a reference names, None where that is nothing; of an unset variable a plain reference to it."""
+        """Return the value that a reference names, if any; of an unset variable a plain reference to it."""
         if match := _ENVIRONMENT.fullmatch(name):
             text = self._variables.get(match[1], match[2])
             return f"${{{match[1]}}}" if text is None else _scalar(text)

@@ -63,14 +63,14 @@ def array(name: str, flags: Mapping[str, Value]) -> list[str]:
 
 
 def facts_of_data(launch: Launch) -> dict[str, float]:
-    """Return what a prediction assumed of the data, by flag of the search: no key of a framework states it."""
+    """Return assumptions on the data by flag of the search: no key of a framework states them."""
     workload = launch.workload
     found = {"documents": workload.document_tokens} if launch.packed and workload.document_tokens else {}
     return found | ({"moe_imbalance": workload.moe_imbalance} if workload.moe_imbalance > 1 else {})
 
 
 def stated_facts(*texts: str) -> dict[str, float]:
-    """Return what ``scripts`` wrote of the data.
+    """Read the assumptions on the data that ``scripts`` wrote.
 
     >>> stated_facts("# predicted with --documents 20000 --moe-imbalance 1.25")
     {'documents': 20000.0, 'moe_imbalance': 1.25}
@@ -200,7 +200,7 @@ def _batch(launch: Launch, *, once: bool) -> str:
 
 
 def _runner(launch: Launch, *, once: bool) -> list[str]:
-    """Return what runs ``launch.sh``, as lines of one command."""
+    """Return the command that runs ``launch.sh``, line by line."""
     if once:
         return []
     runner = ["srun --kill-on-bad-exit=1"]

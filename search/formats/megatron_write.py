@@ -43,8 +43,8 @@ def parallel_arguments(launch: Launch) -> dict[str, Value]:
 
 
 def sharding_of(launch: Launch, flags: Iterable[str]) -> dict[str, Value]:
-    """Return what the precision-aware optimizer needs besides, where switches have it on: it is part of the distributed
-    one (megatron-core, optimizer_config.py), which a single replica may have as well."""
+    """Return the argument of the distributed optimizer, a part of which is the precision-aware one (megatron-core,
+    optimizer_config.py), where switches have that on and the strategy shards nothing; one replica may have it too."""
     return {"use_distributed_optimizer": True} if not launch.strategy.zero and _by_precision(flags) else {}
 
 
@@ -83,7 +83,7 @@ def model_arguments(launch: Launch) -> dict[str, Value]:
 
 
 def model_remarks(launch: Launch) -> list[str]:
-    """Return what the arguments of a model leave out, one sentence each."""
+    """List what the arguments of a model leave out, one sentence each."""
     remarks = [
         "only arguments that decide the cost are written: rotary base and scaling, the norms' epsilon, the kind of "
         "activation, soft caps, sinks and the router's scores have Megatron-LM's defaults; set them before training"

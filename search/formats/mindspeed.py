@@ -145,7 +145,7 @@ def _stages(launch: Launch) -> dict[str, Value]:
 
 
 def _remarks(launch: Launch) -> list[str]:
-    """Return what the arguments of a model leave out, one sentence each."""
+    """List what the arguments of a model leave out, one sentence each."""
     model = launch.model
     remarks = [text.replace("Megatron-LM", "MindSpeed-LLM") for text in model_remarks(launch)]
     if is_mixture(model) or any(layer.mixer and layer.attention.latent for layer in model.layers):

@@ -53,7 +53,7 @@ def model_facts(model: Model, length: int) -> dict[str, Any]:
 
 
 def _pattern(layers: list[tuple[bool, int]]) -> str:
-    """Return which layers are of a kind, as Megatron-LM writes it.
+    """Write the layers of a kind as a pattern of Megatron-LM.
 
     >>> _pattern([(False, 1), (True, 3)])
     '([0]*1+[1]*3)'

@@ -1,4 +1,4 @@
-"""How many devices launch scripts start."""
+"""Numbers of devices that launch scripts start."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ _DEVICES_OF_NODE = ("GPUS_PER_NODE", "NPROC_PER_NODE", "NGPU", "NPUS_PER_NODE", 
 
 
 def world_of(scripts: Mapping[str, str], gpus: int | None, given: Given = NOTHING) -> World:
-    """Return how many devices some launch scripts start; ``gpus`` by the user comes first.
+    """Count the devices that launch scripts start; ``gpus`` by the user comes first.
 
     Raises:
         RequestError: a script cannot be read.

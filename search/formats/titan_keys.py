@@ -1,4 +1,4 @@
-"""What torchtitan's configurations have in common over its versions: degrees, stages, schedule, sharding."""
+"""Settings that all versions of torchtitan have: degrees, stages, schedule, sharding."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -114,7 +114,7 @@ def parallelism(launcher: Launcher, launch: Launch, *, head: str, leave: Collect
 
 
 def _stages(launch: Launch, head: str) -> dict[str, Any]:
-    """Return how layers are dealt: by torchtitan's own rule where it gives these stages, else module by module."""
+    """Return the layers of stages: by torchtitan's own rule where it gives these stages, else module by module."""
     s = launch.strategy
     less = {Split.EVEN: (0, 0), Split.LIGHT_LAST: (0, 1), Split.LIGHT_ENDS: (1, 1)}
     if s.layers_per_stage is None and s.split in less and s.vpp <= 2:

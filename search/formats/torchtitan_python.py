@@ -120,7 +120,7 @@ SEQUENCES = ("local_batch", "global_batch", "mbs", "training.seq_len")
 
 
 def _settings(batches: tuple[str, ...]) -> Any:
-    """Return what writes the settings of a launch whose batches are counted so."""
+    """Return the function that writes settings, batches included by the keys ``batches``."""
     leave = {*TOKENS, *SEQUENCES} - {*batches}
     return lambda launch: parallelism(LAUNCHER, launch, head="lm_head", leave=leave)
 

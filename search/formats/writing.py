@@ -40,7 +40,7 @@ def _word(key: LaunchKey, value: Any) -> Any:
 
 
 def _decided(launch: Launch) -> dict[str, Any]:
-    """Return what a launch is, by decision."""
+    """Return the values of a launch by decision."""
     s, workload = launch.strategy, launch.workload
     degrees = {name: getattr(s, name) for name in ("dp", "tp", "pp", "cp", "ep", "etp", "vpp", "mbs", "zero", "sp")}
     some = s.recompute_layers != ALL_LAYERS

@@ -1,4 +1,4 @@
-"""How a run ended, by the lines of its log: out of memory, another error, or neither."""
+"""End of a run by the lines of its log: out of memory, another error, or neither."""
 
 import re
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _CRASH = re.compile(
     re.VERBOSE,
 )
 _CONSEQUENCE = re.compile(r"ChildFailedError|SignalException|CalledProcessError|DistBackendError|BrokenPipe|SystemExit")
-"""What other processes report once one has failed."""
+"""Errors of other processes once one has failed."""
 _MARKS = (
     "memory exhausted alloc error exception interrupt exit fail timeout fault terminate oom cancelled signal".split()
 )
