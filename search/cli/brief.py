@@ -70,7 +70,7 @@ def decision(board: Leaderboard, out: Path | None) -> list[str]:
     gpus = f" on {launch.gpus:,} GPUs" if len(board.request.get("gpu_counts") or ()) > 1 else ""
     verb = "Launch" if launch is first else "Row 1 has no launch file. Launch"
     if launch.lacks_launch_file:
-        verb = "No row has a launch file. Fastest:"
+        verb = "No row has a launch file. The best is"
     lines = [
         f"{verb} row {launch.rank}{gpus}: {format_seconds(launch.step_time_s)} a step{span}, {rate} {unit}s/s/GPU, "
         f"{launch.peak_memory_gib:.1f} of {launch.memory_limit_gib:.1f} GiB{risk}."
@@ -82,7 +82,8 @@ def decision(board: Leaderboard, out: Path | None) -> list[str]:
         run = "run" if out is None else str(out)
         before = "the same search with --out run, then " if out is None else ""
         rank = "" if launch.rank == 1 else f" --rank {launch.rank}"
-        lines.append(f"Next: {before}forerun export {run}{rank} --format all --out launch")
+        lacks = ", which says what each format lacks" if launch.lacks_launch_file else ""
+        lines.append(f"Next: {before}forerun export {run}{rank} --format all --out launch{lacks}")
     return lines
 
 

@@ -358,6 +358,12 @@ def test_a_search_fits_one_screen_and_begins_with_the_decision(
     assert sum(line.startswith("note: ") for line in lines) <= 5
 
 
+def test_a_decision_without_launch_files_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = run([*SEARCH.split(), "--lora", "16", "--framework", "torchtitan"], capsys)
+    text = " ".join(out.split())
+    assert "No row has a launch file. The best is row 1" in text and "says what each format lacks" in text
+
+
 def test_a_strategy_that_begins_like_a_row_is_no_row() -> None:
     board = search("llama3-8b", cluster="dgx-h100", gpus=16, global_batch=64, seq_len=4096, top=1)
     (row,) = (replace(one, tree="tp4 mbs1 with=tp-comm-overlap") for one in board.rows)
