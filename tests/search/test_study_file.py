@@ -4,6 +4,7 @@ import errno
 import json
 import multiprocessing
 import os
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -86,8 +87,9 @@ def test_each_call_fails_in_turn(call: str, path: Path, monkeypatch: pytest.Monk
     assert path.read_bytes() == before + b'{"more":2}\n'
 
 
-def _add(path: str, count: int) -> None:
+def _add(path: str, count: int, begin: Barrier) -> None:
     file = StudyFile(Path(path))
+    begin.wait()  # else one writes while others are still imported
     for number in range(count):
         file.append_logs([{"writer": os.getpid(), "number": number, "text": "x" * 5000}] * 2)
 
@@ -96,11 +98,12 @@ def _add(path: str, count: int) -> None:
 def test_records_of_three_writers_are_all_kept(tmp_path: Path) -> None:
     path = tmp_path / "study.log"
     context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_add, args=(str(path), 20)) for _ in range(3)]
+    begin = context.Barrier(3)
+    writers = [context.Process(target=_add, args=(str(path), 50, begin)) for _ in range(3)]
     for writer in writers:
         writer.start()
     for writer in writers:
         writer.join()
     records = [json.loads(line) for line in path.read_bytes().splitlines()]
     for writer in writers:
-        assert [one["number"] for one in records if one["writer"] == writer.pid][::2] == list(range(20))
+        assert [one["number"] for one in records if one["writer"] == writer.pid][::2] == list(range(50))
