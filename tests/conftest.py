@@ -6,6 +6,7 @@ processor time of a run on two cores.
 
 import gc
 import os
+import signal
 
 from hypothesis import settings
 
@@ -13,6 +14,10 @@ for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # before NumPy is 
     os.environ.setdefault(variable, "1")
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub reads it
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in a job that a shell put into the background: commands that tests start and interrupt would ignore it, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("full", max_examples=50, deadline=None)
 # The same examples in every run, so that a change is what breaks it; `make test-all` draws others each time.

@@ -132,9 +132,9 @@ def test_a_search_that_is_stopped_in_its_sample_prints_the_best_ideas_of_it(
 @pytest.mark.parametrize(
     ("module", "name", "flags", "words"),
     [
-        (leaderboard, "notes_for", "", "without notes on safer ones"),
+        (leaderboard, "notes_for", "", "notes on safer rows are missing"),
         (searches, "leaderboard_of", "", "the best so far"),
-        (proposals, "next_runs", "--measure-next 2", "before what was asked for beside its rows"),
+        (proposals, "next_runs", "--measure-next 2", "answers of --trees, --refine and --measure-next are missing"),
         (planned_trees, "plans_of", "--per-stage devices", "unlike stages: interrupted"),
     ],
 )
