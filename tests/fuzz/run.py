@@ -168,7 +168,9 @@ def _peak_bytes(*, reset: bool = False) -> int:
 
 
 def _nonsense(text: str) -> bool:
-    words = set(text.lower().replace(",", " ").replace(":", " ").replace("|", " ").split())
+    # A title is the user's own text.
+    figures = "\n".join(line for line in text.splitlines() if not line.startswith("title:"))
+    words = set(figures.lower().replace(",", " ").replace(":", " ").replace("|", " ").split())
     return bool(words & {"nan", "inf", "-inf", "infinity", "nans", "infs", "nan%", "inf%"})
 
 
