@@ -12,7 +12,7 @@ from forerun.spaces.models.huggingface.fields import Fields
 from forerun.spaces.models.huggingface.formulas import Formula
 from forerun.spaces.models.huggingface.tables import decoders, token_encoders, towers
 
-CALLS = set("linear int max size optional number flag text length entries total given".split())
+CALLS = set("linear int size optional number flag text length entries total given".split())
 
 
 def fields(**values: object) -> Fields:

@@ -115,7 +115,7 @@ def linear(inputs: int, outputs: int) -> int:
     return (inputs + 1) * outputs
 
 
-_FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType({"linear": linear, "int": int, "max": max})
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType({"linear": linear, "int": int})
 _READERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         "size": lambda fields, name, default=None, least=1: fields.size(name, default, least=least),

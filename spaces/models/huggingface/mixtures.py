@@ -25,9 +25,6 @@ class Experts:
     shared_gate: bool = False
     grouped: bool = False
     width: str = "moe_intermediate_size"
-    shared: int | None = None
-    first_dense: int = 0
-    every: int = 1
     from_last: bool = False
     where: Count | None = None
     """Whether a layer has them, given its number as ``index``, where the usual fields do not exclude it."""
@@ -63,7 +60,7 @@ def mixture(fields: Fields, traits: Experts) -> MixtureOfExperts:
     top_groups = fields.size("topk_group", groups) if traits.grouped else 1
     if top_groups > groups:
         raise RequestError(f"{fields.source}: topk_group <= n_group must hold, but got ({top_groups}, {groups})")
-    shared = _shared(fields, inner, traits)
+    shared = _shared(fields, inner)
     return MixtureOfExperts(
         experts=experts,
         top_k=top_k,
@@ -78,14 +75,12 @@ def mixture(fields: Fields, traits: Experts) -> MixtureOfExperts:
     )
 
 
-def _shared(fields: Fields, inner: int, traits: Experts) -> int:
+def _shared(fields: Fields, inner: int) -> int:
     """Return the inner width of all shared experts, given as a width or as a number of experts."""
     width = fields.optional_size("shared_expert_intermediate_size", least=0)
     number = fields.optional_size("n_shared_experts", least=0)
     if width is not None:
         return width * (1 if number is None else number)
-    if traits.shared is not None:
-        return traits.shared * inner
     return (number or 0) * inner
 
 
@@ -97,7 +92,7 @@ def sparse_layers(fields: Fields, traits: Experts, count: int) -> Sequence[bool]
     """
     types = fields.listed("mlp_layer_types", str, length=count)
     frequency = fields.listed_or_none("moe_layer_freq", int)
-    first = fields.size("first_k_dense_replace", traits.first_dense, least=0)
+    first = fields.size("first_k_dense_replace", 0, least=0)
     dense = set(fields.listed("mlp_only_layers", int) or ())
     step = fields.optional_size("decoder_sparse_step")
     every = None if frequency is not None else fields.optional_size("moe_layer_freq")
@@ -110,7 +105,7 @@ def sparse_layers(fields: Fields, traits: Experts, count: int) -> Sequence[bool]
                 f"but got {len(frequency)}"
             )
         return [bool(one) for one in frequency]
-    period = step or every or traits.every
+    period = step or every or 1
     # Qwen counts the first sparse layer from the end of a period, DeepSeek from its start.
     offset = 1 if step or (traits.from_last and not every) else 0
     return [index >= first and index not in dense and (index + offset) % period == 0 for index in range(count)]
