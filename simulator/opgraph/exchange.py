@@ -13,7 +13,7 @@ from forerun.simulator.opgraph.dealing import fullest_tables
 from forerun.simulator.opgraph.groups import halo_ways, part_strides, per_shape
 from forerun.simulator.opgraph.layers import AXES, Floats, added
 from forerun.simulator.opgraph.messages import reduce_s
-from forerun.simulator.opgraph.shared_ports import simultaneous_pace
+from forerun.simulator.opgraph.shared_ports import at_pace, simultaneous_pace
 from forerun.spaces.opgraph import WEIGHTED, GraphModel, Kind
 from forerun.spaces.opgraph.limits import tail_start
 from forerun.spaces.opgraph.split import Mode, Split
@@ -194,10 +194,10 @@ def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarra
     pace = per_shape(c.take(rows), lambda *shape: simultaneous_pace(context.cluster, *shape, across=False))[:, None]
 
     def gathered(size: Floats) -> Floats:
-        return _at_pace(pace, collective_time_s(context.cluster, "all_gather", np.stack([size, one]), parts, stride))
+        return at_pace(pace, *collective_time_s(context.cluster, "all_gather", np.stack([size, one]), parts, stride))
 
     def added_up(size: Floats) -> Floats:
-        return _at_pace(pace, reduce_s(context.cluster, np.stack([size, one]), parts, stride, share))
+        return at_pace(pace, *reduce_s(context.cluster, np.stack([size, one]), parts, stride, share))
 
     one = np.ones_like(output)
     # Nobody asks for the gradient of the data; what several layers add to one gradient is added up before it is sent.
@@ -226,12 +226,6 @@ def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarra
     back = np.zeros((len(rows), len(layers.kind_of_L)))
     back[:, places] = ((behind > 0) * backward)[:, np.searchsorted(weighted, layers.kind_of_L[places])]
     return added(before * forward), back, calls
-
-
-def _at_pace(pace: Floats, seconds: Floats) -> Floats:
-    """Return the seconds of exchanges at another pace; ``seconds``: of them, and of next to nothing."""
-    whole_s, latency_s = seconds
-    return np.asarray(np.where(pace == 1.0, whole_s, latency_s + (whole_s - latency_s) / pace))
 
 
 def _mixed_borders(model: GraphModel) -> tuple[list[int], list[int]]:

@@ -18,7 +18,7 @@ from forerun.simulator.opgraph.messages import (
     rendezvous_s,
     straggler_wait_s,
 )
-from forerun.simulator.opgraph.shared_ports import simultaneous_pace
+from forerun.simulator.opgraph.shared_ports import at_pace, simultaneous_pace
 from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.split import Mode
 
@@ -58,7 +58,7 @@ def gradients(
     pace = np.where(spatial, 1.0, per_shape(c, lambda *shape: simultaneous_pace(context.cluster, *shape, across=True)))
     if np.any(pace != 1.0):
         latency = messages.sent_NB * reduce_s(context.cluster, np.ones(len(c)), ranks, stride, 1.0)[:, None]
-        wire = latency + (wire - latency) / pace[:, None]
+        wire = at_pace(pace[:, None], wire, latency)
     whole, shown = hidden_exchange_s(context, messages, wire, added(backward_NL), ranks, stride)
     # Parts on several nodes exchange over the ports that gradients leave by: what these hide under that adds to it.
     away = ~spatial & (c.parts_N * part_strides(context.cluster.levels, c) > context.cluster.devices_per_node)
