@@ -21,6 +21,7 @@ from forerun.search.measured.intervals.kriging import DEVIATIONS, rescaling, shi
 from forerun.search.measured.intervals.variance import (
     Relations,
     Variances,
+    cell_covariance,
     covariance,
     likeness,
     relations,
@@ -225,15 +226,14 @@ class Believed:
 
 def believed(sample: Sample, sizes: Variances) -> Believed:
     """Return what all cells say together, and the errors of each over those expected with its group left out."""
-    points, noise = sample.points, scatter(sample.points, sizes)
-    shared = covariance(points, points, sample.shared, sizes)
+    points = sample.points
     new = covariance(points, points, sample.shared_by_new, sizes)
-    inverse = np.linalg.inv(shared + np.diag(noise / sample.rows + 1e-6))
+    inverse = np.linalg.inv(cell_covariance(points, sample.rows, sample.shared, sizes))
     weights, passed, alone = inverse @ sample.median, new @ inverse, variance(points, sizes)
     known = Believed(
         sample=sample, sizes=sizes, inverse=inverse, weights=weights, passed=passed, mean=passed @ sample.median,
         known=(passed * new).sum(axis=1), alone=alone,
-        alike=likeness(sample.shared) * np.sqrt(sample.rows), missed=np.ones(len(noise)),
+        alike=likeness(sample.shared) * np.sqrt(sample.rows), missed=np.ones(len(alone)),
     )  # fmt: skip
     middle, deviation = shifted(*_others_say(known, situations(sample)[0]))
     missed = np.abs(sample.error - middle[sample.cell]) / deviation[sample.cell] / NORMAL_MEAN

@@ -38,8 +38,8 @@ class Pipelines:
     """The first stage's pass that completes gradients."""
     passes: HidingPasses
     """What traffic of replicas can overlap."""
-    crosses: NDArray[np.bool_]
-    """Whether the last microbatch's backward passes cross ranks that reduce gradients beside them."""
+    crossed: Floats
+    """Ranks that reduce gradients while the last microbatch's backward passes run on them."""
     microbatches: Floats
     """Of a replica and step."""
     pp: Floats
@@ -240,8 +240,7 @@ def _exposed_reduction_s(these: _Replicated, hidden_s: Floats, beside_s: Floats)
     exposed_s = these.reduce_s - hidden_s
     may_hide_s = these.context.framework.overlap_gradients * these.reduce_s
     queue_s = np.maximum(may_hide_s - hidden_s - may_hide_s * these.share, 0.0)
-    crossed = np.where(these.pipelines.crosses, these.pipelines.pp, 0.0)[these.key]
-    crossing_s = _crossing_lost_s(overlap, crossed, may_hide_s, these.backward_s)
+    crossing_s = _crossing_lost_s(overlap, these.pipelines.crossed[these.key], may_hide_s, these.backward_s)
     late_s = np.maximum(crossing_s - queue_s - overlap.lost_s(beside_s), 0.0)
     return np.asarray(exposed_s + np.where(these.zero < 2, late_s, 0.0))
 
@@ -299,7 +298,7 @@ def _looped_s(
 
 
 def _crossing_lost_s(overlap: Overlap, crossed: Floats, traffic_s: Floats, backward_s: Floats) -> Floats:
-    """Compute the seconds [N] by which gradient reductions delay the last microbatch on its way back.
+    """Compute the seconds [N] by which gradient reductions delay the last microbatch's backward passes.
 
     ``crossed`` ranks, ``traffic_s`` that may overlap passes, ``backward_s`` of one microbatch.
     """

@@ -20,7 +20,7 @@ from forerun.simulator.pipeline.interleaved import path_seconds
 from forerun.simulator.replicas.reduction import stays_whole
 from forerun.simulator.replicas.sharded import (
     before_gradients_s,
-    crosses_reductions,
+    crossed_ranks,
     gradient_pass_s,
     looped_passes,
     slowest_passes,
@@ -97,7 +97,7 @@ def pipelines_of(
         before_gradients_s=before_gradients_s(stages, these.schedule, time.busy_s / these.microbatches),
         gradient_pass_s=gradient_pass_s(stages, these.schedule),
         passes=passes,
-        crosses=crosses_reductions(these.schedule, these.pp),
+        crossed=crossed_ranks(these.schedule, these.pp),
         loops=looped_passes(stages, passes, time.rounds, time.group, context.overlap.hidden_per_s),
         microbatches=these.microbatches,
         pp=these.pp,

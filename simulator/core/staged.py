@@ -12,7 +12,7 @@ from forerun.simulator.costs.slowest import wait_share
 from forerun.simulator.pipeline.closed_forms import PipelineTime, pipeline_time
 from forerun.simulator.pipeline.p2p import P2pEnd, p2p_between_s
 from forerun.simulator.replicas.reduction import stays_whole
-from forerun.simulator.replicas.sharded import before_gradients_s, crosses_reductions, gradient_pass_s, slowest_passes
+from forerun.simulator.replicas.sharded import before_gradients_s, crossed_ranks, gradient_pass_s, slowest_passes
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.simulator.stages.rows import StageRows, stage_rows
 from forerun.spaces.schedules.stage_times import StageTimes
@@ -65,7 +65,7 @@ def score_rows(context: Context, rows: StageRows) -> ScoreTable:
             hidden_per_s=context.overlap.hidden_per_s,
             whole=stays_whole(context.framework, pp),
         ),
-        crosses=crosses_reductions(schedule, pp),
+        crossed=crossed_ranks(schedule, pp),
         microbatches=count,
         pp=pp,
         memory=passes.memory,

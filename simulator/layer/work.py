@@ -110,11 +110,11 @@ class Work:
     core_s: Floats
     """Forward pass of the attention core."""
     repeated_s: Floats
-    """What selective recomputation repeats of the forward pass."""
+    """The part of ``forward_s`` that selective recomputation repeats."""
     not_recomputed_s: Floats
-    """What full recomputation does not repeat of it."""
+    """The part of ``forward_s`` that full recomputation does not repeat."""
     modules_s: Mapping[Recompute, Floats]
-    """What recomputation of each module by itself repeats of it."""
+    """The part of ``forward_s`` that recomputation of each module alone repeats."""
 
     @property
     def backward_s(self) -> Floats:

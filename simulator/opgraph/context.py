@@ -1,4 +1,4 @@
-"""What is trained, on what, with which software: everything of a score but the split."""
+"""The context of a split's score: model, cluster, framework and workload."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

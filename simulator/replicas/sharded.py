@@ -148,8 +148,7 @@ def slowest_passes(
         values[decides] * (hidden_per_s / share) for values in (stages.forward_s, stages.backward_s, stages.weight_s)
     )
     split = with_trait(schedule, lambda kind: kind.splits_backward)
-    waits = with_trait(schedule, lambda kind: not kind.splits_backward and kind.streams == 1)
-    fill = np.where(waits, (pp - 1) / rounds_of(schedule, vpp), 0.0)
+    fill = np.where(_backward_in_line(schedule), (pp - 1) / rounds_of(schedule, vpp), 0.0)
     count = microbatches * share
     others_forward, others_backward = (
         (total_over_stages(stages.multiplicity, values) - values[decides]) * (hidden_per_s / np.maximum(pp - 1, 1.0))
@@ -180,12 +179,17 @@ def before_gradients_s(stages: StageTimes, schedule: Floats, pace_s: Floats) -> 
     )
 
 
-def crosses_reductions(schedule: Floats, pp: Floats) -> NDArray[np.bool_]:
-    """Find the pipelines [S] whose last microbatch goes back through ranks that reduce gradients beside its passes.
+def crossed_ranks(schedule: Floats, pp: Floats) -> Floats:
+    """Count the ranks that reduce gradients while the last microbatch's backward passes run on them; shape S.
 
-    Weight gradients that are passes of their own come behind its way back.
+    Weight gradients that are separate passes run after those backward passes.
     """
-    return np.asarray(with_trait(schedule, lambda kind: not kind.splits_backward and kind.streams == 1) & (pp > 1))
+    return np.where(_backward_in_line(schedule) & (pp > 1), pp, 0.0)
+
+
+def _backward_in_line(schedule: Floats) -> NDArray[np.bool_]:
+    """Find the pipelines [S] of one stream whose backward passes include the weight gradients."""
+    return with_trait(schedule, lambda kind: not kind.splits_backward and kind.streams == 1)
 
 
 def gradient_pass_s(stages: StageTimes, schedule: Floats) -> Floats:

@@ -1,5 +1,4 @@
-"""How far a measured step or peak may be from a predicted one where nobody has calibrated: an 80 % interval, and the
-measured runs that it rests on."""
+"""80 % intervals of predicted steps and peaks without a calibration, from the errors of published runs."""
 
 from forerun.search.measured.intervals.kriging import LEVEL, ErrorInterval, Peaks, busy_share, error_interval
 from forerun.search.measured.intervals.unchecked import unchecked_gain

@@ -28,6 +28,7 @@ from forerun.search.measured.intervals.cells import (
 from forerun.search.measured.intervals.unchecked import REALISED
 from forerun.search.measured.intervals.variance import (
     Variances,
+    cell_covariance,
     covariance,
     likeness,
     relations,
@@ -121,10 +122,8 @@ class KnownErrors:
 
 def known_errors_of(known: Residuals, sizes: Variances) -> KnownErrors:
     """Compute the covariance of the errors of cells."""
-    points = known.points
-    shared = covariance(points, points, relations(points, points), sizes)
-    noise = scatter(points, sizes)
-    return KnownErrors(known=known, sizes=sizes, covariance=shared + np.diag(noise / known.rows + 1e-6))
+    shared = relations(known.points, known.points)
+    return KnownErrors(known=known, sizes=sizes, covariance=cell_covariance(known.points, known.rows, shared, sizes))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What measurements of the user's own would narrow, by the variances of the model."""
+"""Intervals that the user's own measurements would narrow, by the variances of the model."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""Gains that hardly any measured run has shown: what a switch is predicted to save is sure only in part."""
+"""Predicted gains of a switch that one pair of measured runs checked, and the share of them that was measured."""
 
 from collections.abc import Sequence
 from dataclasses import replace

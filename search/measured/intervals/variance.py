@@ -25,6 +25,8 @@ LIKENESS_POWER = 4
 """Power of the share of device, framework and mechanism that two runs have in common, as scatter sees it."""
 USUAL_SHARE = 0.3
 """Effect of a mechanism or kind on 16-bit products of a dense model, over that on others."""
+_LEAST_VARIANCE = 1e-6
+"""Added to the variance of every cell, so that cells of the same points can be inverted."""
 Mask = NDArray[np.bool_]
 
 
@@ -136,6 +138,11 @@ def covariance(one: Points, other: Points, shared: Relations, sizes: Variances) 
     total += both(one.flags("guessed"), other.flags("guessed"), shared.table, sizes.guessed)
     total += both(roughness(one, sizes), roughness(other, sizes), shared.table & kind, sizes.local) * shared.near
     return total
+
+
+def cell_covariance(points: Points, rows: Floats, shared: Relations, sizes: Variances) -> Floats:
+    """Return the covariance of the median errors of C cells of ``rows`` runs each, shape C x C."""
+    return covariance(points, points, shared, sizes) + np.diag(scatter(points, sizes) / rows + _LEAST_VARIANCE)
 
 
 def variance(points: Points, sizes: Variances) -> Floats:
