@@ -1,4 +1,4 @@
-"""What strangers wrote (names, keys and values of files, names of files) as text that does nothing where it is shown.
+"""Names, keys and values from foreign files, escaped so that showing them has no effect.
 
 Control characters move a terminal's cursor, set its title or answer in the user's name; bidirectional marks show other
 text than there is (CVE-2021-42574); a cell that begins with ``=`` is a formula in a spreadsheet (CWE-1236).

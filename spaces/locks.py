@@ -78,7 +78,7 @@ def _locked(path: Path, what: str, on_wait: Callable[[str], None] | None) -> int
 
 
 def same_file(path: Path, descriptor: int) -> bool:
-    """Return whether ``path`` is the file or folder that is open as ``descriptor``, and not removed or replaced."""
+    """Check that ``path`` still is the file or folder that is open as ``descriptor``."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except OSError:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 NO_NUMBER = "n/a"
-"""What people read where a number is infinite or none."""
+"""Text in place of a number that is infinite or missing."""
 
 
 def plain(value: Any) -> Any:

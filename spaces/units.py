@@ -93,7 +93,7 @@ def whole_number(text: str) -> int | None:
 
 
 def with_unit(parse: Callable[[str | float], float], text: str) -> float:
-    """Return what ``parse`` makes of a text that names its unit: a bare number would hide a factor of 1e9.
+    """Parse a text that names its unit; a bare number could hide a factor of 1e9.
 
     Raises:
         RequestError: the text has no unit, or ``parse`` refuses it.

@@ -39,16 +39,16 @@ class Level:
     in_switch: bool = False
     """The switch reduces (NVLink SHARP)."""
     staged: bool = False
-    """What crosses the level is copied through host memory."""
+    """Traffic of the level is copied through host memory."""
     oversubscription: float = 1.0
     """1.0 for full bisection; ``bytes_per_s`` is already divided by it."""
     source: str = ""
-    """Where the figures come from."""
+    """Source of the figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """What computation and the traffic of replicas take from each other where both run on a device at once.
+    """Slowdown of computation and of the traffic of replicas while both run on a device.
 
     ``computation``: factor on the seconds of passes while gradients or parameters are under way (a collective's
     kernels hold multiprocessors and memory bandwidth); ``communication``: factor on the seconds of those while a pass
@@ -98,24 +98,24 @@ class Cluster:
     levels: tuple[Level, ...]
     """Ordered by growing size; none where there is one device."""
     host: Mapping[str, float]
-    """What one node offers beside its devices: ``bytes_per_s_per_device`` to host memory, ``memory_bytes`` and
+    """Resources of a node other than its devices: ``bytes_per_s_per_device`` to host memory, ``memory_bytes`` and
     ``memory_bytes_per_s`` where known."""
     source: str
-    """Where the description comes from."""
+    """Source of the description."""
     usd_per_device_hour: float | None = None
     """A price the user gave, in USD; None to use none."""
     spec: ClusterSpec | None = None
-    """What the graph of links is built from."""
+    """Description from which the graph of links is built."""
     defaults: tuple[str, ...] = ()
     """Every value that was filled in, with the reason."""
     cautions: tuple[str, ...] = field(default=(), compare=False)
-    """What of a user's description may not be meant as it was read."""
+    """Parts of a user's description that may be meant otherwise than they were read."""
     measured: "Measurements | None" = None
     """Seconds of collectives, where a profile was taken."""
     groups: tuple[NodeGroup, ...] = ()
     """The groups of nodes that differ; empty where all are equal."""
     overlap: Overlap = Overlap()
-    """What computation and traffic take from each other."""
+    """Slowdown of computation and traffic that run at once."""
     collectives: bool = True
     """Whether there is a library of collectives; without one devices send to each other pair by pair."""
     catalogued: bool = field(default=False, compare=False)

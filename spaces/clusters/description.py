@@ -170,7 +170,7 @@ def _host(data: Mapping[str, Any], device: Device, per_node: int, matters: bool,
 
 
 def _staged_rate(data: Mapping[str, Any], device: Device, rate: float, filled: Defaults) -> float | None:
-    """Return what a socket copies through host memory, None where devices reach each other directly."""
+    """Return the rate of copies through the host memory of a socket, None where devices reach each other directly."""
     if "staged_rate" in data:
         return parse_rate(data["staged_rate"])
     if data.get("peer_access", device.peer_access) or data.get("switch_devices"):
@@ -223,7 +223,7 @@ def _network(data: Mapping[str, Any], device: Device, per_node: int, host: HostL
 def _copied_rate(
     data: Mapping[str, Any], kind: str, rate: float, devices_per_nic: float, host: HostLinks, filled: Defaults
 ) -> float:
-    """Return what a NIC moves where the host copies every byte; its own ``rate`` where none does."""
+    """Return the rate of a NIC whose bytes the host copies; its own ``rate`` where the host copies none."""
     if "copied_rate" in data:
         return parse_rate(data["copied_rate"])
     if kind == "ethernet":

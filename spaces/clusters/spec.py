@@ -1,4 +1,4 @@
-"""What a cluster is made of, in SI units: the description from which its graph and its levels both follow."""
+"""Description of a cluster in SI units, from which both its graph and its levels are derived."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What an operator iterates over, and which part of which tensor a point of that iteration reads or writes.
+"""Iteration space of an operator, and the part of every tensor that one of its points reads or writes.
 
 One form for every operator of every model: a list of axes, and operands that are indexed by some of them. Where the
 axes are cut decides everything else: how every operand is laid out over devices, where partial sums arise, and with
@@ -15,7 +15,7 @@ from forerun.spaces.errors import RequestError, unknown
 
 
 class AxisKind(StrEnum):
-    """What cutting an axis means."""
+    """Meaning of a cut along an axis."""
 
     BATCH = "batch"
     """Samples or tokens: every part works on its own, and holds partial sums of the gradients of all weights."""
@@ -98,9 +98,9 @@ class CutOperator:
 
     name: str
     kind: str
-    """What users call it."""
+    """Its name in requests."""
     form: str
-    """How it is costed: "contraction" (two operations per point of the iteration space, on matrix units), "attention"
+    """Rule of its cost: "contraction" (two operations per point of the iteration space, on matrix units), "attention"
     (the same, by an attention kernel), or the name of a memory-bound operator
     (``forerun.simulator.costs.STREAM_OPERATORS``)."""
     axes: tuple[Axis, ...]
@@ -111,7 +111,7 @@ class CutOperator:
     differentiable: bool = True
     """Its inputs have gradients (ids of a lookup have none)."""
     multiply_adds: int | None = None
-    """Where they are not one per point of the iteration space."""
+    """Multiply-adds, if not one per point of the iteration space."""
 
     def __post_init__(self) -> None:
         known = {axis.name: axis for axis in self.axes}

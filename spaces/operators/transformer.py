@@ -18,7 +18,7 @@ ATTENTION_OPERATORS = frozenset({"norm1", "queries", "keys", "values", "core", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerDegrees:
-    """How the devices of one stage share a layer: ``dp * cp * tp`` of them, numbered with tp innermost; experts
+    """Division of a layer over the devices of a stage: ``dp * cp * tp`` of them, numbered with tp innermost; experts
     ``ep`` ways over the same devices."""
 
     dp: int = 1
@@ -182,7 +182,7 @@ def _per_expert(
 
 
 def layer_cuts(operator: CutOperator, degrees: LayerDegrees) -> tuple[Cut, ...]:
-    """Return how the devices of a stage share one operator of ``transformer_layer``, outermost cut first."""
+    """Return the cuts of one operator of ``transformer_layer`` over the devices of a stage, outermost first."""
     names = {axis.name for axis in operator.axes}
     if "experts" in names:
         shards = degrees.devices // degrees.ep

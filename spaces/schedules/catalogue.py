@@ -21,7 +21,7 @@ Values = TypeVar("Values", Floats, IntArray)
 
 SCHEDULES: dict[int, PipelineSchedule] = {}
 NAMES: dict[int, str] = {}
-"""How users write each schedule."""
+"""Name of each schedule in requests and reports."""
 
 
 def register(schedule: PipelineSchedule) -> None:
@@ -65,7 +65,7 @@ def virtual(number: int) -> bool:
 
 
 def with_trait(schedule: Numbers, trait: Callable[[PipelineSchedule], bool]) -> NDArray[np.bool_]:
-    """Return which of N numbers are of schedules with a trait."""
+    """Mark the numbers, of N, whose schedules have a trait."""
     found = np.zeros(np.shape(schedule), dtype=bool)
     for number, one in SCHEDULES.items():
         if trait(one):

@@ -128,9 +128,9 @@ class PipelineSchedule(ABC):
     number: int
     """Place on the axis ``schedule``; a smaller number ranks first where all else is equal."""
     name: str
-    """How users write it."""
+    """Its name in requests and reports."""
     spelling: Mapping[str, str] = MappingProxyType({})
-    """How the files of frameworks write it, by framework."""
+    """Its name in the files of each framework."""
 
     fewest_virtual: int = 1
     """Fewest virtual stages of a pipeline rank."""
@@ -160,7 +160,7 @@ class PipelineSchedule(ABC):
     streams: int = 1
     """Directions in which microbatches enter; each rank has one stage of every stream."""
     rarity: int = 0
-    """How rare it is in trainings: 0 common, 1 published runs only, 2 its authors only."""
+    """Rarity in trainings: 0 common, 1 published runs only, 2 its authors only."""
 
     @abstractmethod
     def programs(self, shape: PipelineShape) -> Programs:
@@ -212,7 +212,7 @@ class PipelineSchedule(ABC):
         return np.minimum(pp / microbatches, 1.0)
 
     def illegal_microbatches(self, pp: IntArray, microbatches: IntArray) -> NDArray[np.bool_] | None:
-        """Return where the schedule's law of microbatches is broken; None if any number is legal."""
+        """Mark the rows that break the schedule's law of microbatches; None if any number is legal."""
         return None
 
     def virtual_stages(self, pp: Count, vpp: Count) -> Count:

@@ -76,7 +76,7 @@ class DualPipe(PipelineSchedule):
         return np.minimum((1.25 * pp - 0.5) / microbatches, 1.0)
 
     def illegal_microbatches(self, pp: IntArray, microbatches: IntArray) -> NDArray[np.bool_]:
-        """Return where microbatches are odd, or too few to fill the pipeline from both ends."""
+        """Mark the rows whose microbatches are odd, or too few to fill the pipeline from both ends."""
         return np.asarray((microbatches % 2 != 0) | (microbatches < 2 * pp))
 
     def virtual_stages(self, pp: Count, vpp: Count) -> Count:

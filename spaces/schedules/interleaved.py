@@ -65,7 +65,7 @@ class Interleaved(PipelineSchedule):
         return crossings if overlap else np.maximum(crossings, (2 * vpp - 1) * microbatches + 2 * pp - 3)
 
     def illegal_microbatches(self, pp: IntArray, microbatches: IntArray) -> NDArray[np.bool_]:
-        """Return where microbatches are no multiple of pp."""
+        """Mark the rows whose microbatches are no multiple of pp."""
         return np.asarray(microbatches % pp != 0)
 
 

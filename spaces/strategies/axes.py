@@ -120,7 +120,7 @@ SOFTWARE: dict[str, Software] = {
 
 
 class Placement(IntEnum):
-    """Which degrees are neighbours in device numbering, innermost first."""
+    """Order of the degrees in device numbering, innermost first."""
 
     TP_CP_EP_DP_PP = 0
     """Replicas close together, stages far apart (Megatron's default)."""
@@ -186,7 +186,7 @@ SPELLING: dict[str, dict[int, str]] = {
 
 
 def schedules_in(files: str) -> dict[Schedule, str]:
-    """Return how some files spell the schedules that they have, by ``PipelineSchedule.spelling``."""
+    """Return the spellings of schedules in one kind of files, by ``PipelineSchedule.spelling``."""
     return {Schedule(number): one.spelling[files] for number, one in SCHEDULES.items() if files in one.spelling}
 
 
@@ -210,7 +210,7 @@ def in_groups(layers: int) -> int:
 
 
 def first_layers(choice: Choices) -> Choices:
-    """Return how many first layers of every (virtual) stage are recomputed; 0 where all are."""
+    """Return the number of first layers of every (virtual) stage that are recomputed; 0 where all are."""
     return choice * (choice > 0)
 
 

@@ -1,4 +1,4 @@
-"""How many candidates a space has whose stages may differ, counted without looking at one."""
+"""Number of candidates of a space whose stages may differ, counted without enumerating them."""
 
 import math
 from typing import Protocol

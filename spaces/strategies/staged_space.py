@@ -272,7 +272,7 @@ class StagedSpace:
         return stage_counts(strategy, self.context) if strategy.pp > 1 else None
 
     def legal(self, strategies: Sequence[Strategy]) -> NDArray[np.bool_]:
-        """Return which strategies are candidates of this space and keep every law, shape N."""
+        """Mark the strategies that are candidates of this space and keep every law, shape N."""
         if not strategies:
             return np.zeros(0, dtype=bool)
         firsts = [flat_half(strategy, False) for strategy in strategies]
@@ -300,7 +300,7 @@ class StagedSpace:
         return columns | {"split": np.where(custom, CUSTOM_SPLIT, columns["split"])}
 
     def _lawful(self, columns: Mapping[str, IntArray], kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which of the rows to keep also keep the laws of flat strategies."""
+        """Mark the rows, of those to keep, that also keep the laws of flat strategies."""
         for rule in RULES:
             rows = np.flatnonzero(kept)
             if len(rows):

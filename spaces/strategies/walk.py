@@ -31,7 +31,7 @@ LATER = AXES[len(_EARLIER) :]
 AT_ONCE = 1 << 22
 """Candidates below prefixes, legal or not, that are grown at once: bounds memory however dense a space becomes."""
 Hopeless = Callable[[StrategyTable], Mask]
-"""Which of some prefixes (a table of the axes up to ``ASKED_AFTER``) have no candidate below them that is wanted."""
+"""Marks the prefixes (a table of the axes up to ``ASKED_AFTER``) that have no wanted candidate below them."""
 
 
 def _read_by(rule: Rule) -> tuple[str, ...]:
@@ -229,7 +229,7 @@ class _Tally:
         self.weight = np.ones(len(next(iter(codes.values()))), dtype=np.int64)
 
     def legal(self, rejected: Counter[str]) -> int:
-        """Return how many candidates below the prefixes keep all laws; ``rejected`` takes the others."""
+        """Count the candidates below the prefixes that keep all laws; add the others to ``rejected`` by law."""
         for axis in LATER:
             self._merge([name for name in _read_from(axis, self.choices) if name in self.codes])
             radix = len(self.choices[axis])
@@ -262,8 +262,10 @@ def _children(codes: Mapping[str, CodeArray], axis: str, radix: int, parents: in
 
 
 def _broken(rule: Rule, choices: Mapping[str, IntArray], codes: Mapping[str, CodeArray], context: Context) -> Mask:
-    """Return which prefixes break a law; it is asked about every combination of choices that it reads instead, where
-    those are fewer."""
+    """Mark the prefixes that break a law.
+
+    If the combinations of choices that the law reads are fewer than the prefixes, it is evaluated on those.
+    """
     rows = len(next(iter(codes.values())))
     if not rows or not _may_break(rule, choices):
         return np.zeros(rows, dtype=bool)

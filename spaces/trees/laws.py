@@ -240,7 +240,7 @@ def _check_order(context: Context, tree: ResolvedTree) -> None:
 
 
 def _placement(tree: ResolvedTree) -> Placement:
-    """Return which placement the devices of the stages follow."""
+    """Return the placement that the devices of the stages follow."""
     groups = tree.groups
     if all(group == tuple(range(group[0], group[0] + len(group))) for group in groups):
         return Placement.TP_CP_EP_DP_PP

@@ -1,4 +1,4 @@
-"""How nodes name layers and devices: numbers, ranges and patterns."""
+"""Names of layers and devices in the nodes of a tree: numbers, ranges and patterns."""
 
 import fnmatch
 import re

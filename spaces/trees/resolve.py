@@ -38,7 +38,7 @@ class Leaf:
 
     @property
     def name(self) -> str:
-        """What reports call it, like "3" or "3.mlp"."""
+        """Name in reports, like "3" or "3.mlp"."""
         return unit_text((self.layer, self.module))
 
 
@@ -97,7 +97,7 @@ _DEFAULT_TIMING = Timing(order=Schedule.ONE_F_ONE_B, recompute=Recompute.NONE)
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """What holds at a node; ``stage``: the node that names the devices, None above all of them."""
+    """Settings in force at a node; ``stage``: the node that names the devices, None above all of them."""
 
     compute: Computation
     memory: Memory
@@ -106,12 +106,13 @@ class _Settings:
 
 
 def resolve_tree(root: Node, layers: Sequence[str], modules: Sequence[str] = MODULES) -> ResolvedTree:
-    """Return what every one of the model's ``layers`` (names in execution order) does; those that are numbers consist
-    of ``modules``.
+    """Resolve the settings of every one of a model's ``layers`` (names in execution order).
+
+    Layers whose names are numbers consist of ``modules``.
 
     Raises:
-        TreeError: the tree names a layer that is not there or one twice, leaves one without a stage, or its stages and
-            schedule do not go together; the error has the path of the node.
+        TreeError: the tree names a layer that does not exist or names one twice, leaves one without a stage, or its
+            stages contradict its schedule; the error has the path of the node.
     """
     units = units_of(layers, modules)
     named = set(own_units(root, units))
@@ -186,7 +187,7 @@ def _walk(
 
 
 def _leaf(node: Node, here: _Settings) -> Leaf:
-    """Return what the units that a node configures do, without their names."""
+    """Return the settings of the units that a node configures, without their names."""
     host, recompute, shard = here.memory.host, here.schedule.recompute, here.memory.shard
     assert host is not None and recompute is not None and shard is not None
     return Leaf(
@@ -259,7 +260,7 @@ def _most_settled(leaves: Sequence[Leaf]) -> Computation:
 
 
 def _needed(root: Node, compute: Computation) -> int:
-    """Return how many devices the settings of a tree without devices ask for: its root's, or a layer's."""
+    """Count the devices that a tree without devices needs, by the settings of its root or else of a layer."""
     if root.compute.cut is not None or root.compute.dp is not None:
         compute = root.compute
     if compute.cut is not None:

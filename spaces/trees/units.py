@@ -1,4 +1,4 @@
-"""What a node of a tree stands for: modules of layers, and layers that have none."""
+"""The units that a node of a tree configures: modules of layers, and layers without modules."""
 
 from collections.abc import Sequence
 

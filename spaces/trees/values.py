@@ -18,14 +18,14 @@ Setting = TypeVar("Setting", "Computation", "Memory", "Timing")
 LAYOUTS = ("output", "output_gradient", "input")
 """Tensors of operators that may be cut in other parts than their operator."""
 HOST_TENSORS = ("activations", "optimizer", "parameters")
-"""What may be kept in the memory of the host."""
+"""Tensors that may be kept in host memory."""
 ZERO_TENSORS = ("optimizer", "gradients", "parameters")
-"""What the stages 1, 2 and 3 of ZeRO (arXiv 1910.02054) shard, each besides those before it."""
+"""Tensors that ZeRO (arXiv 1910.02054) shards: stage 1 the first, stage 2 the first two, stage 3 all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Computation:
-    """How the devices of a stage share the work of a layer, degrees as in ``Strategy``; None: as the parent."""
+    """Division of a layer's work over the devices of a stage, degrees as in ``Strategy``; None: as the parent."""
 
     dp: int | None = None
     tp: int | None = None
@@ -44,7 +44,7 @@ class Computation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Where the tensors of a layer are; None: as the parent."""
+    """Placement of a layer's tensors in memory; None: as the parent."""
 
     optimizer: bool | None = None
     """Replicas keep the states in slices instead of copies."""
@@ -65,7 +65,7 @@ class Memory:
 
     @classmethod
     def zero(cls, stage: int) -> "Memory":
-        """Return what a stage of ZeRO shards."""
+        """Return the sharding of a stage of ZeRO."""
         return cls(optimizer=stage >= 1, gradients=stage >= 2, parameters=stage >= 3)
 
     def stage(self, place: KeyPath) -> int:

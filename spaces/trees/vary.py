@@ -28,7 +28,7 @@ class Cutting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variation:
-    """What a tree changes of a flat strategy; None as that has it."""
+    """Changes of a flat strategy by a tree; None: unchanged."""
 
     strategy: Strategy
     """Legal, and flat within its stages."""
@@ -39,7 +39,7 @@ class Variation:
     recompute: Recompute | None = None
     """Of all layers."""
     recomputed: tuple[int, ...] = ()
-    """How many first layers of every virtual stage are recomputed whole as well."""
+    """Number of first layers of every virtual stage that are also recomputed in full."""
     module: str = ""
     """Of these only this module; empty: all of them."""
     host: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Variation:
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What differs, in words."""
+        """The changes as short texts."""
         words = [
             f"{what} {cutting}"
             for what, cutting in (("attention", self.attention), ("mlp", self.mlp), ("vocabulary", self.vocabulary))
@@ -66,7 +66,7 @@ class Variation:
 
 
 def host_words(tensors: Iterable[str]) -> str:
-    """Return what lies on the host, in words.
+    """Describe the tensors that are kept in host memory.
 
     >>> host_words(("optimizer", "parameters"))
     'optimizer states and parameters in host memory'

@@ -1,4 +1,4 @@
-"""Which catalogued device a PCI number or a product name means."""
+"""Catalogued devices by PCI number or product name."""
 
 from collections.abc import Mapping
 

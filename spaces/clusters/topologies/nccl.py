@@ -93,7 +93,7 @@ def _is_gpu(pci: Element) -> bool:
 
 
 def _order(place: _Place, source: str) -> tuple[str, int, int]:
-    """Return what devices are numbered by: devices of a host and a NUMA node are neighbours."""
+    """Return the sort key of a device: devices of a host and a NUMA node are neighbours."""
     for child in place.pci.children:
         if child.tag == "gpu":
             return place.host, place.numa, _whole(child, "dev", source, default=place.pci.line)

@@ -33,7 +33,7 @@ class NodeTopology:
     hosts: int = 1
     """Nodes that the file spans (a multi-node NVLink domain)."""
     notes: tuple[str, ...] = ()
-    """What was left aside, and why."""
+    """Parts that were left out, with the reason."""
 
     @property
     def devices(self) -> int:
