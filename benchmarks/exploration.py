@@ -1,4 +1,4 @@
-"""How soon samplers of Optuna find the best strategy whose stages differ, on eight spaces.
+"""Trials in which samplers of Optuna find the best strategy whose stages differ, on eight spaces.
 
     python benchmarks/exploration.py [--trials N] [--seeds N] [--only TEXT] [--out FILE.md]
 
@@ -27,7 +27,7 @@ from forerun.search.explore.samplers.parameters import parameters_of
 from forerun.search.explore.samplers.stage_sampler import StageSampler
 from forerun.search.explore.samplers.step_objective import StepObjective
 from forerun.search.explore.samplers.warm_starts import flat_starts
-from forerun.search.files.studies import quiet
+from forerun.search.files.studies import constraints_of, quiet
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.workers import Choice
@@ -93,7 +93,7 @@ def run(space: StagedSpace, name: str, starts: Sequence[Strategy], seed: int, tr
                 study.enqueue_trial({key: value for key, (value, _) in parameters_of(space, strategy).items()})
         study.optimize(objective, n_trials=trials)
     values = [
-        trial.values[0] if trial.values and max(trial.constraints.values()) <= 0 else float("inf")
+        trial.values[0] if trial.values and max(constraints_of(trial).values()) <= 0 else float("inf")
         for trial in study.trials
     ]
     best = np.minimum.accumulate(values).tolist()
@@ -142,14 +142,14 @@ def main() -> int:
                 lines.append(f"| {name} | {origin} | {cells} | {statistics.median(s for _, s in studies):.1f} |")
                 print(title, lines[-1], flush=True)
             medians = {name: statistics.median(ranked[-1]) for name, ranked in worst.items()}
-            own = medians.pop("forerun")
-            others = min(medians.values())
-            standings[origin].append("ahead" if own < others else "equal" if own == others else "behind")
+            forerun_s = medians.pop("forerun")
+            other_s = min(medians.values())
+            standings[origin].append("ahead" if forerun_s < other_s else "equal" if forerun_s == other_s else "behind")
     lines += ["", "## Spaces in which forerun's median is ahead of the better of the others after all trials", ""]
     lines += ["| from | ahead | equal | behind |", "|---|---:|---:|---:|"]
-    for origin, words in standings.items():
+    for origin, places in standings.items():
         lines.append(
-            f"| {origin} | " + " | ".join(str(words.count(one)) for one in ("ahead", "equal", "behind")) + " |"
+            f"| {origin} | " + " | ".join(str(places.count(one)) for one in ("ahead", "equal", "behind")) + " |"
         )
     args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(f"wrote {args.out}")

@@ -1,7 +1,7 @@
-"""Studies of Optuna in one form: how a storage is opened, what trials record, and errors of a storage in one line.
+"""Studies of Optuna for all verbs: their storages, and the records of their trials.
 
-A trial is one strategy. Its parameters are choices in the field's words, ``MEMORY`` and ``LAWS`` are its constraints,
-and its user attributes say what was predicted. Works with Optuna 4 and 5.
+A trial is one strategy. Its parameters are the choices of its axes in the field's words, its constraints ``MEMORY``
+and ``LAWS``, its user attributes the prediction. Works with Optuna 4 and 5.
 """
 
 import os
@@ -96,6 +96,12 @@ def record(trial: Any, facts: Mapping[str, Any], constraints: Mapping[str, float
             trial.set_user_attr(name, value)
 
 
+def constraints_of(trial: Any) -> dict[str, float]:
+    """Return the constraints of a trial."""
+    kept = getattr(trial, "constraints", trial.user_attrs)  # Optuna 4 has no field for them
+    return {name: kept[name] for name in (MEMORY, LAWS) if name in kept}
+
+
 def finished(*, facts: Mapping[str, Any], constraints: Mapping[str, float], **fields: Any) -> Any:
     """Return a trial that is over; ``fields``: those of ``optuna.trial.create_trial``."""
     import optuna
@@ -106,7 +112,7 @@ def finished(*, facts: Mapping[str, Any], constraints: Mapping[str, float], **fi
 
 
 def reason(error: BaseException, url: str) -> str:
-    """Return the cause of an error of a storage in one line, without what ``url`` says of users and keys."""
+    """Return the cause of an error of a storage in one line, without the user and the keys in ``url``."""
     cause = error
     while cause.__cause__ is not None:
         cause = cause.__cause__

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from forerun.spaces import system
 
 optuna = pytest.importorskip("optuna")
 
+from forerun.search.files.studies import LAWS, MEMORY, constraints_of, finished  # noqa: E402  # with Optuna
 from forerun.search.files.study_file import StudyFile  # noqa: E402  # with Optuna
 
 
@@ -107,3 +109,12 @@ def test_records_of_three_writers_are_all_kept(tmp_path: Path) -> None:
     records = [json.loads(line) for line in path.read_bytes().splitlines()]
     for writer in writers:
         assert [one["number"] for one in records if one["writer"] == writer.pid][::2] == list(range(50))
+
+
+def test_constraints_are_read_from_trials_of_optuna_4_and_of_the_installed_one() -> None:
+    """Optuna 4 has no field for constraints, which are user attributes among others there."""
+    constraints = {MEMORY: -1.5, LAWS: 0.0}
+    trial = finished(facts={"gpus": 8}, constraints=constraints, value=1.0)
+    assert constraints_of(trial) == constraints
+    assert constraints_of(SimpleNamespace(user_attrs={"gpus": 8, **constraints})) == constraints
+    assert constraints_of(SimpleNamespace(user_attrs={"gpus": 8})) == {}

@@ -9,7 +9,7 @@ from typing import Any
 from forerun.search.explore.samplers.contract import Evaluation, Sampler, StorageFailedError
 from forerun.search.explore.samplers.parameters import parameters_of
 from forerun.search.explore.samplers.step_objective import excess_gib, facts_of
-from forerun.search.files.studies import MEMORY, STRATEGY, finished, open_storage, quiet, reason
+from forerun.search.files.studies import MEMORY, STRATEGY, constraints_of, finished, open_storage, quiet, reason
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Strategy, parse_strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
@@ -81,8 +81,7 @@ class StoredSampler(Sampler):
                     f"trial {trial.number} of the storage has the values {trial.values!r:.60}, but a trial has one "
                     "finite number; is it torn? name another storage"
                 )
-            constraints = getattr(trial, "constraints", trial.user_attrs)
-            if trial.user_attrs.get(STRATEGY) and constraints.get(MEMORY, 1.0) <= 0:
+            if trial.user_attrs.get(STRATEGY) and constraints_of(trial).get(MEMORY, 1.0) <= 0:
                 fitting.append((trial.values[0], trial.number, str(trial.user_attrs[STRATEGY])))
         return list(dict.fromkeys(parse_strategy(text) for _, _, text in sorted(fitting)))[:EARLIER]
 
