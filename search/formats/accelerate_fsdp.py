@@ -14,7 +14,7 @@ from forerun.search.formats.keys import REST, ZERO_STAGES, Launcher, LaunchFacts
 from forerun.search.formats.limits import (
     COMMON,
     SHARED_BY_WHOLE_REPLICAS,
-    change,
+    TP_ALONE,
     precisions,
     when,
 )
@@ -144,11 +144,7 @@ LIMITS = (
         ep="accelerate's ParallelismConfig has no expert parallelism",
     ),
     when(lambda s: s.zero == 1, "zero=1: FSDP shards gradients as well (zero=2)", zero=2),
-    Limit(
-        broken=lambda launch: launch.strategy.dp * launch.strategy.cp == 1 and launch.strategy.tp > 1,
-        reason=lambda launch: "tp alone: FSDP needs replicas or context ranks to shard over",
-        fix=lambda launch: change(launch, tp=1, dp=launch.strategy.tp, zero=2),
-    ),
+    TP_ALONE,
     when(
         lambda s: s.zero == 0 and s.tp * s.cp > 1,
         "zero=0 with tp or cp: ParallelismConfig shards the replicas of such a model",

@@ -12,6 +12,7 @@ from forerun.search.formats.layers import counts_of, split_of
 from forerun.search.formats.limits import (
     COMMON,
     change,
+    folded,
     only,
     precisions,
     splits_by_rule,
@@ -114,7 +115,7 @@ LIMITS = (
         fix=lambda launch: (
             change(launch, split=Split.LIGHT_LAST, layers_per_stage=None)
             if (launch.model.layer_count + 1) % launch.strategy.pp == 0
-            else change(launch, pp=1, dp=launch.strategy.dp * launch.strategy.pp, layers_per_stage=None)
+            else folded(launch, "pp")
         ),
     ),
     only(

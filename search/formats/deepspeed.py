@@ -16,8 +16,8 @@ from forerun.search.formats.launchers import scripts
 from forerun.search.formats.limits import (
     COMMON,
     NO_SELECTIVE,
-    change,
     fixed,
+    folded,
     is_mixture,
     when,
 )
@@ -167,9 +167,7 @@ LIMITS = (
     Limit(
         broken=_uneven,
         reason=lambda launch: "layers that stages do not divide: PipelineModule divides them by a rule of its own",
-        fix=lambda launch: change(
-            launch, pp=1, dp=launch.strategy.dp * launch.strategy.pp, split=Split.EVEN, layers_per_stage=None
-        ),
+        fix=lambda launch: folded(launch, "pp"),
     ),
     *by_keys(
         LAUNCHER,
@@ -187,7 +185,7 @@ LIMITS = (
     Limit(
         broken=lambda launch: is_mixture(launch.model) and launch.strategy.tp > 1 and launch.strategy.ep == 1,
         reason=lambda launch: f"tp={launch.strategy.tp} with experts and ep=1: AutoEP and AutoTP fold only when ep > 1",
-        fix=lambda launch: change(launch, tp=1, dp=launch.strategy.dp * launch.strategy.tp),
+        fix=lambda launch: folded(launch, "tp"),
     ),
     fixed(
         lambda launch: (

@@ -106,29 +106,19 @@ def only(axis: str, allowed: Collection[Any], reason: str, **instead: Any) -> Li
     )
 
 
+def folded(launch: Launch, axis: str, **fields: Any) -> Launch:
+    """Return the launch with the devices of the degree ``axis`` as replicas, and with other fields."""
+    return change(launch, **{"dp": launch.strategy.dp * getattr(launch.strategy, axis), axis: 1, **fields})
+
+
 def without(axis: str, reason: str) -> Limit:
     """Return the limit "``axis`` is 1"; its devices become replicas."""
-    return Limit(
-        broken=lambda launch: getattr(launch.strategy, axis) > 1,
-        reason=lambda launch: f"{axis}={getattr(launch.strategy, axis)}: {reason}",
-        fix=lambda launch: change(
-            launch, dp=launch.strategy.dp * getattr(launch.strategy, axis), **_alone(axis, launch.strategy)
-        ),
-    )
-
-
-def _alone(axis: str, s: Strategy) -> dict[str, Any]:
-    """Return the fields that turn a degree off."""
-    return {axis: 1, "vpp": 1, "schedule": Schedule.ONE_F_ONE_B} if axis == "pp" else {axis: 1}
+    return when(lambda s: getattr(s, axis) > 1, f"{axis}={{s.{axis}}}: {reason}", folds=axis)
 
 
 def no_experts(reason: str) -> Limit:
     """Return the limit "no expert parallelism"."""
-    return Limit(
-        broken=lambda launch: launch.strategy.ep > 1 or launch.strategy.etp > 1,
-        reason=lambda launch: f"ep={launch.strategy.ep} etp={launch.strategy.etp}: {reason}",
-        fix=lambda launch: change(launch, ep=1, etp=1),
-    )
+    return when(lambda s: s.ep > 1 or s.etp > 1, f"ep={{s.ep}} etp={{s.etp}}: {reason}", ep=1, etp=1)
 
 
 def precisions(allowed: tuple[str, ...], reason: str) -> Limit:
@@ -178,19 +168,25 @@ def fixed(broken: Callable[[Launch], bool], reason: str, **instead: Any) -> Limi
 def when(
     broken: Callable[[Strategy], bool], reason: str, *, folds: str = "", packed: bool = False, **instead: Any
 ) -> Limit:
-    """Return a limit on the strategy alone, whose fields ``reason`` may name (``{s.tp}``), or on that of launches with
-    ``packed`` sequences. It is mended by setting some fields, and by making the devices of the degree ``folds``
-    replicas."""
+    """Return a limit on the strategy.
 
-    def fix(launch: Launch) -> Launch:
-        s = launch.strategy
-        folded = {"dp": s.dp * getattr(s, folds), **_alone(folds, s)} if folds else {}
-        return change(launch, **{**folded, **instead})
-
+    Parameters
+    ----------
+    broken
+        Whether a strategy breaks the limit.
+    reason
+        Text that may name fields of the strategy (``{s.tp}``).
+    folds
+        Degree whose devices become replicas where the limit is mended; empty: none.
+    packed
+        Whether the limit is one of launches with packed sequences alone.
+    **instead
+        Fields of the strategy that mend it.
+    """
     return Limit(
         broken=lambda launch: (launch.packed or not packed) and broken(launch.strategy),
         reason=lambda launch: reason.format(s=launch.strategy),
-        fix=fix,
+        fix=lambda launch: folded(launch, folds, **instead) if folds else change(launch, **instead),
     )
 
 
@@ -293,17 +289,15 @@ MEGATRON_COMMON = (
         fix=_batch_fix,
     ),
 )
-"""What every format needs of a launch, of those that Megatron-core reads."""
+"""Limits of all formats that Megatron-core reads."""
 COMMON = (*MEGATRON_COMMON, WHOLE_STAGES, NO_MODULES)
-"""What every other format needs."""
+"""Limits of all other formats."""
 
 
 def splits_by_rule(framework: str) -> Limit:
     """Return the limit "layers are dealt by number, not by cost"."""
-    return Limit(
-        broken=lambda launch: launch.strategy.split not in BY_NUMBER,
-        reason=lambda launch: f"split=by-cost: {framework} divides layers by number",
-        fix=lambda launch: change(launch, split=Split.EVEN),
+    return when(
+        lambda s: s.split not in BY_NUMBER, f"split=by-cost: {framework} divides layers by number", split=Split.EVEN
     )
 
 
@@ -321,6 +315,12 @@ SHARED_BY_WHOLE_REPLICAS = when(
     lambda s: s.shard % s.cp != 0,
     "shard={s.shard}: it shards over whole context-parallel groups, multiples of cp={s.cp}",
     shard=ALL_REPLICAS,
+)
+TP_ALONE = when(
+    lambda s: s.dp * s.cp == 1 and s.tp > 1,
+    "tp alone: FSDP needs replicas or context ranks to shard over",
+    folds="tp",
+    zero=2,
 )
 DEFAULT_PLACEMENT = only("placement", (Placement.TP_CP_EP_DP_PP,), "it places replicas inside of pipeline stages")
 NO_SELECTIVE = only(

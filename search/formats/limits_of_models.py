@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 
 from forerun.search.formats.contract import Launch, Limit
-from forerun.search.formats.limits import change, is_mixture
+from forerun.search.formats.limits import folded, is_mixture
 from forerun.spaces.models.model import Attention, MixtureOfExperts, Model
 
 
@@ -34,7 +34,7 @@ def recipes_of_decoders(framework: str) -> tuple[Limit, ...]:
                 f"pp={launch.strategy.pp}: {framework} builds the encoder on the first stage and deals the layers of "
                 "the decoder alone"
             ),
-            fix=lambda launch: change(launch, pp=1, dp=launch.strategy.dp * launch.strategy.pp, vpp=1),
+            fix=lambda launch: folded(launch, "pp"),
         ),
     )
 

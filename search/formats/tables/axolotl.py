@@ -8,12 +8,12 @@ import re
 from typing import Any
 
 from forerun.search.formats.adapters import LORA, QUANTISED, RANK, hub_modules
-from forerun.search.formats.contract import Files, Launch, LaunchFile, Limit
+from forerun.search.formats.contract import Files, Launch, LaunchFile
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import REST, Launcher, LaunchFacts, above_one, decide, shards
 from forerun.search.formats.launchers import TORCHRUN, harmless, scripts
-from forerun.search.formats.limits import COMMON, SHARED_BY_WHOLE_REPLICAS, change, when
+from forerun.search.formats.limits import COMMON, SHARED_BY_WHOLE_REPLICAS, TP_ALONE, when
 from forerun.search.formats.limits_of_keys import by_keys
 from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.syntax import document, is_yaml
@@ -107,11 +107,7 @@ LIMITS = (
         "zero=0 with tp or cp: its device mesh shards the replicas of such a model",
         zero=2,
     ),
-    Limit(
-        broken=lambda launch: launch.strategy.dp * launch.strategy.cp == 1 and launch.strategy.tp > 1,
-        reason=lambda launch: "tp alone: FSDP needs replicas or context ranks to shard over",
-        fix=lambda launch: change(launch, tp=1, dp=launch.strategy.tp, zero=2),
-    ),
+    TP_ALONE,
     when(
         lambda s: s.cp > 1 and s.mbs > 1,
         "mbs > 1 with cp: its ring attention takes one packed sequence at a time",

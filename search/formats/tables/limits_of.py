@@ -1,7 +1,7 @@
 """Limits of launchers whose keys have words for part of a strategy only."""
 
 from forerun.search.formats.contract import Limit
-from forerun.search.formats.limits import change, when
+from forerun.search.formats.limits import folded, when
 from forerun.spaces.strategies import Split
 
 ONE_STAGE_SPLIT = when(
@@ -15,7 +15,7 @@ NO_DIVIDING = Limit(
         launch.strategy.pp > 1 and launch.model.layer_count % (launch.strategy.pp * launch.strategy.vpp) != 0
     ),
     reason=lambda launch: f"{launch.model.layer_count} layers are not divisible by pp*vpp",
-    fix=lambda launch: change(launch, pp=1, dp=launch.strategy.dp * launch.strategy.pp, vpp=1),
+    fix=lambda launch: folded(launch, "pp"),
 )
 
 
@@ -30,4 +30,4 @@ TRAINER = {
     "ep": "transformers' Trainer has no expert parallelism",
     "recompute": "it recomputes whole layers or nothing",
 }
-"""Why transformers' Trainer has no keys for some decisions."""
+"""Reasons why transformers' Trainer has no keys for some decisions."""

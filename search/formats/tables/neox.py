@@ -21,7 +21,7 @@ from forerun.search.formats.keys import (
     switched_on,
 )
 from forerun.search.formats.launchers import scripts
-from forerun.search.formats.limits import COMMON, fixed
+from forerun.search.formats.limits import COMMON, when
 from forerun.search.formats.limits_of_keys import by_keys
 from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.syntax import documents
@@ -108,10 +108,6 @@ LAUNCHER = Launcher(
 )
 
 
-def _pipelined_zero(launch: Launch) -> bool:
-    return launch.strategy.pp > 1 and launch.strategy.zero > 1
-
-
 LIMITS = (
     *COMMON,
     decoders_only("GPT-NeoX"),
@@ -122,7 +118,7 @@ LIMITS = (
     ),
     NO_DIVIDING,
     ONE_STAGE_SPLIT,
-    fixed(_pipelined_zero, "zero > 1 with pp > 1: DeepSpeed's pipeline keeps gradients whole", zero=1),
+    when(lambda s: s.pp > 1 and s.zero > 1, "zero > 1 with pp > 1: DeepSpeed's pipeline keeps gradients whole", zero=1),
 )
 
 

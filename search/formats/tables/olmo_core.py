@@ -326,10 +326,9 @@ RUN = (
 
 
 BACKEND_IMPORT = "from olmo_core.nn.attention import AttentionBackendName"
-PACKED_RUN = tuple(
-    line for text in RUN for line in ((text, "        generate_doc_lengths=True,") if "work_dir" in text else (text,))
-)
-"""With lengths of documents, by which attention of flash_2 stays inside them."""
+_DATASET_END = RUN.index("    )")
+PACKED_RUN = (*RUN[:_DATASET_END], "        generate_doc_lengths=True,", *RUN[_DATASET_END:])
+"""``RUN`` with the lengths of documents, inside which attention of flash_2 stays."""
 
 FORMAT = format_of(
     LAUNCHER,

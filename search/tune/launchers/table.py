@@ -9,14 +9,14 @@ from forerun.search.tune.launchers.ray_actors import RayLauncher
 from forerun.search.tune.launchers.slurm import SlurmLauncher
 from forerun.spaces.errors import RequestError, unknown
 
-LAUNCHERS: Mapping[str, Callable[[str], RunLauncher]] = {
-    "local": lambda _: ProcessLauncher(),
-    "slurm": lambda _: SlurmLauncher(),
-    "ray": RayLauncher,
-    "command": CommandLauncher,
-    "dry": lambda _: DryLauncher(),
+LAUNCHERS: Mapping[str, Callable[[str, bool], RunLauncher]] = {
+    "local": lambda words, timed: ProcessLauncher(),
+    "slurm": lambda words, timed: SlurmLauncher(timed=timed),
+    "ray": lambda words, timed: RayLauncher(words),
+    "command": lambda words, timed: CommandLauncher(words),
+    "dry": lambda words, timed: DryLauncher(),
 }
-"""Launchers by name, made from the words that follow it."""
+"""Launchers by name, made from the words that follow it, and from whether jobs have a time limit of the user's."""
 WITH_WORDS = ("ray", "command")
 """Launchers that take words."""
 
@@ -41,4 +41,4 @@ def launcher_named(words: Sequence[str], *, timed: bool = False) -> RunLauncher:
         raise unknown("launcher", name, LAUNCHERS)
     if more and name not in WITH_WORDS:
         raise RequestError(f"--launcher {name} takes no further words, but got {' '.join(more)}")
-    return SlurmLauncher(timed=timed) if name == SlurmLauncher.name else LAUNCHERS[name](" ".join(more))
+    return LAUNCHERS[name](" ".join(more), timed)
