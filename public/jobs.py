@@ -62,8 +62,9 @@ class TrainingJob(TypedDict, total=False):
     optimizer: str | None
     """Operator graphs: the optimizer."""
     allow_generic: bool
+    """Operator graphs: imported operators without a rule are costed by their bytes and operations."""
     shapes: tuple[str, ...]
-    """Operator graphs: operators without a rule are costed by their bytes and operations."""
+    """Operator graphs: extents of inputs that an ONNX file leaves open (``"x=3x640x640"``)."""
     inference: bool
     """Operator graphs: forward passes alone."""
 

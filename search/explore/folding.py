@@ -1,4 +1,4 @@
-"""Rows of strategies that a search has ranked, variants folded unless they are asked for."""
+"""Rows of ranked strategies, variants folded under the row that they vary unless all are asked for."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ def folded_rows(
     *,
     launchable: Callable[[Strategy], bool] = lambda strategy: True,
 ) -> tuple[Row, ...]:
-    """Return the first rows.
+    """Return the first rows of a ranking.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def folded_rows(
     ranked
         Strategies that fit, best first.
     rows_of
-        Returns the rows of strategies.
+        Function from strategies to their rows.
     top
         Most rows.
     launchable
@@ -36,4 +36,4 @@ def folded_rows(
         return tuple(rows_of([one.strategy for one in ranked[:top]]))
     ideas = dict(folded(ranked, top, launchable=launchable))
     variants = (tuple(row.variant for row in rows_of(others)) for others in ideas.values())
-    return tuple(replace(row, variants=own) for row, own in zip(rows_of(list(ideas)), variants, strict=True))
+    return tuple(replace(row, variants=others) for row, others in zip(rows_of(list(ideas)), variants, strict=True))

@@ -1,4 +1,4 @@
-"""What every JSON document that forerun prints has in common: its schema, its text, the versions that it depends on.
+"""Common parts of the JSON documents that forerun prints: schema, text, and the versions that they depend on.
 
 Nothing heavy is imported here: verbs that only print a catalogue need no more.
 """

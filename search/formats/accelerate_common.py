@@ -1,4 +1,4 @@
-"""What accelerate's YAML files have in common. The files themselves: ``accelerate_fsdp`` and ``accelerate_megatron``.
+"""Common settings of accelerate's YAML files, for ``accelerate_fsdp`` and ``accelerate_megatron``.
 
 Source: ``accelerate/commands/config/config_args.py`` of 1.15. Micro-batch and accumulation are arguments of the user's
 program, so they stand in the launch script.

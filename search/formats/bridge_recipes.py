@@ -35,7 +35,7 @@ COMMON: Mapping[str, Mapping[str, Any]] = {
     "distributed_fused_adam_with_cosine_annealing": SHARDED,
     "distributed_fused_adam_with_cosine_annealing_samples": SHARDED,
 }
-"""What recipes start from (``recipes/common.py``), and optimizers that they make (``recipes/utils``)."""
+"""Settings that recipes start from (``recipes/common.py``), and those of their optimizers (``recipes/utils``)."""
 COMPUTED = "arguments or code, which is not run: give them defaults, or write the numbers"
 _DEGREES = re.compile(r"\.(tensor|pipeline|context|expert)_((model|tensor)_)?parallel_size$")
 _DECIDING = re.compile(r"parallel|recompute|batch_size|layout|seq_length")

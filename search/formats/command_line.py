@@ -25,7 +25,7 @@ def split_again(words: Sequence[str]) -> list[str]:
 
 
 _REDIRECTION = re.compile(r"(&|\d)?>{1,2}|\|$|;$")
-"""What ends the arguments of a command line that is a word (``eval "$CMD &> log"``)."""
+"""Words that end the arguments of a command line that is itself a word (``eval "$CMD &> log"``)."""
 
 
 def options(words: Sequence[str], *, kebab: bool = True) -> tuple[dict[str, str | bool], list[str]]:

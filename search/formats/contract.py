@@ -1,4 +1,4 @@
-"""What a configuration format of a training framework is: a launch goes out as files, files come in as a strategy.
+"""Contract of configuration formats: a launch is written as files, files are read as a strategy.
 
 A format is a value in the table of ``forerun.search.formats.table``. It states its limits as data, so that a launch it
 cannot express is refused with every reason and with the nearest launch that it can.
@@ -56,7 +56,7 @@ class Launch:
 
     @property
     def tuning(self) -> Tuning:
-        """What of the model is trained."""
+        """Trained parts of the model."""
         return tuning_of(self.model) if isinstance(self.model, Model) else Tuning()
 
     @property

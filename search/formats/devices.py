@@ -62,8 +62,10 @@ def fewest_replicas(ep: int, etp: int, shared: int) -> int:
 
 
 def shard_stated(shard: int | None, copies: int, notes: list[str]) -> int:
-    """Return how many replicas share sharded states, of which there are ``copies`` (None: a number that follows from
-    replicas that are not known)."""
+    """Return the number of replicas that share states, of which there are ``copies``.
+
+    ``shard`` is the number in the file; None where it follows from an unknown number of replicas.
+    """
     if shard is None:
         notes.append(
             f"states are sharded over 1/{copies} of the replicas, whose number is not known; read as sharded over all"

@@ -28,12 +28,12 @@ def format_of(launcher: Launcher, **writing: Any) -> Format:
 
 
 def read(launcher: Launcher, source: LaunchFile) -> Imported:
-    """Return what a file says, read through a table."""
+    """Read a file through a table."""
     return imported(read_keys(launcher, source))
 
 
 def imported(facts: LaunchFacts) -> Imported:
-    """Return what a file says.
+    """Combine the decisions of a file into a strategy and a workload.
 
     Raises:
         RequestError: degrees do not fill the devices, or batches do not divide.
@@ -118,7 +118,7 @@ def _switches(facts: LaunchFacts, strategy: Strategy, precision: str | None) -> 
 
 
 def _rest(facts: LaunchFacts) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what no key asked for, as the file has it: settings known to decide nothing, and unknown ones."""
+    """Return the settings that no key reads, as written in the file: harmless ones, and unknown ones."""
     file, launcher = facts.file, facts.launcher
     other, unknown = facts.settings.rest(
         # Variables that a script sets are looked at where they are known alone.
@@ -146,7 +146,7 @@ def _stages(facts: LaunchFacts, pp: int) -> dict[str, Any]:
 
 
 def world(facts: LaunchFacts) -> World:
-    """Return how many devices there are: the user's number, else the file's, else its scripts'."""
+    """Return the number of devices: the user's, else the file's, else its scripts'."""
     source, get = facts.source, facts.get
     devices = get("devices")
     if devices is None and get("devices_per_node") is not None and get("nodes") != REST:

@@ -33,7 +33,7 @@ def import_files(
     entry: str | None = None,
     given: Given = NOTHING,
 ) -> Imported:
-    """Return what a configuration says: its file, with the launch scripts that belong to it, or the folder of both.
+    """Read a configuration: its file with the launch scripts that belong to it, or the folder of both.
 
     ``format`` names the format where the file does not show it, ``gpus`` the number of devices where no file states it,
     ``entry`` the function of a Python file that has several, ``given`` the arguments and variables that a script is
@@ -106,8 +106,10 @@ def _read(chosen: Format, source: LaunchFile) -> Imported:
 
 
 def _with_data(found: Imported, item: Format, files: Files) -> Imported:
-    """Return what a configuration says, with what a launch that was written here says of its data: documents where its
-    files keep attention inside; a note where they do and nobody says how long documents are."""
+    """Add the length of documents that a launch script of forerun states.
+
+    It counts where the files keep attention inside documents; where no file states it, a note says so.
+    """
     facts, notes = stated_facts(*files.values()), found.notes
     packed = item.packs and next(filter(None, (re.search(item.packs, text, re.M) for text in files.values())), None)
     if not packed:

@@ -21,11 +21,11 @@ class Decision:
     """Decision that a key of a launch file can make."""
 
     title: str
-    """What it is called on the page of keys."""
+    """Name on the page of keys."""
     meaning: str = ""
-    """What a key means that decides it and does not say otherwise (empty: the title)."""
+    """Meaning of its keys, unless a key has its own (empty: the title)."""
     unit: str = ""
-    """What its numbers count; empty where keys have words."""
+    """Unit of its numbers; empty where keys have words."""
 
 
 DEGREES = ("tp", "pp", "cp", "ep", "etp", "vpp", "dp", "replicate", "shard")
@@ -36,7 +36,7 @@ TELLING = (*DEGREES, "nodes", "devices_per_node", "devices", "mbs", "accumulatio
 
 @cache
 def decisions() -> Mapping[str, Decision]:
-    """Return what keys can decide, by name; facts of the model begin with ``model.``."""
+    """Return all decisions by name; facts of the model begin with ``model.``."""
     tables = package_yaml("forerun.search.formats", "data", "decisions.yaml")
     facts = {f"model.{name}": {"title": f"model: {name}", **fields} for name, fields in tables.pop("facts").items()}
     named = {name: fields for table in tables.values() for name, fields in table.items()}
@@ -67,11 +67,11 @@ class LaunchKey:
     decides: str
     """One of ``decisions()``."""
     meaning: str = ""
-    """What it means (empty: as its decision says)."""
+    """Meaning (empty: that of its decision)."""
     unit: str = ""
-    """What its numbers count (empty: as its decision says)."""
+    """Unit of its numbers (empty: that of its decision)."""
     words: Mapping[str, Any] | None = None
-    """What its words mean (None: it is a number); a word that means None decides nothing."""
+    """Values of its words (None: it is a number); a word of value None decides nothing."""
     least: int = 1
     """The smallest number that it takes; 0 then means 1, -1 what other degrees leave."""
     says: str = ""
@@ -87,7 +87,7 @@ class LaunchKey:
 
     @property
     def counts(self) -> str:
-        """What its numbers count; empty where it has words."""
+        """Unit of its numbers; empty where it has words."""
         return "" if self.words is not None else self.unit or decisions()[self.decides].unit
 
 
@@ -124,8 +124,19 @@ def facts_of(names: Mapping[str, str], section: str = "") -> tuple[LaunchKey, ..
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stated:
-    """What a syntax found in a file: ``values`` by the names of the table, ``spelled`` the names that the file itself
-    has for them where they differ, ``repeated`` settings that others overrule, and what there is to say."""
+    """Settings of a file.
+
+    Attributes
+    ----------
+    values
+        Values by the names of the table.
+    spelled
+        Names in the file, by those of the table where they differ.
+    repeated
+        Settings that later ones overrule.
+    notes, defaults
+        Remarks for the user, and values that are assumed.
+    """
 
     values: Mapping[str, Any]
     spelled: Mapping[str, str] = field(default_factory=dict)
@@ -161,9 +172,21 @@ class Launcher:
 
 @dataclass(slots=True, kw_only=True)
 class LaunchFacts:
-    """What the keys of one file decide: ``values`` by decision, ``stated`` those that the file itself states, ``open``
-    those that it leaves to the program, and what there is to say of them. ``launcher``: the table, which an adjustment
-    may replace by a nearer one; ``switches``: settings that it decides."""
+    """Decisions of one file.
+
+    Attributes
+    ----------
+    launcher
+        The table; an adjustment may replace it by a more specific one.
+    values
+        Values by decision.
+    stated, open
+        Decisions that the file states, and those that it leaves to the program.
+    notes, defaults
+        Remarks for the user, and values that are assumed.
+    switches
+        Settings of the software that the file decides.
+    """
 
     source: LaunchFile
     launcher: Launcher
@@ -177,7 +200,7 @@ class LaunchFacts:
     switches: dict[str, str] = field(default_factory=dict)
 
     def get(self, decision: str, otherwise: Any = None) -> Any:
-        """Return what was decided."""
+        """Return the value of a decision; ``otherwise`` where it is open."""
         value = self.values.get(decision)
         return otherwise if value is None else value
 
@@ -200,8 +223,8 @@ class LaunchFacts:
         """
         for decision in decisions:
             if self.get(decision) is None:
-                told = f"is it a launch file of {self.launcher.title}?"
-                raise RequestError(f"{self.source.name}: {self.key(decision)} is missing; {told}")
+                name, title = self.source.name, self.launcher.title
+                raise RequestError(f"{name}: {self.key(decision)} is missing; is it a launch file of {title}?")
 
 
 def read_keys(launcher: Launcher, source: LaunchFile) -> LaunchFacts:
@@ -250,7 +273,7 @@ def read_keys(launcher: Launcher, source: LaunchFile) -> LaunchFacts:
 
 
 def _value(key: LaunchKey, settings: LaunchSettings) -> Any:
-    """Return what a key decides in one file, None where it is not stated or decides nothing."""
+    """Return the value that a key decides in one file; None where it is not stated or decides nothing."""
     if key.decides.startswith("model."):
         fact = next(iter(settings.facts({name: name for name in key.names}).values()), None)
         return key.words.get(fact, fact) if key.words and isinstance(fact, str) else fact

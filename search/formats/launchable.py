@@ -1,4 +1,4 @@
-"""Which strategies the framework of a request can be told to run: those that one of its own formats has words for."""
+"""Strategies that the framework of a request can run: those that one of its formats can express."""
 
 import dataclasses
 from collections.abc import Sequence

@@ -21,12 +21,12 @@ TORCHRUN = (
     'torchrun --nnodes "$NNODES" --nproc_per_node "$GPUS_PER_NODE" --node_rank "$NODE_RANK"',
     '--master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"',
 )
-"""How torchrun is started on each node; the program and its arguments follow."""
+"""Start of torchrun on each node; the program and its arguments follow."""
 
 DEVICES_IN_SLURM = {"Huawei": "npu", "Intel": "hpu", "AWS": "neuron"}
 """Generic resources that devices of a vendor are to Slurm where they are no GPUs; the names are a site's."""
 YOUR_PROGRAM = '"${TRAIN_SCRIPT'
-"""How the word begins that names the user's program in a script."""
+"""Begin of the word that names the user's program in a script."""
 _PROGRAM = re.compile(r'-m \S+|"[^"]*"\S*|\S+')
 _PREDICTED = re.compile(r"^# predicted with (.*)$", re.MULTILINE)
 _FACT = re.compile(r"--(documents|moe-imbalance) (\d+(?:\.\d+)?)(?= |$)")
@@ -213,8 +213,7 @@ def _runner(launch: Launch, *, once: bool) -> list[str]:
 
 
 def rack_nodes(launch: Launch) -> int:
-    """Return how many nodes are placed together, each such segment inside a rack (Slurm: ``--segment``,
-    topology/block).
+    """Return the number of nodes of a segment, which Slurm places inside one rack (``--segment``, topology/block).
 
     Groups of tensor, context and expert ranks that a rack can hold then stay inside one, as predicted. 0 where nodes
     are not in racks, or segments are single nodes.

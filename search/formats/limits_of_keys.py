@@ -1,4 +1,4 @@
-"""Limits that follow from a table of keys: what no key that is written can say of a launch is refused."""
+"""Limits that follow from a table of keys: a launch that its written keys cannot express is refused."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from forerun.spaces.strategies import ALL_REPLICAS, SPELLING, Recompute, Schedul
 ALONE = {"schedule": Schedule.ONE_F_ONE_B, "vpp": 1}
 """The schedule of a launcher that has no key for another one."""
 SHARING = ("shard", "replicate", "instances")
-"""Decisions that say how many replicas share one set of states."""
+"""Decisions about the number of replicas that share one set of states."""
 
 
 def by_keys(launcher: Launcher, *, besides: Collection[str] = (), **reasons: str) -> tuple[Limit, ...]:
@@ -22,9 +22,9 @@ def by_keys(launcher: Launcher, *, besides: Collection[str] = (), **reasons: str
     launcher
         The table.
     besides
-        Decisions that the files say without a key of their own.
+        Decisions that the files express without a key of the table, or whose limits are stated separately.
     reasons
-        By decision: why there is no key.
+        Reasons why there is no key, by decision.
     """
     keys = [key for key in launcher.keys if key.written is not False]
     lacking = {"pp", "tp", "cp", "ep", "etp", "sp", "schedule", "placement", "sharing"}
@@ -54,7 +54,7 @@ def by_keys(launcher: Launcher, *, besides: Collection[str] = (), **reasons: str
 def _of_words(
     launcher: Launcher, keys: list[LaunchKey], besides: Collection[str], reasons: Mapping[str, str]
 ) -> Iterator[Limit]:
-    """Iterate over the limits of choices to those that have a word."""
+    """Iterate over the limits of decisions to the choices that have a word."""
     words: dict[str, list[Any]] = {name: [] for name in ("zero", "recompute", "schedule", "precision")}
     for key in keys:
         if key.decides in words and key.decides not in besides:

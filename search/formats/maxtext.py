@@ -33,7 +33,7 @@ OFFLOADED: dict[Recompute, dict[str, str]] = {
 DOCUMENTS = {"dataset_type": "hf", "hf_path": "allenai/c4", "hf_data_dir": "en", "packing": True}
 """Sequences packed of documents, inside which attention stays; synthetic data have none."""
 HARDWARE = {"Google": "tpu", "NVIDIA": "gpu", "AMD": "gpu"}
-"""What it calls the devices of a vendor."""
+"""MaxText's names for the devices of a vendor."""
 MODELS = {
     "llama3-405b": "llama3.1-405b",
     "deepseek-v2": "deepseek2-236b",

@@ -1,5 +1,7 @@
-"""What launch scripts hand to a training program of the Hugging Face kind: batch sizes are its arguments, not settings
-of the distributed configuration."""
+"""Arguments of training programs of the Hugging Face kind.
+
+Batch sizes are arguments of the program there, and not settings of the distributed configuration.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -61,7 +61,7 @@ def assumed(launch: Launch, framework: str) -> dict[str, str]:
 
 
 def carried(profile: FrameworkProfile, framework: str) -> dict[str, str]:
-    """Return what a prediction with ``profile`` assumed, as far as another framework has the switch and the setting."""
+    """Return the settings of ``profile`` that another framework has, too, by switch."""
     there = load_framework(framework)
     return {
         k: v
@@ -105,7 +105,7 @@ def refused(
 
 
 def _words(switch: Switch, profile: FrameworkProfile, setting: str) -> Mapping[str, Any] | None:
-    """Return how a framework writes a setting; None where it cannot."""
+    """Return the flags with which a framework writes a setting; None where it cannot."""
     support = switch.support(profile)
     return None if support is None else support.written(setting)
 

@@ -38,7 +38,7 @@ MOVED = {
     "compile.enable_async_tensor_parallel": "parallelism.enable_async_tensor_parallel",
     "model_registry.moe_comm_backend": "parallelism.expert_parallel_comm_backend",
 }
-"""Where 0.2.2 has what later versions have elsewhere."""
+"""Settings of 0.2.2 by their names in later versions."""
 MODES = {
     "none": Recompute.NONE,
     "selective": Recompute.SELECTIVE,

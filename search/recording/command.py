@@ -19,7 +19,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.reading import read_text
 
 ENDING_S = 10.0
-"""What a command that was asked to end may take before it is killed."""
+"""Seconds from asking a command to end until it is killed."""
 MOST_STEPS = 1000
 """Steps that are recorded at once: a step of a large model is some 10 MB of trace."""
 MOST_RECORDS = 64 << 20
@@ -28,7 +28,7 @@ MOST_RECORDS = 64 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecord:
-    """What one rank recorded. ``trace``: the file's name, None where the training ended before the last step.
+    """Recording of one rank. ``trace``: the file's name, None where the training ended before the last step.
 
     ``steps``: optimizer steps that it did while it was watched; ``step_s``, ``before_s``: median seconds of the
     recorded steps and of those before.
@@ -120,7 +120,7 @@ def _wait(process: "subprocess.Popen[bytes]") -> int:
 
 
 def _ranks(folder: Path) -> tuple[RankRecord, ...]:
-    """Return what the ranks state of their traces, in order; a line that a full disk cut short is left out."""
+    """Return the recordings of all ranks in order; a line that a full disk cut short is left out."""
     path, records = folder / recorder.RECORDS, list[RankRecord]()
     for line in read_text(path, most=MOST_RECORDS, kind="a list of recordings").splitlines() if path.is_file() else ():
         with suppress(ValueError, TypeError):

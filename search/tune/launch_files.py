@@ -24,7 +24,7 @@ class LaunchWriter:
     Attributes
     ----------
     context
-        What is trained, on what.
+        Training and its cluster.
     steps
         Steps of a run.
     trainer
@@ -33,7 +33,7 @@ class LaunchWriter:
     format_name
         Format to write; None: the framework's own.
     job
-        What is asked of a queue.
+        Options of the queue.
     """
 
     context: Context

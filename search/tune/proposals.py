@@ -34,7 +34,7 @@ def next_runs(context: Context, rows: Sequence[Row], count: int, *, rule: str = 
     Parameters
     ----------
     context
-        What the rows train, where and with which software; may be calibrated.
+        Training, cluster and software of the rows; may be calibrated.
     rows
         Rows of a leaderboard. Those of different numbers of devices are compared by device time.
     count

@@ -59,7 +59,7 @@ def summarize(
     Parameters
     ----------
     outcomes
-        What the runs have shown, as the choice of runs took them.
+        Outcomes of the runs that are over.
     baseline_s
         Measured seconds of a step of the user's present run; None: there is none.
 

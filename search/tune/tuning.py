@@ -32,7 +32,7 @@ RESULT, REPORT = "result.json", "report.html"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningRequest:
-    """What is tuned, and how.
+    """Training to tune, and the options of the tuning.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class TuningRequest:
     on_interrupt: OnInterrupt = "cancel"
 
     def inputs(self, candidates: TuningCandidates) -> Mapping[str, Any]:
-        """Return what a continued tuning must have in common with its beginning."""
+        """Return the inputs that must be the same where a tuning is continued."""
         return {
             **candidates.setting.request.to_json(),
             "launcher": self.launcher.name,
@@ -97,7 +97,7 @@ def tune(
     Parameters
     ----------
     tuning
-        What is tuned.
+        Training to tune, and options.
     search
         Search for the rows among which runs are chosen.
     watch

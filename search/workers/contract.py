@@ -20,7 +20,7 @@ Work = Callable[[Any, Any], Any]
 """``work(common, item) -> result``: a function of a module, so that other processes find it by name."""
 
 ATTEMPTS = 3
-"""How often an item is tried whose worker dies; the last death is its failure."""
+"""Attempts at an item whose worker dies; the last death is its failure."""
 LIMIT_S = 1800.0
 """Seconds without any answer after which workers hang: slices and parts are cut to seconds (``slicing``, ``sweep``)."""
 AHEAD = 3
@@ -33,7 +33,7 @@ class WorkersLostError(RequestError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why an item has no result: the class and the text of the error, and its trace."""
+    """Error of an item without a result: class, text and trace."""
 
     kind: str
     message: str
@@ -46,7 +46,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemOutcome:
-    """How one item ended. ``number`` is its place among the items; either ``failure`` is None or ``result`` is."""
+    """Outcome of one item. ``number`` is its place among the items; either ``failure`` is None or ``result`` is."""
 
     number: int
     item: Any

@@ -13,7 +13,7 @@ KINDS = ("serial", "processes", "ray")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What the user says about workers; None where they said nothing.
+    """The user's choice of workers; None for a field that they left out.
 
     Raises:
         RequestError: the kind is unknown, the count below one, or the two do not go with each other.
@@ -22,7 +22,7 @@ class Choice:
     kind: str | None = None
     """One of ``KINDS``."""
     count: int | None = None
-    """How many, 1 or more."""
+    """Number of workers, 1 or more."""
     address: str | None = None
     """The Ray cluster to use: HOST:PORT, ray://HOST:PORT or auto."""
 
@@ -45,7 +45,7 @@ class Choice:
 
 
 IN_THIS_PROCESS = Choice(kind="serial")
-"""What functions do that are not told otherwise: processes are spawned, which a script must be written for."""
+"""Default of functions: processes are spawned, which a script must be written for."""
 
 
 def cores() -> int:

@@ -21,7 +21,7 @@ from typing import Any
 from forerun.search.workers.contract import ATTEMPTS, Failure, ItemOutcome, Work, Workers, attempt, lost
 
 THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""What keeps numpy's libraries from starting a thread per core in every process."""
+"""Variables that keep numpy's libraries from starting a thread per core in every process."""
 
 _COMMON: dict[str, Any] = {}  # in a worker: what the pool was opened for; written once, by the initializer
 

@@ -16,8 +16,8 @@ OPTIONS = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging"
 PATIENCE_S = 3.0
 """Seconds until an address that takes no connection, or does not speak, counts as unreachable."""
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""How a client opens a connection of HTTP/2, which Ray speaks (RFC 9113, section 3.4): a preface and empty settings.
-The server's first frame must be its settings, type 4."""
+"""First bytes of a client of HTTP/2, which Ray speaks (RFC 9113, section 3.4): a preface and empty settings. The
+server's first frame must be its settings, type 4."""
 
 
 def load_ray(address: str | None) -> Any:

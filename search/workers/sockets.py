@@ -1,4 +1,4 @@
-"""Which addresses some processes listen on, from the tables of the kernel (Linux)."""
+"""Addresses on which processes listen, from the tables of the kernel (Linux)."""
 
 import ipaddress
 import os

@@ -1,4 +1,4 @@
-"""Which legal candidates need no scoring: those whose lower bound is above a key that enough others reach.
+"""Lower bounds of legal candidates: those above a key that enough others reach are not scored.
 
 The key comes from a sample that depends on the space alone (``sample.py``), so that what is passed over, and its count,
 are the same whatever slices and workers a search has.
@@ -35,12 +35,11 @@ class Bound:
     slowdown: Mapping[int, float] = field(default_factory=dict)
 
     def keeps(self, table: StrategyTable) -> NDArray[np.bool_]:
-        """Return which candidates [N] may be among the best."""
+        """Return a mask [N] of the candidates that may be among the best."""
         return self._reached(self.least.step_s(table), table)
 
     def hopeless(self, prefixes: StrategyTable) -> NDArray[np.bool_]:
-        """Return which prefixes [N] of candidates (axes up to ``ASKED_AFTER``) have none below that may be among the
-        best; ``keeps`` would keep none of them."""
+        """Return a mask [N] of the prefixes (axes up to ``ASKED_AFTER``) of whose candidates ``keeps`` keeps none."""
         return ~self._reached(self.least.below_s(prefixes), prefixes)
 
     def _reached(self, step_s: Floats, table: StrategyTable) -> NDArray[np.bool_]:

@@ -42,10 +42,25 @@ CLOSEST = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What a worker needs to know: the space (with its context), the objective, how many of the best to keep (of a
-    front: all), the limits on a step, by how much interruptions slow a training on so many GPUs (``slowdown``; empty:
-    not at all), and which candidates need no scoring (``bounded``). ``ideas``: of candidates with the same degrees only
-    the best is kept."""
+    """Search of a flat space, which workers do in slices.
+
+    Attributes
+    ----------
+    space
+        Candidates, with their context.
+    objective
+        Name of the objective.
+    top
+        Number of the best candidates to keep; of a front all are kept.
+    limits
+        Limits on a step.
+    slowdown
+        Factors by which interruptions slow trainings, by number of GPUs; empty: they do not.
+    bound
+        Lower bound by which candidates are not scored; None: all are scored.
+    ideas
+        Whether of candidates with the same degrees only the best is kept.
+    """
 
     space: Space
     objective: str

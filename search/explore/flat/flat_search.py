@@ -21,7 +21,7 @@ from forerun.simulator import score as simulator_score
 
 
 def problem_of(setting: Setting[AnyContext]) -> Problem:
-    """Return what workers need to know of a setting."""
+    """Return the problem that workers solve for a setting."""
     kind, space = kind_of(setting.context), setting.space()
     folded = has_transformer(setting) and not (setting.request.all_variants or objective_named(setting.objective).front)
     return Problem(
@@ -63,13 +63,13 @@ def found_in(
 
 
 def counts_of(piece: SliceResult) -> SpaceCounts:
-    """Return how many candidates were looked at, rejected ones by reason, most first."""
+    """Count the candidates of a search, rejected ones by reason, most first."""
     rejected = dict(sorted(piece.rejected.items(), key=lambda item: (-item[1], item[0])))
     return SpaceCounts(size=piece.enumerated, legal=piece.legal, feasible=piece.feasible, rejected=rejected)
 
 
 def _front_remarks(setting: Setting[AnyContext], piece: SliceResult, rows: tuple[Row, ...]) -> tuple[str, ...]:
-    """Return what is to be said about a Pareto front: how much of it is shown, and up to where GPUs pay."""
+    """Describe a Pareto front: its share that is shown, and the number of GPUs up to which more of them pay."""
     objective = objective_named(setting.objective)
     if not objective.front or piece.best is None:
         return ()

@@ -45,8 +45,9 @@ def search_space(problem: Problem, *, score: Scorer = simulator_score) -> SliceR
 
 
 def sampled(problem: Problem, score: Scorer = simulator_score, progress: Progress | None = None) -> SliceResult | None:
-    """Return what a sample of the space holds, where the space is worth a bound; None where it is not. ``progress`` is
-    told how many of how many parts of the sample are done.
+    """Score a sample of the space; None where the space is too small to be worth a bound.
+
+    ``progress`` is called with the number of parts that are done, and that of all.
 
     Raises:
         EndedEarly: with the best of the ideas that were looked at by then.

@@ -44,7 +44,7 @@ class SliceFailed(ForerunError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What every slice of a search needs."""
+    """Inputs that all slices of a search share."""
 
     problem: Problem
     score: Scorer

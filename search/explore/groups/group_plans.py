@@ -1,4 +1,4 @@
-"""How the layers of a model are dealt to stages on groups of nodes that differ."""
+"""Division of the layers of a model among stages on groups of nodes that differ."""
 
 import dataclasses
 import itertools

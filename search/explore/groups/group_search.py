@@ -91,7 +91,7 @@ def _ideas(
 
 
 def group_setting(request: Request | Setting, per_stage: tuple[str, ...]) -> Setting:
-    """Return what a request on groups means.
+    """Resolve a request on groups of nodes.
 
     Raises:
         RequestError: it asks for what groups do not have.

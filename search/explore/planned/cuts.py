@@ -1,4 +1,4 @@
-"""How one stage of a pipeline may use some of the devices: its degrees, micro-batch and sharding."""
+"""Ways to use some of the devices for one stage of a pipeline: degrees, micro-batch and sharding."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -52,7 +52,7 @@ def layout_of(cut: Strategy) -> tuple[int, ...]:
 
 
 def recompute_kinds(space: StrategySpace) -> tuple[int, ...]:
-    """Return what a stage may recompute: nothing, the attention core or all, as far as the framework has it."""
+    """Return the kinds of recompute of a stage that the framework has: none, of the attention core, or of all."""
     return tuple(kind for kind in space.choices["recompute"] if kind <= Recompute.FULL) or (int(Recompute.NONE),)
 
 

@@ -1,4 +1,4 @@
-"""What every stage of a pipeline costs in every way to fill it: by cut, place, first layer and number of layers."""
+"""Costs of the stages of a pipeline in every way to fill them: by cut, place, first layer and number of layers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -25,8 +25,7 @@ HOSTED = (0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """What plans of one kind have in common: ``pp`` stages with some of the ``cuts`` on ``gpus`` devices in all,
-    ``microbatches`` in a step."""
+    """Pipeline of ``pp`` stages, each with one of the ``cuts``, on ``gpus`` devices, of ``microbatches`` a step."""
 
     space: StrategySpace
     cuts: tuple[Strategy, ...]
@@ -55,8 +54,11 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStage:
-    """What one stage holds. ``recomputed``: its first layers that have ``recompute`` (None: all); ``hosted``: its
-    first layers whose optimizer states lie on the host."""
+    """Contents of one stage.
+
+    ``recomputed``: its first layers that have ``recompute`` (None: all); ``hosted``: its first layers whose optimizer
+    states are in the memory of the host.
+    """
 
     cut: Strategy
     layers: int
@@ -90,7 +92,7 @@ class PlannedStages:
     tables: tuple[CutTable, ...]
 
     def __getitem__(self, row: int) -> PlannedStage:
-        """Return what one stage holds."""
+        """Return the contents of one stage."""
         cut, _, _, layers, kind, some = map(int, self.rows[:, row])
         return PlannedStage(
             cut=self.pipeline.cuts[cut],
@@ -174,7 +176,7 @@ def _starts_of(pipeline: Pipeline, stage: int, count: int, starts: Sequence[int]
 
 
 def _stage_costs(pipelines: Sequence[Pipeline], rows: Sequence[NDArray[np.int64]]) -> OptionCosts:
-    """Return what the rows of all pipelines cost, one pipeline behind the other."""
+    """Return the costs of the rows of all pipelines, one pipeline after the other."""
     _, stage, start, count, kind, some = np.concatenate(rows, axis=1)
     options = StageOptions(number=stage, start=start, end=start + count, kind=kind, some=some)
     degrees = {

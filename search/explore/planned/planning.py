@@ -73,8 +73,11 @@ def _divided(space: StrategySpace, gpus: int, depths: Sequence[int]) -> Iterator
 
 
 def _least_s(pipelines: Sequence[Pipeline]) -> float:
-    """Return what no plan undercuts: all layers at the pace of the cut that does most with a device, and one
-    microbatch through stages of the fastest cut."""
+    """Return a lower bound of all plans, in s.
+
+    It has all layers at the pace of the cut that does most with a device, and one microbatch through stages of the
+    fastest cut.
+    """
     cuts = sorted({replace(cut, pp=1) for pipeline in pipelines for cut in pipeline.cuts}, key=str)
     first = pipelines[0]
     degrees = {axis: np.array([float(getattr(cut, axis)) for cut in cuts]) for axis in STAGE_AXES}

@@ -75,7 +75,7 @@ class Sampler(ABC):
         """Get ready; ``starts`` are worth asking for first, best first. They are canonical and legal."""
 
     def earlier(self) -> Sequence[Strategy]:
-        """Return what a continued run found best; it is looked at without being told. Most samplers continue none."""
+        """Return the best strategies of a continued run, which are scored first and not handed to ``tell``."""
         return ()
 
     @abstractmethod

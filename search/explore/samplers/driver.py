@@ -42,8 +42,19 @@ class StopConditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exploration:
-    """What was found. ``known`` has everything that was looked at (None: illegal), in the order of looking;
-    ``curve`` the number of strategies scored whenever the best improved, with its first key. ``stopped`` says why."""
+    """Result of an exploration.
+
+    Attributes
+    ----------
+    known
+        Evaluations of all strategies that were looked at, in that order; None: illegal.
+    asked, scored
+        Strategies that the sampler asked for, and those that were scored.
+    curve
+        Strategies scored whenever the best improved, with its first key.
+    stopped
+        Reason of the end.
+    """
 
     known: dict[Strategy, Evaluation | None]
     asked: int
@@ -135,7 +146,7 @@ class _Run:
         )
 
     def _stopped(self) -> str:
-        """Return which limit is reached, empty where none is."""
+        """Name the limit that is reached; empty where none is."""
         limits = self.limits
         since = self.scored - (self.curve[-1][0] if self.curve else 0)
         if self.scored >= limits.evaluations:

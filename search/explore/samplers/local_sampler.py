@@ -88,7 +88,7 @@ class LocalSampler(Sampler):
         self._beam = beam
 
     def _degree_class(self, strategy: Strategy) -> Strategy:
-        """Return what strategies have in common that differ in nothing but their stages."""
+        """Return a strategy without the choices of its stages."""
         recompute = Recompute.NONE if self._space.recompute else strategy.recompute
         return dataclasses.replace(
             strategy,

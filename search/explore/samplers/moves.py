@@ -175,7 +175,7 @@ class Moves:
 def _entries_beside(
     entry: StageRecompute, layers: int, kinds: tuple[int, ...], partial: bool
 ) -> tuple[StageRecompute, ...]:
-    """Return what is a step away from what a stage of so many layers recomputes."""
+    """Return the choices of recompute that are one step from that of a stage of ``layers`` layers."""
     found = [StageRecompute(Recompute(kind)) for kind in kinds if (kind, None) != entry]
     if partial:
         held = entry.layers if entry.layers is not None else layers * (entry.kind == Recompute.FULL)

@@ -25,7 +25,7 @@ from forerun.spaces.strategies import Context, Recompute, Split, StageOffload, S
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 Costs = Callable[[Context, Strategy, StageOptions], tuple[Floats, NDArray[np.bool_]]]
-"""What ``option_costs`` returns for the stages of a class of degrees."""
+"""Function with the result of ``option_costs`` for the stages of a class of degrees."""
 BOUNDS = 24
 """Bounds on the slowest stage that are looked at together."""
 PLANS = 3

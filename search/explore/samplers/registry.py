@@ -1,4 +1,4 @@
-"""Which sampler looks for the best, and why."""
+"""Samplers by name, and the choice of one for a space."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ ENUMERABLE = 100_000
 FLAT_ENUMERABLE = 10**11
 """Flat candidates that are all enumerated: an hour on two cores, at 25 million a second."""
 PER_STAGE = ("layers", "recompute", "tp", "offload")
-"""What may differ between stages: the number of their layers, what they recompute, the tp of the second half, and what
-shares of their optimizer states and activations lie on the host."""
+"""Choices that may differ between stages: number of layers, recompute, tp of the second half, and the shares of
+optimizer states and activations in the memory of the host."""
 
 SAMPLERS: Mapping[str, Callable[[int], Sampler]] = {
     "exhaustive": lambda seed: ExhaustiveSampler(),
@@ -38,7 +38,7 @@ STORED = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exploring:
-    """How a space that cannot be enumerated is to be explored."""
+    """Options of the exploration of a space that cannot be enumerated."""
 
     sampler: str = "auto"
     """Name of a sampler, or ``auto``."""
@@ -47,7 +47,7 @@ class Exploring:
     reach: int = DEFAULT_REACH
     """Layers by which a boundary between stages may move."""
     per_stage: tuple[str, ...] = ("layers",)
-    """What may differ between stages, of ``PER_STAGE``."""
+    """Choices that may differ between stages, of ``PER_STAGE``."""
     storage: str | None = None
     """Storage of Optuna for the trials: a journal file or an RDB URL."""
     evaluations: int | None = None
@@ -123,7 +123,7 @@ def suited(space: StagedSpace, *, all_kept: bool = False) -> tuple[str, str]:
     Parameters
     ----------
     space
-        What is searched.
+        Space to search.
     all_kept
         Whether every strategy becomes a trial in a storage.
     """

@@ -1,4 +1,4 @@
-"""Where an exploration starts: the flat space, searched whole, and what of it would be fast if it only fitted."""
+"""Starts of an exploration: the best of the flat space, and its fast strategies that do not quite fit."""
 
 import dataclasses
 from collections.abc import Sequence

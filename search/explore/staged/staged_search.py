@@ -131,7 +131,7 @@ def _rows_of(setting: Setting, found: Exploration, strategies: Sequence[Strategy
 
 
 def _telling(on_progress: OnProgress, evaluations: int, objective: str) -> Seen:
-    """Return what tells how far a sampler is, and the best it has found."""
+    """Return the function that reports progress of a sampler, and its best step."""
 
     def seen(scored: int, best: float | None) -> None:
         found = "" if best is None or objective != "throughput" else f", best {format_seconds(best)}"
@@ -144,7 +144,7 @@ def _telling(on_progress: OnProgress, evaluations: int, objective: str) -> Seen:
 def _starts(
     space: StagedSpace, setting: Setting, flat: Problem, workers: Choice, score: Scorer, on_progress: OnProgress | None
 ) -> Starts:
-    """Return where to begin: the flat space searched whole, or heuristics where that is too large."""
+    """Return the strategies to begin with: from the whole flat space, or heuristics where that is too large."""
     if space.flat.size <= FLAT_ENUMERABLE:
         found = flat_starts(flat, workers, score, on_progress)
         return _with_shown(setting, flat, found, score) if flat.ideas else found

@@ -34,18 +34,18 @@ class Descents:
     """Looks for trees from one start after the other; where that is interrupted, what was found is the answer."""
 
     kind: str
-    """What is looked for, as users are told: ``trees``."""
+    """Word for the results in messages: ``trees``."""
     tally: TreeCounts
     on_progress: OnProgress | None = None
     """Hears how far it is."""
     rows: list[TreeRow] = field(default_factory=list)
-    """What was found, best first."""
+    """Rows so far, best first."""
     done: int = 0
     total: int = 0
     """Starts; 0 until they are known."""
 
     def search(self, starts: Callable[[], Iterable[From]], descend: Callable[[From], TreeRow | None]) -> FoundTrees:
-        """Return what ``descend`` finds from each of the ``starts``.
+        """Descend from each of the ``starts``.
 
         Raises:
             EndedEarly: with what was found by then.

@@ -108,7 +108,7 @@ class Judge:
         return self.fitted[variation]
 
     def play(self, fitted: FittingTree) -> Judged | None:
-        """Return what a variation comes to event by event; None where it does not fit there."""
+        """Predict a variation event by event; None where it does not fit then."""
         if fitted.variation not in self.played:
             self.played[fitted.variation] = self._played(fitted)
         return self.played[fitted.variation]

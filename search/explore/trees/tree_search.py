@@ -132,7 +132,7 @@ def _of_different_shape(strategies: Sequence[Strategy], count: int) -> Iterator[
 
 
 def _shape(strategy: Strategy) -> Strategy:
-    """Return what strategies have in common that differ in their schedule, or in what variations change."""
+    """Return a strategy without its schedule and the choices that variations change."""
     return replace(
         strategy,
         vpp=1,

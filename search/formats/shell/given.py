@@ -15,7 +15,7 @@ class Given:
     variables
         The environment; these win over the script's own assignments.
     bare
-        Whether it is started without arguments; by default nobody said with which.
+        Whether it is known to start without arguments; else, where there are none, they are unknown.
     scripts
         Texts by file name of scripts that it may read (``source models/x.sh``).
     """

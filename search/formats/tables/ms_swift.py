@@ -25,7 +25,7 @@ STAGES = {f"zero{stage}{suffix}": stage for stage in range(4) for suffix in ("",
 HARMLESS = re.compile(r"(?!.*parallel).*")
 BATCH = 16
 TUNERS = ("tuner_type", "train_type", "sft_type")
-"""What is trained, by its names over the versions; LoRA where nothing is stated."""
+"""Names of the setting of adapters over the versions; LoRA where none is stated."""
 
 
 def adjust(facts: LaunchFacts) -> None:
