@@ -1,4 +1,4 @@
-"""What one split of a training costs: time, memory and timeline."""
+"""Costs of one strategy of a training: time, memory and timeline."""
 
 from forerun.simulator.score_table import MEMORY_PARTS, TIME_PARTS, ScoreTable
 from forerun.simulator.scoring import score, table_for

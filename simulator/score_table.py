@@ -1,4 +1,4 @@
-"""What scoring returns: one row of time, memory and verdict per candidate, as a structure of arrays."""
+"""Scores of candidates: one row of time, memory and verdict each, as a structure of arrays."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -52,7 +52,7 @@ class ScoreTable:
     peak_memory_bytes: Floats
     """The largest peak of all stages, shape N."""
     allocated_bytes: Floats
-    """What the framework's allocator would report as its peak of live tensors, without reserve, shape N."""
+    """Peak of live tensors that the framework's allocator would report, without reserve, shape N."""
     memory_bytes: Mapping[str, Floats]
     """Bytes of the peak by part (``MEMORY_PARTS``), shape N each."""
     peak_stage: NDArray[np.int64]
@@ -62,7 +62,7 @@ class ScoreTable:
     oom_risk: Floats | None = None
     """Calibrated probability of running out of memory, shape N; None where memory was not calibrated."""
     limit_bytes: Floats | None = None
-    """What each may need to count as fitting, shape N; None: the context's limit holds for all."""
+    """Memory up to which each counts as fitting, shape N; None: the context's limit holds for all."""
 
     def __len__(self) -> int:
         return len(self.step_time_s)

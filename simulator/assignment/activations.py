@@ -25,7 +25,7 @@ def rank_activations(assignment: Assignment, blocks: Blocks) -> StageMemory:
 
 
 def _with_settings(assignment: Assignment, settings: Strategy, on: Floats, in_flight_factors: Floats) -> StageMemory:
-    """Return what layers ``on`` [B, P] ranks with the same settings keep."""
+    """Size the activations that layers ``on`` [B, P] ranks with the same settings keep."""
     shape, count = assignment.shape, assignment.shape.pp
     given = (float(assignment.schedule), float(shape.pp), float(shape.vpp), float(shape.microbatches))
     schedule, pp, vpp, microbatches = (np.full(count, value) for value in given)

@@ -35,7 +35,7 @@ class ChunkCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCost:
-    """What a pipeline rank does once a step."""
+    """Work of a pipeline rank once per step."""
 
     reduce_s: float = 0.0
     """One reduction of all its gradients."""
@@ -102,11 +102,11 @@ class StepCosts:
     gathers_near: bool = False
     """Gathers of parameters use links of their own, whatever ``one_port`` says."""
     orders: Programs = ()
-    """What every pipeline rank runs, where the user wrote it (empty: by the schedule)."""
+    """Program of every pipeline rank, where the user wrote it (empty: by the schedule)."""
 
     @property
     def programs(self) -> Programs:
-        """What every pipeline rank runs.
+        """The program of every pipeline rank.
 
         Raises:
             RequestError: the schedule has no order for the shape.

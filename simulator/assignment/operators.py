@@ -23,7 +23,7 @@ class OperatorPass:
     share: float
     """Of the nearer peak, tensor cores or memory bandwidth (0 to 1)."""
     bound: Bound
-    """What limits it."""
+    """Its bottleneck."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,11 +38,11 @@ class ChunkPasses:
 
     @property
     def beside_loss_bytes(self) -> Floats:
-        """What the backward pass of a layer needs beyond what the loss does."""
+        """Bytes that the backward pass of a layer needs beyond those of the loss."""
         return np.maximum(self.held_logit_bytes + self.working_bytes - self.logit_bytes, 0.0)
 
     def __add__(self, other: "ChunkPasses") -> "ChunkPasses":
-        """Return what layers of both settings cost together; one layer is recomputed at a time."""
+        """Add the costs of layers of both settings; one layer is recomputed at a time."""
         added: dict[str, object] = {
             entry.name: getattr(self, entry.name) + getattr(other, entry.name)
             for entry in fields(ChunkPasses)
@@ -54,24 +54,24 @@ class ChunkPasses:
 
 
 def group_of(settings: Strategy) -> Floats | None:
-    """Return how many layers are recomputed at once, [1]; None where each is by itself."""
+    """Return the number of layers recomputed at once, [1]; None where each is recomputed alone."""
     return np.array([float(settings.recompute_group)]) if settings.recompute_group > 1 else None
 
 
 def shard_with(context: Context, settings: Strategy) -> Shard:
-    """Return how layers with some settings are cut: a table of one."""
+    """Return the shard of layers with some settings: a table of one."""
     shard = shard_of(context, table_of([settings]), np.zeros(1, dtype=np.intp))
     return replace(shard, away=np.array([offload_of(context.framework, settings.stage_offload).activations]))
 
 
 def chunk_passes(context: Context, blocks: Blocks) -> ChunkPasses:
-    """Return what ``blocks`` [B, C] with all their settings cost every virtual stage."""
+    """Cost ``blocks`` [B, C] with all their settings on every virtual stage."""
     first, *others = (_with_settings(context, settings, held) for settings, held in blocks.items())
     return sum(others, first)
 
 
 def _with_settings(context: Context, settings: Strategy, held: Floats) -> ChunkPasses:
-    """Return what virtual stages do with the layers ``held`` [B, C] that have the same settings."""
+    """Cost the layers ``held`` [B, C] that have the same settings on every virtual stage."""
     shard, count = shard_with(context, settings), held.shape[1]
     times = known_block_times(context, shard)
     recompute = np.full(count, int(settings.recompute))

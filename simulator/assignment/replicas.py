@@ -36,7 +36,7 @@ def parameters_with(context: Context, settings: Strategy, held: Floats) -> Stage
 
 
 def parameter_counts(context: Context, settings: Strategy, held: Floats) -> Floats:
-    """Return how many parameters layers ``held`` [B, K] with the same settings have on one device, shape K."""
+    """Count the parameters of layers ``held`` [B, K] with the same settings on one device, shape K."""
     each = parameters_with(context, settings, held)
     return np.asarray((each.dense + each.expert)[0] * (held.sum(axis=0) > 0))
 

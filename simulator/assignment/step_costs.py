@@ -92,7 +92,7 @@ def _on_groups(assignment: Assignment, transfers_s: tuple[tuple[float, float], .
 
 
 def _wait_s(assignment: Assignment, chunks: Sequence[ChunkCost]) -> float:
-    """Return how long a step waits for the slowest replica: a share of what the busiest rank computes."""
+    """Return a step's wait for the slowest replica: a share of the busiest rank's computation."""
     ranks = [[chunks[chunk] for chunk in own] for own in assignment.chunks_of_rank]
     busy_s = [sum(chunk.forward_s + chunk.backward_s for chunk in rank) for rank in ranks]
     busiest = next(rank for rank, busy in zip(ranks, busy_s, strict=True) if busy >= max(busy_s) * (1 - 1e-12))
@@ -121,7 +121,7 @@ def _stall(assignment: Assignment, replicas: ReplicaCosts) -> float:
 
 
 def _chunks(assignment: Assignment, passes: ChunkPasses, stall: float) -> tuple[ChunkCost, ...]:
-    """Return what every virtual stage costs; ``stall``: share of all passes lost to the allocator."""
+    """Cost every virtual stage; ``stall``: share of all passes lost to the allocator."""
     there, back = changes_inside(assignment)
     # Host and device work side by side: a pass takes the longer of the two, and the difference is a gap.
     device_s = passes.forward_s + passes.backward_s + there + back
@@ -155,7 +155,7 @@ def _chunks(assignment: Assignment, passes: ChunkPasses, stall: float) -> tuple[
 def _stages(
     assignment: Assignment, blocks: Blocks, each: Sequence[SettingsReplicas], replicas: ReplicaCosts
 ) -> tuple[StageCost, ...]:
-    """Return what ranks do once: traffic of each stage of sharding apart, the rest together."""
+    """Return the work of ranks once per step: traffic of each stage of sharding apart, the rest together."""
     by_zero: dict[int, list[SettingsReplicas]] = {}
     for one in each:
         by_zero.setdefault(one.settings.zero, []).append(one)

@@ -1,4 +1,4 @@
-"""Which layers, with which settings, stand on which virtual stage, pipeline rank and group of devices.
+"""Assignment of layers and their settings to virtual stages, pipeline ranks and groups of devices.
 
 A flat strategy, stages that differ, groups of nodes and a strategy tree are four ways to write an ``Assignment``; the
 cost of a step and the memory of its ranks are computed from it alone. The vectorised core (``simulator/core``) is the
@@ -45,7 +45,7 @@ class Assignment:
     schedule: Schedule
     shape: PipelineShape
     layers: tuple[tuple[Placed, ...], ...]
-    """What each virtual stage runs, in this order, C."""
+    """Contents of each virtual stage, in this order, C."""
     devices: tuple[Sequence[int], ...]
     """Devices of each virtual stage, tensor ranks next to each other, C."""
     in_flight: tuple[int, ...] = ()

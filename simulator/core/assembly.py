@@ -37,7 +37,7 @@ class Pipelines:
     gradient_pass_s: Floats
     """The first stage's pass that completes gradients."""
     passes: HidingPasses
-    """What traffic of replicas can overlap."""
+    """Passes under which traffic of replicas can hide."""
     crossed: Floats
     """Ranks that reduce gradients while the last microbatch's backward passes run on them."""
     microbatches: Floats

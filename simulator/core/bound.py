@@ -180,7 +180,7 @@ def _with_every(table: StrategyTable, axis: str) -> StrategyTable:
 
 
 def _block_counts(model: Model) -> Floats:
-    """Return how many of each block a model has, [B]: layer kinds, embedding, head."""
+    """Count each block of a model, [B]: layer kinds, embedding, head."""
     layers = Counter[int]()
     for kind, layer in zip(kind_of_entry(model), model.layers, strict=True):
         layers[kind] += layer.count

@@ -277,7 +277,7 @@ def _activations(these: _Candidates) -> StageMemory:
 
 
 def _groups(layers: NDArray[np.int64]) -> Floats | None:
-    """Return how many layers are recomputed at once by column; None where no candidate has several."""
+    """Return the number of layers recomputed at once, by column; None where no candidate has several."""
     sizes = group_size(layers)
     return sizes.astype(np.float64) if (sizes > 1).any() else None
 

@@ -1,4 +1,4 @@
-"""What one stage would cost on its own, for many ways to fill it: what dynamic programming over stages chooses from."""
+"""Costs of one stage for many ways to fill it, from which dynamic programming over stages chooses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -64,7 +64,7 @@ class StageOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionCosts:
-    """What K ways to fill a stage cost, shape K each."""
+    """Costs of K ways to fill a stage, shape K each."""
 
     time_s: Floats
     """One microbatch, forward and backward."""
@@ -185,7 +185,7 @@ def _least_pace_s(context: Context, table: StrategyTable, hosted: bool) -> Float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastParts:
-    """What all layers of a model take at least on one kind of device, for N candidates."""
+    """Least time and memory of all layers of a model on one kind of device, for N candidates."""
 
     passes_s: Floats
     """One microbatch, by block (kinds of layers, embedding, head), [B, N]."""
@@ -228,7 +228,7 @@ class _WholeModel:
     """One microbatch through all B blocks of a model, for N candidates."""
 
     blocks: Floats
-    """How many there are of each, [B, 1]."""
+    """Number of each, [B, 1]."""
     forward_s: Floats
     """[B, N], as are those below."""
     backward_s: Floats
@@ -258,7 +258,7 @@ def _whole_model(context: Context, table: StrategyTable) -> _WholeModel:
 
 
 def _states_fit(context: Context, costs: ReplicaCosts, *, hosted: bool) -> NDArray[np.bool_]:
-    """Return whether parameters and gradients, with optimizer states unless ``hosted``, fit into memory, [N]."""
+    """Check that parameters and gradients, with optimizer states unless ``hosted``, fit into memory, [N]."""
     held = costs.parameter_bytes + costs.gradient_bytes + (0.0 if hosted else 1.0) * costs.optimizer_bytes
     return np.asarray(held[0] <= context.memory_limit_bytes - context.framework.context_bytes)
 
@@ -275,7 +275,7 @@ def least_p2p_s(context: Context, table: StrategyTable) -> Floats:
 
 
 def _replicas_of(context: Context, table: StrategyTable, blocks: Floats) -> ReplicaCosts:
-    """Return what replicas cost a stage with some ``blocks`` [B, N]."""
+    """Cost the replicas of a stage with some ``blocks`` [B, N]."""
     degrees = {axis: table.column(axis).astype(np.float64) for axis in REPLICA_DEGREES}
     parameters = stage_parameters(context, blocks[:, None, :], degrees["tp"], degrees["ep"], degrees["etp"])
     return replica_costs(context, Replicas(parameters=parameters, **degrees))

@@ -1,4 +1,4 @@
-"""What each stage of strategies whose stages differ costs: the same rules as everywhere, gathered stage by stage."""
+"""Costs of each stage of strategies whose stages differ, by the rules of all strategies, gathered stage by stage."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class StagePasses:
     weight_s: Floats
     """Weight-gradient part of ``backward_s``."""
     gap_s: Floats
-    """What the device waits for its host, in both passes."""
+    """Waits of the device for its host, in both passes."""
     parts: dict[str, Floats]
     """The device's time by kind."""
     memory: StageMemory
@@ -39,7 +39,7 @@ class StagePasses:
 
 
 def stage_passes(context: Context, rows: StageRows) -> StagePasses:
-    """Return what a microbatch costs on every stage."""
+    """Cost a microbatch on every stage."""
     shard, recomputed, rest = _shards(context, rows)
     times = known_block_times(context, shard)
     repeated, others = _blocks(rows)

@@ -1,4 +1,4 @@
-"""What things cost: seconds of an operator on a device and of a collective on links. Rules accept arrays.
+"""Cost rules: seconds of an operator on a device and of a collective on links. Rules accept arrays.
 
 Shapes: whatever the caller's arrays broadcast to, which is the shape of the result; measurements of one operator
 (``measured``): M of them, D numbers a shape, N questions.

@@ -1,4 +1,4 @@
-"""What share of its peaks a device reaches in practice: constants fitted to published micro-benchmarks.
+"""Share of its peaks that a device reaches in practice: constants fitted to published micro-benchmarks.
 
 The numbers stand in ``data/compute.yaml``, which ``benchmarks/fit/compute.py`` writes; this file loads them and finds
 those of a device. A device without measurements of its own borrows those of its architecture, scaled by the ratio of
@@ -16,7 +16,7 @@ from forerun.spaces.documents.package_data import package_yaml
 
 _OTHER = "other"
 _UNCALIBRATED = "uncalibrated"
-"""How the provenance of constants begins that no micro-benchmark was fitted to."""
+"""Beginning of the provenance of constants that were fitted to no micro-benchmark."""
 
 # Tile shapes (rows, columns) of common kernels, in the order of ``tile_shares``; each runs either way round.
 TILE_CLASSES = (((256, 128), (128, 256)), ((128, 128),), ((128, 64), (64, 128)), ((64, 64),))
@@ -24,7 +24,7 @@ TILE_CLASSES = (((256, 128), (128, 256)), ((128, 128),), ((128, 64), (64, 128)),
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmEfficiency:
-    """How matrix products of one input width run on a device."""
+    """Efficiency of matrix products of one input width on a device."""
 
     peak_share: float
     """Share of the dense peak that the inner loop of the largest tile reaches in a short burst."""
@@ -48,7 +48,7 @@ class GemmEfficiency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionEfficiency:
-    """How one pass (forward or backward) of fused attention runs on a device."""
+    """Efficiency of one pass (forward or backward) of fused attention on a device."""
 
     peak_share: float
     """Share of the dense peak of a long loop over keys."""
@@ -68,7 +68,7 @@ class AttentionEfficiency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamEfficiency:
-    """How kernels bound by memory run."""
+    """Efficiency of memory-bound kernels."""
 
     memory_share: float
     """Share of the memory bandwidth."""
@@ -90,7 +90,7 @@ class ComputeEfficiency:
     attention_backward: AttentionEfficiency
     stream: StreamEfficiency
     provenance: str
-    """What they were fitted to."""
+    """Data that they were fitted to."""
 
 
 def device_efficiency(device: Device) -> ComputeEfficiency:

@@ -33,9 +33,9 @@ class Samples:
     shapes: Floats
     """Shape [M, D]."""
     seconds: Floats
-    """What they took, shape M."""
+    """Their measured seconds, shape M."""
     fitted: Floats
-    """What the fitted surface says of them, shape M."""
+    """Their seconds by the fitted surface, shape M."""
 
     @property
     def log_ratio(self) -> Floats:
@@ -98,7 +98,7 @@ class MeasuredCosts:
         return np.asarray(fitted * np.exp(log_ratio).reshape(fitted.shape))
 
     def knows(self, name: str, shapes: Floats) -> NDArray[np.bool_]:
-        """Return which of the shapes [N, D] were measured."""
+        """Mark the shapes [N, D] that were measured."""
         if name not in self._known:
             return np.zeros(len(shapes), dtype=bool)
         square = ((self._place(shapes)[:, None, :] - self._known[name][0][None, :, :]) ** 2).sum(axis=2)

@@ -1,4 +1,4 @@
-"""How long the slowest of several workers takes: order statistics of step times that differ from worker to worker."""
+"""Time of the slowest of several workers: order statistics of step times that differ from worker to worker."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ def lognormal_factors(jitter: float, points: int = _POINTS) -> Floats:
 
 
 def wait_share(replicas: ArrayLike) -> Floats:
-    """Return what a step waits for the slowest of its replicas (data and context ranks), over its computation.
+    """Return a step's wait for the slowest of its replicas (data and context ranks), over its computation.
 
     >>> wait_share([1, 8, 32]).tolist()
     [0.0, 0.0, 0.015]

@@ -37,7 +37,7 @@ class Activations:
 
 
 def layer_activations(context: Context, layer: Layer, shard: Shard) -> Activations:
-    """Return what a layer keeps under each shard's recompute choice."""
+    """Size the activations that a layer keeps under each shard's recompute choice."""
     width, hidden = activation_bytes(context.workload.precision), layer.width(context.model)
     shard = shard_of_layer(context, layer, shard)
     boundary = width * shard.inner_tokens * hidden

@@ -1,4 +1,4 @@
-"""What the cost of one layer on one device depends on: the degrees that cut it and the size of its microbatch."""
+"""Degrees that cut a layer and the size of its microbatch, on which its cost on one device depends."""
 
 from dataclasses import dataclass, replace
 
@@ -78,7 +78,7 @@ def layer_axes(context: Context) -> tuple[str, ...]:
 
 
 def accumulates_separately(context: Context, zero: NDArray[np.int64] | Floats) -> NDArray[np.bool_]:
-    """Return whether gradients are added up in an fp32 buffer of their own, per sharding stage."""
+    """Check that gradients are added up in a separate fp32 buffer, per sharding stage."""
     profile = context.framework
     return np.asarray((zero <= profile.main_grad_to_zero) & profile.has_main_grad(context.workload.precision))
 

@@ -40,7 +40,7 @@ class BlockTimes:
     parts: Mapping[str, Floats]
     """``forward_s + backward_s`` by ``BLOCK_PARTS``."""
     recompute: Mapping[str, Floats]
-    """What recompute adds to each of them, all of it in the backward pass."""
+    """Seconds that recompute adds to each of them, all of it in the backward pass."""
     alone_s: tuple[Floats, Floats] | None
     """Further seconds of (forward, backward) passes where no other microbatch computes beside them, under which tokens
     could travel; None where the software never overlaps them."""

@@ -1,4 +1,4 @@
-"""What one tensor rank has of a width: columns of products, rows of the vocabulary.
+"""Share of a width on one tensor rank: columns of products, rows of the vocabulary.
 
 Arrays have shape K, one entry per shard.
 """

@@ -1,4 +1,4 @@
-"""What operators take on one device, as frozen records that add and scale (after JAX's roofline, ``roofline.py``).
+"""Seconds of operators on one device, as frozen records that add and scale (after JAX's roofline, ``roofline.py``).
 
 A record is one operator in one direction; a ``Work`` the sum of the operators of a layer. Shapes: K distinct ways to
 cut a layer (``Shard``).

@@ -172,7 +172,7 @@ def still_whole_bytes(
 
 
 def lost_bytes(profile: FrameworkProfile, live: Floats, parts: Mapping[str, Floats]) -> Floats:
-    """Return what the allocator loses to gaps where ``live`` bytes are allocated, ``parts`` of them; any shape."""
+    """Return the bytes that the allocator loses to gaps with ``live`` bytes in use, of ``parts``; any shape."""
     moving = parts["activations"] + parts["working"] + parts["logits"]
     return np.asarray(profile.fragmentation * (live if profile.states_fragment else moving))
 

@@ -1,4 +1,4 @@
-"""How likely a strategy is to run out of memory, by what measured runs predicted that full did.
+"""Probability that a strategy runs out of memory, from measured runs whose predicted memory was as full.
 
 Peaks are predicted with an error of several per cent, so a strategy that needs 98 % of a device on paper runs out of
 memory more often than one that needs 80 %. Whether published runs ended so, against the share of the device's memory

@@ -1,4 +1,4 @@
-"""What holds a split up, in the classes that ParaDL (arXiv 2104.09075, table 6) sorts limits into.
+"""Bottlenecks of a split, in the classes of ParaDL (arXiv 2104.09075, table 6).
 
 Each class has seconds of the step where time is what it costs, or a share of memory or of devices. ``inference`` says
 whether the class would also hold up inference, which has no gradients and no update.

@@ -1,4 +1,4 @@
-"""What inferred transfers of gradients and weights carry, and how long they take."""
+"""Contents and seconds of inferred transfers of gradients and weights."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""How long a pipeline of stages takes for all microbatches, in closed form.
+"""Time of a pipeline of stages for all microbatches, in closed form.
 
 Shapes: R runs of equal stages in the order of the pipeline, each with the number of its stages (0 in padding); S
 strategies with a pipeline of their own; N candidates that look theirs up; P plans, one for each way in which layers

@@ -15,7 +15,7 @@ from forerun.spaces.schedules.stage_times import StageTimes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineTime:
-    """How S pipelines spend a step, shape S each."""
+    """Time of a step of S pipelines, and the transfers in it, shape S each."""
 
     total_s: Floats
     """All microbatches through all stages, without transfers between stages."""
@@ -36,7 +36,7 @@ class PipelineTime:
     stages, so that nobody waits for a blocking transfer there: forward and backward of GPipe, their sum and 0 of 1F1B;
     None if transfers do not block."""
     spared: Floats | None = None
-    """How often in a step."""
+    """Number of these passes in a step."""
 
 
 def pipeline_time(

@@ -1,4 +1,4 @@
-"""What an interleaved pipeline of unequal virtual stages waits for: the longest path through its schedule, by content.
+"""Waits of an interleaved pipeline of unequal virtual stages: the longest path through its schedule, by content.
 
 Devices of an interleaved pipeline wait for each other round by round, so that a step takes longer than the slowest
 device's passes where virtual stages differ. Which passes stand one behind the other on the longest path depends on the

@@ -1,4 +1,4 @@
-"""What replicas cost once per step (or per microbatch, when gradients or parameters are sharded): gradient reduction,
+"""Costs of replicas once per step (or per microbatch, when gradients or parameters are sharded): gradient reduction,
 parameter gather, optimizer, and the memory of parameters, gradients and optimizer states.
 
 Sharding stages after ZeRO (arXiv 1910.02054): 1 optimizer states, 2 gradients too, 3 parameters too. Where only a part

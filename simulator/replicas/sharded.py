@@ -41,7 +41,7 @@ class HidingPasses:
     count: Floats
     """Microbatches of a step, each with all parameters."""
     gathers: "Gathers"
-    """How often a step gathers all parameters."""
+    """Gathers of all parameters in a step."""
     reduced: Floats
     """``count`` and, where transfers block, the passes of filling and draining that wait for reductions."""
 
@@ -53,7 +53,7 @@ class HidingPasses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathers:
-    """How often passes of a step wait for gathers of all parameters, on S pipelines, shape S each."""
+    """Number of gathers of all parameters that passes of a step wait for, on S pipelines, shape S each."""
 
     forward: Floats
     """Forward passes of the slowest stage."""
@@ -66,7 +66,7 @@ class Gathers:
 
 
 def gathers_of(whole: NDArray[np.bool_], schedule: Floats, count: Floats, fill: Floats) -> Gathers:
-    """Return how often a step gathers; ``count`` and ``fill`` [S]: passes each way, and those that fill the pipeline.
+    """Count the gathers of a step; ``count`` and ``fill`` [S]: passes each way, and those that fill the pipeline.
 
     Where parameters stay ``whole`` [S] behind a backward pass, whatever follows a forward pass of the same virtual
     stage gathers, and nothing else but its first pass: ``count + 1`` times, whatever the schedule. In 1F1B it is the
@@ -84,7 +84,7 @@ def gathers_of(whole: NDArray[np.bool_], schedule: Floats, count: Floats, fill: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loops:
-    """What S pipelines do virtual stage by virtual stage, shape S each; passes are those of one microbatch, in seconds
+    """Work of S pipelines by virtual stage, shape S each; passes are those of one microbatch, in seconds
     of traffic."""
 
     forward: Floats

@@ -1,4 +1,4 @@
-"""How far from each other the replicas are that share one set of slices, and the copies of these slices.
+"""Spacing of the replicas that share one set of slices, and of the copies of these slices.
 
 Replicas of a stage are ``replica_stride`` devices apart. Where only some of them share what ZeRO shards, these are
 neighbours, and may be closer to each other than the copies of their slices, which are added up over the network.

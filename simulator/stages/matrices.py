@@ -101,13 +101,13 @@ def one_of_each_shape(context: Context, blocks: Floats, tp: Floats, etp: Floats)
 
 
 def _shape(matrix: Matrix) -> tuple[int, int, bool, bool]:
-    """Return what two matrices of one shape have in common."""
+    """Return the properties that two matrices of one shape have in common."""
     return matrix.inputs, matrix.outputs, matrix.inputs_cut or matrix.outputs_cut, matrix.routed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orthogonalised:
-    """What Muon updates on one device of every stage, [R, K]."""
+    """Matrices that Muon updates on one device of every stage, [R, K]."""
 
     dense: Floats
     """Elements of dense matrices."""
@@ -120,8 +120,10 @@ class Orthogonalised:
 
 
 def orthogonalised(context: Context, blocks: Floats, tp: Floats, ep: Floats, etp: Floats) -> Orthogonalised:
-    """Return what Muon updates of stages with ``blocks``: the matrices of trained layers, not tables, norms, routers or
-    adapters. All of it is zero with another optimizer."""
+    """Count the matrices that Muon updates on stages with ``blocks``; all is zero with another optimizer.
+
+    It updates the matrices of trained layers, but not tables, norms, routers or adapters.
+    """
     none = np.zeros_like(blocks[-1])
     size, seconds = {False: none, True: none}, {False: none, True: none}
     if context.framework.optimizer == "muon":

@@ -120,13 +120,13 @@ def stage_parameters(context: Context, blocks: Floats, tp: Floats, ep: Floats, e
 
 
 def table_share(context: Context, parameters: StageParameters, tp: Floats) -> Floats:
-    """Return what a token table is of the parameters of the largest stage, shape K."""
+    """Return the token table's share of the parameters of the largest stage, shape K."""
     table = padded_vocab(context.model, tp) * context.model.hidden
     return np.asarray(table / (parameters.dense + parameters.expert).max(axis=0))
 
 
 def _tensors(layer: Layer, *, merged: bool) -> int:
-    """Return how many matrices and norms a layer has; ``merged``: products that read the same input are one."""
+    """Count the matrices and norms of a layer; ``merged``: products that read the same input are one."""
     attention = 2 if merged else 4
     mlp = 3 if layer.mlp is not None and layer.mlp.gated and not merged else 2
     return layer.norms + attention * layer.attends + mlp * layer.feeds_forward

@@ -1,4 +1,4 @@
-"""Which runs of equal pipeline stages a strategy has: few, however deep the pipeline is.
+"""Runs of equal pipeline stages of a strategy, which are few even if the pipeline is deep.
 
 Neighbours with the same layers, embedding and head take the same time, and the earliest of them keeps the most
 activations. So every plan is told by R runs in the order of the pipeline, each with its length, and the vectorised core
@@ -43,7 +43,7 @@ class StagePlans:
     """Layers of each kind that a stage holds, then 1.0 where it holds the embedding, then 1.0 where it holds the head
     (a DualPipe device holds two stages and counts both): [layer kinds + 2, R, P]."""
     paths: InterleavedPaths | None = None
-    """What interleaved stages of unequal layers wait for; None if there are none."""
+    """Waits of interleaved stages of unequal layers; None if there are none."""
     down: Floats | None = None
     """The part of ``blocks`` on the first of two virtual stages of a V; None if there are none."""
     spared: Floats | None = None
@@ -53,7 +53,7 @@ class StagePlans:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """What one stage holds."""
+    """Contents of one stage."""
 
     layers: tuple[int, ...]
     """By kind."""
@@ -68,11 +68,11 @@ class _Run:
     """Equal neighbours."""
 
     held: _Stage
-    """What each of them holds."""
+    """Contents of each of them."""
     first: int
     """Number of the first."""
     count: int
-    """How many."""
+    """Their number."""
     stage: int
     """Number of the one that keeps most activations."""
     in_flight_factor: float
@@ -191,7 +191,7 @@ def _runs(model: Model, counts: tuple[int, ...], pp: int, schedule: int, ahead: 
 
 
 def _stages(model: Model, counts: tuple[int, ...], pp: int, schedule: int) -> list[_Stage]:
-    """Return what every pipeline rank holds, in order."""
+    """Return the contents of every pipeline rank, in order."""
     by_kind = _kinds_of_chunks(model, counts)
     stages = []
     for stage in range(pp):
@@ -220,7 +220,7 @@ def _held(model: Model, parts: Sequence[tuple[int, int]]) -> list[tuple[int, ...
 
 @lru_cache(maxsize=64)
 def _kinds_before(model: Model) -> tuple[tuple[int, ...], ...]:
-    """Return how many layers of each kind stand before every layer of a model, and before its end."""
+    """Count the layers of each kind before every layer of a model, and before its end."""
     counts = [0] * len(layer_kinds(model))
     found = [tuple(counts)]
     for kind, layer in zip(kind_of_entry(model), model.layers, strict=True):

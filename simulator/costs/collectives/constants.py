@@ -14,7 +14,7 @@ PROTOCOLS = ("ll", "ll128", "simple")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkConstants:
-    """What a collective library reaches on one kind of link; triples are per protocol (LL, LL128, Simple)."""
+    """Rates and latencies of a collective library on one kind of link; triples are per protocol (LL, LL128, Simple)."""
 
     key: str
     """Name of the kind in ``data/``."""

@@ -118,7 +118,7 @@ def time_on_levels_s(
 def paths_on_levels(
     levels: tuple[Level, ...], rows: tuple[LinkConstants, ...], ranks: Floats, stride: Floats, *, lone: bool
 ) -> tuple[LevelPath, ...]:
-    """Return how groups of ``ranks`` devices ``stride`` apart use every level, innermost first."""
+    """Return the use of every level by groups of ``ranks`` devices ``stride`` apart, innermost first."""
     paths: list[LevelPath] = []
     inside, behind, near = 1, 1, np.ones_like(ranks)
     for level, row, span in zip(levels, rows, spans(levels, ranks, stride), strict=True):
