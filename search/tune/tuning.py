@@ -1,6 +1,5 @@
 """One tuning from request to result: search, runs, summary, and the files of its folder."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from forerun.search.board.folder import write_folder
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.files.documents import dump_json
 from forerun.search.formats.job import NO_JOB, Job
-from forerun.search.formats.logs import read_log
+from forerun.search.formats.logs import read_log, stated_step_s
 from forerun.search.formats.table import format_named
 from forerun.search.report.tune import tune_html
 from forerun.search.request.request import Request
@@ -55,7 +54,7 @@ class TuningRequest:
     log_pattern
         Regular expression with a group ``step_s`` or ``step_ms``; None: the lines of frameworks.
     baseline
-        Seconds of a step of the present run, or its log; None: nothing is compared.
+        Step time of the present run (``9.3``, ``210ms``), or its log; None: nothing is compared.
     resume
         Whether a tuning in the folder is continued.
     on_interrupt
@@ -112,7 +111,7 @@ def tune(
     KeyboardInterrupt
         After runs under way were ended, or left to themselves.
     """
-    baseline_s = _baseline_s(tuning.baseline)
+    baseline_s = _baseline_s(tuning)
     if tuning.format_name is not None:
         format_named(tuning.format_name)
     with tuning.launcher as launcher:
@@ -152,17 +151,13 @@ def _candidates(tuning: TuningRequest, search: Callable[[Setting], Leaderboard])
     return candidates_of(setting, search(setting), writer)
 
 
-def _baseline_s(text: str | None) -> float | None:
-    """Return the step time of the user's present run, from a number of seconds or a log."""
-    if text is None:
+def _baseline_s(tuning: TuningRequest) -> float | None:
+    """Return the step time of the user's present run, in s, as stated or from its log."""
+    if tuning.baseline is None:
         return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        measured = read_log(read_text(Path(text))).step_s
-        if measured is None:
-            raise RequestError(f"--measured {text} has no step times") from None
-        seconds = measured
-    if not 0 < seconds < math.inf:
-        raise RequestError(f"--measured is a step time above 0 s or a log, but got {text}")
+    seconds = stated_step_s(tuning.baseline)
+    if seconds is None:
+        seconds = read_log(read_text(Path(tuning.baseline)), pattern=tuning.log_pattern).step_s
+    if seconds is None:
+        raise RequestError(f"--measured {tuning.baseline} has no step times")
     return seconds

@@ -8,12 +8,12 @@ from typing import Any
 
 from forerun.search.formats import Imported, import_files
 from forerun.search.formats.contract import Steps
+from forerun.search.formats.logs import stated_step_s
 from forerun.search.formats.megatron_log import NO_ARGUMENTS
 from forerun.search.formats.table import format_named
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import exists
 from forerun.spaces.strategies import parse_strategy
-from forerun.spaces.units import parse_seconds
 
 _WORD = re.compile(r"(dp|tp|pp|cp|ep|etp|mbs|vpp|zero)\d+|sp|(recompute|schedule|split|placement|layers)=\S+")
 UNCERTAIN = "dp=1:"
@@ -146,9 +146,7 @@ def seconds_of(text: str) -> Steps | None:
     Raises:
         RequestError: the time is not above 0.
     """
-    if exists(Path(text)) or not re.match(r"\s*\d", text):
+    seconds = stated_step_s(text)
+    if seconds is None:
         return None
-    seconds = parse_seconds(text if re.search(r"[a-z]\s*$", text) else f"{text}s")
-    if not seconds > 0:
-        raise RequestError(f"--measured takes a time above 0, but got {text}")
     return Steps(step_time_s=seconds, low_s=seconds, high_s=seconds, counted=0, skipped=0)

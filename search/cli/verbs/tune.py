@@ -67,7 +67,9 @@ FLAGS: Declared = (
                 "regular expression with a group step_s or step_ms, for logs that no framework writes",
                 metavar="REGEX",
             ),
-            Flag("--measured", "step time of your present run in seconds, or its log, to compare with", metavar="LOG"),
+            Flag(
+                "--measured", "step time of your present run (9.3, 210ms), or its log, to compare with", metavar="LOG"
+            ),
         ),
     ),
     Group(

@@ -13,6 +13,8 @@ from forerun.search.formats.logs.memory import MemoryKind, peak_of
 from forerun.search.formats.logs.steps import Step, steps_of, timed_steps
 from forerun.search.formats.logs.tables import rows_of, table_peak, table_steps
 from forerun.spaces.errors import RequestError
+from forerun.spaces.files import exists
+from forerun.spaces.units import parse_seconds
 
 LogOutcome = Literal["ok", "oom", "failed", "no progress"]
 WARM_UP = 3
@@ -63,6 +65,25 @@ class LogReport:
         """Median seconds of the steps after the warm-up; None without a step."""
         counted = self.step_times_s[self.skipped :]
         return statistics.median(counted) if counted else None
+
+
+def stated_step_s(text: str) -> float | None:
+    """Return the time of a step that a user states in place of a log, in s; None where the text is a file or no time.
+
+    >>> stated_step_s("9.3"), stated_step_s("210ms"), stated_step_s("train.log")
+    (9.3, 0.21, None)
+
+    Raises
+    ------
+    RequestError
+        The time is not above 0.
+    """
+    if exists(Path(text)) or not re.match(r"\s*\d", text):
+        return None
+    seconds = parse_seconds(text if re.search(r"[a-z]\s*$", text) else f"{text}s")
+    if not seconds > 0:
+        raise RequestError(f"--measured takes a time above 0, but got {text}")
+    return seconds
 
 
 def read_log(log: str | Path, framework: str | None = None, pattern: str | None = None) -> LogReport:
