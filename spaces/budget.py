@@ -1,4 +1,4 @@
-"""How many devices a search may use: a count, a range, or what an hourly sum of money rents."""
+"""Number of devices that a search may use: a count, a range, or as many as an hourly sum of money rents."""
 
 import re
 from dataclasses import dataclass

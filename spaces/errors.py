@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 
 LONGEST_NAME = 200
-"""Characters of a name that is shown, or compared with others: that takes the square of its length."""
+"""Most characters of a name that are shown or compared with others, which takes the square of their number."""
 
 
 class ForerunError(Exception):

@@ -1,4 +1,4 @@
-"""What one training run asks for besides the model: batch, sequence, precision, length."""
+"""Workload of a training run: batch, sequence, precision, length."""
 
 from dataclasses import dataclass
 

@@ -18,7 +18,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.units import parse_bytes, parse_rate
 
 _RACK = ("nvl72", 72)
-"""How the names of devices in racks end, and the devices of a rack."""
+"""Endings of the names of devices in racks, and the devices of a rack."""
 
 
 def cluster_names() -> tuple[str, ...]:
@@ -162,7 +162,7 @@ def cluster_from_mapping(data: Mapping[str, Any], *, name: str) -> Cluster:
 
 
 def _overlap(data: Mapping[str, Any], device: Device) -> Overlap:
-    """Return what a cluster document says about overlap; multiprocessors that a collective holds are those that
+    """Return the overlap that a cluster document states; multiprocessors that a collective holds are those that
     computation has not."""
     units, all_units = data.get("collective_units", 0), device.compute_units
     if units >= all_units:

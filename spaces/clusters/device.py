@@ -18,13 +18,13 @@ class Device:
     name: str
     """Catalogue name."""
     title: str
-    """What people call it."""
+    """Name for people."""
     vendor: str
     """Who makes it."""
     architecture: str
     """Generation, which cost rules go by."""
     memory_bytes: float
-    """What the driver shows, less than the marketed figure."""
+    """Bytes that the driver shows, fewer than the marketed figure."""
     memory_bytes_per_s: float
     """Peak rate of device memory."""
     peak_flops_per_s: Mapping[str, float]
@@ -48,7 +48,7 @@ class Device:
     link_bytes_per_s: float = 0.0
     """All of these links together, one direction."""
     link_count: int = 0
-    """How many they are."""
+    """Their number."""
     host_bytes_per_s: float = 0.0
     """To the host, one direction."""
     peer_access: bool = True
@@ -67,7 +67,7 @@ class Device:
     attention_share: float = 1.0
     """That of attention, once more."""
     notes: str = ""
-    """What a reader must know."""
+    """Remarks for a reader."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Where each field comes from."""
 

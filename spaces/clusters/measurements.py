@@ -1,4 +1,4 @@
-"""What a machine was measured to take, as devices and clusters carry it: cost rules ask it before they answer."""
+"""Measured seconds of a machine, which devices and clusters carry and cost rules prefer to their own."""
 
 from collections.abc import Callable
 from typing import Protocol

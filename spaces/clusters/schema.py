@@ -1,4 +1,4 @@
-"""What a user's cluster document may hold. Imports pydantic: load it only to read such a document.
+"""Schema of a user's cluster document. Imports pydantic: load it only to read such a document.
 
 A cluster of one's own needs a dozen lines::
 

@@ -19,7 +19,7 @@ MAX_VALUES, OWN_VALUES = 200_000, 400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """What a file says: ``data`` of mappings, lists, texts, numbers, booleans and None; ``source`` names the file."""
+    """Contents of a file: ``data`` of mappings, lists, texts, numbers, booleans and None; ``source`` names the file."""
 
     data: Any
     source: str

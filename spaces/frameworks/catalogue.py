@@ -83,7 +83,7 @@ def _tupled(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(document: Document) -> dict[str, Any]:
-    """Return what a user's file states.
+    """Return the entries of a user's file.
 
     Raises:
         RequestError: naming file, line and key of what no profile has.
@@ -99,6 +99,6 @@ def _read(document: Document) -> dict[str, Any]:
 
 
 def _legality_words(field: str) -> tuple[str, ...]:
-    """Return what profiles of the catalogue have of one kind, such as schedules."""
+    """Return the values of one kind, such as schedules, that profiles of the catalogue have."""
     found = (getattr(load_framework(name).legality, field) for name in framework_names())
     return tuple(dict.fromkeys(word for words in found for word in words))

@@ -12,7 +12,7 @@ UNSTATED = "unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceKind:
-    """What of a cluster, or of a group of its nodes, decides which software exists for it."""
+    """Properties of a cluster, or of a group of its nodes, that decide which software exists for it."""
 
     device: str
     """Catalogue name of its devices."""
@@ -26,12 +26,12 @@ class DeviceKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """What a piece of software needs of a kind; an empty field admits everything."""
+    """Properties that a piece of software needs of a kind; an empty field admits everything."""
 
     vendors: tuple[str, ...] = ()
     """Makers of devices."""
     architectures: tuple[str, ...] = ()
-    """How the name of an architecture begins."""
+    """Beginning of the name of an architecture."""
     links: tuple[str, ...] = ()
     """Kinds of links of the first level."""
 

@@ -1,4 +1,4 @@
-"""What a training framework does with the hardware, and which strategies it accepts.
+"""Use of the hardware by a training framework, and the strategies that it accepts.
 
 A profile is data. Code never asks for a framework's name; it asks for one of these facts. What a user can switch on or
 off is set by ``switches``, whose effects are changes of these facts.
@@ -11,14 +11,14 @@ from forerun.spaces.frameworks.hardware import Hardware
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Legality:
-    """Which strategies the framework accepts. Choices are spelled as in ``forerun.spaces.strategies.axes``."""
+    """Strategies that the framework accepts. Choices are spelled as in ``forerun.spaces.strategies.axes``."""
 
     schedules: tuple[str, ...]
     """Pipeline schedules."""
     splits: tuple[str, ...]
     """Rules that assign layers to pipeline stages."""
     recompute: tuple[str, ...]
-    """What it can recompute in the backward pass as a whole."""
+    """Complete choices of recompute that it offers."""
     zero_stages: tuple[int, ...]
     """Sharding stages of ZeRO."""
     zero_with_pipeline: int
@@ -65,7 +65,7 @@ class FrameworkProfile:
     name: str
     """Name in the catalogue, or of the user's file."""
     title: str
-    """What it is, in words."""
+    """One line for people."""
     source: str
     """Where its facts come from."""
     legality: Legality
@@ -73,7 +73,7 @@ class FrameworkProfile:
     vendors: tuple[str, ...] = ()
     """Makers of the devices that it runs on; empty for all."""
     architectures: tuple[str, ...] = ()
-    """How the architectures that it runs on begin; empty for all of its vendors."""
+    """Beginnings of the architectures that it runs on; empty for all of its vendors."""
     version: str = ""
     """Release that the facts describe; switches of later releases are not available."""
     lineage: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class FrameworkProfile:
     fused_accumulation: bool = True
     """The matrix product adds weight gradients to the gradient buffer (else a pass of its own does)."""
     graphs: str = "none"
-    """What is launched as one CUDA graph: "none", parts of "layers", or the whole "step"."""
+    """Part of a step that is launched as one CUDA graph: "none", parts of "layers", or the whole "step"."""
     graphed: tuple[str, ...] = ()
     """Parts of layers that graphs hold: "attention", "mlp" (dense), "router" (with what precedes dispatch, and shared
     experts), "experts"."""
@@ -100,8 +100,8 @@ class FrameworkProfile:
     Engine's ``TELayerNormColumnParallelLinear``); modules of their own are those before latent attention and before
     experts (``gpt_layer_specs.py`` of Megatron-Core)."""
     selective: str = "core"
-    """What selective recomputation repeats: the attention "core" (Megatron-LM), or all but it and every second matrix
-    product ("products", torchtitan)."""
+    """Operators that selective recomputation repeats: the attention "core" (Megatron-LM), or all but it and every
+    second matrix product ("products", torchtitan)."""
     stops_recompute: bool = False
     """Full recomputation of a layer ends with the last tensor that its backward pass needs. The last product of a dense
     feed-forward and the communication after it are then not repeated (PyTorch's non-reentrant checkpoints: steps of 1.5
@@ -203,8 +203,8 @@ class FrameworkProfile:
     """Outputs of experts are kept for the gradient of the router's weights (else these weigh the activation before the
     last product, whose input is kept anyway)."""
     eight_bit_recipe: str = "current"
-    """What shares a scale in eight-bit training: a tensor, by its largest value in earlier steps ("delayed") or in this
-    one ("current"), tiles of 128 and 128 x 128 values ("block"), 32 values ("mx"), or rows and columns ("row")."""
+    """Elements that share a scale in eight-bit training: a tensor, by its largest value in earlier steps ("delayed") or
+    in this one ("current"), tiles of 128 and 128 x 128 values ("block"), 32 values ("mx"), rows and columns ("row")."""
     eight_bit_copies: bool = False
     """Eight-bit training keeps weights of layers in both layouts of its products between microbatches, beside those in
     half precision (Transformer Engine caches them: module/base.py, get_weight_workspace)."""
@@ -238,7 +238,7 @@ class FrameworkProfile:
     """Head and loss run together on as many tokens at a time as have no more logits than all have hidden activations
     (Liger-Kernel's fused linear cross entropy; its gradient is computed at once)."""
     context_exchange: str = "ring"
-    """What context ranks exchange: keys and values in a "ring", or tokens for "heads" before and after attention
+    """Exchange of context ranks: keys and values in a "ring", or tokens for "heads" before and after attention
     (DeepSpeed-Ulysses, arXiv 2309.14509)."""
     context_bytes: float = 1.0e9
     """Bytes per device outside the allocator."""
@@ -271,8 +271,8 @@ class FrameworkProfile:
     reduces_whole: bool = False
     """All replicas add up whole gradients, even where each updates a part of the parameters only."""
     unit_parameters: str = ""
-    """How parameters lie that travel in units (FSDP): "flat" in one buffer of which they and their gradients are views,
-    or "each" by itself, copied out of what is gathered and into what is reduced. "": no units."""
+    """Storage of parameters that are gathered in units (FSDP): "flat" in one buffer, of which they and their gradients
+    are views, or "each" separately, copied from the gathered buffer and into the reduced one. "": no units."""
     live_parameters: float = 0.0
     """Sharded parameters that stay gathered at least, as many as a device's part of the model has (DeepSpeed's
     ``stage3_max_live_parameters``)."""

@@ -90,7 +90,7 @@ def profile_schema(legality_words: Callable[[str], tuple[str, ...]]) -> type[Bas
 
 
 def _setting(switch: Switch) -> Any:
-    """Return what a setting of a switch is: one of its words, or what it reads as a share."""
+    """Return the type of a setting of a switch: one of its words, or a text that it reads as a share."""
 
     def read(setting: str) -> str:
         try:
@@ -102,7 +102,7 @@ def _setting(switch: Switch) -> Any:
 
 
 def _kind(name: str, kind: Any, legality_words: Callable[[str], tuple[str, ...]]) -> Any:
-    """Return what a field is in a document: its type, in its range or of its words."""
+    """Return the type of a field in a document, with its range or its words."""
     if kind is str:
         return Literal[_WORDS[name]] if name in _WORDS else str
     if name in FREE_WORDS:

@@ -274,7 +274,7 @@ def with_settings(profile: FrameworkProfile, settings: Mapping[str, str]) -> Fra
 
 
 def _changes(profile: FrameworkProfile, effect: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an effect sets the fields of a profile to."""
+    """Return the values to which an effect sets fields of a profile."""
     changes: dict[str, Any] = {}
     for field, value in effect.items():
         if field == "eager+":

@@ -1,4 +1,4 @@
-"""Which framework trains a model on the devices of a cluster where nobody named one."""
+"""Default framework for a model on the devices of a cluster."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Models as their cost: from the catalogue, a user's YAML or a Hugging Face ``config.json``."""
+"""Models, read from the catalogue, a user's YAML or a Hugging Face ``config.json``."""
 
 from forerun.spaces.models.catalogue import load_model, load_model_file, model_names
 from forerun.spaces.models.flops import layer_forward_flops, mean_keys, train_flops_per_sequence

@@ -23,7 +23,7 @@ from forerun.spaces.opgraph.operator import Kind, Shape
 from forerun.spaces.opgraph.operator import Operator as GraphOperator
 
 INPUT = "input"
-"""What the model's own input is called."""
+"""Name of the model's input."""
 _SAME_SHAPE = frozenset(
     {Kind.ACTIVATION, Kind.ADD, Kind.MULTIPLY, Kind.DROPOUT, Kind.BATCH_NORM, Kind.COPY, Kind.POOL, Kind.CONV}
 )

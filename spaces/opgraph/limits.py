@@ -1,4 +1,4 @@
-"""How far each way of splitting can go: laws that bound it by the batch, the picture, the channels or the depth."""
+"""Limits of each way of splitting, by the batch, the picture, the channels or the depth."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -26,7 +26,7 @@ class GraphModel:
     """Shape of one sample (the first input)."""
     operators: tuple[Operator, ...]
     sample: str = "image"
-    """What one sample is called in outputs."""
+    """Name of one sample in outputs."""
     published_parameters: float | None = None
     """What the source states; None: nothing."""
     published_macs: float | None = None
@@ -34,7 +34,7 @@ class GraphModel:
     stored_bytes: float | None = None
     """One sample in storage (None: as fp32 values)."""
     notes: tuple[str, ...] = field(default=())
-    """What a reader must know; of imported graphs every value that was filled in."""
+    """Remarks for a reader; of imported graphs every value that was filled in."""
 
     def __post_init__(self) -> None:
         if not self.operators:

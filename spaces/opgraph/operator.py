@@ -100,7 +100,7 @@ class Operator:
     block: str = ""
     """Modules that it belongs to, outermost first ("layer1.0"); empty where nobody says."""
     notes: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """What the importer filled in, by field."""
+    """Values that the importer filled in, by field."""
 
     def __post_init__(self) -> None:
         for shape in (self.input, self.output, *self.extra_inputs):

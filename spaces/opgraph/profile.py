@@ -1,4 +1,4 @@
-"""What the training software does with the hardware, for operator graphs; the profiles are catalogue data."""
+"""Use of the hardware by training software, for operator graphs; the profiles are catalogue data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -39,7 +39,7 @@ class GraphProfile:
     rendezvous_s: float = 0.0
     """Several nodes agree on what is exchanged and pack it (Horovod's coordinator, say)."""
     node_step_s: float = 0.0
-    """What every further node adds, for each group of replicas that shares its ports."""
+    """Added by every further node, for each group of replicas that shares its ports."""
     all_reduce_share: float = 1.0
     """Rate between nodes of a layer's all-reduces, relative to the collective rule."""
     gradient_share: float = 1.0
@@ -48,7 +48,7 @@ class GraphProfile:
     """Rate of halos, tail gathers and gradients between the parts of a picture that are copied through the host's
     memory, one after the other; None where devices exchange them directly."""
     storage_bytes_per_s: float | None = None
-    """What one node reads from storage; None: never a limit."""
+    """Rate at which one node reads from storage; None: never a limit."""
     shares_hybrid_weights: bool = True
     """data+filter exchanges only the part of the weights that a device holds."""
     gathers_channel_gradient: bool = True
@@ -92,13 +92,16 @@ def _size(text: str) -> float:
 
 
 GRAPH_SWITCHES: Mapping[str, GraphSwitch] = {
-    "gradient-overlap": GraphSwitch(name="gradient-overlap", shares={"on": 1.0, "off": 0.0}),
-    "bucket": GraphSwitch(name="bucket", shares={}),
+    switch.name: switch
+    for switch in (
+        GraphSwitch(name="gradient-overlap", shares={"on": 1.0, "off": 0.0}),
+        GraphSwitch(name="bucket", shares={}),
+    )
 }
 
 
 def with_graph_switches(profile: GraphProfile, switches: Mapping[str, str]) -> GraphProfile:
-    """Return a profile with other settings of how gradients are exchanged, by name (``GRAPH_SWITCHES``).
+    """Return a profile with other settings of the exchange of gradients, by name (``GRAPH_SWITCHES``).
 
     Raises:
         RequestError: there is no such switch, or it has no such setting.

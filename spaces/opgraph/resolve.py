@@ -1,4 +1,4 @@
-"""What a user names as an operator graph: a catalogue name, or the file of a graph."""
+"""Resolution of a user's operator graph: a catalogue name, or the file of a graph."""
 
 from collections.abc import Sequence
 from pathlib import Path

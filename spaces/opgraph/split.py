@@ -1,4 +1,4 @@
-"""How the training of an operator graph is split over devices, and the text that names it.
+"""Split of the training of an operator graph over devices, and its text form.
 
 ``data16``, ``filter8``, ``data4 spatial2x2``, ``data2 pipeline4 segments8``, ``data16 mixed``: words of a name and, but
 for flags, a number. Parsing and printing round-trip.
@@ -33,7 +33,7 @@ NORM_HANDLING = {
     Mode.CHANNEL: "every device normalises all channels: batch normalisation is repeated",
     Mode.PIPELINE: "batch normalisation over each segment",
 }
-"""What each mode does with batch normalisation; none of them synchronises statistics (as ParaDL assumes too)."""
+"""Batch normalisation of each mode; none of them synchronises statistics (as ParaDL assumes too)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ class MixtureOfExperts:
     """A mixture of feed-forward networks, of which each token visits some."""
 
     experts: int
-    """How many there are."""
+    """Number of experts."""
     top_k: int
-    """How many a token visits."""
+    """Number of experts that a token visits."""
     expert_hidden: int
     """Inner width of each."""
     gated: bool

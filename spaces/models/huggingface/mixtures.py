@@ -85,7 +85,7 @@ def _shared(fields: Fields, inner: int) -> int:
 
 
 def sparse_layers(fields: Fields, traits: Experts, count: int) -> Sequence[bool]:
-    """Return which layers have experts.
+    """Mark the layers that have experts.
 
     They are read from ``mlp_layer_types``, else from the number of first dense layers, the period of sparse ones and
     the list of dense ones.

@@ -1,4 +1,4 @@
-"""What the nodes of a graph become: a rule per kind of operator, shared by all languages.
+"""Conversion of the nodes of a graph: a rule per kind of operator, shared by all languages.
 
 A language maps its operator names to these rules; an operator that is in no table is an error that names it, unless the
 user allows it to be costed by its bytes and operations alone.

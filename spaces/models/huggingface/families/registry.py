@@ -1,4 +1,4 @@
-"""Which family reads which ``model_type``: one table per kind of model."""
+"""Readers by ``model_type``: one table per kind of model."""
 
 from collections.abc import Mapping
 from functools import cache
