@@ -29,7 +29,7 @@ from forerun.spaces.models.parts import Mixer
 from forerun.spaces.models.shapes import check_heads
 
 
-def mamba2(fields: Fields, attention: Attention, *, norm: bool = True) -> Mamba2:
+def mamba2(fields: Fields, attention: Attention | None, *, norm: bool = True) -> Mamba2:
     """Read Mamba-2 in the spellings of Bamba, Granite, Falcon-H1, Zamba2, Nemotron-H and the original."""
     fields.accept("mamba_expand", "expand", "mamba_d_ssm", "mamba_norm_before_gate", "time_step_rank")
     return Mamba2(

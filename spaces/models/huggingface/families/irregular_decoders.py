@@ -38,14 +38,11 @@ class OneBlockLayers:
         kinds = self.kinds(fields)
         fields.optional_size("num_hidden_layers")
         fields.accept("mtp_layers_block_type", "mtp_hybrid_override_pattern", "expand", "intermediate_size")
-        decoder = replace(
-            _BIASED, mlp_bias="mlp_bias", gated=False, experts=Experts(gated=False, grouped=True, router_bias=True)
-        )
-        attention = decoder.attention(fields, hidden)
+        attention = _BIASED.attention(fields, hidden)
         width = fields.optional_size("attention_head_dim")
         if width is not None and not fields.given("head_dim"):
             attention = replace(attention, head_dim=width, value_head_dim=width)
-        layers = [self.layer(fields, decoder, kind, attention, hidden) for kind in kinds]
+        layers = [self.layer(fields, kind, attention) for kind in kinds]
         return _model(fields, name, hidden, layers, mtp="num_nextn_predict_layers")
 
     def kinds(self, fields: Fields) -> Sequence[str]:
@@ -62,7 +59,7 @@ class OneBlockLayers:
                 raise fields.refusal("hybrid_override_pattern", f"{kind!r} is no block of M, *, - and E")
         return kinds
 
-    def layer(self, fields: Fields, decoder: Decoder, kind: str, attention: Attention, hidden: int) -> Layer:
+    def layer(self, fields: Fields, kind: str, attention: Attention) -> Layer:
         """Make a layer of one block, which only mixes tokens or only feeds forward."""
         if kind == "linear_attention":
             return Layer(name="mamba", count=1, mixer=mamba2(fields, attention), mlp=None, norms=1)
@@ -73,8 +70,7 @@ class OneBlockLayers:
                 hidden=fields.size("intermediate_size"), gated=False, bias=fields.flag("mlp_bias", False)
             )
             return Layer(name="dense", count=1, mixer=None, mlp=dense, norms=1)
-        assert decoder.experts is not None
-        experts = mixtures.mixture(fields, decoder.experts)
+        experts = mixtures.mixture(fields, Experts(gated=False, grouped=True, router_bias=True))
         latent = fields.optional_size("moe_latent_size") or 0
         return Layer(name="moe", count=1, mixer=None, mlp=replace(experts, latent=latent), norms=1)
 
@@ -93,13 +89,12 @@ class BlockByBlock:
         blocks = fields.listed("block_configs", dict)
         if blocks is None:
             raise fields.refusal("block_configs", "the list of blocks is missing")
-        decoder = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias")
         heads = fields.size("num_attention_heads")
-        layers = [self._layer(fields, decoder, block, hidden, heads) for block in blocks]
+        layers = [self._layer(fields, block, hidden, heads) for block in blocks]
         fields.accept("num_hidden_layers", "num_key_value_heads", "intermediate_size")
         return _model(fields, name, hidden, layers)
 
-    def _layer(self, fields: Fields, decoder: Decoder, block: Mapping[str, Any], hidden: int, heads: int) -> Layer:
+    def _layer(self, fields: Fields, block: Mapping[str, Any], hidden: int, heads: int) -> Layer:
         attention, ffn = block.get("attention") or {}, block.get("ffn") or {}
         group, multiple = attention.get("n_heads_in_group"), ffn.get("ffn_mult")
         mixer: Attention | None = None
@@ -110,7 +105,7 @@ class BlockByBlock:
             and not attention.get("no_op")
             and not attention.get("replace_with_linear")
         ):
-            mixer = replace(decoder, kv_heads=lambda _: heads // group).attention(fields, hidden)
+            mixer = replace(_BIASED, kv_heads=lambda _: heads // group).attention(fields, hidden)
         if (
             isinstance(multiple, int | float)
             and multiple > 0
@@ -187,8 +182,7 @@ class SharedBlocks:
         return ["hybrid" if index % period == offset else "mamba" for index in range(count)]
 
     def _mamba(self, fields: Fields) -> Mixer:
-        attention = Attention(heads=1, kv_heads=1, head_dim=1, value_head_dim=1)
-        return mamba2(fields, attention) if self.second else mamba1(fields, None, parts=fields.size("n_mamba_heads", 2))
+        return mamba2(fields, None) if self.second else mamba1(fields, None, parts=fields.size("n_mamba_heads", 2))
 
     def _block(self, fields: Fields, hidden: int) -> Layer:
         heads = fields.size("num_attention_heads")
@@ -221,10 +215,9 @@ class DoubleLayers:
     def read(self, fields: Fields, name: str) -> Model:
         """Make the model that the configuration describes, called ``name``."""
         hidden, count = fields.size("hidden_size"), fields.size("num_hidden_layers", most=MOST_LAYERS)
-        decoder = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias")
         inner = fields.size("intermediate_size")
         dense = Layer(
-            name="dense", count=2, mixer=decoder.attention(fields, hidden), mlp=FeedForward(hidden=inner, gated=True)
+            name="dense", count=2, mixer=_BIASED.attention(fields, hidden), mlp=FeedForward(hidden=inner, gated=True)
         )
         routed = mixtures.mixture(fields, Experts())
         routed = replace(routed, null_experts=fields.size("zero_expert_num", 0, least=0))
