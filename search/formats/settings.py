@@ -15,13 +15,13 @@ _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*|[0-9]+|[@*#])(?![\w.:])|([A-Za-z_]
 """One that can be given: no reference to a key, and none to a function."""
 _VARIABLES = re.compile(r"(\$\w+|\$\{\w+\})(\s+(\$\w+|\$\{\w+\}))*")
 _DECIDING = re.compile(r"parallel|batch_?size|seq_?len|max_length|num_layers|accumulation|stage|nodes|nproc|recompute")
-"""LaunchSettings that are named together where variables are missing."""
+"""Settings that a message names together where variables are missing."""
 _SLIP = 0.93
-"""Likeness of a name to one that was asked for from which on it is a slip."""
+"""Similarity from which an unread name counts as a misspelling of one that was read (``difflib``)."""
 _NEARLY = _SLIP / (2 - _SLIP)
-"""Length of the shorter of two names so alike, at least, over that of the longer."""
+"""Least length of the shorter of two names of that similarity, over that of the longer."""
 MOST_COMPARED = 500
-"""Settings that nobody read, among the first of which slips are looked for."""
+"""Unread settings that are compared with those that were read; further ones are not."""
 LARGEST = 10**12
 """No count in a configuration is larger; a longer number is a mistake."""
 
@@ -200,7 +200,7 @@ class LaunchSettings:
 
 
 def _slip(name: str, asked: Mapping[tuple[str, int], list[str]]) -> bool:
-    """Whether a name is nearly one that was asked for in the same section; ``asked``: those by section and length."""
+    """Whether a name is a misspelling of a setting of its section that was read (``asked``, by section and length)."""
     section, length = name.rpartition(".")[0], len(name)
     if length > LONGEST_NAME:
         return False

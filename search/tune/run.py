@@ -120,7 +120,7 @@ class RunResult(Recorded):
 
 @dataclass(slots=True, kw_only=True)
 class RunState:
-    """A run of a folder as far as it has come.
+    """State of a run of a folder.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""A Ray cluster that others started: whether it answers, and how it is joined."""
+"""Connection to a Ray cluster that others started."""
 
 import os
 import socket
@@ -72,7 +72,7 @@ def _show_token() -> None:
 
 
 def _probe(address: str) -> None:
-    """Find out in seconds, and not in Ray's minutes, that nobody listens."""
+    """Check in seconds that a Ray cluster listens, which Ray itself takes minutes to refuse."""
     host, separator, port = address.removeprefix("ray://").rpartition(":")
     if address in ("auto", "local"):
         return

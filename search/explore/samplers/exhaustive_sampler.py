@@ -1,4 +1,4 @@
-"""All legal candidates, one after the other: for spaces that are small after all, and to know the best in tests."""
+"""All legal candidates, one after the other, for small spaces and for tests that need the best."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from forerun.spaces.strategies.staged_space import StagedSpace
 
 
 class ExhaustiveSampler(Sampler):
-    """Asks for every candidate once, in canonical order; the starts come where they stand."""
+    """Asks for every candidate once, in canonical order; starts have no precedence."""
 
     name = "exhaustive"
 

@@ -44,7 +44,7 @@ class LogReport:
     peak_bytes
         Largest peak memory of a device in bytes; None where the log has none.
     memory_kind
-        What the peak counts: memory of live tensors ("allocated") or of the allocator ("reserved").
+        Kind of memory of the peak: of live tensors ("allocated") or of the allocator ("reserved").
     outcome
         "ok": steps and no error; "oom": out of memory; "failed": another error; "no progress": neither.
     evidence

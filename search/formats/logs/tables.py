@@ -62,10 +62,9 @@ def rows_of(text: str) -> Rows | None:
     if not same or re.search(r"[|=]", lines[0]) or not any(_known(name) for name in names):
         return None
     try:
-        rows = list(csv.DictReader(io.StringIO(text), restkey=""))
+        return list(csv.DictReader(io.StringIO(text), restkey=""))
     except csv.Error:
         return None
-    return rows
 
 
 def _plain(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster that is there: a placement group with a bundle for each node, and an actor in each bundle.
+"""Runs on an existing Ray cluster: a placement group with a bundle for each node, and an actor in each bundle.
 
 Group and actors are detached and found again by their names, so that a run outlives its driver.
 """
