@@ -1,4 +1,4 @@
-"""What the documentation shows runs: its Python, and the flags that it names (`make docs` runs its commands)."""
+"""Examples of the documentation run: its Python, and the flags that it names (`make docs` runs its commands)."""
 
 import importlib.util
 import re

@@ -28,7 +28,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 GIB = 2**30
 POLICIES = {"hf": ("none", "full"), "fsdp": ("none", "full"), "titan": ("none", "selective", "full")}
-"""What each software can recompute: nothing, chosen operators (every second product is kept), whole blocks."""
+"""Recompute policies of each software: of nothing, of operators (every second product is kept), of whole blocks."""
 MIXTURE = {"num_experts": 32, "num_experts_per_tok": 4, "moe_intermediate_size": 768}
 """Experts of the model ``moe``: Qwen3's layers on the width of 1b."""
 

@@ -20,7 +20,7 @@ KEPT_DEFAULTS = ("precision", "framework", "switches", "moe imbalance", "price",
 """Beginnings of defaults that can change a decision; the others are of links and of the search."""
 _LEAD = re.compile(r"(?<=row \d)( on \d[\d,]* GPUs)|(?<=row \d\d)( on \d[\d,]* GPUs)")
 _ENDED = r"(?![\w+*/]|[,:]\w)(?! [a-z_-]+[\d=])(?! sp\b)"
-"""What must not follow the name of a strategy: the rest of a word, or a further word of a longer strategy."""
+"""Text that ends a match of a strategy's name: the rest of a word, or a further word of a longer strategy."""
 _FLAGS = re.compile(r" \(-[^()]*\)(?=;|$)")
 """Flags of a framework behind a switch, which ``--with`` sets."""
 

@@ -8,7 +8,7 @@ from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.setting import Setting
 
 KNEE = "Fewer GPUs:"
-"""How the note begins."""
+"""First words of the note."""
 PAYS = 0.5
 """Share of linear scaling from one number of GPUs to the next from which the added ones pay."""
 

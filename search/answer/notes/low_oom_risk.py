@@ -61,7 +61,7 @@ def _device_s(row: Row) -> float:
 
 
 def _faster(setting: Setting, one: Row, other: Row) -> bool:
-    """Return whether one row is better than another by an objective of time."""
+    """Compare two rows by an objective of time: the first takes less device time."""
     return setting.objective in ("throughput", "cost") and _device_s(one) < _device_s(other)
 
 

@@ -11,7 +11,7 @@ from forerun.search.request.setting import Setting
 from forerun.spaces.errors import RequestError
 
 STARTABLE = "with a launch file:"
-"""How the note begins."""
+"""First words of the note."""
 FREE = ("split", "switches")
 """Axes that stay free besides: switches that overlap communication may need virtual stages."""
 _PLAIN: tuple[Mapping[str, Sequence[object]], ...] = (
