@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 # Modules are compiled when they are first imported: most never are.
+INSTALL := $(BIN)/python requirements/install.py
 PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 # Every package and build tool, pinned with hashes for all supported interpreters; `make lock` makes them again.
 LOCKED := --require-hashes --requirement requirements
@@ -23,16 +24,16 @@ ifneq ($(VERSION),$(shell cat $(VENV)/.python 2>/dev/null))
 $(RUNTIME): another-python
 endif
 
-$(RUNTIME): pyproject.toml requirements/runtime.txt
+$(RUNTIME): pyproject.toml requirements/runtime.txt requirements/uv.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "forerun needs Python 3.11 or newer")'
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python $(PIP) $(LOCKED)/runtime.txt
-	$(BIN)/python $(PIP) $(EDITABLE)
+	$(INSTALL) $(VENV) $(LOCKED)/runtime.txt
+	$(INSTALL) $(VENV) $(EDITABLE)
 	@$(BIN)/python -c 'import sys; print(sys.version)' > $(VENV)/.python
 	@touch $@
 
 $(STAMP): $(RUNTIME) requirements/dev.txt
-	$(BIN)/python $(PIP) $(LOCKED)/dev.txt
+	$(INSTALL) $(VENV) $(LOCKED)/dev.txt
 	@touch $@
 
 # What pyproject.toml asks for, resolved anew: one file for every interpreter, one version of a package in both files.
@@ -45,6 +46,7 @@ lock:
 	$(LOCKER)/bin/python $(PIP) --group lock
 	$(COMPILE) pyproject.toml --group backend --group dev --group docs --output-file requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra ray --group backend --constraint requirements/dev.txt --output-file requirements/runtime.txt
+	$(COMPILE) --group lock --output-file requirements/uv.txt
 
 demo: $(RUNTIME)
 	$(BIN)/forerun search llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq-len 8192
@@ -85,7 +87,7 @@ wheel: $(STAMP)
 	rm -rf build dist $(WHEEL)
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist . > /dev/null
 	$(PYTHON) -m venv --without-pip $(WHEEL)
-	$(BIN)/python -m pip --python $(WHEEL)/bin/python install --quiet --disable-pip-version-check --no-compile --no-deps dist/*.whl
+	$(INSTALL) $(WHEEL) --no-deps dist/*.whl
 	$(BIN)/python -c '$(PURELIB)' > "$$($(WHEEL)/bin/python -c '$(PURELIB)')/dependencies.pth"
 	$(WHEEL)/bin/python -c 'import sys, forerun.search as it; sys.exit(sys.prefix not in it.__file__ and it.__file__)'
 	$(WHEEL)/bin/python $(PYTEST) $(ON_WHEEL)
