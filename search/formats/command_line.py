@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 
 def split_again(words: Sequence[str]) -> list[str]:
@@ -92,8 +93,9 @@ def count(found: Mapping[str, str | bool], *names: str) -> int | None:
 
 
 def short(words: Sequence[str], flag: str) -> int | None:
-    """Return the number after a short flag (``-N 4``); None where there is none."""
-    for at, word in enumerate(words[:-1]):
-        if word == flag and words[at + 1].isdecimal():
-            return int(words[at + 1])
+    """Return the number after a short flag (``-N 4``, ``-N4``); None where there is none."""
+    for word, after in zip_longest(words, words[1:], fillvalue=""):
+        number = after if word == flag else word.removeprefix(flag) if word.startswith(flag) else ""
+        if number.isdecimal():
+            return int(number)
     return None

@@ -7,14 +7,12 @@ from pathlib import Path
 
 from forerun.search.formats.contract import SCRIPTS, Files, Format, Imported, LaunchFile
 from forerun.search.formats.launchers import stated_facts
-from forerun.search.formats.shell import NOTHING, Given
+from forerun.search.formats.shell import NOTHING, Given, read_script
 from forerun.search.formats.table import FORMATS, format_named, recognised
 from forerun.spaces.errors import RequestError
 from forerun.spaces.reading import MAX_BYTES, read_text
 
-_DEGREE = re.compile(
-    r"(?:^|[.:-])(?:\w+_)?(?:tensor|pipeline|context|expert)[-_](?:model[-_])?parallel[-_](?:size|degree):?$"
-)
+_DEGREE = re.compile(r"(?:^|[.:-])(?:\w+[-_])*parallel[-_](?:size|degree):?$")
 """Names of degrees: one that a reader does not know is a file that it misreads."""
 _ARGUMENT = re.compile(r"\$\{?[1-9@*]")
 """An argument of a script."""
@@ -72,6 +70,8 @@ def import_texts(
     others = {name: text for name, text in files.items() if name != main and name not in beside}
     scripts = {Path(name).name: text for name, text in beside.items()}
     given = dataclasses.replace(given, scripts=scripts)
+    if Path(main).suffix.lower() in SCRIPTS:
+        others = {**read_script(files[main], main, given).files, **others}
     source = LaunchFile(name=main, text=files[main], beside=beside, others=others, gpus=gpus, entry=entry, given=given)
     chosen = recognised(source) if format is None else format_named(format)
     try:
@@ -81,7 +81,7 @@ def import_texts(
     found = _with_data(found, chosen, files)
     if joined := next((name for name in found.unknown if len(re.findall(r"[a-z\d]-{2}[a-z]", name)) > 1), None):
         raise RequestError(f"{main} has several options in one word, {joined[:60]}...: blanks between them are missing")
-    missed = [name for name in found.unknown if _DEGREE.search(name)]
+    missed = [name for name, value in found.unknown.items() if _DEGREE.search(name) and str(value) != "1"]
     if missed:
         raise RequestError(
             f"{main} has {', '.join(missed[:3])}, which {chosen.name} does not: it is the file of another tool, or the "

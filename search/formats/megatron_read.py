@@ -76,6 +76,12 @@ PARALLEL_KEYS = (
     decide("tp", "tensor_model_parallel_size", "model_parallel_size", "encoder_tensor_model_parallel_size"),
     decide("pp", "pipeline_model_parallel_size"),
     decide("cp", "context_parallel_size"),
+    decide(
+        "cp",
+        "ds_sequence_parallel_size",
+        says="Ulysses over {value} ranks exchanges heads; read as cp",
+        written=False,
+    ),
     decide("ep", "expert_model_parallel_size", "moe_expert_parallel_size", written=_mixed),
     decide("etp", "expert_tensor_parallel_size", written=_mixed),
     decide("sp", "sequence_parallel", words=YES),
@@ -98,7 +104,11 @@ PARALLEL_KEYS = (
         for name in ("checkpoint_activations", "deepspeed_activation_checkpointing")
     ),
 )
-BATCH_KEYS = (decide("mbs", "micro_batch_size"), decide("global_batch", "global_batch_size"))
+BATCH_KEYS = (
+    decide("mbs", "micro_batch_size"),
+    decide("mbs", "batch_size", meaning="sequences of a replica (before version 2)", written=False),
+    decide("global_batch", "global_batch_size"),
+)
 MODEL_KEYS = (
     decide("seq_len", "seq_length", "encoder_seq_length"),
     *facts_of(MODEL_FACTS),

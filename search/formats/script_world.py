@@ -42,6 +42,8 @@ def script_devices(script: Script) -> int | None:
         found = options(launcher)[0]
         if (chosen := _included(launcher)) is not None:
             return chosen
+        if (processes := count(found, "num-processes") or _processes(launcher)) is not None:
+            return processes
         per_node = count(found, "nproc-per-node", "num-gpus", "gpus-per-node")
         nodes = count(found, *_NODES) or short(launcher, "-N")
         if ":" in str(found.get("nnodes", "")):
@@ -50,8 +52,6 @@ def script_devices(script: Script) -> int | None:
             return None
         if per_node is not None:
             return per_node * (nodes or 1)
-        if (processes := count(found, "num-processes") or _processes(launcher)) is not None:
-            return processes
     found = options(script.sbatch)[0]
     nodes = count(found, "nodes") or short(script.sbatch, "-N")
     per_node = count(found, "gpus-per-node", "gres", "ntasks-per-node")

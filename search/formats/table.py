@@ -1,6 +1,8 @@
 """All formats by name."""
 
 import re
+from collections.abc import Sequence
+from itertools import pairwise
 
 from forerun.search.formats.contract import SCRIPTS, Format, LaunchFile
 from forerun.search.formats.registry import ENTRIES, WRITTEN
@@ -30,11 +32,15 @@ def _unset_program(source: LaunchFile) -> str:
     return ""
 
 
-def _handed(text: str) -> list[str]:
-    """Return the configurations that a script hands to its program."""
-    words = text.split()
-    program = next((at for at, word in enumerate(words) if word.endswith(".py")), len(words))
-    return [word for word in words[program:] if _CONFIGURATION.fullmatch(word)]
+def _program(command: Sequence[str]) -> int:
+    """Return the place of the program in a command: a file, a module, else the first word."""
+    named = (at for at, (before, word) in enumerate(pairwise(("", *command))) if word.endswith(".py") or before == "-m")
+    return next(named, 0)
+
+
+def _handed(commands: Sequence[Sequence[str]]) -> list[str]:
+    """Return the configurations that a script hands to its programs."""
+    return [word for command in commands for word in command[_program(command) :] if _CONFIGURATION.fullmatch(word)]
 
 
 def writable() -> tuple[Format, ...]:
@@ -76,9 +82,13 @@ def recognised(source: LaunchFile) -> Format:
         raise RequestError(
             f"{source.name} starts ${unset}, which it does not set: give {way}, or import the file that it names"
         )
-    if source.suffix in SCRIPTS and (other := _STARTED.findall(text) or _handed(text)):
+    commands = read_script(source.text, source.name, source.given).commands if source.suffix in SCRIPTS else ()
+    if source.suffix in SCRIPTS and (other := _STARTED.findall(text) or _handed(commands)):
         inside = ", ".join(dict.fromkeys(word.rpartition("/")[2] for word in other))[:120]
         hint = "import that (with --set-var NAME=VALUE for what this one sets, -- ARGUMENTS for its arguments)"
         raise RequestError(f"{source.name} has no arguments of a training program; it starts or reads {inside}: {hint}")
     names = ", ".join(item.name for item in FORMATS)
-    raise RequestError(f"{source.name} looks like no format that forerun reads; name one with --format: {names}")
+    looks = f"{source.name} looks like no format that forerun reads"
+    if largest := max(commands, key=lambda words: (_program(words) > 0, len(words)), default=()):
+        looks = f"{source.name} starts {largest[_program(largest)][:80]}, whose arguments forerun does not know"
+    raise RequestError(f"{looks}; name one with --format: {names}")

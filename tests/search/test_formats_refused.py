@@ -23,7 +23,10 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "a deployment": ({"a.yaml": "apiVersion: v1\nkind: Pod\nspec: {containers: []}\n"}, "looks like no format"),
     "a workflow": ({"a.yml": "on: push\njobs: {test: {steps: []}}\n"}, "looks like no format"),
     "another trainer's yaml": ({"a.yaml": "trainer:\n  max_steps: 3\nmodel: {name: x}\n"}, "looks like no format"),
-    "a script that installs": ({"a.sh": "pip install torch\npython setup.py develop\n"}, "looks like no format"),
+    "a script that installs": (
+        {"a.sh": "pip install torch\npython setup.py develop\n"},
+        "starts setup.py, whose arguments",
+    ),
     "a program": ({"a.py": "import torch\nprint(torch.__version__)\n"}, "no function"),
     "axolotl's data alone": ({"a.yaml": "base_model: x\nsample_packing: true\n"}, "states no degree and no batch"),
     "a recipe file with two": ({"a.py": RECIPES}, "has 2 configurations .* add --entry some_8b"),

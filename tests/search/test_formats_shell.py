@@ -261,6 +261,19 @@ def test_a_placeholder_of_a_template_is_no_redirection() -> None:
         ("set -- p q; shift; torchrun a.py $1 $# $@", ["q", "1", "q"]),
         ("set -- p q r; X=(a b c); torchrun a.py ${@:2} ${X[@]:1:1} ${2:0:1}", ["q", "r", "b", "q"]),
         ("eval 'X=1; torchrun a.py --x $X > log'", ["--x", "1"]),
+        ('f() { echo log >&2; echo a $1; }; torchrun a.py $(f 2) "$(f 3)"', ["a", "2", "a 3"]),
+        ("N=3; torchrun a.py $(echo $N*2 | bc) $(expr 16 / 4) $(printf '%s-%s' a b)", ["6", "4", "a-b"]),
+        ("torchrun a.py $([ a = b ] && echo 1 || echo 2) x", ["2", "x"]),
+        ("torchrun a.py $(cat <<E\n--x 1\n--y 2\nE\n)", ["--x", "1", "--y", "2"]),
+        ("f() { X=b; echo $X; }; X=a; torchrun a.py $(f) $X", ["b", "a"]),
+        ("IFS=, read -r A B <<< '2,4,x'; read C D <<< '5 6'; torchrun a.py $A $B $C $D", ["2", "4,x", "5", "6"]),
+        ("read -ra L <<< 'p q'; torchrun a.py ${L[1]}", ["q"]),
+        ("torchrun a.py `# a note` --x 1", ["--x", "1"]),
+        ("f() { echo $(nproc); }; torchrun a.py $(f)", ["$(f…)"]),
+        (
+            "torchrun a.py $([ -d x ] && echo 1 || echo 2) $(echo a | tr a b) $(echo 1/0 | bc)",
+            ["$(-d…)", *["$(echo…)"] * 2],
+        ),
     ],
 )
 def test_words_are_those_of_a_shell(line: str, expected: list[str]) -> None:
@@ -276,6 +289,20 @@ def test_a_script_that_is_submitted_from_a_here_document_has_its_own_options() -
         "#SBATCH --gpus-per-node=8",
         f"srun python p.py {A}",
         "EOT",
+    )
+
+    assert (found.workload["gpus"], found.strategy.dp) == (16, 2)
+
+
+def test_a_script_that_is_submitted_in_a_substitution_is_read() -> None:
+    found = read(
+        "JOB=$(sbatch --parsable <<'EOF'",
+        "#SBATCH --nodes=2",
+        "#SBATCH --gpus-per-node=8",
+        f"srun python p.py {A}",
+        "EOF",
+        ")",
+        "echo submitted $JOB",
     )
 
     assert (found.workload["gpus"], found.strategy.dp) == (16, 2)

@@ -184,6 +184,55 @@ def test_attention_inside_documents_is_named_as_the_file_has_it() -> None:
     assert any(note.startswith('attn_backend="varlen" keeps attention inside documents') for note in notes)
 
 
+@pytest.mark.parametrize("before", ["", "srun ", "srun --nodes 1 "])
+def test_options_of_accelerate_count_under_any_launcher(before: str) -> None:
+    launcher = f"{before}accelerate launch --num_processes 8 --use_fsdp --parallelism_config_cp_size 2"
+
+    found = import_texts({"a.sh": f"{launcher} tune.py {TRAINER}\n"})
+
+    assert str(found.strategy) == "tp1 pp1 dp4 cp2 mbs2 zero3"
+
+
+def test_a_configuration_that_a_script_writes_is_read() -> None:
+    written = 'cat > ds.json <<EOF\n{"zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}}\nEOF\n'
+
+    found = import_texts({"a.sh": f"{written}deepspeed --num_gpus 8 tune.py {TRAINER} --deepspeed ds.json\n"})
+
+    assert str(found.strategy) == "tp1 pp1 dp8 mbs2 zero2"
+    assert not found.defaults
+
+
+def test_a_degree_of_another_tool_stops_the_import_unless_it_is_one() -> None:
+    command = "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 2 --micro-batch-size 1 "
+    command += "--global-batch-size 8 --my-sequence-parallel-size"
+
+    assert import_texts({"a.sh": f"{command} 1\n"}).strategy.dp == 4
+    with pytest.raises(RequestError, match="its degrees would be lost"):
+        import_texts({"a.sh": f"{command} 2\n"})
+
+
+def test_older_names_of_megatron_count() -> None:
+    command = "torchrun --nproc_per_node 8 pretrain_gpt.py --model-parallel-size 2 --batch-size 4 --num-layers 8"
+
+    found = import_texts({"a.sh": f"{command} --ds-sequence-parallel-size 2\n"})
+
+    assert str(found.strategy) == "tp2 pp1 dp2 cp2 mbs4"
+    assert any("Ulysses" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("accelerate launch -m axolotl.cli.train examples/8b.yaml", "8b.yaml"),
+        ("srun python3 -m fairseq.train --batch-size 8", "starts fairseq.train"),
+        ("torchrun src/own.py --batch 8", "starts src/own.py"),
+    ],
+)
+def test_a_program_that_is_not_known_is_named(command: str, named: str) -> None:
+    with pytest.raises(RequestError, match=named):
+        import_texts({"a.sh": f"{command}\n"})
+
+
 MEGATRON = "pretrain_gpt.py --tensor-model-parallel-size 2 --num-layers 8 --micro-batch-size 1 --global-batch-size 32"
 
 
@@ -193,6 +242,7 @@ MEGATRON = "pretrain_gpt.py --tensor-model-parallel-size 2 --num-layers 8 --micr
         ("mpirun -np 16 -H a:8,b:8 python", 16),
         ("mpiexec -n 16 -ppn 8 python3", 16),
         ("srun --ntasks=16 --gpus-per-task=1 python", 16),
+        ("srun -u -n16 -c2 --gpus-per-node=8 python", 16),
         ("srun -N 2 --ntasks-per-node=8 --gpus-per-node=8 python", 16),
         ("srun -n 2 torchrun --nnodes 2 --nproc_per_node 8", 16),
         ("srun -N 2 -n 2 torchrun --nproc_per_node 8 --nnodes $SLURM_NNODES", 16),

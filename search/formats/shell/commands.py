@@ -1,21 +1,22 @@
 """Commands of a script: those of the shell itself, functions, scripts and programs."""
 
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from forerun.search.formats.shell.assignments import DECLARING, assign, declare_words
+from forerun.search.formats.shell.output import PRINTERS
 from forerun.search.formats.shell.reader import Leave, ScriptReader, StatementOutcome
 from forerun.search.formats.shell.tree import text_of
+from forerun.search.formats.shell.words import UNKNOWN
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_PRINTING = ("echo", "printf", "cat", "tee")
-_SHELLS = ("bash", "sh", "sbatch", "zsh")
-_SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
+SHELLS = ("bash", "sh", "sbatch", "zsh")
 _DEEPEST_CALL = 16
 _SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
 _NO_WORDS = ("variable_assignment", "herestring_redirect", "file_redirect", "comment")
@@ -38,10 +39,15 @@ def follow_command(reader: ScriptReader, node: "Node", more: Sequence["Node"] = 
     if name == "exit" and arguments[:1] not in ([], ["0"]) and not reader.variables.arguments:
         reader.note("the script ends here as it is started; what follows is read all the same", node)
         return StatementOutcome.SUCCESS
+    string = next((child for child in node.named_children if child.type == "herestring_redirect"), None)
+    if name == "read" and string is not None:
+        return _read_string(reader, node, words, reader.words.text(string.named_children[0]))
     if name in _OF_THE_SHELL:
         return _OF_THE_SHELL[name](reader, words)
-    if name not in _PRINTING:
+    if name not in PRINTERS:
         _start(reader, tuple(words))
+    elif reader.printed is not None:
+        reader.printed.append(PRINTERS[name](reader, arguments))
     return StatementOutcome.STARTED
 
 
@@ -72,6 +78,24 @@ def _read(reader: ScriptReader, words: list[str]) -> StatementOutcome:
     return StatementOutcome.UNKNOWN
 
 
+def _read_string(reader: ScriptReader, node: "Node", words: list[str], text: str) -> StatementOutcome:
+    """Follow ``read A B <<< "text"``, with the separators of an ``IFS`` before it."""
+    names = [word for word in words[1:] if not word.startswith("-")] or ["REPLY"]
+    if UNKNOWN.search(text):
+        return _read(reader, ["read", *names])
+    own = (child for child in node.named_children if child.type == "variable_assignment")
+    separators = next((reader.variables.values.get("IFS") for child in own if text_of(child).startswith("IFS=")), None)
+    pattern = f"[{re.escape(separators)}]" if separators and isinstance(separators, str) else r"\s+"
+    line = next(iter(text.strip().splitlines()), "")
+    if any(re.fullmatch(r"-\w*a", word) for word in words):
+        reader.variables.assign(names[0], re.split(pattern, line))
+        return StatementOutcome.SUCCESS
+    parts = re.split(pattern, line, maxsplit=len(names) - 1)
+    for name, part in itertools.zip_longest(names, parts, fillvalue=""):
+        reader.variables.assign(name, part)
+    return StatementOutcome.SUCCESS
+
+
 def _leave(reader: ScriptReader, words: list[str]) -> StatementOutcome:
     raise Leave(words[0])
 
@@ -97,7 +121,7 @@ _OF_THE_SHELL: Mapping[str, Callable[[ScriptReader, list[str]], StatementOutcome
 
 def _start(reader: ScriptReader, words: tuple[str, ...]) -> None:
     """Keep the words of a program; follow the script that a shell is handed, by name or as a word."""
-    at = next((at for at, word in enumerate(words) if word in (*_SHELLS, "source", ".")), len(words))
+    at = next((at for at, word in enumerate(words) if word in (*SHELLS, "source", ".")), len(words))
     rest = words[at + 1 :]
     flag = next((place for place, word in enumerate(rest[:2]) if re.fullmatch(r"-\w*c", word)), None)
     if flag is not None and flag + 1 < len(rest):
@@ -140,48 +164,3 @@ def define(reader: ScriptReader, node: "Node") -> StatementOutcome:
     """Keep a function."""
     reader.functions[text_of(node.named_children[0])] = node.named_children[-1]
     return StatementOutcome.SUCCESS
-
-
-def follow_redirected(reader: ScriptReader, node: "Node") -> StatementOutcome:
-    """Follow a statement with redirections: a here-document is a script that is written, or that a shell reads."""
-    body = node.child_by_field_name("body")
-    for document in (child for child in node.children if child.type == "heredoc_redirect"):
-        _here_document(reader, document, node)
-    if body is None or body.type != "command":
-        return StatementOutcome.SUCCESS if body is None else reader.run(body)
-    if text_of(body.children[0]) == "read" and (text := _read_text(reader, node)) is not None:
-        reader.variables.assign(reader.words.fields(body.named_children)[-1], text)
-        return StatementOutcome.SUCCESS
-    files = [child.children_by_field_name("destination") for child in node.children if child.type == "file_redirect"]
-    return follow_command(reader, body, [word for file in files for word in file[1:]])  # words after `> file`
-
-
-def _read_text(reader: ScriptReader, statement: "Node") -> str | None:
-    """Return the here-document that ``read -d ''`` puts into a variable as a whole; None for a ``read`` of lines."""
-    document = next((child for child in statement.children if child.type == "heredoc_redirect"), None)
-    return None if document is None or not re.search(r"\s-r?d\b", text_of(statement)) else _here_text(reader, document)
-
-
-def _here_text(reader: ScriptReader, document: "Node") -> str | None:
-    inside = next((child for child in document.children if child.type == "heredoc_body"), None)
-    start = next((child for child in document.children if child.type == "heredoc_start"), None)
-    if inside is None or start is None:
-        return None
-    text = text_of(inside) if text_of(start)[:1] in "'\"\\" else reader.words.body(inside)
-    return re.sub(r"^\t+", "", text, flags=re.MULTILINE) if document.children[0].type == "<<-" else text
-
-
-def _here_document(reader: ScriptReader, document: "Node", statement: "Node") -> None:
-    text = _here_text(reader, document)
-    if text is None:
-        return
-    parts = [*statement.children, *document.children]
-    files = [child.children_by_field_name("destination")[:1] for child in parts if child.type == "file_redirect"]
-    names = [PurePath(name).name for file in files for name in reader.words.fields(file)]
-    if written := [name for name in names if name.endswith(_SCRIPTS)]:
-        reader.scripts.setdefault(written[0], text)
-        return
-    commands = [child for child in parts if child.type in ("command", "pipeline")]
-    if {word for command in commands for word in text_of(command).split()} & {*_SHELLS}:
-        reader.sbatch += sbatch_words(text)
-        reader.inside(text, reader.source)

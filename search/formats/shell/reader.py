@@ -53,20 +53,34 @@ class ScriptReader:
     """Follows a script statement by statement; ``statements`` has a function for each kind."""
 
     def __init__(
-        self, source: str, given: Given, statements: Mapping[str, Follow], set_by_queue: Mapping[str, Value]
+        self,
+        source: str,
+        given: Given,
+        statements: Mapping[str, Follow],
+        set_by_queue: Mapping[str, Value],
+        output: Callable[["ScriptReader", "Node"], str | None],
     ) -> None:
-        """Start a script with its arguments and environment (``given``) and the variables of its queue."""
+        """Start a script with its arguments and environment (``given``) and the variables of its queue.
+
+        ``output`` returns what a command substitution prints.
+        """
         self.source = source
         self.scripts = dict(given.scripts)
         self.variables = Variables(given, source, set_by_queue)
-        self.words = ScriptWords(self.variables)
+        self.words = ScriptWords(self.variables, lambda node: output(self, node))
         self.conditions = Conditions(self.words, self.variables)
         self.functions: dict[str, Node] = {}
         self.local: list[dict[str, Value | None]] = []
         """Values that functions in progress hide."""
         self.sbatch: list[str] = []
         """Options of scripts that are submitted from here-documents."""
+        self.files: dict[str, str] = {}
+        """Texts by file name of here-documents that are written."""
         self.commands: list[tuple[str, ...]] = []
+        self.printed: list[str | None] | None = None
+        """Output of the substitution in progress, with None for what only a run would print."""
+        self.undecided = False
+        """Whether a test that only a run would decide was met."""
         self.notes: dict[str, None] = {}
         self._follow = statements
         self._depth = 0
@@ -116,7 +130,9 @@ class ScriptReader:
         if self._statements > MOST_STATEMENTS:
             raise RequestError(f"{self.source} runs more than {MOST_STATEMENTS:,} statements")
         follow = self._follow.get(node.type)
-        return StatementOutcome.SUCCESS if follow is None else follow(self, node)
+        outcome = StatementOutcome.SUCCESS if follow is None else follow(self, node)
+        self.undecided |= outcome is StatementOutcome.UNKNOWN
+        return outcome
 
     def count_words(self, count: int) -> None:
         """Count words of a command.

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from forerun.search.formats.command_line import slurm_variables, split_again
 from forerun.search.formats.shell.assignments import assign, declare, unset
 from forerun.search.formats.shell.branches import follow_case, follow_if, follow_list, negate
-from forerun.search.formats.shell.commands import define, follow_command, follow_redirected, sbatch_words
+from forerun.search.formats.shell.commands import define, follow_command, sbatch_words
 from forerun.search.formats.shell.given import NOTHING, Given
 from forerun.search.formats.shell.loops import follow_for, follow_while
+from forerun.search.formats.shell.output import follow_pipeline, output
 from forerun.search.formats.shell.reader import Follow, ScriptReader, StatementOutcome
+from forerun.search.formats.shell.redirections import follow_redirected
 from forerun.search.formats.shell.tree import PLACEHOLDER
 from forerun.spaces.errors import RequestError
 
@@ -20,11 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """Commands of a script as words, its variables, its ``#SBATCH`` words, and what was left out."""
+    """Commands of a script as words, its variables, its ``#SBATCH`` words, files it writes, and what was left out."""
 
     commands: tuple[tuple[str, ...], ...]
     variables: Mapping[str, str | Sequence[str]]
     sbatch: tuple[str, ...]
+    files: Mapping[str, str]
     notes: tuple[str, ...]
 
 
@@ -42,7 +45,7 @@ def read_script(text: str, source: str, given: Given = NOTHING) -> Script:
     if "\0" in text:
         raise RequestError(f"{source} is not a text file (it has null bytes)")
     sbatch = sbatch_words(text)
-    reader = ScriptReader(source, given, _STATEMENTS, slurm_variables(sbatch))
+    reader = ScriptReader(source, given, _STATEMENTS, slurm_variables(sbatch), output)
     try:
         reader.inside(text, source)
     except RecursionError:
@@ -54,12 +57,13 @@ def read_script(text: str, source: str, given: Given = NOTHING) -> Script:
         commands=commands,
         variables=reader.variables.stated,
         sbatch=(*sbatch, *reader.sbatch),
+        files=reader.files,
         notes=tuple(reader.notes),
     )
 
 
 def _follow_inside(reader: ScriptReader, node: "Node") -> StatementOutcome:
-    """Follow statements between brackets or in a pipeline; ``(( ... ))`` is a test."""
+    """Follow statements between brackets; ``(( ... ))`` is a test."""
     if node.children[0].type == "((":
         return _follow_test(reader, node)
     if node.type == "subshell":
@@ -87,5 +91,6 @@ _STATEMENTS: Mapping[str, Follow] = {
     "while_statement": follow_while,
     "c_style_for_statement": follow_while,
     "function_definition": define,
-    **dict.fromkeys(("variable_assignments", "subshell", "compound_statement", "do_group", "pipeline"), _follow_inside),
+    "pipeline": follow_pipeline,
+    **dict.fromkeys(("variable_assignments", "subshell", "compound_statement", "do_group"), _follow_inside),
 }

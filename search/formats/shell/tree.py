@@ -19,6 +19,8 @@ _OPENERS = {
     **{"if": "fi", "case": "esac", "while": "done", "for": "done", "until": "done", "do": "done"},
 }
 """Opening words and brackets with those that close them."""
+_COMMENT = re.compile(r"`\s*#[^`\n]*`")
+"""Comments between the words of a command (`` `# text` ``), in which the grammar loses the second backtick."""
 _LONGEST_NUMBER = 18
 MOST_NODES = 100_000
 """Words, marks and statements of a script, which take a second to follow; published ones have a tenth."""
@@ -53,7 +55,7 @@ def parse_shell(text: str, source: str, until_s: float | None = None) -> tuple["
         If a quote, a bracket or a statement is never closed, or the script is too large or takes too long to parse.
     """
     notes: list[str] = []
-    content = _without_placeholders(text.replace("\r\n", "\n")).encode()
+    content = _without_placeholders(_COMMENT.sub("", text.replace("\r\n", "\n"))).encode()
     for count, most, unit in (
         (len(content), MOST_BYTES, "bytes"),
         (content.count(b"`"), MOST_BACKTICKS, "backticks"),

@@ -49,8 +49,10 @@ class Variables:
     def restored(self) -> Iterator[None]:
         """Undo in the end what a subshell assigns."""
         values, unknown, arguments = dict(self.values), set(self.unknown), self.arguments
-        yield
-        self.values, self.unknown, self.arguments = values, unknown, arguments
+        try:
+            yield
+        finally:
+            self.values, self.unknown, self.arguments = values, unknown, arguments
 
     def is_given(self, name: str) -> bool:
         """Whether the user gave the value of a name."""

@@ -26,7 +26,6 @@ _EXPANSIONS = ("simple_expansion", "expansion", "arithmetic_expansion", "command
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 _DEFAULTS = (":-", "-", ":=", "=", ":+", "+")
 _ELEMENTS = ("@", "*")
-_TERM = re.compile(r"\d{1,18}|[-+*/%]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +45,10 @@ class Piece:
 class ScriptWords:
     """Expands the words of one script."""
 
-    def __init__(self, variables: Variables) -> None:
-        """Take the variables that words refer to."""
+    def __init__(self, variables: Variables, output: Callable[["Node"], str | None]) -> None:
+        """Take the variables that words refer to, and a function for the output of a substitution."""
         self._variables = variables
+        self._output = output
 
     def fields(self, nodes: Sequence["Node"]) -> list[str]:
         """Expand words: unquoted expansions are split at blanks, arrays into elements."""
@@ -141,24 +141,24 @@ class ScriptWords:
             number = self.number(node)
             yield self._of_text(f"$(({self._shown(node)}))" if number is None else str(number), quoted)
         elif node.type in ("command_substitution", "process_substitution"):
-            number = self._expr(node)
+            output = self._substituted(node)
             command = re.search(r"[\w./-]+", text_of(node))
-            opaque = f"$({command[0] if command else ''}…)"
-            yield Piece(elements=(opaque if number is None else str(number),), quoted=quoted)
+            opaque = Piece(elements=(f"$({command[0] if command else ''}…)",), quoted=quoted)
+            yield opaque if output is None else self._of_text(output, quoted)
         else:
             yield from self._parameter(node, quoted)
 
-    def _expr(self, node: "Node") -> int | None:
-        """Return the value of ``$(expr ...)``, which is arithmetic; None for any other substitution."""
-        if (nested := _NESTED.fullmatch(text_of(node))) is not None:  # which the grammar takes for a subshell
-            root = parse_shell(f"(( {nested[1]} ))", "arithmetic")[0]
-            return self.number(root.named_children[0]) if root.named_children else None
-        inside = node.named_children
-        if len(inside) != 1 or inside[0].type != "command" or not text_of(inside[0]).startswith("expr "):
-            return None
-        words = self.fields(inside[0].named_children[1:])
-        expression = parse_shell(f"(( {' '.join(words)} ))", "expr")[0] if all(map(_TERM.fullmatch, words)) else None
-        return None if expression is None else self.number(expression.named_children[0])
+    def _substituted(self, node: "Node") -> str | None:
+        """Return the output of a substitution; None where only a run would know it."""
+        if (nested := _NESTED.fullmatch(text_of(node))) is None:
+            return self._output(node)
+        number = self.calculated(nested[1])  # which the grammar takes for a subshell
+        return None if number is None else str(number)
+
+    def calculated(self, expression: str) -> int | None:
+        """Return the value of an expression that is given as a text; None where only a run would know it."""
+        root = parse_shell(f"(( {expression} ))", "arithmetic")[0]
+        return self.number(root.named_children[0]) if root.named_children else None
 
     def _of_text(self, text: str, quoted: bool) -> Piece:
         return Piece(elements=(self._variables.spend(text),), quoted=quoted, split=not quoted)

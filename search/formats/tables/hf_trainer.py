@@ -7,6 +7,7 @@ LLaVA and TRL. OpenRLHF's arguments (``openrlhf/cli``), which are of the same ki
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from forerun.search.formats.adapters import LORA, RANK
@@ -31,6 +32,8 @@ _MARK_OF_YAML = re.compile(r"^per_device_train_batch_size:", re.MULTILINE)
 _MARK = re.compile(r"--(per[_-]device[_-]train|micro[_-]train)[_-]batch[_-]size")
 
 
+DEGREES = {"cp": "cp", "sp": "cp", "tp": "tp", "dp_replicate": "replicate", "dp_shard": "shard"}
+"""Degrees of accelerate's ``ParallelismConfig``: the decisions that they are."""
 LAUNCHED = {
     "zero_stage": "zero_stage",
     "config_file": "accelerate",
@@ -40,6 +43,7 @@ LAUNCHED = {
     "fsdp_sharding_strategy": "fsdp_config.fsdp_sharding_strategy",
     "fsdp_reshard_after_forward": "fsdp_config.fsdp_reshard_after_forward",
     "use_fsdp": "fsdp_config.use",
+    **{f"parallelism_config_{degree}_size": f"parallelism_config_{degree}_size" for degree in DEGREES},
 }
 """Options of ``accelerate launch`` that decide something: the settings that they are."""
 
@@ -48,8 +52,9 @@ def read(source: LaunchFile) -> Mapping[str, Any]:
     """Return the arguments of the program, and the options of accelerate before it."""
     found: dict[str, Any] = {}
     for command in read_script(source.text, source.name, source.given).commands:
-        if command[:2] == ("accelerate", "launch"):
-            before = options(split_command(command)[0], kebab=False)[0]
+        launcher = split_command(command)[0]
+        if ("accelerate", "launch") in pairwise(launcher):
+            before = options(launcher, kebab=False)[0]
             found |= {LAUNCHED[name]: value for name, value in before.items() if name in LAUNCHED}
     return found | dict(arguments(source))
 
@@ -105,6 +110,7 @@ LAUNCHER = Launcher(
         ACCUMULATION,
         decide("global_batch", "train_batch_size", meaning="sequences of a step (OpenRLHF)"),
         decide("cp", "ring_attn_size"),
+        *(decide(DEGREES[degree], f"parallelism_config_{degree}_size") for degree in DEGREES),
         decide(
             "seq_len",
             "model_max_length",

@@ -89,7 +89,7 @@ def read_deepspeed(facts: LaunchFacts, name: str) -> None:
         facts.assume("zero", stage, why)
     else:
         facts.values.setdefault("zero", stage)
-    if "offload" in PurePath(path).name.lower():
+    if re.search(r"(?<!no[_-])offload", PurePath(path).name.lower()):
         facts.notes.append(f"{PurePath(path).name} offloads to the host, which is not part of a strategy")
 
 
