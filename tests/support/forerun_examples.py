@@ -4,7 +4,7 @@ from forerun.spaces.clusters.cluster import Cluster, Level
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.frameworks import load_framework
 from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model
-from forerun.spaces.strategies import Context
+from forerun.spaces.strategies import COLUMNS, Context, parse_strategy, table_of, violations
 from forerun.spaces.workload import Workload
 
 
@@ -84,3 +84,11 @@ def request(
         workload=Workload(global_batch=global_batch, seq_len=seq_len),
         framework=load_framework(framework),
     )
+
+
+def broken_laws(context: Context, text: str) -> dict[str, str]:
+    """Return the messages of the laws that a strategy breaks, by code; a last word ``gpus=N`` replaces its devices."""
+    text, _, gpus = text.partition(" gpus=")
+    table = table_of([parse_strategy(text)])
+    values = {axis: int(table.column(axis)[0]) for axis in COLUMNS}
+    return dict(violations(values | ({"gpus": int(gpus)} if gpus else {}), context))
