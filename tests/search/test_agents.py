@@ -19,12 +19,12 @@ from forerun.search.cli.agents.tools import (
 )
 from forerun.spaces.errors import RequestError
 
-mcp = pytest.importorskip("mcp")
 JOB = {"model": "llama3-8b", "cluster": "dgx-h100", "global_batch": 64, "seq_len": "4k"}
 
 
 def ask(*calls: tuple[str, dict[str, Any]], folder: Path) -> list[Any]:
     """Call tools one after the other in one session; returns the results, the listed tools first."""
+    mcp = pytest.importorskip("mcp")
 
     async def session() -> list[Any]:
         server = mcp.StdioServerParameters(command=sys.executable, args=["-m", "forerun.search", "mcp"], cwd=folder)
@@ -84,6 +84,7 @@ def test_what_is_refused_says_what_to_change(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_long_search_reports_progress(tmp_path: Path) -> None:
+    mcp = pytest.importorskip("mcp")
     heard: list[float] = []
 
     async def listen(progress: float, total: float | None, message: str | None) -> None:

@@ -1,11 +1,11 @@
 """Peak memory learned from runs: known factors are found, labels bound it from one side, kinds are kept apart."""
 
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 from forerun_machines import machine_context, some_strategies
-from scipy.stats import norm
 
 from forerun.simulator import score
 from forerun.simulator.assignment.memory import memory_by_stage
@@ -152,11 +152,11 @@ def test_bounds_hold_the_measured_peak_and_narrow_with_runs() -> None:
 
 def test_a_label_is_a_truncated_gaussian() -> None:
     """One quantity of variance 1 that lies above 0.5: mean and variance of the truncated normal (closed form)."""
-    noise = 0.03
+    noise, normal = 0.03, NormalDist()
     seen, weight = observations(np.eye(1), np.array([0.5]), np.array([1], dtype=np.int8), noise, np.ones(1))
     gain = 1.0 / (1.0 + noise**2 / weight[0])
     spread = np.sqrt(1 + noise**2)
-    slope = norm.pdf(0.5 / spread) / norm.cdf(-0.5 / spread)
+    slope = normal.pdf(0.5 / spread) / normal.cdf(-0.5 / spread)
     assert gain * seen[0] == pytest.approx(slope / spread, rel=1e-3)
     assert 1 - gain == pytest.approx(1 - slope * (slope - 0.5 / spread) / spread**2, rel=1e-3)
 

@@ -103,25 +103,27 @@ def test_an_oversubscribed_spine_is_shared_by_all_that_leave_a_leaf() -> None:
     assert inside == pytest.approx([SIZE / 5e9] * 4, rel=1e-6)
 
 
-def equal_ways(name: str) -> bool:
-    """Whether a cluster has nodes on one leaf whose devices all have equal ways to their NICs, so that a cut, which is
-    what a level is, sees all there is."""
-    described = load_cluster(name).spec
-    if described is None or described.network is None or described.scale_up_size != described.devices_per_node:
+def equal_ways(described: ClusterSpec) -> bool:
+    """Check that the nodes of a cluster are on one leaf and their devices have equal ways to their NICs, so that a cut,
+    which is what a level is, sees all there is."""
+    if described.network is None or described.scale_up_size != described.devices_per_node:
         return False
     network = described.network
     return network.oversubscription == 1 and network.nics_per_node % described.host.sockets == 0
 
 
-@pytest.mark.parametrize("name", [name for name in cluster_names() if equal_ways(name)])
-def test_when_all_devices_send_to_the_next_node_each_gets_what_the_level_says(name: str) -> None:
-    cluster = load_cluster(name)
-    assert cluster.spec is not None
-    per_node = cluster.spec.devices_per_node
-    level = next(level for level in cluster.levels if level.size > per_node)
-    times = transfer_times_s(build_graph(cluster.spec, 2), [(d, d + per_node, SIZE) for d in range(per_node)])
+def test_when_all_devices_send_to_the_next_node_each_gets_what_the_level_says() -> None:
+    checked = 0
+    for cluster in map(load_cluster, cluster_names()):
+        if cluster.spec is None or not equal_ways(cluster.spec):
+            continue
+        per_node = cluster.spec.devices_per_node
+        level = next(level for level in cluster.levels if level.size > per_node)
+        times = transfer_times_s(build_graph(cluster.spec, 2), [(d, d + per_node, SIZE) for d in range(per_node)])
 
-    assert max(times) == pytest.approx(SIZE / level.bytes_per_s, rel=1e-6)
+        assert max(times) == pytest.approx(SIZE / level.bytes_per_s, rel=1e-6), cluster.name
+        checked += 1
+    assert checked > 20
 
 
 def test_devices_that_cannot_be_reached_or_do_not_exist_are_named() -> None:

@@ -25,11 +25,12 @@ OF_VENDORS = {
 
 
 def machine(device: str, link: str) -> DeviceKind:
-    found = load_device(device)
+    found = DEVICES[device]
     return DeviceKind(device=device, vendor=found.vendor, architecture=found.architecture, link=link)
 
 
-ALL = [machine(device, link) for device in device_names() for link in LINKS]
+DEVICES = {name: load_device(name) for name in device_names()}
+ALL = [machine(device, link) for device in DEVICES for link in LINKS]
 
 
 def runs(profile: FrameworkProfile, where: DeviceKind) -> bool:
