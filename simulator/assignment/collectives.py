@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from forerun.simulator.layer.shard import activation_bytes
 from forerun.simulator.layouts import Share, TransferPhase, needs_of
-from forerun.simulator.replicas.reduction import reduced_bytes
+from forerun.simulator.replicas.buffers import reduced_bytes
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import Layer
 from forerun.spaces.operators import ATTENTION_OPERATORS, LayerDegrees, layer_cuts, transformer_layer

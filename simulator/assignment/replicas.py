@@ -8,7 +8,8 @@ import numpy as np
 
 from forerun.simulator.assignment.value import Assignment, Blocks, by_replicas
 from forerun.simulator.layer.known_times import Asked
-from forerun.simulator.replicas.reduction import REPLICA_DEGREES, ReplicaCosts, Replicas, bucket_bytes, replica_costs
+from forerun.simulator.replicas.buffers import bucket_bytes
+from forerun.simulator.replicas.reduction import REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.score_table import Floats
 from forerun.simulator.stages.parameters import StageParameters, stage_parameters
 from forerun.spaces.strategies import Context, Strategy, offload_of

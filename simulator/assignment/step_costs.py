@@ -19,12 +19,13 @@ from forerun.simulator.assignment.replicas import SettingsReplicas, all_replicas
 from forerun.simulator.assignment.value import Assignment, Blocks
 from forerun.simulator.costs.slowest import wait_share
 from forerun.simulator.layer.times import BLOCK_PARTS
-from forerun.simulator.memory.peak import still_whole_bytes
-from forerun.simulator.replicas.reduction import ReplicaCosts, gradient_buckets, reduces_each, stays_whole
+from forerun.simulator.memory.peak import moments_bytes
+from forerun.simulator.replicas.buffers import gradient_buckets, stays_whole
+from forerun.simulator.replicas.reduction import ReplicaCosts, reduces_each
 from forerun.simulator.replicas.slices import gathers_near, line_rate_cluster
 from forerun.simulator.score_table import Floats
 from forerun.spaces.schedules.catalogue import schedule_of
-from forerun.spaces.strategies import Context, Placement, Strategy, offload_of
+from forerun.spaces.strategies import Context, Placement, Strategy
 
 
 def step_costs(assignment: Assignment) -> StepCosts:
@@ -160,12 +161,10 @@ def _stages(
     for one in each:
         by_zero.setdefault(one.settings.zero, []).append(one)
     traffic = [_traffic(assignment, zero, same) for zero, same in sorted(by_zero.items())]
-    fixed = replicas.parameter_bytes + replicas.gradient_bytes + replicas.optimizer_bytes + replicas.buffer_bytes
-    profile = assignment.context.framework
-    away = any(offload_of(profile, settings.stage_offload).activations for settings in blocks)
-    if replicas.whole_bytes.any() or away:
-        ranks, activations = np.arange(assignment.shape.pp), rank_activations(assignment, blocks)
-        fixed = fixed + still_whole_bytes(activations, ranks, replicas, ranks) + activations.passing
+    # Passes hold what moves; all else that is there at the fullest moment is there all the time.
+    ranks, activations = np.arange(assignment.shape.pp), rank_activations(assignment, blocks)
+    fullest = moments_bytes(activations, ranks, replicas, ranks).max(axis=0)
+    fixed = fullest - (activations.moving - activations.passing)
     stages = []
     for rank in range(assignment.shape.pp):
         own = [costs[rank] for costs in traffic if any(costs[rank].share.values())]

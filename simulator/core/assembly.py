@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from forerun.simulator.memory.peak import StageMemory, total_memory
 from forerun.simulator.pipeline.closed_forms import PipelineTime, exposed_p2p_s
-from forerun.simulator.replicas.reduction import ReplicaCosts, reduces_each, stays_whole
+from forerun.simulator.replicas.buffers import stays_whole
+from forerun.simulator.replicas.reduction import ReplicaCosts, reduces_each
 from forerun.simulator.replicas.sharded import (
     HidingPasses,
     Loops,

@@ -17,7 +17,7 @@ from forerun.simulator.layer.times import BlockTimes, host_passes_s, unpaired_sh
 from forerun.simulator.memory.peak import StageMemory, activation_memory
 from forerun.simulator.pipeline.closed_forms import PipelineTime, pipeline_time
 from forerun.simulator.pipeline.interleaved import path_seconds
-from forerun.simulator.replicas.reduction import stays_whole
+from forerun.simulator.replicas.buffers import stays_whole
 from forerun.simulator.replicas.sharded import (
     before_gradients_s,
     crossed_ranks,

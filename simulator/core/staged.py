@@ -11,7 +11,7 @@ from forerun.simulator.core.staged_passes import stage_passes, stage_replicas
 from forerun.simulator.costs.slowest import wait_share
 from forerun.simulator.pipeline.closed_forms import PipelineTime, pipeline_time
 from forerun.simulator.pipeline.p2p import P2pEnd, p2p_between_s
-from forerun.simulator.replicas.reduction import stays_whole
+from forerun.simulator.replicas.buffers import stays_whole
 from forerun.simulator.replicas.sharded import before_gradients_s, crossed_ranks, gradient_pass_s, slowest_passes
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.simulator.stages.rows import StageRows, stage_rows

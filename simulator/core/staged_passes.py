@@ -101,7 +101,8 @@ def stage_replicas(context: Context, rows: StageRows, passes: StagePasses) -> Re
     }
     held = {
         name: np.where(rows.second, getattr(second, name), getattr(first, name))
-        for name in ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "buffer_bytes", "whole_bytes")
+        for name in (field.name for field in dataclasses.fields(ReplicaCosts))
+        if name.endswith("_bytes")
     }
     return ReplicaCosts(**slower, **held)
 

@@ -10,7 +10,7 @@ from forerun.simulator.improve.step import Op, RankStep
 from forerun.simulator.improve.wires import RuleWire
 from forerun.simulator.layer.kinds import kind_of_entry
 from forerun.simulator.layer.times import block_times
-from forerun.simulator.replicas.reduction import reduced_bytes
+from forerun.simulator.replicas.buffers import reduced_bytes
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Placement, Strategy
 

@@ -117,6 +117,8 @@ def _every_second_product(context: Context, layer: Layer, shard: Shard, hidden: 
     if layer.feeds_forward and isinstance(layer.mlp, FeedForward):
         steps += layer.mlp.steps(hidden)
     total, products = np.zeros_like(shard.tokens), 0
+    # No backward pass reads the output of the last product: compilers drop it, eager checkpoints keep it.
+    last = steps[-1] if "rmsnorm" not in context.eager and layer.feeds_forward else None
     for step in steps:
         if isinstance(step, Softmax):
             total = total + shard.tokens * local(step.heads, shard.tp) * step.value_head_dim
@@ -125,7 +127,7 @@ def _every_second_product(context: Context, layer: Layer, shard: Shard, hidden: 
         merged = context.framework.merged_products or step.blocks > 1
         for outputs in (step.outputs,) if merged else ((one,) for one in step.outputs):
             products += 1
-            for width in outputs if products % 2 else ():
+            for width in outputs if products % 2 and step is not last else ():
                 total = total + (shard.tokens if width.cut else shard.inner_tokens) * local(width, shard.tp)
     if layer.feeds_forward and isinstance(layer.mlp, MixtureOfExperts):
         mlp = layer.mlp
@@ -240,7 +242,8 @@ def head_activations(context: Context, shard: Shard) -> Floats:
     if not model.vocab:
         return np.asarray(inputs)
     loss = context.framework.logit_bytes if "cross_entropy" in context.eager else 0.0
-    logits = shard.tokens * ((width + loss) * loss_vocab(context, shard.tp))
+    per_logit = width + loss + np.where(shard.tp > 1, context.framework.cut_logit_bytes, 0.0)
+    logits = shard.tokens * (per_logit * loss_vocab(context, shard.tp))
     if context.framework.gathered_logits:
         logits = logits + np.where(shard.tp > 1, shard.tokens * width * padded_vocab(model, shard.tp), 0.0)
     rows = padded_vocab(model, shard.tp)

@@ -1,6 +1,7 @@
 """Peak memory of every candidate: the largest of its representative stages, with what it is made of.
 
-Steady state from the second step on: gradients and optimizer states exist when the forward passes run.
+Steady state from the second step on: optimizer states exist when the forward passes run, and gradients unless the
+framework drops them behind each update.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,8 @@ from forerun.simulator.layer.activations import (
     layer_activations,
 )
 from forerun.simulator.layer.kinds import layer_kinds
-from forerun.simulator.layer.shard import Shard
+from forerun.simulator.layer.shard import BUFFER_BYTES, Shard, activation_bytes
+from forerun.simulator.layer.widths import loss_vocab
 from forerun.simulator.replicas.reduction import ReplicaCosts
 from forerun.simulator.score_table import MEMORY_PARTS, Floats
 from forerun.simulator.stages.plan import in_flight
@@ -50,6 +52,10 @@ class StageMemory:
     """Number of the pipeline rank."""
     passing: Floats
     """Activations of layers that go to the host or come back."""
+    undone: Floats
+    """1.0 where no backward pass of the step has run when activations are at their most, else 0.0."""
+    gap: Floats
+    """What logits of half precision leave free, where those of fp32 find no room."""
 
     @property
     def moving(self) -> Floats:
@@ -62,7 +68,7 @@ class StageMemory:
         return replace(self, working=np.maximum(self.working, other.working), **added)
 
 
-_ADDED = ("kept", "each", "logits", "held_logits", "idle", "passing")
+_ADDED = ("kept", "each", "logits", "held_logits", "idle", "passing", "gap")
 """Memory of ``StageMemory`` that layers with several settings add up to."""
 
 
@@ -79,6 +85,9 @@ class TotalMemory:
     """Pipeline rank that has the peak."""
     pressed: NDArray[np.bool_]
     """The allocator's idle buffers do not fit there."""
+    cached_bytes: Floats
+    """Free blocks there that the allocator keeps for streams of communication, and gaps between live tensors; not in
+    the peak, since they are given back before an allocation fails."""
 
 
 def activation_memory(
@@ -151,7 +160,18 @@ def activation_memory(
         idle_share=np.where(pp > 1, profile.pipeline_idle, np.zeros_like(kept)),
         stage=stage,
         passing=passing,
+        gap=_gap_bytes(context, shard)[key] * blocks[-1] * at_once,
+        undone=np.where(flight >= microbatches, 1.0, np.zeros_like(kept)),
     )
+
+
+def _gap_bytes(context: Context, shard: Shard) -> Floats:
+    """Size the logits of a microbatch that a loss in fp32 frees, of trainers in units, [K]."""
+    profile, width = context.framework, activation_bytes(context.workload.precision)
+    copies = width + profile.logit_bytes > 2 * BUFFER_BYTES and width < BUFFER_BYTES
+    if not (profile.unit_parameters and copies and "cross_entropy" in context.eager):
+        return np.zeros_like(shard.tokens)
+    return np.asarray(width * shard.tokens * loss_vocab(context, shard.tp))
 
 
 def _grouped(blocks: Floats, vpp: Floats, group: Floats) -> tuple[Floats, Floats]:
@@ -163,12 +183,29 @@ def _grouped(blocks: Floats, vpp: Floats, group: Floats) -> tuple[Floats, Floats
     return np.where(group > 1, 1.0 - kept, 0.0), np.minimum(group, np.maximum(total / vpp, 1.0)) - 1.0
 
 
-def still_whole_bytes(
+def moments_bytes(
     activations: StageMemory, key: NDArray[np.intp], replicas: ReplicaCosts, replica: NDArray[np.intp]
 ) -> Floats:
-    """Return by how much gathered parameters make the end of a backward pass fuller than its beginning, [R, N]: all of
-    them are there, and the activations of one microbatch are not."""
-    return np.asarray(np.maximum(replicas.whole_bytes[:, replica] - activations.each[:, key], 0.0))
+    """Compute the allocated bytes of stages at two or three moments, [M, R, N]: at the loss, when a layer runs backward
+    after it and, where that can be fuller, at the end of that backward pass."""
+    # The end has all gradients and all parameters that stay gathered, but not the activations of that microbatch.
+    fixed = replicas.parameter_bytes + replicas.gradient_bytes + replicas.optimizer_bytes + replicas.buffer_bytes
+    held = fixed[:, replica] + (activations.kept + activations.passing)[:, key]
+    layer = (activations.held_logits + activations.working)[:, key]
+    if not _ends_fuller(replicas):
+        return np.stack([held + activations.logits[:, key], held + layer])
+    gradients = activations.undone[:, key] * replicas.dropped_bytes[:, replica]
+    held = held - gradients
+    layer = layer + replicas.backward_bytes[:, replica]
+    without_layer = activations.held_logits[:, key] + replicas.end_bytes[:, replica]
+    later = gradients + replicas.whole_bytes[:, replica] - activations.each[:, key]
+    last = held + later + np.maximum(layer, without_layer)
+    return np.stack([held + activations.logits[:, key], held + layer, last])
+
+
+def _ends_fuller(replicas: ReplicaCosts) -> bool:
+    """Whether some backward pass has more at its end than at its beginning."""
+    return bool(replicas.whole_bytes.any() or replicas.backward_bytes.any() or replicas.dropped_bytes.any())
 
 
 def lost_bytes(profile: FrameworkProfile, live: Floats, parts: Mapping[str, Floats]) -> Floats:
@@ -186,29 +223,16 @@ def total_memory(
 ) -> TotalMemory:
     """Return the peak over stages of N candidates; ``key`` and ``replica`` are their columns in the two tables."""
     profile = context.framework
-    fixed = replicas.parameter_bytes + replicas.gradient_bytes + replicas.optimizer_bytes + replicas.buffer_bytes
-    allocated = fixed[:, replica] + activations.moving[:, key]
-    whole = still_whole_bytes(activations, key, replicas, replica) if replicas.whole_bytes.any() else None
-    if whole is not None:
-        allocated = allocated + whole
+    moments = moments_bytes(activations, key, replicas, replica)
+    allocated = moments.max(axis=0)
     slot = np.argmax(allocated, axis=0)
     live = np.take_along_axis(allocated, slot[None, :], axis=0)[0]
+    moments = np.take_along_axis(moments, slot[None, None, :], axis=1)[:, 0]
+    moment = np.argmax(moments, axis=0)
     # Where the peak's stage stands in arrays of all stages, row by row: one index is quicker than two.
-    held, active = slot * fixed.shape[1] + replica, slot * activations.kept.shape[1] + key
-    beside, logits = activations.working.take(active), activations.held_logits.take(active)
-    at_loss = activations.logits.take(active) > logits + beside
-    parts = {
-        "parameters": replicas.parameter_bytes.take(held),
-        "gradients": replicas.gradient_bytes.take(held),
-        "optimizer": replicas.optimizer_bytes.take(held),
-        "activations": activations.kept.take(active) + activations.passing.take(active),
-        "working": np.where(at_loss, 0.0, beside),
-        "logits": np.where(at_loss, activations.logits.take(active), logits),
-        "buffers": replicas.buffer_bytes.take(held),
-    }
+    held, active = slot * replicas.parameter_bytes.shape[1] + replica, slot * activations.kept.shape[1] + key
+    parts = _parts_at(moment, activations, active, replicas, held)
     parts["reserve"] = profile.context_bytes + profile.communicator_bytes + lost_bytes(profile, live, parts)
-    if whole is not None:
-        parts["buffers"] = parts["buffers"] + np.take_along_axis(whole, slot[None, :], axis=0)[0]
     # Idle buffers are given back before an allocation fails, so they never make a strategy infeasible.
     room = np.maximum(context.cluster.device.memory_bytes - live - parts["reserve"], 0.0)
     moving = parts["activations"] + parts["working"] + parts["logits"]
@@ -220,4 +244,54 @@ def total_memory(
         parts={name: parts[name] for name in MEMORY_PARTS},
         stage=activations.stage.take(active).astype(np.int64),
         pressed=idle > room,
+        cached_bytes=_cached_bytes(moments, activations, active, replicas, held),
     )
+
+
+def _parts_at(
+    moment: NDArray[np.intp],
+    activations: StageMemory,
+    active: NDArray[np.intp],
+    replicas: ReplicaCosts,
+    held: NDArray[np.intp],
+) -> dict[str, Floats]:
+    """Split the allocated bytes at a ``moment`` of ``moments_bytes`` (N) by ``MEMORY_PARTS``, the reserve not included;
+    ``active`` and ``held`` are flat indices into the arrays of activations and of replicas."""
+    working, backward, end = (
+        values.take(at)
+        for values, at in (
+            (activations.working, active),
+            (replicas.backward_bytes, held),
+            (replicas.end_bytes, held),
+        )
+    )
+    last, runs = moment == 2, (moment == 1) | ((moment == 2) & (working + backward >= end))
+    buffers = replicas.buffer_bytes.take(held) + np.where(runs, backward, np.where(last, end, 0.0))
+    kept = activations.kept.take(active) + activations.passing.take(active)
+    gradients, undone = replicas.gradient_bytes.take(held), activations.undone.take(active)
+    undone = undone * replicas.dropped_bytes.take(held)
+    return {
+        "parameters": replicas.parameter_bytes.take(held),
+        "gradients": np.where(last, gradients, gradients - undone),
+        "optimizer": replicas.optimizer_bytes.take(held),
+        "activations": np.where(last, kept - activations.each.take(active), kept),
+        "working": np.where(runs, working, 0.0),
+        "logits": np.where(moment == 0, activations.logits.take(active), activations.held_logits.take(active)),
+        "buffers": np.where(last, buffers + replicas.whole_bytes.take(held), buffers),
+    }
+
+
+def _cached_bytes(
+    moments: Floats,
+    activations: StageMemory,
+    active: NDArray[np.intp],
+    replicas: ReplicaCosts,
+    held: NDArray[np.intp],
+) -> Floats:
+    """Compute ``TotalMemory.cached_bytes`` of stages with ``moments`` [M, N]; other parameters as for ``_parts_at``."""
+    # Each stream keeps the most that it had. Sharded gradients are allocated by the stream that reduces them.
+    gradients, reduction = replicas.dropped_bytes.take(held), replicas.reduce_stream_bytes.take(held)
+    early = gradients * (1.0 - activations.undone.take(active))
+    streams = np.stack([early, early, gradients + reduction])[: len(moments)]
+    kept = gradients + reduction + replicas.gather_stream_bytes.take(held)
+    return np.asarray((moments - streams).max(axis=0) + kept - moments.max(axis=0) + activations.gap.take(active))

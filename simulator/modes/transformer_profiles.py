@@ -6,7 +6,7 @@ from forerun.simulator.layer.kinds import kind_of_entry
 from forerun.simulator.layer.shard import activation_bytes
 from forerun.simulator.layer.times import block_times, expert_launches_s, launched_share, layer_launches_s
 from forerun.simulator.modes.profile import GradientLayer, GradientProfile
-from forerun.simulator.replicas.reduction import reduced_bytes
+from forerun.simulator.replicas.buffers import reduced_bytes
 from forerun.spaces.models.model import MixtureOfExperts
 from forerun.spaces.models.parameters import embedding_parameters, head_parameters, layer_parameters
 from forerun.spaces.strategies import Context, Strategy

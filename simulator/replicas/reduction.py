@@ -15,6 +15,7 @@ from forerun.simulator.costs import adam_time_s, block_stride, collective_time_s
 from forerun.simulator.costs.host import states_on_host
 from forerun.simulator.layer.eight_bit import renewed_bytes
 from forerun.simulator.layer.shard import BUFFER_BYTES, accumulates_separately, activation_bytes, parameter_bytes
+from forerun.simulator.replicas.buffers import bucket_bytes, buffers, gradient_buckets, reduced_bytes
 from forerun.simulator.score_table import Floats
 from forerun.simulator.stages.parameters import StageParameters
 from forerun.spaces.frameworks import FrameworkProfile
@@ -22,10 +23,6 @@ from forerun.spaces.strategies import Context, Placement
 
 REPLICA_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split", "zero", "shard", "placement", "dp")
 """Axes that the cost of replicas depends on."""
-
-MOST_WHOLE = 3
-"""Virtual stages of a device whose parameters are whole at once (torch.distributed.pipelining, schedules.py,
-_add_unshard_reshard)."""
 
 REPLICA_DEGREES = ("dp", "tp", "pp", "cp", "ep", "etp", "zero", "shard", "placement")
 """Degrees that ``Replicas`` is made of."""
@@ -44,11 +41,21 @@ class ReplicaCosts:
     optimizer_s: Floats
     parameter_bytes: Floats
     gradient_bytes: Floats
+    dropped_bytes: Floats
+    """Gradients that exist from a step's first backward pass to its update only."""
     optimizer_bytes: Floats
     buffer_bytes: Floats
-    """Buckets, gathered parameters and scratch."""
+    """Buckets, gathered parameters and scratch at any time."""
+    backward_bytes: Floats
+    """Further ones while a layer runs backward."""
+    end_bytes: Floats
+    """Those of them at the end of a backward pass, when no layer runs: gradients of the ends on their way."""
     whole_bytes: Floats
-    """Further gathered parameters at the end of a backward pass, which has freed its activations by then."""
+    """Further gathered parameters then, which stay until the next forward pass."""
+    gather_stream_bytes: Floats
+    """Most that the stream of gathers allocates at once: an allocator keeps that for it alone."""
+    reduce_stream_bytes: Floats
+    """The same of the stream of reductions, sharded gradients not included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +112,10 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     gathered = _reduce_s(context, replicas, "parameters", dense * travels + outside, expert * travels)
     separate_fp32 = accumulates_separately(context, replicas.zero)
     gradient = profile.held_gradient_bytes(context.workload.precision) + np.where(separate_fp32, BUFFER_BYTES, 0.0)
-    states = profile.optimizer_bytes + (profile.master_bytes if half else 0.0)
+    master = profile.master_bytes if half else 0.0
+    # The slices that units are gathered from are the fp32 copy itself.
+    sliced = whole & bool(profile.unit_parameters and master)
+    states = profile.optimizer_bytes + np.where(sliced, 0.0, master)
 
     def held(cut: NDArray[np.bool_], dense: Floats, expert: Floats) -> Floats:
         """Parameters of which this device holds the only copy it needs, where they are ``cut``."""
@@ -142,17 +152,37 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
         gradients = np.where(
             (replicas.zero >= 2) & (replicas.rounds > 1), slices + gradients / replicas.rounds, gradients
         )
-    buffers, still_whole = _buffers(context, replicas)
     return ReplicaCosts(
         reduce_s=reduced,
         gather_s=gathered,
         tied_s=_tied_s(context, replicas),
         optimizer_s=optimizer_s,
-        parameter_bytes=held(whole, counts.dense * kept + counts.outside * (1 - kept), counts.expert * kept) * width,
+        parameter_bytes=held(whole, *_stored(counts, kept * width, width, np.where(sliced, master, 0.0))),
         gradient_bytes=gradients * gradient,
+        dropped_bytes=np.where(replicas.zero >= 2, bool(profile.unit_parameters) * gradients * gradient, 0.0),
         optimizer_bytes=optimizer_bytes,
-        buffer_bytes=buffers + _scratch_bytes(context, replicas),
-        whole_bytes=still_whole,
+        **buffers(
+            context,
+            counts,
+            sum(graded, np.zeros_like(own)),
+            zero=replicas.zero,
+            pp=replicas.pp,
+            virtual=replicas.virtual,
+            ranks=replicas.dp * replicas.cp,
+        ),
+    )
+
+
+def _stored(counts: StageParameters, inside: float, outside: float, sliced: Floats) -> tuple[Floats, Floats]:
+    """Compute the bytes of (dense, expert) parameters, [R, D]: some for each ``inside`` of layers and ``outside``, or
+    ``sliced`` [D] for each that is trained where that is not 0."""
+    dense = counts.dense * inside + counts.outside * (outside - inside)
+    expert = counts.expert * inside
+    if not sliced.any():
+        return dense, expert
+    return (
+        np.where(sliced, counts.trained_dense * sliced + counts.frozen_dense * outside, dense),
+        np.where(sliced, counts.trained_expert * sliced + counts.frozen_expert * inside, expert),
     )
 
 
@@ -164,30 +194,6 @@ def reduces_each(
     in_pipelines = profile.gradient_sync in ("pipeline", "round")
     once = (profile.gradient_sync == "step") | (in_pipelines & (pp > 1))
     return np.asarray((zero >= 2) & ~np.asarray(once))
-
-
-def stays_whole(profile: FrameworkProfile, pp: Floats | NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether parameters that were gathered for a backward pass are dropped only behind the next forward pass of their
-    virtual stage: torch.distributed.pipelining turns off what FSDP does behind a backward pass, resharding as well as
-    reducing, until the last one (stage.py, backward_maybe_with_nosync)."""
-    return np.asarray((profile.gradient_sync == "pipeline") & (np.asarray(pp) > 1))
-
-
-def reduced_bytes(context: Context) -> float:
-    """Return the bytes per parameter of the gradients that replicas exchange."""
-    half = activation_bytes(context.workload.precision) == 2.0
-    return context.framework.reduce_bytes if half else 4.0
-
-
-def bucket_bytes(context: Context, ranks: Floats) -> Floats:
-    """Return the bytes of gradients or parameters that one collective over some ranks carries."""
-    return np.maximum(context.framework.bucket_bytes, context.framework.bucket_rank_bytes * ranks)
-
-
-def gradient_buckets(context: Context, parameters: Floats | float, ranks: Floats) -> Floats:
-    """Return in how many buckets the gradients of some parameters are reduced over some ranks, 1 at least."""
-    width = context.framework.bucket_width_bytes or reduced_bytes(context)
-    return np.asarray(np.maximum(np.round(parameters * width / bucket_bytes(context, ranks)), 1.0))
 
 
 def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, expert: Floats) -> Floats:
@@ -282,33 +288,3 @@ def _optimizer_s(context: Context, updated: Floats, parameters: Floats, passed: 
     step = adam_time_s(device, updated, gradient_bytes=4.0, master_weights=half, state_bytes=profile.optimizer_bytes)
     norm = memory_bound_time_s(device, 4.0 * parameters + passed)
     return np.asarray(step + norm)
-
-
-def _buffers(context: Context, replicas: Replicas) -> tuple[Floats, Floats]:
-    """Bytes of communication buffers: gradient buckets, and two gathered layers when parameters are sharded (more where
-    the framework keeps more alive), or all of virtual stages whose parameters stay whole; and what the one has besides
-    that just ended a backward pass."""
-    counts = replicas.parameters
-    parameters, trained = counts.dense + counts.expert, sum(_with_gradients(context.framework, replicas))
-    layers = max(context.model.layer_count, 1) / replicas.pp
-    # Two layers: the one in use and the one that is gathered ahead; a third where one is copied out of what it came in.
-    units = 3 if context.framework.unit_parameters == "each" else 2
-    whole = np.where(replicas.zero == 3, parameters * parameter_bytes(context)[1], 0.0)
-    live = np.minimum(parameters, context.framework.live_parameters) * parameter_bytes(context)[1]
-    gathered = np.where(replicas.zero == 3, np.maximum(units * whole / layers, live), 0.0)
-    each = np.where(stays_whole(context.framework, replicas.pp), whole / replicas.virtual, 0.0)
-    still_whole = np.maximum(each - gathered, 0.0)
-    gathered = gathered + (np.minimum(replicas.virtual, MOST_WHOLE) - 1) * each
-    ranks = replicas.dp * replicas.cp
-    buckets = context.framework.bucket_copies * bucket_bytes(context, ranks)
-    buckets = buckets + context.framework.bucket_gradient_bytes * trained
-    return np.asarray(gathered + np.where(ranks > 1, buckets, 0.0)), still_whole
-
-
-def _scratch_bytes(context: Context, replicas: Replicas) -> Floats:
-    """Bytes that matrix products hold: their libraries' scratch memory, and gradients that nothing reads, one per shape
-    of a weight, where products add to the buffer themselves (autograd wants a tensor all the same)."""
-    profile, shapes = context.framework, replicas.parameters.shapes
-    held = profile.dummy_gradients and profile.fused_accumulation
-    dummies = shapes * activation_bytes(context.workload.precision) if held else np.zeros_like(shapes)
-    return np.asarray(dummies + profile.workspace_bytes)

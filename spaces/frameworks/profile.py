@@ -217,6 +217,8 @@ class FrameworkProfile:
     in twelve."""
     logit_bytes: float = 8.0
     """Bytes per logit that the loss keeps besides the logits themselves."""
+    cut_logit_bytes: float = 0.0
+    """The same besides where tensor ranks cut the vocabulary."""
     holds_logits: bool = True
     """Logits stay allocated while layers run backward (the training loop holds the last output); else the loss and a
     layer's backward pass are two moments, of which the larger counts."""
@@ -272,7 +274,10 @@ class FrameworkProfile:
     """All replicas add up whole gradients, even where each updates a part of the parameters only."""
     unit_parameters: str = ""
     """Storage of parameters that are gathered in units (FSDP): "flat" in one buffer, of which they and their gradients
-    are views, or "each" separately, copied from the gathered buffer and into the reduced one. "": no units."""
+    are views, or "each" separately, copied from the gathered buffer and into the reduced one. "": no units. Gradients
+    of units exist from a step's first backward pass to its update (PyTorch's ``zero_grad`` drops them)."""
+    drops_ends: bool = False
+    """Embedding and head, which are a unit of their own, are dropped behind the forward pass as layers are."""
     live_parameters: float = 0.0
     """Sharded parameters that stay gathered at least, as many as a device's part of the model has (DeepSpeed's
     ``stage3_max_live_parameters``)."""

@@ -21,7 +21,7 @@ def test_what_a_switch_gains_is_what_the_search_with_it_finds(framework: str) ->
     with_it = search(**fields, switches={"chunked-loss": "on"})
     gain = plain.rows[0].step_time_s / with_it.rows[0].step_time_s - 1
 
-    assert gain > 0.1
+    assert gain > WORTH
     assert f"--with chunked-loss {gain:+.0%}" in note
     assert with_it.rows[0].name in note
     assert "chunked-loss" not in room(with_it)

@@ -143,7 +143,7 @@ def test_a_schedule_of_the_vocabulary_is_1f1b_with_a_part_of_it_on_every_stage(t
 
 
 def test_as_few_layers_are_recomputed_as_fit_where_their_share_is_not_stated(tmp_path: Path) -> None:
-    row = {"framework": "PyTorch FSDP2", "recompute": "full", "global_batch": "512", "micro_batch": "64", "pp": "1"}
+    row = {"framework": "PyTorch FSDP2", "recompute": "full", "global_batch": "768", "micro_batch": "96", "pp": "1"}
     row |= {"tp": "1", "dp": "8", "notes": "logs/FSDP_sAC_7B.out"}
     run = mapped(tmp_path, **row)
     some = run.strategy.recompute_layers

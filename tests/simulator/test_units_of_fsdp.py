@@ -18,18 +18,18 @@ from forerun.spaces.workload import Workload
 MODEL = load_model("llama3-8b")
 
 
-def context(setting: str, lora: str | None = None) -> Context:
+def context(setting: str, lora: str | None = None, *, microbatches: int = 1, vocab: int = MODEL.vocab) -> Context:
     return Context(
-        model=tuned(MODEL, lora, ()),
+        model=tuned(replace(MODEL, vocab=vocab), lora, ()),
         cluster=load_cluster("dgx-h100"),
-        workload=Workload(global_batch=16, seq_len=4096),
+        workload=Workload(global_batch=16 * microbatches, seq_len=4096),
         framework=switched(load_framework("fsdp"), {"fsdp-parameters": setting}),
     )
 
 
-def costs(made: Context, zero: int) -> tuple[dict[str, float], dict[str, float]]:
+def costs(made: Context, zero: int, recompute: str = "none") -> tuple[dict[str, float], dict[str, float]]:
     """Seconds and bytes by part."""
-    scores = score(made, table_of([parse_strategy(f"tp1 dp16 mbs1 zero{zero}")]))
+    scores = score(made, table_of([parse_strategy(f"tp1 dp16 mbs1 zero{zero} recompute={recompute}")]))
     seconds, held = scores.time_s, scores.memory_bytes
     return {k: float(v[0]) for k, v in seconds.items()}, {k: float(v[0]) for k, v in held.items()}
 
@@ -49,13 +49,43 @@ def test_parameters_by_themselves_are_copied_when_gathered_and_reduced(zero: int
 
 
 def test_a_third_unit_is_there_while_one_is_copied() -> None:
-    (_, flat), (_, each) = (costs(context(setting), 3) for setting in ("flat", "each"))
-    assert each["buffers"] - flat["buffers"] == pytest.approx(2 * parameter_count(MODEL) / MODEL.layer_count)
+    """Beside the backward pass of a layer, which outweighs the loss of a small vocabulary."""
+    (_, flat), (_, each) = (costs(context(setting, vocab=128), 3, "full") for setting in ("flat", "each"))
+    layers = parameter_count(MODEL) - 2 * MODEL.vocab * MODEL.hidden - MODEL.hidden
+    assert each["buffers"] - flat["buffers"] == pytest.approx(2 * layers / MODEL.layer_count)
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_gradients_exist_from_the_first_backward_pass_to_the_update(zero: int) -> None:
+    """The loss of the only microbatch comes before them."""
+    (_, one), (_, two) = (costs(context("each", microbatches=count), zero) for count in (1, 2))
+    assert (one["gradients"], two["gradients"]) == (0.0, pytest.approx(2 * parameter_count(MODEL) / 16))
+    assert {k: v for k, v in one.items() if k not in ("gradients", "reserve")} == {
+        k: v for k, v in two.items() if k not in ("gradients", "reserve")
+    }
+
+
+def test_the_end_of_a_backward_pass_has_gradients_of_embedding_and_head_on_their_way() -> None:
+    """With a short sequence and everything recomputed it is fuller than the loss."""
+    made = context("each")
+    short = replace(made, workload=replace(made.workload, seq_len=128))
+    _, held = costs(short, 3, "full")
+    ends = 2 * MODEL.vocab * MODEL.hidden + MODEL.hidden
+    layer = (parameter_count(MODEL) - ends) / MODEL.layer_count
+    assert held["gradients"] == pytest.approx(2 * parameter_count(MODEL) / 16)
+    # Parameters of the last layer and of the ends stay gathered; two bytes a gradient, two on the wire.
+    assert held["buffers"] == pytest.approx(2 * layer + (2 + 2 + 2) * ends, rel=0.02)
+
+
+def test_slices_of_parameters_are_the_copy_that_the_optimizer_updates() -> None:
+    _, held = costs(context("each"), 3)
+    assert held["parameters"] == pytest.approx(4 * parameter_count(MODEL) / 16)
+    assert held["optimizer"] == pytest.approx(8 * parameter_count(MODEL) / 16)
 
 
 def test_a_flat_buffer_has_gradients_of_frozen_parameters_beside_adapters() -> None:
     """Of layers with adapters; ends and optimizer states are as they are."""
-    (flat_s, flat), (each_s, each) = (costs(context(setting, "16"), 2) for setting in ("flat", "each"))
+    (flat_s, flat), (each_s, each) = (costs(context(setting, "16", microbatches=2), 2) for setting in ("flat", "each"))
     frozen = parameter_count(MODEL) - 2 * MODEL.vocab * MODEL.hidden - MODEL.hidden
     assert flat["gradients"] - each["gradients"] == pytest.approx(2.0 * frozen / 16, rel=1e-3)
     assert flat_s["data"] > 5 * each_s["data"]

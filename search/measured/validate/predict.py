@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from forerun.search.measured.validate.runs import MeasuredRun
 from forerun.simulator import ScoreTable
 from forerun.simulator import score as simulator_score
-from forerun.simulator.assignment.memory import memory_by_stage
+from forerun.simulator.assignment.memory import memory_by_stage, stage_memory
+from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.table import SplitTable
 from forerun.simulator.scoring import table_for
@@ -135,7 +136,8 @@ def predict(
 def _comparable(runs: Sequence[MeasuredRun], scores: ScoreTable, context: Any) -> Floats:
     """Return the predicted peak in the kind that each run measured, and on the stage where it did.
 
-    Reserved memory is what the allocator holds: all but the device context and the communicators. What is in use on the
+    Reserved memory is what the allocator holds: all but the device context and the communicators, and the blocks that
+    it keeps for streams of communication. What is in use on the
     whole device has besides what the allocator once took and keeps (``KEPT_SHARE``).
     """
     used, allocated = scores.peak_memory_bytes.copy(), scores.allocated_bytes.copy()
@@ -149,6 +151,10 @@ def _comparable(runs: Sequence[MeasuredRun], scores: ScoreTable, context: Any) -
         return np.where(kind == "device", used, allocated)
     profile = context.framework
     outside = profile.context_bytes + profile.communicator_bytes
+    if profile.unit_parameters:
+        for row in np.flatnonzero(kind == "reserved").tolist():
+            cached = stage_memory(assign(context, runs[row].strategy)).cached_bytes[scores.peak_stage[row]]
+            used[row] = max(min(used[row] + cached, context.cluster.device.memory_bytes), used[row])
     chosen = np.where(kind == "allocated", allocated, used - outside)
     kept = np.minimum((1 + KEPT_SHARE) * allocated + outside, context.cluster.device.memory_bytes)
     shown = np.maximum(used, kept)

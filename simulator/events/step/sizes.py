@@ -8,7 +8,7 @@ from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.assignment.replicas import parameters_with
 from forerun.simulator.assignment.value import by_replicas
 from forerun.simulator.layer.shard import activation_bytes
-from forerun.simulator.replicas.reduction import reduced_bytes
+from forerun.simulator.replicas.buffers import reduced_bytes
 from forerun.spaces.strategies import Context, Strategy
 
 
