@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from forerun import errors
     from forerun.jobs import SearchJob, TrainingJob, TuningJob, compare, explain, search, simulate, tune
-    from forerun.results import SearchResult
+    from forerun.results import SearchResult, SimulationResult
     from forerun.search.answer.explain.comparison import Comparison
     from forerun.search.answer.explain.explain import Explanation
     from forerun.search.board.rows import Row
@@ -30,6 +30,7 @@ __all__ = [
     "Row",
     "SearchJob",
     "SearchResult",
+    "SimulationResult",
     "TrainingJob",
     "TuneSummary",
     "TuningJob",
@@ -51,6 +52,7 @@ _MODULES = {
     "Row": "search.board.rows",
     "SearchJob": "jobs",
     "SearchResult": "results",
+    "SimulationResult": "results",
     "TuningJob": "jobs",
     "TuneSummary": "search.tune.summary",
     "compare": "jobs",

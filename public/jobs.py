@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
 
-from forerun.results import SearchResult
+from forerun.results import SearchResult, SimulationResult
 from forerun.search.request.request import Request
 
 if TYPE_CHECKING:
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from forerun.search.answer.explain.comparison import Comparison
     from forerun.search.answer.explain.explain import Explanation
-    from forerun.search.board.rows import Row
     from forerun.search.request.scorer import Progress
     from forerun.search.tune.summary import TuneSummary
     from forerun.search.workers import Choice
@@ -31,8 +30,8 @@ class TrainingJob(TypedDict, total=False):
     """Tokens per sequence (8192 or ``"8k"``); operator graphs have none."""
     gpus: int | str | None
     """Number of GPUs, or a range (``"64..512"``)."""
-    usd_per_gpu_hour: float | None
-    """Price of one GPU for one hour, in USD."""
+    usd_per_gpu_hour: float | str | None
+    """Price of one GPU for one hour, in USD, or SkyPilot's in a cloud (``"sky:aws"``)."""
     precision: str | None
     """``bf16``, ``fp8``, ...: what the device has."""
     framework: str | None
@@ -139,7 +138,7 @@ def search(
     return SearchResult.of(search_request(request_of(model, job), progress=progress, workers=workers))
 
 
-def simulate(model: str, *, strategy: "str | Strategy", **job: Unpack[TrainingJob]) -> "Row[Any]":
+def simulate(model: str, *, strategy: "str | Strategy", **job: Unpack[TrainingJob]) -> SimulationResult:
     """Predict step time and memory of one strategy.
 
     Parameters
@@ -165,7 +164,8 @@ def simulate(model: str, *, strategy: "str | Strategy", **job: Unpack[TrainingJo
     from forerun.search.api import simulate_setting
     from forerun.search.request.resolve import resolve
 
-    return simulate_setting(resolve(request_of(model, job)), strategy)
+    setting = resolve(request_of(model, job))
+    return SimulationResult.of(simulate_setting(setting, strategy), setting.to_json())
 
 
 def explain(model: str, *, strategy: "str | Strategy", **job: Unpack[TrainingJob]) -> "Explanation":

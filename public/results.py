@@ -1,11 +1,13 @@
-"""The result of a search, with what notebooks and scripts do with it."""
+"""Results of a search and of a simulation, with what notebooks and scripts do with them."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.notebook import Picture, step_picture
+from forerun.search.board.rows import Row
 from forerun.spaces.errors import RequestError
 
 SLURM = "slurm"
@@ -25,7 +27,7 @@ class SearchResult(Leaderboard):
     @classmethod
     def of(cls, board: Leaderboard) -> Self:
         """Return a leaderboard as a result."""
-        return cls(**{field.name: getattr(board, field.name) for field in fields(Leaderboard)})
+        return cls(**{item.name: getattr(board, item.name) for item in fields(Leaderboard)})
 
     def plot(self, rows: int = 10) -> Picture:
         """Draw the step time of the first rows, each as a bar of its parts on one scale.
@@ -59,22 +61,78 @@ class SearchResult(Leaderboard):
         RequestError
             The format is unknown or cannot express the row, or the folder is in use.
         """
-        from forerun.search.formats.exporting import export, launch_in
-        from forerun.search.formats.job import NO_JOB, Job
+        return _exported(self.to_json(), format, rank=rank, out=out, force=force)
 
-        launch, context = launch_in(self.to_json(), rank, name="a search", source=Path("a search/leaderboard.json"))
-        job = NO_JOB if out is None else Job(folder=str(Path(out).absolute()))
-        names = _formats_of(str(self.request["framework"])) if format == SLURM else (format,)
-        refused: list[str] = []
-        for name in names:
-            try:
-                files = dict(export(launch, context, name, job).files[name])
-            except RequestError as error:
-                refused.append(str(error))
-                continue
-            if format != SLURM or BATCH_SCRIPT in files:
-                return files if out is None else _written(files, Path(out), force=force)
-        raise RequestError("\n".join(refused) or f"no format of {self.request['framework']} writes a batch script")
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SimulationResult(Row[Any]):
+    """The prediction of one strategy, which can be drawn and exported; it equals the same row of an explanation.
+
+    ``step_time_s``, ``peak_memory_gib`` and ``fits`` answer most questions; ``to_json()`` returns everything as data.
+    """
+
+    request: Mapping[str, Any] = field(repr=False)
+    """The job with every default filled in, as plain data."""
+
+    @classmethod
+    def of(cls, row: Row[Any], request: Mapping[str, Any]) -> Self:
+        """Return a row and the job that it is of as a result."""
+        return cls(**{item.name: getattr(row, item.name) for item in fields(Row)}, request=request)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether two predictions are the same, whatever else their jobs say."""
+        return isinstance(other, Row) and all(
+            getattr(self, item.name) == getattr(other, item.name) for item in fields(Row)
+        )
+
+    __hash__ = Row.__hash__
+
+    def export(self, format: str = SLURM, *, out: "str | Path | None" = None, force: bool = False) -> dict[str, str]:
+        """Return the launch files of the strategy by name.
+
+        Parameters
+        ----------
+        format, out, force
+            As for `SearchResult.export`.
+
+        Raises
+        ------
+        RequestError
+            The format is unknown or cannot express the strategy, or the folder is in use.
+
+        Examples
+        --------
+        >>> from forerun import simulate
+        >>> job = {"cluster": "dgx-h100", "global_batch": 256, "seq_len": 8192}
+        >>> files = simulate("llama3-8b", strategy="tp2 dp32 mbs1 zero1 sp", **job).export()
+        >>> sorted(files)
+        ['launch.sh', 'megatron-bridge.yaml', 'slurm.sbatch']
+        """
+        document = {"request": self.request, "leaderboard": [self.to_json()]}
+        return _exported(document, format, rank=1, out=out, force=force)
+
+
+def _exported(
+    document: Mapping[str, Any], format: str, *, rank: int, out: "str | Path | None", force: bool
+) -> dict[str, str]:
+    """Return the launch files of a row of a leaderboard, after writing them to ``out``."""
+    from forerun.search.formats.exporting import export, launch_in
+    from forerun.search.formats.job import NO_JOB, Job
+
+    launch, context = launch_in(document, rank, name="a search", source=Path("a search/leaderboard.json"))
+    job = NO_JOB if out is None else Job(folder=str(Path(out).absolute()))
+    framework = str(document["request"]["framework"])
+    names = _formats_of(framework) if format == SLURM else (format,)
+    refused: list[str] = []
+    for name in names:
+        try:
+            files = dict(export(launch, context, name, job).files[name])
+        except RequestError as error:
+            refused.append(str(error))
+            continue
+        if format != SLURM or BATCH_SCRIPT in files:
+            return files if out is None else _written(files, Path(out), force=force)
+    raise RequestError("\n".join(refused) or f"no format of {framework} writes a batch script")
 
 
 def _formats_of(framework: str) -> tuple[str, ...]:

@@ -75,10 +75,23 @@ def test_a_result_is_a_table_a_picture_and_files(found: forerun.SearchResult, tm
         found.export(rank=4)
 
 
+def test_a_simulated_strategy_is_exported(tmp_path: Path) -> None:
+    simulated = forerun.simulate("llama3-8b", strategy=FIRST, **{**JOB, "framework": "megatron-lm"})
+
+    files = simulated.export(out=tmp_path / "launch")
+
+    assert {path.name for path in (tmp_path / "launch").iterdir()} == set(files) > {"launch.sh", "slurm.sbatch"}
+    assert "--tensor-model-parallel-size 2" in simulated.export("megatron-lm")["launch.sh"]
+    with pytest.raises(forerun.errors.RequestError, match="unknown format"):
+        simulated.export("slrum")
+    with pytest.raises(forerun.errors.RequestError, match="nearest: data8"):
+        forerun.simulate("resnet50", strategy="data4 filter2", cluster="dgx-h100", global_batch=512).export()
+
+
 def test_two_strategies_are_compared() -> None:
     compared = forerun.compare("llama3-8b", first=FIRST, second=SECOND, **JOB)
 
-    assert compared.first == forerun.simulate("llama3-8b", strategy=FIRST, **JOB)
+    assert compared.first == forerun.simulate("llama3-8b", strategy=FIRST, **JOB) != compared.second
     assert "B is " in compared.text and compared.text in compared._repr_html_().replace("&#x27;", "'")
     assert len(compared.to_pandas()) == 2
     drawn = compared.plot().html

@@ -218,7 +218,7 @@ class Row(Generic[S]):
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as plain data; what only a calibration knows is left out without one."""
-        names = [field.name for field in dataclasses.fields(self) if field.name not in ("tree", "unit", "facts")]
+        names = [field.name for field in dataclasses.fields(Row) if field.name not in ("tree", "unit", "facts")]
         unit = plain_unit(self.unit)
         data = {PER_UNIT.get(name, name).format(unit): getattr(self, name) for name in names}
         data |= {"strategy": self.name, "breakdown_s": dict(self.breakdown_s), "memory_gib": dict(self.memory_gib)}

@@ -15,34 +15,10 @@ from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.job import Job
 from forerun.search.formats.launchers import LAUNCH, PORT, SLURM, comment, harmless
 from forerun.search.formats.yaml_text import dump_yaml
+from forerun.search.request.prices import ACCELERATORS
 from forerun.spaces.errors import RequestError
 
 SKY, JOBSET, RAY = "sky.yaml", "jobset.yaml", "ray_job.py"
-ACCELERATORS: Mapping[str, str] = {
-    "a100-sxm4-40": "A100",
-    "a100-pcie-40": "A100",
-    "a100-sxm4-80": "A100-80GB",
-    "a100-pcie-80": "A100-80GB",
-    "a10g": "A10G",
-    "b200-sxm": "B200",
-    "b300-sxm": "B300",
-    "gb200-nvl72": "GB200",
-    "gh200-96": "GH200",
-    "h100-sxm": "H100",
-    "h200-sxm": "H200",
-    "k80": "K80",
-    "l4": "L4",
-    "l40s": "L40S",
-    "mi300x": "MI300X",
-    "p100-sxm2": "P100",
-    "rtx3090": "RTX3090",
-    "rtx4090": "RTX4090",
-    "rtx-a6000": "RTXA6000",
-    "t4": "T4",
-    "v100-sxm2-16": "V100",
-    "v100-sxm2-32": "V100-32GB",
-}
-"""SkyPilot's names of accelerators by device of the catalogue."""
 PLUGINS: Mapping[str, str] = {
     "NVIDIA": "nvidia.com/gpu",
     "AMD": "amd.com/gpu",

@@ -31,7 +31,6 @@ _KINDS: Mapping[type, tuple[str, ...]] = {
     int: ("seq_len", "top"),
     float: (
         "usd_per_hour",
-        "usd_per_gpu_hour",
         "tokens",
         "train_within_s",
         "train_usd",
@@ -61,8 +60,8 @@ class Request:
     """Devices: a count or a range (``64..512``)."""
     usd_per_hour: float | None = None
     """Most money per hour, which bounds the devices at ``usd_per_gpu_hour``."""
-    usd_per_gpu_hour: float | None = None
-    """Price of one device for one hour, in USD."""
+    usd_per_gpu_hour: float | str | None = None
+    """Price of one device for one hour, in USD, or ``sky:CLOUD``: SkyPilot's price."""
     precision: str | None = None
     """Of matrix products (``bf16``, ``fp8``, ...)."""
     framework: str | None = None
@@ -139,8 +138,10 @@ class Request:
         known: dict[str, Any] = {
             name: kind(data[name]) for kind, names in _KINDS.items() for name in names if data.get(name) is not None
         }
+        price = data.get("usd_per_gpu_hour")
         return cls(
             **{name: data[name] for name in ("model", "cluster")} | known,
+            usd_per_gpu_hour=price if price is None or isinstance(price, str) else float(price),
             global_batch=parse_batch(str(data["global_batch"])),
             overrides={str(axis): list(values) for axis, values in (data.get("overrides") or {}).items()},
             all_variants=bool(data.get("all_variants")),

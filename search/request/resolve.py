@@ -12,6 +12,7 @@ from forerun.search.request.goodput import Interrupted, assumed, read_reliabilit
 from forerun.search.request.kinds import TRANSFORMERS, kind_named
 from forerun.search.request.limits import limits_of
 from forerun.search.request.model_kind import AnyContext
+from forerun.search.request.prices import usd_per_device_hour
 from forerun.search.request.request import (
     DEFAULT_OBJECTIVE,
     DEFAULT_PRECISION,
@@ -83,10 +84,8 @@ def resolve(request: "Request | Setting[AnyContext]", *, groups: bool = False) -
     objective = objective_named(request.objective or DEFAULT_OBJECTIVE)
     top = (FRONT_TOP if objective.front else DEFAULT_TOP) if request.top is None else request.top
     _bounded("top", top, 100_000)
-    for name in ("usd_per_hour", "usd_per_gpu_hour", "tokens", "train_within_s", "train_usd"):
-        value = getattr(request, name)
-        if value is not None and not LEAST_AMOUNT <= value <= LARGEST_AMOUNT:
-            raise RequestError(f"{name} must be between {LEAST_AMOUNT:g} and {LARGEST_AMOUNT:g}, but got {value}")
+    for name in ("usd_per_hour", "tokens", "train_within_s", "train_usd"):
+        _amount(name, getattr(request, name))
     graph = kind_named(request.model) is not TRANSFORMERS
     for name in _OF_TRANSFORMERS if graph else ONLY_GRAPHS:
         if getattr(request, name) not in (None, False, (), {}):
@@ -97,17 +96,27 @@ def resolve(request: "Request | Setting[AnyContext]", *, groups: bool = False) -
     return _graph_setting(request, common) if graph else _setting(request, common, groups=groups)
 
 
-def _priced(cluster: Cluster, request: Request) -> Cluster:
+def _amount(name: str, value: float | None) -> None:
+    if value is not None and not LEAST_AMOUNT <= value <= LARGEST_AMOUNT:
+        raise RequestError(f"{name} must be between {LEAST_AMOUNT:g} and {LARGEST_AMOUNT:g}, but got {value}")
+
+
+def _priced(cluster: Cluster, request: Request) -> tuple[Cluster, Request]:
+    """Return a cluster with the price of its devices, and the request with that price as a number."""
     if request.usd_per_gpu_hour is None:
-        return cluster
-    return dataclasses.replace(cluster, usd_per_device_hour=request.usd_per_gpu_hour)
+        return cluster, request
+    price, origin = usd_per_device_hour(request.usd_per_gpu_hour, cluster)
+    _amount("usd_per_gpu_hour", price)
+    origins = (*request.user_defaults, origin) if origin else request.user_defaults
+    request = dataclasses.replace(request, usd_per_gpu_hour=price, user_defaults=origins)
+    return dataclasses.replace(cluster, usd_per_device_hour=price), request
 
 
 def _graph_setting(request: Request, common: Mapping[str, Any]) -> "Setting[GraphContext]":
     from forerun.search.request.graphs import graph_cluster, graph_context
     from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
 
-    cluster = _priced(graph_cluster(request.cluster), request)
+    cluster, request = _priced(graph_cluster(request.cluster), request)
     context, notes = graph_context(
         model=request.model,
         cluster=cluster,
@@ -148,7 +157,8 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
         raise RequestError(f"{request.model} reads sequences: say how long they are with --seq-len")
     _bounded("global batch", batch, LARGEST_COUNT)
     _bounded("seq len", seq_len, LARGEST_COUNT)
-    cluster = _priced(grown(resolve_cluster(request.cluster, groups=groups), _most_asked(request)), request)
+    cluster = grown(resolve_cluster(request.cluster, groups=groups), _most_asked(request))
+    cluster, request = _priced(cluster, request)
     resolved = resolve_model(request.model, ignore=frozenset(request.ignored_config_fields))
     framework = _framework(request, cluster, resolved.model)
     framework, precision = agreed(framework, request.precision or DEFAULT_PRECISION, request.switches)

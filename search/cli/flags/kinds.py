@@ -83,6 +83,15 @@ def positive(text: str) -> float:
     return number
 
 
+def price(text: str) -> float | str:
+    """Read a price in USD, or the name of a catalogue of prices, which stays text."""
+    from forerun.search.request.prices import CATALOGUE
+
+    if text.startswith("sky:") and not CATALOGUE.fullmatch(text):
+        raise Unreadable(f"must be a number, or sky:CLOUD as in sky:aws, but got {quoted(text)}")
+    return text if text.startswith("sky:") else positive(text)
+
+
 def seed(text: str) -> int:
     """Read the seed of a generator of random numbers: 32 bits, which all of them take."""
     if not text.isdecimal() or len(text) > 10 or int(text) >= 2**32:
@@ -173,6 +182,7 @@ ZERO_OR_MORE = ValueKind("whole number", zero_or_more, _integer(0, 10**9))
 BATCH = ValueKind("batch", batch, {"type": ["integer", "string"]}, TOKENS_WORD)
 TOKENS = ValueKind("tokens", tokens, {"type": ["integer", "string"]})
 POSITIVE = ValueKind("number above 0", positive, _NUMBER)
+PRICE = ValueKind("price", price, _QUANTITY)
 NUMBER = ValueKind("number", number, {"type": "number"})
 SHARE = ValueKind("share", share, {"type": "number", "minimum": 0, "exclusiveMaximum": 1})
 SEED = ValueKind("seed", seed, _integer(0, 2**32 - 1))

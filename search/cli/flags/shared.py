@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from forerun.search.cli.flags.declaration import EQUAL_NODES, EVERY, GRAPHS, TRANSFORMERS, Flag, Group, Many
-from forerun.search.cli.flags.kinds import BATCH, COUNT, POSITIVE, SWITCH, TOKENS, WORKERS
+from forerun.search.cli.flags.kinds import BATCH, COUNT, POSITIVE, PRICE, SWITCH, TOKENS, WORKERS
 
 if TYPE_CHECKING:
     import argparse
@@ -116,7 +116,14 @@ TRAINING = Group(
             many=Many.REPEATED,
             serves=TRANSFORMERS,
         ),
-        Flag("--usd-per-gpu-hour", "price of one GPU for one hour", POSITIVE, "USD", unit="USD", configurable=True),
+        Flag(
+            "--usd-per-gpu-hour",
+            "price of one GPU for one hour, or sky:CLOUD: the least one in SkyPilot's catalogue",
+            PRICE,
+            "USD",
+            unit="USD",
+            configurable=True,
+        ),
         PROFILE,
         CALIBRATION,
     ),
