@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from forerun.search.answer.leaderboard import build_board
 from forerun.search.board.found import Found
 from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.explore.flat.exhaustive import SliceResult
+from forerun.search.explore.flat.exhaustive import Problem, SliceResult
 from forerun.search.explore.flat.flat_search import found_in, problem_of
 from forerun.search.explore.flat.slicing import search_with
 from forerun.search.request.interrupts import EndedEarly
@@ -56,7 +56,9 @@ def search_request(
         piece, who, remarks = search_with(
             problem, workers or IN_THIS_PROCESS, score=score, progress=progress, sampling=sampling
         )
-        return leaderboard_of(setting, piece, started_s=started_s, workers=who, remarks=remarks, score=score)
+        return leaderboard_of(
+            setting, piece, problem=problem, started_s=started_s, workers=who, remarks=remarks, score=score
+        )
     except KeyboardInterrupt as stop:
         found = getattr(stop, "found", piece)
         if isinstance(found, Leaderboard) or found is None or found.best is None or not len(found.best):
@@ -70,6 +72,7 @@ def leaderboard_of(
     setting: Setting[AnyContext],
     piece: SliceResult,
     *,
+    problem: Problem | None = None,
     started_s: float | None = None,
     workers: str = "in this process",
     remarks: tuple[str, ...] = (),
@@ -78,14 +81,14 @@ def leaderboard_of(
 ) -> Leaderboard:
     """Return the leaderboard of a space that was searched whole; ``piece`` is what was found, whoever found it.
 
-    ``noted``: with notes that take searches of their own.
+    ``problem``: that of the setting, where it was made already; ``noted``: with notes that take searches of their own.
 
     Raises:
         RequestError: the request's own restrictions leave no legal candidate.
         NothingFeasible: nothing fits; the error says what would.
         BeyondLimits: what fits takes too long or costs too much.
     """
-    found = found_in(setting, piece, workers=workers, remarks=remarks, score=score)
+    found = found_in(setting, piece, workers=workers, remarks=remarks, score=score, problem=problem)
     board = build_board(setting, found, started_s=started_s or time.perf_counter(), score=score, noted=noted)
     if found.rows:
         return board

@@ -34,7 +34,7 @@ class OperatorGraphs:
     name = "an operator graph"
     framework = DEFAULT_PROFILE
     chunk = 4096
-    first = 512
+    first = 2048
 
     def model(self, name: str) -> GraphModel:
         return resolve_graph_model(name, allow_generic=True)[0]

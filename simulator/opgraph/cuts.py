@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -10,22 +11,27 @@ from forerun.simulator.opgraph.layers import Floats
 PRECISION = 1e-9
 """Share of the longest run to which the cuts are found."""
 
+ROUNDING = 1e-12
+"""Share by which a run may exceed a bound: sums of seconds are rounded."""
+
 
 def balanced_cuts(seconds_L: Floats, parts: int) -> tuple[int, ...]:
     """Cut operators into runs whose longest is as short as possible, and return the first operator of each.
 
-    There are ``parts`` runs, or as many as operators. Bisection over the longest run; each trial fills runs greedily.
-    Where fewer runs do, those of most operators are cut in two.
+    There are ``parts`` runs, or as many as operators. Bisection over the longest run; each trial fills runs greedily
+    and moves its bound to the nearest one at which another trial would differ. Where fewer runs do, those of most
+    operators are cut in two.
     """
     total = [0.0, *map(float, np.cumsum(seconds_L))]
     low, high = float(seconds_L.max()), total[-1]
     while high - low > PRECISION * high:
         middle = (low + high) / 2
-        if len(_filled(total, middle, parts)) <= parts:
-            high = middle
+        starts = _filled(total, middle, parts)
+        if len(starts) <= parts:
+            high = max(total[end] - total[begin] for begin, end in pairwise([*starts, len(seconds_L)]))
         else:
-            low = middle
-    starts = [*_filled(total, high * (1 + 1e-12), parts)]
+            low = max(low, min(total[end + 1] - total[begin] for begin, end in pairwise(starts)))
+    starts = _filled(total, high, parts)
     while len(starts) < min(parts, len(seconds_L)):
         ends = [*starts[1:], len(seconds_L)]
         begin, end = max(zip(starts, ends, strict=True), key=lambda run: run[1] - run[0])
@@ -33,12 +39,12 @@ def balanced_cuts(seconds_L: Floats, parts: int) -> tuple[int, ...]:
     return tuple(starts)
 
 
-def _filled(total: Sequence[float], longest_s: float, parts: int) -> tuple[int, ...]:
+def _filled(total: Sequence[float], longest_s: float, parts: int) -> list[int]:
     """Fill runs one after the other and return the first operator of each; stop at more than ``parts``."""
     begin = 0
     starts: list[int] = []
     while begin < len(total) - 1 and len(starts) <= parts:
         starts.append(begin)
-        end = bisect_right(total, total[begin] + longest_s) - 1
+        end = bisect_right(total, total[begin] + longest_s * (1 + ROUNDING)) - 1
         begin = max(end, begin + 1)
-    return tuple(starts)
+    return starts

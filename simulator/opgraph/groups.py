@@ -22,7 +22,7 @@ Ways = tuple[tuple[tuple[int, float], tuple[int, ...]], ...]
 
 def part_strides(levels: tuple[Level, ...], c: Candidates) -> Floats:
     """Return the spacing of the parts of one replica, by which collectives are costed, per row."""
-    return per_shape(c, lambda replicas, parts: _part_stride(levels, replicas, parts))
+    return per_shape(c, lambda replicas, parts: _part_stride(levels, distinct_replicas(levels, replicas, parts), parts))
 
 
 def replica_strides(levels: tuple[Level, ...], c: Candidates) -> Floats:
@@ -44,23 +44,28 @@ def distinct_replicas(levels: tuple[Level, ...], replicas: int, parts: int) -> i
 
 @lru_cache(maxsize=4096)
 def _part_stride(levels: tuple[Level, ...], replicas: int, parts: int) -> float:
-    count = distinct_replicas(levels, replicas, parts)
-    return float(strides_of(levels, np.arange(count * parts).reshape(count, parts)).max())
+    return float(strides_of(levels, np.arange(replicas * parts).reshape(replicas, parts)).max())
 
 
-@lru_cache(maxsize=4096)
 def stage_strides(levels: tuple[Level, ...], replicas: int, parts: int) -> tuple[float, ...]:
     """Return the spacing of the devices that hold one part in all replicas, for each part."""
     # At least two: one alone has no spacing.
-    count = min(replicas, 2 * distinct_replicas(levels, replicas, parts))
-    return tuple(strides_of(levels, np.arange(count * parts).reshape(count, parts).T).tolist())
+    return _stage_strides(levels, min(replicas, 2 * distinct_replicas(levels, replicas, parts)), parts)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
+def _stage_strides(levels: tuple[Level, ...], replicas: int, parts: int) -> tuple[float, ...]:
+    return tuple(strides_of(levels, np.arange(replicas * parts).reshape(replicas, parts).T).tolist())
+
+
 def halo_ways(levels: tuple[Level, ...], replicas: int, grid: tuple[int, ...]) -> tuple[Ways, ...]:
     """Return the messages between neighbours of a picture cut in a ``grid``: all different patterns except those that
     another pattern includes."""
-    replicas = distinct_replicas(levels, replicas, math.prod(grid))
+    return _halo_ways(levels, distinct_replicas(levels, replicas, math.prod(grid)), grid)
+
+
+@lru_cache(maxsize=1024)
+def _halo_ways(levels: tuple[Level, ...], replicas: int, grid: tuple[int, ...]) -> tuple[Ways, ...]:
     places = np.arange(replicas * math.prod(grid)).reshape(replicas, *grid)
     ends = []
     for axis in range(AXES):

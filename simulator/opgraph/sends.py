@@ -211,7 +211,12 @@ def _took_s(cluster: Cluster, replicas_M: Ints, parts_M: Ints, stage_M: Ints, re
     for shape, edge in zip(shapes, zip(stage_M[first].tolist(), reader_M[first].tolist(), strict=True), strict=True):
         edges.setdefault(shape, []).append(edge)
     # Distinct keys are sorted, so that those of one shape follow each other.
-    ways = [each for shape, own in edges.items() for each in _ways(cluster.levels, *shape, tuple(own))]
+    levels = cluster.levels
+    ways = [
+        way
+        for (replicas, parts), own in edges.items()
+        for way in _ways(levels, distinct_replicas(levels, replicas, parts), parts, tuple(own))
+    ]
     counts = np.array([len(each) for each in ways])
     table = np.concatenate(ways)
     begins = np.concatenate([[0], np.cumsum(counts)])[:-1]
@@ -230,7 +235,7 @@ def _ways(
 
     One table of distinct (distance, share) for each of ``edges`` (source, target).
     """
-    first = parts * np.arange(distinct_replicas(levels, replicas, parts))
+    first = parts * np.arange(replicas)
     source, target = (np.array(end)[:, None] + first for end in zip(*edges, strict=True))
     edge = np.broadcast_to(np.arange(len(edges))[:, None], source.shape).reshape(-1)
     distance, share = crossings_of(levels, source.reshape(-1), target.reshape(-1), edge)

@@ -77,7 +77,7 @@ class _ClusterKey:
 @lru_cache(maxsize=4096)
 def _pace(key: _ClusterKey, replicas: int, parts: int, across: bool) -> float:
     cluster = key.cluster
-    devices = _devices(cluster, replicas, parts)
+    devices = _devices(_repeating_replicas(cluster, replicas, parts), parts)
     groups = devices.T if across else devices
     strides = stage_strides(cluster.levels, replicas, parts) if across else strides_of(cluster.levels, groups).tolist()
     ranks = replicas if across else parts
@@ -97,18 +97,28 @@ def _rings(key: _ClusterKey, replicas: int, parts: int) -> Rings:
     }
     assumed = np.array([rates[stride][0] for stride in strides])
     most = np.array([rates[stride][1] for stride in strides])
-    ports = _port_loads(cluster, _devices(cluster, replicas, parts).T)
-    loads = np.unique(np.array(list(ports.values())).reshape(-1, parts), axis=0)
+    loads = _stage_loads(key, _repeating_replicas(cluster, replicas, parts), parts)
     most = np.minimum(most, 1.0 / np.maximum(loads.max(axis=0, initial=0.0), _SAME / assumed))
     met = (np.count_nonzero(loads, axis=1) > 1) & ((loads * most).sum(axis=1) > 1.0 + _SAME)
     return Rings(pace_S=most / assumed, load_RS=loads[met] * assumed)
 
 
-def _devices(cluster: Cluster, replicas: int, parts: int) -> NDArray[np.int64]:
-    """List the devices of replicas by their parts, up to those whose places in nodes repeat."""
+@lru_cache(maxsize=4096)
+def _stage_loads(key: _ClusterKey, replicas: int, parts: int) -> Floats:
+    """Return the seconds per byte that the rings of all stages take of a port, [ports, S], distinct ports once."""
+    ports = _port_loads(key.cluster, _devices(replicas, parts).T)
+    return np.unique(np.array(list(ports.values())).reshape(-1, parts), axis=0)
+
+
+def _repeating_replicas(cluster: Cluster, replicas: int, parts: int) -> int:
+    """Count the replicas up to those whose places in nodes repeat."""
     unit = cluster.spec.unit if cluster.spec else cluster.devices_per_node
-    count = min(replicas, 2 * math.lcm(unit, parts) // parts)
-    return np.arange(count * parts).reshape(count, parts)
+    return min(replicas, 2 * math.lcm(unit, parts) // parts)
+
+
+def _devices(replicas: int, parts: int) -> NDArray[np.int64]:
+    """List the devices of replicas by their parts."""
+    return np.arange(replicas * parts).reshape(replicas, parts)
 
 
 def _port_loads(cluster: Cluster, groups: NDArray[np.int64]) -> Mapping[tuple[object, ...], Floats]:

@@ -5,6 +5,7 @@ samples of a segment and the number of stages alone: every such *cut* is costed 
 a table that are some; C cuts; S stages at most.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -235,12 +236,14 @@ def _exchanges(
     begin = done_PS - hiding_PS if context.profile.overlap else done_PS
     ready = begin[:, :, None] + messages.ready_NB.reshape(*shape, most) * bool(context.profile.overlap)
     wire, latency = wire.reshape(*shape, most), latency.reshape(*shape, most)
-    for number, (replicas, parts) in enumerate(pairs.tolist()):
-        if replicas > 1:
-            one = np.flatnonzero(which.reshape(-1) == number)
-            rings = rings_of(context.cluster, replicas, parts)
-            count = min(parts, shape[1])
-            wire[one, :count] = shared_s(rings, *(values[one, :count] for values in (ready, wire, latency)))
+    rings = {number: rings_of(context.cluster, *pair) for number, pair in enumerate(pairs.tolist()) if pair[0] > 1}
+    same_rings: dict[bytes, list[int]] = defaultdict(list)
+    for number, one in rings.items():
+        same_rings[one.pace_S.tobytes() + one.load_RS.tobytes()].append(number)
+    for numbers in same_rings.values():
+        one = rings[numbers[0]]
+        rows, count = np.flatnonzero(np.isin(which.reshape(-1), numbers)), min(len(one.pace_S), shape[1])
+        wire[rows, :count] = shared_s(one, *(values[rows, :count] for values in (ready, wire, latency)))
     wire = wire.reshape(-1, most)
     whole, shown = hidden_exchange_s(context, messages, wire, hiding_PS.reshape(-1), ranks, stride)
     return whole.reshape(shape), shown.reshape(shape)

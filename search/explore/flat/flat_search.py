@@ -41,9 +41,13 @@ def found_in(
     workers: str = "in this process",
     remarks: tuple[str, ...] = (),
     score: Scorer = simulator_score,
+    problem: Problem | None = None,
 ) -> Found:
-    """Return the rows of a space that was searched whole, whoever did; ``score`` scores the variants of its best."""
-    problem, rows, families = problem_of(setting), tuple[Row[Any], ...](), tuple[Row[Any], ...]()
+    """Return the rows of a space that was searched whole, whoever did.
+
+    ``score`` scores the variants of its best; ``problem`` is that of the setting, where it was made already.
+    """
+    problem, rows, families = problem or problem_of(setting), tuple[Row[Any], ...](), tuple[Row[Any], ...]()
     if piece.best is not None and len(piece.best):
         rows = flat_rows(setting, problem, piece.best, score)
         families = best_of_families(setting, problem, piece.best)
