@@ -325,3 +325,11 @@ def test_a_run_in_fp32_is_told_so_first(script: Path, capsys: pytest.CaptureFixt
 
     assert single.startswith("Your run computes in fp32; in bf16 a step would take ")
     assert "fp32" not in half
+
+
+def test_a_run_in_fp32_on_a_device_without_bf16_is_compared_with_fp16(capsys: pytest.CaptureFixture[str]) -> None:
+    small = "search bert-large --cluster dgx1-v100 --gpus 8 --global-batch 64 --seq-len 512 --precision fp32 --top 1"
+    assert main([*small.split(), "--set", "pp=1", "--baseline", "dp8 mbs8", "--json"]) == 0
+    text = json.loads(capsys.readouterr().out)["baseline"]["text"]
+
+    assert text.startswith("Your run computes in fp32; in fp16 a step would take ")

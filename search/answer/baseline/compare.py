@@ -39,6 +39,8 @@ WORTH_A_NOTE = 0.01
 """Gain from which a switch is proposed."""
 WORTH_NAMING = 1.1
 """Ratio of step times from which another precision is named."""
+HALF = ("bf16", "fp16")
+"""Precisions of 16 bits, the better one first."""
 SIZES = {"layers": "layers", "hidden": "hidden size"}
 
 
@@ -212,15 +214,19 @@ def stand_beside(
 
 
 def _half_precision(context: Context, row: Row, score: Scorer) -> str:
-    """Name the gain of bf16 over a run in fp32 in a sentence; empty where the gain is small or bf16 breaks a law."""
-    there = dataclasses.replace(context, workload=dataclasses.replace(context.workload, precision="bf16"))
-    if context.workload.precision != "fp32" or broken_laws(row.strategy, there):
+    """Name the gain of 16 bits over a run in fp32 in a sentence; empty where it is small, or no strategy of the run."""
+    precision = next((one for one in HALF if one in context.cluster.device.peak_flops_per_s), None)
+    if context.workload.precision != "fp32" or precision is None:
+        return ""
+    there = dataclasses.replace(context, workload=dataclasses.replace(context.workload, precision=precision))
+    if broken_laws(row.strategy, there):
         return ""
     step_s = float(score(there, table_of([row.strategy])).step_time_s[0])
     times = row.step_time_s / step_s
     if times < WORTH_NAMING:
         return ""
-    return f"{CALLED} computes in fp32; in bf16 a step would take {format_seconds(step_s)}, {times:.1f} times faster. "
+    slower = format_seconds(step_s)
+    return f"{CALLED} computes in fp32; in {precision} a step would take {slower}, {times:.1f} times faster. "
 
 
 def _changes(context: Context, strategy: Strategy, price: float | None) -> tuple[ScoredChange, ...]:
