@@ -161,7 +161,8 @@ def search_groups(
         RequestError: the request is wrong, or asks for what groups do not have.
         InfeasibleError: no plan fits on the groups.
     """
-    from forerun.search.explore.groups.group_search import EVALUATIONS, group_setting, search_plans
+    from forerun.search.explore.groups.group_search import group_setting, search_plans
+    from forerun.search.explore.groups.simulated_plans import EVALUATIONS
 
     started_s, setting = time.perf_counter(), group_setting(request, per_stage)
     found = search_plans(setting, per_stage=per_stage, evaluations=evaluations or EVALUATIONS, played=played)

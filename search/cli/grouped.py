@@ -21,7 +21,7 @@ def search_on_groups(args: argparse.Namespace, setting: "Setting") -> "Leaderboa
         RequestError: a flag says what groups do not have.
     """
     from forerun.search.answer.searches import search_groups
-    from forerun.search.explore.groups.group_search import EVALUATIONS
+    from forerun.search.explore.groups.simulated_plans import EVALUATIONS
 
     refuse_unserved(
         args,

@@ -1,7 +1,9 @@
 """``--top K`` keeps the first rows of ``--top K + 1``, on equal nodes and on groups of nodes that differ."""
 
 import itertools
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -10,8 +12,10 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from forerun.search.answer.searches import search_groups, search_request
+from forerun.search.explore.groups.simulated_plans import simulated
 from forerun.search.order.ideas import shown
 from forerun.search.request.request import Request
+from forerun.spaces.strategies import Strategy
 
 
 def names(board: object) -> list[str]:
@@ -32,6 +36,58 @@ def test_any_candidates(drawn: list[tuple[int, int, float]], led: set[int]) -> N
         fewer = [rows[0] for rows in shown(kinds, keys, top, lambda place, other: other in led)]
         assert fewer == most[:top]
     assert most == sorted(most)
+
+
+@dataclass(frozen=True)
+class PlayedRow:
+    """The part of a row that a search over groups looks at."""
+
+    strategy: Strategy
+    step_time_s: float
+    fits: bool
+    peak_memory_gib: float = 1.0
+    oom_risk: float = 0.0
+    variants: tuple[object, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return str(self.strategy)
+
+    variant = name
+
+
+@settings(max_examples=tries(200), deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 3), st.floats(1, 1.4), st.floats(0, 0.1), st.booleans()),
+        min_size=20,
+        max_size=40,
+    ),
+    st.booleans(),
+)
+def test_any_plans_on_groups(drawn: list[tuple[int, int, float, float, bool]], all_variants: bool) -> None:
+    """However far their bounds lie below their steps, and whatever has been simulated before."""
+    rows, plans = {}, []
+    for number, (tp, zero, step_s, slack, fits) in enumerate(drawn):
+        strategy = Strategy(dp=1, tp=2**tp, pp=1, mbs=number + 1, zero=zero)
+        rows[strategy] = PlayedRow(strategy, step_s, fits or number == 0)
+        plans.append(SimpleNamespace(strategy=strategy, least_s=step_s * (1 - slack)))
+    plans.sort(key=lambda plan: plan.least_s)
+    request = SimpleNamespace(all_variants=all_variants)
+
+    def best(top: int) -> list[str]:
+        setting = SimpleNamespace(request=request, top=top)
+        played = simulated(
+            setting,  # type: ignore[arg-type]  # of which two fields are read
+            iter(plans),  # type: ignore[arg-type]  # as far as the search looks at them
+            play=lambda plan: rows[plan.strategy],  # type: ignore[arg-type, return-value]  # likewise
+            worth=lambda row: row.step_time_s,
+        )
+        return [row.name for row in played.best(top)]
+
+    most = best(60)
+    for top in (1, 2, 9, 10, 11, 20, 21):
+        assert best(top) == most[:top]
 
 
 @pytest.mark.parametrize("model,gpus", [("qwen3-0.6b", "2"), ("qwen3-1.7b", "4")])

@@ -7,30 +7,23 @@ the number of rows, so that ``--top K`` keeps the first rows of ``--top K + 1``.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
 
 from forerun.search.board.found import Found
 from forerun.search.board.leaderboard import SpaceCounts
-from forerun.search.board.rows import GIB, Row
+from forerun.search.board.rows import Row
 from forerun.search.explore.flat.best import best_row
-from forerun.search.explore.folding import folded_rows
 from forerun.search.explore.groups.group_plans import ordered_plans
 from forerun.search.explore.groups.group_rows import planned_row
-from forerun.search.order.ideas import Ranked, chosen_together
+from forerun.search.explore.groups.simulated_plans import EVALUATIONS, Played, simulated
 from forerun.search.order.worth import worth_of
 from forerun.search.request.limits import NO_LIMITS
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting, of_transformer
 from forerun.spaces.errors import InfeasibleError, RequestError
-from forerun.spaces.strategies import Placement, Schedule, Strategy
+from forerun.spaces.strategies import Placement, Schedule
 from forerun.spaces.strategies.staged_space import StagedSpace
 from forerun.spaces.units import format_seconds
-
-EVALUATIONS = 100
-"""Steps that are simulated at most: 10 to 500 ms each."""
-Played = Callable[[int], None]
-"""Called with the number of steps simulated so far."""
 
 
 def search_plans(
@@ -46,48 +39,29 @@ def search_plans(
         InfeasibleError: no plan fits on the groups.
     """
     space = _space(setting, per_stage)
-    rows: dict[Strategy, Row] = {}
-    worth: dict[Strategy, float] = {}
-    stopped, wanted = "every class of degrees was tried", setting.top
-    if not setting.request.all_variants:
-        wanted = chosen_together(wanted)
-    for plan in ordered_plans(space):
-        kept = [worth[row.strategy] for row in _ideas(setting, rows, worth, wanted)]
-        if len(kept) == wanted and plan.least_s > kept[-1]:
-            stopped = "no other plan can be faster"
-            break
-        if len(rows) >= evaluations and kept:
-            stopped = f"{evaluations} were simulated"
-            break
-        rows[plan.strategy] = row = planned_row(setting, plan)
-        worth[row.strategy] = worth_of(setting.context, row.strategy, row.step_time_s, row.oom_risk)
-        if played is not None:
-            played(len(rows))
-    best, fitting = _ideas(setting, rows, worth, setting.top), sum(row.fits for row in rows.values())
+    done = simulated(
+        setting,
+        ordered_plans(space),
+        play=lambda plan: planned_row(setting, plan),
+        worth=lambda row: worth_of(setting.context, row.strategy, row.step_time_s, row.oom_risk),
+        evaluations=evaluations,
+        played=played,
+    )
+    best, count, feasible = done.best(setting.top), len(done.rows), len(done.ranked())
     if not best:
         raise InfeasibleError(_nothing(setting))
-    counts = {"memory": len(rows) - fitting, "not evaluated": space.size - len(rows)}
+    counts = {"memory": count - feasible, "not evaluated": space.size - count}
     rejected = {reason: count for reason, count in counts.items() if count}
     return Found(
         rows=best,
-        space=SpaceCounts(size=space.size, legal=len(rows), feasible=fitting, rejected=rejected),
+        space=SpaceCounts(size=space.size, legal=count, feasible=feasible, rejected=rejected),
         remarks=(
-            f"layers are divided among the stages of {_names(setting)} by speed and memory; {len(rows)} plans were "
-            f"simulated event by event, stopped because {stopped}",
+            f"layers are divided among the stages of {_names(setting)} by speed and memory; {count} plans were "
+            f"simulated event by event, stopped because {done.stopped}",
             *_alone(setting, best[0]),
         ),
         request={"per_stage": list(per_stage)},
     )
-
-
-def _ideas(
-    setting: Setting, rows: Mapping[Strategy, Row], worth: Mapping[Strategy, float], top: int
-) -> tuple[Row, ...]:
-    """Return ``top`` rows that fit, by the time that they rank by."""
-    fitting = {row.strategy: row for row in rows.values() if row.fits}
-    order = sorted(fitting, key=lambda one: (worth[one], fitting[one].name))
-    ranked = [Ranked(one, worth[one], fitting[one].step_time_s, fitting[one].peak_memory_gib * GIB) for one in order]
-    return folded_rows(setting, ranked, lambda strategies: [fitting[one] for one in strategies], top)
 
 
 def group_setting(request: Request | Setting, per_stage: tuple[str, ...]) -> Setting:
