@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 
 from forerun.search.request.model_kind import AnyContext, Choices, ModelKind, StepWork
 from forerun.simulator.score_table import ScoreTable
+from forerun.spaces.clusters import Cluster
 from forerun.spaces.frameworks import FrameworkProfile, resolve_framework, switched
+from forerun.spaces.frameworks.hardware import device_kinds
+from forerun.spaces.frameworks.usual import usual_framework
 from forerun.spaces.models import resolve_model, train_flops_per_sequence
 from forerun.spaces.models.model import Model
 from forerun.spaces.opgraph.resolve import names_graph_model
@@ -51,6 +54,9 @@ class Transformers:
     def software(self, name: str, switches: Mapping[str, str]) -> FrameworkProfile | None:
         profile = switched(resolve_framework(name), switches)
         return profile if profile.lineage[1:] else None
+
+    def usual(self, model: Model, cluster: Cluster) -> str:
+        return usual_framework(device_kinds(cluster), decodes=model.decodes)
 
     def kept(self, space: StrategySpace, top: int) -> int:
         return top

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.score_table import ScoreTable
+from forerun.spaces.clusters import Cluster
 from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.models.model import Model
 from forerun.spaces.schedules import Programs
@@ -68,6 +69,9 @@ class ModelKind(Protocol[C]):
         Raises:
             RequestError: nothing is called so.
         """
+
+    def usual(self, model: "Model | GraphModel", cluster: Cluster) -> str:
+        """Return the usual training software of a model on a cluster."""
 
     def kept(self, space: Space, top: int) -> int:
         """Return the number of best candidates that a search keeps for ``top`` rows."""

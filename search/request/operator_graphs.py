@@ -13,6 +13,7 @@ from forerun.simulator.opgraph.bottleneck import SplitFacts, facts_of
 from forerun.simulator.opgraph.space import SplitSpace, split_space
 from forerun.simulator.opgraph.table import AnySplit, SplitTable, table_of_splits
 from forerun.simulator.score_table import ScoreTable
+from forerun.spaces.clusters import Cluster
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.opgraph import GraphModel
 from forerun.spaces.opgraph.limits import check_split
@@ -41,6 +42,9 @@ class OperatorGraphs:
 
     def software(self, name: str, switches: Mapping[str, str]) -> None:
         with_graph_switches(load_graph_profile(name), switches)
+
+    def usual(self, model: GraphModel, cluster: Cluster) -> str:
+        return self.framework
 
     def kept(self, space: SplitSpace, top: int) -> int:
         return space.size  # the best of every family is shown with its rank, whatever that is

@@ -209,7 +209,7 @@ def _framework(request: Request, cluster: Cluster, model: Model) -> FrameworkPro
     Raises:
         RequestError: there is none of this name, or it has no such switch.
     """
-    named = request.framework or usual_framework(device_kinds(cluster), decodes=model.decodes)
+    named = request.framework or TRANSFORMERS.usual(model, cluster)
     return switched(resolve_framework(named), request.switches)
 
 

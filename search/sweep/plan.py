@@ -10,7 +10,7 @@ The document names each as a list (or one value)::
       - {gpus: 64..512}
       - {usd_per_hour: 3000, usd_per_gpu_hour: 2.5}
       - {gpus: 64..1024, train_within: 30d, train_usd: 2e6, usd_per_gpu_hour: 2.5}   # with tokens in the workload
-    frameworks: [megatron-lm, torchtitan]   # default megatron-lm, of operator graphs pytorch-ddp
+    frameworks: [megatron-lm, torchtitan]   # default: the usual one of the model and the cluster
     objective: cost                         # default throughput; a front like throughput,gpus
     top: 5                                  # rows kept of each search, default 10 (of a front all)
     axes: {recompute: [none, full]}         # restricts every search
@@ -25,12 +25,12 @@ Where stages may differ, a sampler looks further than the flat space, once per s
 
 import dataclasses
 import hashlib
-import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -199,19 +199,24 @@ def plan_of(
         raise RequestError("stages that differ are searched for transformers; leave sampler and per_stage away")
     if objective_named(objective).front and any(explorings):
         raise RequestError(f"a sampler looks for one objective, but got {objective}; leave sampler and per_stage away")
-    contents = {("model", name): _digest(canonical(kind.model(name))) for name, kind in kinds.items()}
-    contents |= {("cluster", name): _digest(canonical(resolve_cluster(name))) for name in dict.fromkeys(clusters)}
-    software = {name: _software(name, kinds.values(), switches or {}) for name in dict.fromkeys(frameworks)}
+    networks = {name: kind.model(name) for name, kind in kinds.items()}
+    machines = {name: resolve_cluster(name) for name in dict.fromkeys(clusters)}
+    contents = {("model", name): _digest(canonical(network)) for name, network in networks.items()}
+    contents |= {("cluster", name): _digest(canonical(machine)) for name, machine in machines.items()}
+    usual = {pair: kinds[pair[0]].usual(networks[pair[0]], machines[pair[1]]) for pair in product(networks, machines)}
+    named = dict.fromkeys(name for framework in frameworks for name in ((framework,) if framework else usual.values()))
+    software = {name: _software(name, kinds.values(), switches or {}) for name in named}
     learned = _learned(calibration, profile)
     pieces: dict[str, SweepSearch] = {}
-    products = itertools.product(models, clusters, workloads, budgets, frameworks, explorings)
+    products = product(models, clusters, workloads, budgets, frameworks, explorings)
     for number, (model, cluster, workload, budget, framework, exploring) in enumerate(products):
+        framework = framework or usual[model, cluster]
         if number >= MOST_PIECES:
             raise RequestError(f"a sweep has at most {MOST_PIECES} searches; split it")
         request = Request(
             model=model,
             cluster=cluster,
-            framework=framework or kinds[model].framework,
+            framework=framework,
             switches=switches or {},
             objective=objective,
             top=top,
@@ -234,7 +239,7 @@ def plan_of(
     return SweepPlan(pieces=tuple(pieces.values()), objective=objective)
 
 
-def _software(name: str | None, kinds: Iterable[AnyKind], switches: Mapping[str, str]) -> Mapping[AnyKind, Any]:
+def _software(name: str, kinds: Iterable[AnyKind], switches: Mapping[str, str]) -> Mapping[AnyKind, Any]:
     """Return the software of a name by the kinds of models that know it (``ModelKind.software``).
 
     Raises:
@@ -243,7 +248,7 @@ def _software(name: str | None, kinds: Iterable[AnyKind], switches: Mapping[str,
     found, refused = dict[AnyKind, Any](), list[RequestError]()
     for kind in dict.fromkeys(kinds):
         try:
-            found[kind] = kind.software(name or kind.framework, switches)
+            found[kind] = kind.software(name, switches)
         except RequestError as error:
             refused.append(error)
     if not found:

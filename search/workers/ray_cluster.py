@@ -8,9 +8,15 @@ from typing import Any
 
 from forerun.spaces.errors import RequestError
 
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
-"""Nothing is reported home (docs.ray.io/en/latest/cluster/usage-stats.html), and tasks without a GPU keep the
-environment as it is, which Ray else warns about. Must be set before ray is imported."""
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",
+}
+"""Nothing is reported home (docs.ray.io/en/latest/cluster/usage-stats.html), tasks without a GPU keep the environment
+as it is, which Ray else warns about, and a SIGTERM while Ray starts ends no process by a stack of C++. Must be set
+before ray is imported."""
 OPTIONS = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
 """Options of ``ray.init`` that keep it from printing."""
 PATIENCE_S = 3.0

@@ -12,6 +12,8 @@ from forerun.spaces.strategies.table import IntArray, StrategyTable
 from forerun.spaces.strategies.walk import LATER, EnumeratedPart, Hopeless, below, enumerated, prefixes
 
 DEGREES = AXES[: AXES.index("etp") + 1]
+"""Axes that are degrees of parallelism, ``dp`` apart."""
+IDEA = AXES[: AXES.index("etp")]
 """Axes that distinguish ideas; the others distinguish variants of one idea."""
 
 
@@ -46,8 +48,8 @@ class StrategySpace:
 
     @property
     def idea_width(self) -> int:
-        """Candidates from one combination of ``DEGREES``, the slowest digits of an index, to the next."""
-        return math.prod(len(self.choices[axis]) for axis in AXES[len(DEGREES) :])
+        """Candidates from one combination of ``IDEA``, the slowest digits of an index, to the next."""
+        return math.prod(len(self.choices[axis]) for axis in AXES[len(IDEA) :])
 
     @property
     def below(self) -> int:
@@ -67,7 +69,7 @@ class StrategySpace:
         """Return the combinations of ``DEGREES`` that keep the laws of those."""
         return prefixes(self.choices, self.context, DEGREES)
 
-    def below_degrees(self, numbers: IntArray) -> StrategyTable:
-        """Return the legal candidates of combinations of ``DEGREES``, given by their numbers in growing order; each has
-        a legal candidate."""
-        return below(self.choices, self.context, numbers, DEGREES)
+    def below_ideas(self, numbers: IntArray) -> StrategyTable:
+        """Return the legal candidates of combinations of ``IDEA``, given by their numbers in growing order; each has a
+        legal candidate."""
+        return below(self.choices, self.context, numbers, IDEA)

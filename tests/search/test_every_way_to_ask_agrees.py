@@ -66,23 +66,35 @@ def test_all_verbs_predict_the_same(request_text: str, tmp_path: Path, capsys: p
     assert [figures(row) for row in compared] == [figures(row) for row in board[:2]]
 
 
-def test_a_sweep_has_the_rows_of_its_searches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "model,cluster,framework",
+    [
+        ("llama3-8b", "dgx-h100", "megatron-lm"),
+        ("bert-base", "dgx-h100", "fsdp"),
+        ("llama3-8b", "tpu-v5p-pod", "maxtext"),
+    ],
+)
+def test_a_sweep_has_the_rows_of_its_searches(
+    model: str, cluster: str, framework: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plan = {
-        "models": ["llama3-8b"],
-        "clusters": ["dgx-h100"],
-        "workloads": [{"global_batch": 64, "seq_len": 1024}],
-        "budgets": [{"gpus": 16}],
+        "models": [model],
+        "clusters": [cluster],
+        "workloads": [{"global_batch": 64, "seq_len": 512}],
+        "budgets": [{"gpus": 8}],
         "axes": {"pp": [1, 2], "vpp": [1]},
         "top": 3,
     }
     path = tmp_path / "plan.yaml"
     path.write_text(yaml.safe_dump(plan))
-    rows = asked(capsys, "search", *REQUESTS["switches that a search turns on"].split(), "--top", "3")["leaderboard"]
+    search = f"{model} --cluster {cluster} --gpus 8 --global-batch 64 --seq-len 512 --set pp=1,2 --set vpp=1 --top 3"
+    rows = asked(capsys, "search", *search.split())["leaderboard"]
     assert main(["sweep", str(path), "--out", str(tmp_path / "run"), "--workers", "serial"]) == 0
     capsys.readouterr()
     (record,) = (json.loads(line) for line in (tmp_path / "run" / "pieces.jsonl").read_text().splitlines())
 
     assert [figures(row) for row in record["rows"]] == [figures(row) for row in rows]
+    assert json.loads((tmp_path / "run" / "leaderboard.json").read_text())["leaderboard"][0]["framework"] == framework
 
 
 @pytest.mark.parametrize("name", ["switches that a search turns on", "a switch that is set"])

@@ -99,6 +99,16 @@ def test_on_equal_nodes(model: str, gpus: str) -> None:
         assert names(search_request(Request(**fields, top=top))) == most[:top]
 
 
+@pytest.mark.slow  # four searches
+def test_where_tensor_degrees_of_experts_are_variants() -> None:
+    own = {"tp": ["2", "8"], "pp": ["1"], "mbs": ["1"], "cp": ["1", "2"], "vpp": ["1"]}
+    fields = {"model": "mixtral-8x7b", "cluster": "gb300-nvl72", "gpus": "16", "global_batch": 128, "seq_len": 4096}
+    fields |= {"precision": "fp32", "objective": "cost", "overrides": own}
+    most = names(search_request(Request(**fields, top=31)))
+    for top in (10, 11, 21):
+        assert names(search_request(Request(**fields, top=top))) == most[:top]
+
+
 @pytest.mark.slow  # several searches event by event
 def test_on_groups_of_nodes(tmp_path: Path) -> None:
     path = tmp_path / "g.yaml"

@@ -82,7 +82,7 @@ def _all_variants(problem: Problem, ideas: NDArray[np.int64], score: Scorer) -> 
     assert isinstance(space, StrategySpace)
     found, least = SliceResult(), LeastStep(space.context)
     for start in range(0, len(ideas), IDEAS):
-        table = space.below_degrees(np.sort(ideas[start : start + IDEAS]))
+        table = space.below_ideas(np.sort(ideas[start : start + IDEAS]))
         kept = within(bounded(problem, found, least).bound, table)
         found = problem.merged([found, *(score_chunk(problem, part, score) for part in chunks_of([kept], CHUNK))])
     return found

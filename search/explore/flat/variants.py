@@ -40,7 +40,7 @@ def _with_variants(problem: Problem, space: StrategySpace, leaders: Best, score:
         alike = math.inf
     place_of = {int(index) // width: place for place, index in enumerate(leaders.index)}
     ideas = np.array(sorted(place_of), dtype=np.int64)
-    tables = [space.below_degrees(ideas[start : start + IDEAS]) for start in range(0, len(ideas), IDEAS)]
+    tables = [space.below_ideas(ideas[start : start + IDEAS]) for start in range(0, len(ideas), IDEAS)]
     others = [table.take(np.flatnonzero(~np.isin(table.index, leaders.index))) for table in tables]
     near = [leaders]
     for table in chunks_of(others, CHUNK):
@@ -58,8 +58,7 @@ def _with_variants(problem: Problem, space: StrategySpace, leaders: Best, score:
 def _places(problem: Problem, space: StrategySpace, found: Best) -> list[list[int]]:
     """Return the places in ``found`` of the rows, each followed by those of its variants."""
     kinds = zip(*(digit.tolist() for digit in _digits(space, found.index)), strict=True)
-    # Degrees that differ by etp alone, the last of them, are one idea.
-    ideas = (found.index // (problem.idea_width * len(space.choices["etp"]))).tolist()
+    ideas = (found.index // problem.idea_width).tolist()
     beaten = replaces(found.scores.step_time_s.tolist(), found.scores.peak_memory_bytes.tolist())
     return shown(list(zip(ideas, kinds, strict=True)), found.keys[0], problem.top, beaten)
 
