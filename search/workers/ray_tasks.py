@@ -46,24 +46,21 @@ class RayWorkers(Workers):
     name = "ray"
 
     def __init__(self, count: int | None, address: str | None = None) -> None:
-        ray = load_ray(address)
-        self._ray = ray
         self._address = address
-        self._ours = not ray.is_initialized()
-        if address is None and self._ours and not tables_readable():
-            raise RuntimeError("this system does not show if others could reach it")
-        before = family_of(os.getpid())
-        try:
-            if self._ours:
-                with kept_handlers():
-                    _start(ray, count, address)
-        except KeyboardInterrupt as stop:
-            _leave_at_once(getattr(stop, "exit_code", 128 + signal.SIGINT))
-            raise
-        finally:
-            self._family = {pid: ticks for pid, ticks in family_of(os.getpid()).items() if pid not in before}
-            if not ray.is_initialized():
-                kill(self._family)
+        with _ended_at_once():
+            ray = self._ray = load_ray(address)
+            self._ours = not ray.is_initialized()
+            if address is None and self._ours and not tables_readable():
+                raise RuntimeError("this system does not show if others could reach it")
+            before = family_of(os.getpid())
+            try:
+                if self._ours:
+                    with kept_handlers():
+                        _start(ray, count, address)
+            finally:
+                self._family = {pid: ticks for pid, ticks in family_of(os.getpid()).items() if pid not in before}
+                if not ray.is_initialized():
+                    kill(self._family)
         if address is None and self._ours:
             self._refuse_strangers()
         cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -184,8 +181,12 @@ def _on_loopback() -> Iterator[None]:
         services.resolve_ip_for_localhost = before  # type: ignore[attr-defined]
 
 
-def _leave_at_once(exit_code: int) -> None:
-    """End this process without its libraries' last words: threads of a Ray that was stopped while it started crash."""
+@contextmanager
+def _ended_at_once() -> Iterator[None]:
+    """End this process without its libraries' last words where it is stopped within.
+
+    A Ray that was stopped while it was imported or started crashes at exit, in its threads or its handlers.
+    """
 
     def leave() -> None:
         for stream in (sys.stdout, sys.stderr):
@@ -193,7 +194,12 @@ def _leave_at_once(exit_code: int) -> None:
                 stream.flush()
         os._exit(exit_code)
 
-    atexit.register(leave)
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        exit_code = int(getattr(stop, "exit_code", 128 + signal.SIGINT))
+        atexit.register(leave)
+        raise
 
 
 def _do(shared: tuple[Work, Any], item: Any) -> tuple[Any, Failure | None, float]:

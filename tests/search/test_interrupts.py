@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -194,6 +196,41 @@ def test_who_is_stopped_while_workers_start_prints_what_there_is(
     monkeypatch.setattr(slicing, "open_workers", stopped)
     code, out, _ = cli(capsys, SEARCH)
     assert code == 143 and "interrupted after" in " ".join(out.split())
+
+
+STOPPED_IMPORT = """
+import atexit, os, signal, sys
+from forerun.search.cli import main
+from forerun.search.workers import ray_tasks
+
+def stopped(address):
+    atexit.register(lambda: print("last words of a library", file=sys.stderr))
+    os.kill(os.getpid(), signal.SIGHUP)
+
+ray_tasks.load_ray = stopped
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_who_is_stopped_while_ray_is_imported_hears_nothing_of_it() -> None:
+    words = [sys.executable, "-c", STOPPED_IMPORT, *SEARCH.split(), "--workers", "ray"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ended.returncode == 129
+    assert ended.stderr.splitlines()[-1] == "forerun: ended by SIGHUP"
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_ray_catches_no_signal_in_c() -> None:
+    """A SIGTERM while it starts would end the process by a stack of C++; nothing else here catches SIGTRAP."""
+    program = (
+        "import signal\nfrom forerun.search.workers.ray_tasks import RayWorkers\n"
+        "with RayWorkers(1):\n"
+        "    line = next(line for line in open('/proc/self/status') if line.startswith('SigCgt'))\n"
+        "    print(int(line.split()[1], 16) >> (signal.SIGTRAP - 1) & 1)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "0"
 
 
 def test_what_a_thread_of_a_library_prints_is_no_answer(
