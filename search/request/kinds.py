@@ -55,7 +55,8 @@ class Transformers:
         profile = switched(resolve_framework(name), switches)
         return profile if profile.lineage[1:] else None
 
-    def usual(self, model: Model, cluster: Cluster) -> str:
+    def usual(self, model: Any, cluster: Cluster) -> str:
+        """Return the name of the usual training software."""
         return usual_framework(device_kinds(cluster), decodes=model.decodes)
 
     def kept(self, space: StrategySpace, top: int) -> int:

@@ -70,8 +70,8 @@ class ModelKind(Protocol[C]):
             RequestError: nothing is called so.
         """
 
-    def usual(self, model: "Model | GraphModel", cluster: Cluster) -> str:
-        """Return the usual training software of a model on a cluster."""
+    def usual(self, model: Any, cluster: Cluster) -> str:
+        """Return the usual training software of a ``model`` of the kind on a cluster."""
 
     def kept(self, space: Space, top: int) -> int:
         """Return the number of best candidates that a search keeps for ``top`` rows."""

@@ -43,7 +43,8 @@ class OperatorGraphs:
     def software(self, name: str, switches: Mapping[str, str]) -> None:
         with_graph_switches(load_graph_profile(name), switches)
 
-    def usual(self, model: GraphModel, cluster: Cluster) -> str:
+    def usual(self, model: Any, cluster: Cluster) -> str:
+        """Return the name of the usual training software."""
         return self.framework
 
     def kept(self, space: SplitSpace, top: int) -> int:
