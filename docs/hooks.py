@@ -132,19 +132,17 @@ def shown(page: str, results: list[tuple[Block, str]]) -> str:
 
 def verb_pages() -> dict[str, str]:
     """Return a page for every verb by file name: what it does, its examples and flags, and where more stands."""
-    from importlib import import_module
-
     from forerun.search.cli.registry import VERBS
 
     pages = {}
     for verb in VERBS:
-        module = import_module(verb.module)
+        declared = verb.declaration
         more = f"\n{MORE[verb.name]}\n" if verb.name in MORE else ""
-        epilog = module.EPILOG.replace("\\\\\n", "\\\n")
+        epilog = declared.epilog.replace("\\\\\n", "\\\n")
         about = verb.summary[0].upper() + verb.summary[1:]
         pages[f"verbs/{verb.name}.md"] = (
             f"# forerun {verb.name}\n\n{about}.\n{more}\n## Examples\n\n```text\n{epilog}\n```\n\n"
-            f"## Flags\n\n{flags_table(module.FLAGS)}"
+            f"## Flags\n\n{flags_table(declared.flags)}"
         )
     return pages
 

@@ -4,7 +4,6 @@ import importlib.util
 import re
 import shlex
 import sys
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -61,9 +60,7 @@ def _mentioned() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("page", "line"), _mentioned())
 def test_flags_that_are_mentioned_exist(page: str, line: str) -> None:
-    flags = {
-        verb.name: {s for flag in flags_of(import_module(verb.module).FLAGS) for s in flag.spellings} for verb in VERBS
-    }
+    flags = {verb.name: {s for flag in flags_of(verb.declaration.flags) for s in flag.spellings} for verb in VERBS}
     words = shlex.split(line, comments=True)
     own = words[: words.index("--")] if "--" in words else words  # behind it are another program's
 

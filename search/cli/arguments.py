@@ -11,6 +11,7 @@ from forerun.spaces.escaping import quoted
 
 if TYPE_CHECKING:
     from forerun.search.request.request import Request
+    from forerun.search.workers import Choice
 
 TRANSFORMER_OPTIMIZERS = ("adam", "muon")
 """Optimizers of transformers, the default first."""
@@ -132,3 +133,10 @@ def single_request(args: argparse.Namespace, *, graphs: bool = False) -> "Reques
     from forerun.search.request.request import DEFAULT_OBJECTIVE, DEFAULT_TOP
 
     return request_of(args, graphs=graphs, objective=DEFAULT_OBJECTIVE, top=DEFAULT_TOP)
+
+
+def workers_of(args: argparse.Namespace) -> "Choice":
+    """Return the choice of workers that flags make."""
+    from forerun.search.workers import Choice
+
+    return Choice(kind=args.workers, count=args.worker_count, address=args.address)

@@ -5,7 +5,6 @@ The scripts contain words and start no Python: they are as current as the foreru
 
 import argparse
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 
 from forerun.search.cli.flags.declaration import Flag, flags_of
 from forerun.search.cli.flags.help import add_flags
@@ -23,7 +22,7 @@ def completion_script(shell: str) -> str:
     verbs = top.add_subparsers()
     for verb in VERBS:
         parser = verbs.add_parser(verb.name, help=_brief(verb.summary))
-        add_flags(parser, import_module(verb.module).FLAGS)
+        add_flags(parser, verb.declaration.flags)
         for action in parser._actions:  # argparse has no public list of them
             action.help = _brief(action.help or "")
             words = names.get(action.dest)
@@ -74,10 +73,10 @@ def man_page() -> str:
     lines = [f'.TH FORERUN 1 "" "forerun {VERSION}"', ".SH NAME", f"forerun \\- {_roff(DESCRIPTION)}"]
     lines += [".SH SYNOPSIS", ".B forerun", "VERB ...", ".SH VERBS"]
     for verb in VERBS:
-        module = import_module(verb.module)
+        declared = verb.declaration
         lines += [f".SS forerun {_roff(verb.name)}", _roff(verb.summary[0].upper() + verb.summary[1:] + ".")]
-        lines += _described(flags_of(module.FLAGS))
-        lines += [".PP", ".nf", *map(_roff, module.EPILOG.splitlines()), ".fi"]
+        lines += _described(flags_of(declared.flags))
+        lines += [".PP", ".nf", *map(_roff, declared.epilog.splitlines()), ".fi"]
     return "\n".join([*lines, ".SH EXAMPLES AND EXIT CODES", ".nf", *map(_roff, EPILOG.splitlines()), ".fi", ""])
 
 

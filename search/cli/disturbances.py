@@ -3,37 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.flags.declaration import TRANSFORMERS, Flag, Group, Many
-from forerun.search.cli.flags.kinds import POSITIVE, SEED, STRAGGLER, SWITCH
-
 if TYPE_CHECKING:
     from forerun.simulator.events import Disturbance
-
-
-DISTURBANCES = Group(
-    "unequal replicas (need --fidelity events)",
-    (
-        Flag(
-            "--jitter",
-            "standard deviation of the length of every pass over its mean",
-            POSITIVE,
-            "X",
-            serves=TRANSFORMERS,
-        ),
-        Flag(
-            "--slow",
-            "straggler: passes of pipeline rank DEVICE (replica * pp + stage) take X times as long (repeatable)",
-            STRAGGLER,
-            "DEVICE=X",
-            many=Many.REPEATED,
-            serves=TRANSFORMERS,
-        ),
-        Flag("--seed", "random seed of the jitter (default 0)", SEED, "N", serves=TRANSFORMERS),
-        Flag(
-            "--every-replica", "simulate all replicas one by one, even where all are equal", SWITCH, serves=TRANSFORMERS
-        ),
-    ),
-)
 
 
 def disturbance_of(args: argparse.Namespace) -> "Disturbance | None":

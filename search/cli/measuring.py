@@ -4,41 +4,12 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.flags.declaration import ONE_TRANSFORMER, Flag, Group
-from forerun.search.cli.flags.kinds import WHOLE
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.board.leaderboard import Leaderboard
     from forerun.search.request.model_kind import AnyContext
     from forerun.search.request.setting import Setting
-
-
-MEASURING = Group(
-    "choose runs to measure (for forerun calibrate)",
-    (
-        Flag(
-            "--measure-next",
-            "propose the N most informative runs; --out gets launch files and a table for the results",
-            WHOLE,
-            "N",
-            serves=ONE_TRANSFORMER,
-        ),
-        Flag(
-            "--measure-for",
-            "goal: choose the best strategy (regret, default), or predict all of them (accuracy)",
-            choices=("regret", "accuracy"),
-            default="regret",
-            serves=ONE_TRANSFORMER,
-        ),
-        Flag(
-            "--format",
-            "format of the launch files (default: the framework's own)",
-            metavar="F",
-            serves=ONE_TRANSFORMER,
-        ),
-    ),
-)
 
 
 def check_measuring(args: argparse.Namespace) -> None:

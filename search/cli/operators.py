@@ -1,21 +1,18 @@
 """Operators of replayed traces: the time of each, against another run, and after a change."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from fnmatch import fnmatchcase
 from math import isnan
 from typing import Any
 
-from forerun.search.cli.flags.kinds import Unreadable
 from forerun.simulator.improve.operator_changes import OperatorChange, changed_steps
 from forerun.simulator.replay import Analysis
 from forerun.simulator.replay.graph import ReplayGraph
 from forerun.simulator.replay.learned import served_exchanges
 from forerun.simulator.replay.statistics import OperatorUse, operator_differences, operator_uses
-from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.errors import unknown
 from forerun.spaces.files import csv_text
-from forerun.spaces.units import parse_seconds
 
 
 def operators_document(
@@ -95,27 +92,3 @@ def messages_csv(graph: ReplayGraph) -> str:
             }
         )
     return csv_text(["operation", "ranks", "step", "label", "bytes", "all_there_s", "took_s"], rows)
-
-
-def read_change(text: str) -> OperatorChange:
-    """Read ``OPERATOR[@RANK]=X`` (a factor) or ``OPERATOR[@RANK]=+TIME`` (``-TIME``).
-
-    Raises:
-        Unreadable: it is neither.
-    """
-    name, equals, value = text.rpartition("=")
-    at = re.fullmatch(r"(.+)@(\d{1,9})", name)
-    operators, rank = (at[1], int(at[2])) if at else (name, None)
-    try:
-        if not (equals and operators):
-            raise ValueError
-        if value[:1] in "+-" and value[-1:].isalpha():  # a bare -1 is no factor
-            delay_s = parse_seconds(value[1:]) * (-1 if value[0] == "-" else 1)
-            return OperatorChange(operators=operators, rank=rank, delay_s=delay_s)
-        if not 0 <= (factor := float(value)) <= 1e6:
-            raise ValueError
-        return OperatorChange(operators=operators, rank=rank, factor=factor)
-    except (ValueError, RequestError):
-        raise Unreadable(
-            f"must be an operator and a factor or a time, as aten::relu=0.5 or all_reduce@3=+2ms, but got {text[:80]!r}"
-        ) from None

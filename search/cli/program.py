@@ -9,7 +9,6 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import TextIO
 
 from forerun.search.cli.flags.declaration import Flag, flags_of
@@ -133,30 +132,29 @@ def dispatch(arguments: list[str]) -> int:
     if arguments[0] not in verbs:
         raise unknown("verb", arguments[0], verbs)
     verb = verbs[arguments[0]]
-    module = import_module(verb.module)
     try:
-        flags = list(flags_of(module.FLAGS))
+        declared = verb.declaration
+        flags = list(flags_of(declared.flags))
         words = Words(f"forerun {verb.name}", flags, arguments[1:], user_defaults(flags))
-        args = words.parse(getattr(module, "REST", None))
+        args = words.parse(declared.rest)
     except HelpWanted:
         print(verb_help(verb), end="")
         return 0
     with working(verb.doing):
-        code: int = module.run(args)
-    return code
+        return verb.run(args)
 
 
 def verb_help(verb: Verb) -> str:
     """Return the help of a verb."""
     from forerun.search.cli.flags.help import help_parser
 
-    module = import_module(verb.module)
+    declared = verb.declaration
     return help_parser(
         f"forerun {verb.name}",
-        module.FLAGS,
+        declared.flags,
         description=verb.summary[0].upper() + verb.summary[1:] + ".",
-        epilog=module.EPILOG,
-        usage=getattr(module, "USAGE", None),
+        epilog=declared.epilog,
+        usage=declared.usage,
     ).format_help()
 
 

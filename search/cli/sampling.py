@@ -3,8 +3,6 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.flags.declaration import ONE_TRANSFORMER, TRANSFORMERS, Flag, Group, Many
-from forerun.search.cli.flags.kinds import POSITIVE, SEED, WHOLE
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
@@ -14,44 +12,6 @@ if TYPE_CHECKING:
 
 DEVICES = "devices"
 """Value of ``--per-stage`` whose stages are planned, not sampled."""
-
-
-SAMPLER = Group(
-    "spaces that cannot be enumerated",
-    (
-        Flag(
-            "--per-stage",
-            "what may differ between pipeline stages: layers, recompute, tp (of the second half), offload (shares of "
-            "optimizer states and activations on the host), like layers,tp; "
-            "devices: plans stages with unlike numbers of GPUs, degrees, recompute and offload; implies --refine",
-            metavar="WHAT",
-            serves=TRANSFORMERS,
-        ),
-        Flag(
-            "--sampler",
-            "auto (default), exhaustive, or (where stages differ) local",
-            metavar="S",
-            serves=ONE_TRANSFORMER,
-        ),
-        Flag("--evaluations", "most strategies that the sampler scores", WHOLE, "N", serves=TRANSFORMERS),
-        Flag("--time-limit", "stop the sampler after this", POSITIVE, "SECONDS", unit="s", serves=ONE_TRANSFORMER),
-        Flag(
-            "--start",
-            "begin with this strategy, or with those of an earlier search (its --out folder); may be repeated",
-            metavar="WHAT",
-            many=Many.REPEATED,
-            serves=ONE_TRANSFORMER,
-        ),
-        Flag("--seed", "random seed of the sampler (default 0)", SEED, "N", default=0, serves=ONE_TRANSFORMER),
-        Flag(
-            "--storage",
-            "keep strategies as trials of Optuna: a journal file or an RDB URL",
-            metavar="S",
-            serves=ONE_TRANSFORMER,
-        ),
-    ),
-)
-"""Flags of samplers."""
 
 
 def plans_unlike(args: argparse.Namespace) -> bool:

@@ -3,23 +3,10 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.flags.declaration import Flag, Group
-from forerun.search.cli.flags.kinds import OUTPUT, PATH
-
 if TYPE_CHECKING:
     from forerun.search.request.model_kind import AnyContext
     from forerun.search.request.setting import Setting
     from forerun.simulator.events import EventResult
-
-
-STEP_FILES = Group(
-    "files to write (need --fidelity events)",
-    (
-        Flag("--trace", "the timeline for Perfetto (.json or .json.gz)", OUTPUT, "FILE"),
-        Flag("--timeline", "the timeline as a picture (.svg) or page (.html)", OUTPUT, "FILE"),
-        Flag("--chakra", "a Chakra execution trace per device, for ASTRA-sim to replay", PATH, "DIR"),
-    ),
-)
 
 
 def refuse_step_files(args: argparse.Namespace) -> None:
@@ -30,9 +17,9 @@ def refuse_step_files(args: argparse.Namespace) -> None:
     """
     from forerun.spaces.errors import RequestError
 
-    for flag in STEP_FILES.flags:
-        if getattr(args, flag.dest) is not None:
-            raise RequestError(f"{flag.name} needs --fidelity events: closed forms have no timeline")
+    for name in ("trace", "timeline", "chakra"):
+        if getattr(args, name) is not None:
+            raise RequestError(f"--{name} needs --fidelity events: closed forms have no timeline")
 
 
 def write_step_files(args: argparse.Namespace, setting: "Setting[AnyContext]", result: "EventResult") -> None:

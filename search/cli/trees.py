@@ -4,8 +4,6 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.flags.declaration import EQUAL_NODES, Flag, Many
-from forerun.search.cli.flags.kinds import WHOLE
 from forerun.search.cli.sampling import plans_unlike
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_seconds
@@ -21,23 +19,8 @@ if TYPE_CHECKING:
 
 FOLDER = "trees"
 """Where in the folder of --out trees go, as ``1.yaml``, ``2.yaml``, …"""
-STARTS = 3
-"""Shapes to start from, of rows and of what almost fits: a few seconds each."""
 REFINED = 20
 """Rows that are simulated where --refine does not say how many: trees are compared with them."""
-
-
-VARYING = Flag(
-    "--trees",
-    "search strategy trees near the best K shapes (default 3) and K that almost fit: attention, MLP and "
-    "vocabulary sharded differently, some layers recomputed, optimizer states on the host (of CNNs: runs of layers "
-    "split differently); implies --refine",
-    WHOLE,
-    "K",
-    many=Many.OPTIONAL,
-    bare=STARTS,
-    serves=EQUAL_NODES,
-)
 
 
 def check_varying(args: argparse.Namespace) -> None:

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -84,7 +83,7 @@ def test_fish(words: list[str], expected: set[str], scripts: dict[str, Path]) ->
 def test_every_verb_and_flag_is_in_all_scripts_and_on_the_man_page(scripts: dict[str, Path]) -> None:
     page = man_page().replace("\\-", "-")
     for verb in VERBS:
-        for flag in flags_of(import_module(verb.module).FLAGS):
+        for flag in flags_of(verb.declaration.flags):
             for spelling in flag.spellings:
                 assert spelling in page
                 assert all(spelling in scripts[shell].read_text() for shell in ("bash", "zsh"))

@@ -4,7 +4,6 @@ import re
 import shlex
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -56,17 +55,17 @@ def test_help_fits_the_terminal_and_its_commands_stay_whole(
 
     monkeypatch.setenv("COLUMNS", str(columns))
     out = run([*arguments, "--help"], capsys)
-    module = next((import_module(verb.module) for verb in VERBS if [verb.name] == arguments), program)
+    epilog = next((verb.declaration.epilog for verb in VERBS if [verb.name] == arguments), program.EPILOG)
 
     if columns >= 80:  # YAML that is shown stays as it is written
         assert max(map(len, out.splitlines())) <= columns
-    assert commands(out) == commands(module.EPILOG) != []
+    assert commands(out) == commands(epilog) != []
 
 
 def examples() -> list[str]:
     """Return every command that the help of these verbs shows."""
-    modules = [import_module(verb.module) for verb in VERBS if verb.name in SHORT]
-    text = "\n".join([program.EPILOG, *(module.EPILOG for module in modules)]).replace("\\\n", " ")
+    epilogs = [verb.declaration.epilog for verb in VERBS if verb.name in SHORT]
+    text = "\n".join([program.EPILOG, *epilogs]).replace("\\\n", " ")
     return [line.strip() for line in text.splitlines() if line.strip().startswith("forerun ")]
 
 

@@ -83,9 +83,9 @@ def test_a_folder_that_is_no_search(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_help_names_every_format_that_is_written() -> None:
-    from forerun.search.cli.verbs.export import EPILOG
+    from forerun.search.cli.flags.reading import read_declaration
 
-    named = set(EPILOG.replace(",", " ").replace(".\n", " ").split())
+    named = set(read_declaration("export").epilog.replace(",", " ").replace(".\n", " ").split())
     assert {item.name for item in writable()} <= named
 
 

@@ -2,7 +2,6 @@
 
 import errno
 import os
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ RUNS = "run_id,device,gpus,model\na,h100-sxm5-80,8,llama3-8b\n"
 def test_every_verb_with_output_files_has_force() -> None:
     found = 0
     for verb in VERBS:
-        flags = list(flags_of(import_module(verb.module).FLAGS))
+        flags = list(flags_of(verb.declaration.flags))
         outputs = [flag for flag in flags if flag.kind is OUTPUT]
         found += len(outputs)
         assert not outputs or "--force" in {flag.name for flag in flags}, verb.name

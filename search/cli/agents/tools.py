@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 from forerun.search.cli.flags.declaration import Flag, Many, flags_of, json_schema
@@ -26,8 +25,8 @@ OMITTED = {"versions", "variants", "candidates_per_s", "elapsed_s", "request_id"
 
 def tool_flags(verb: str) -> dict[str, Flag]:
     """Return the flags of a verb that agents may set, by property name."""
-    (module,) = (item.module for item in VERBS if item.name == verb)
-    flags = (flag for flag in flags_of(import_module(module).FLAGS) if flag.property_name not in NOT_FOR_AGENTS)
+    (item,) = (item for item in VERBS if item.name == verb)
+    flags = (flag for flag in flags_of(item.declaration.flags) if flag.property_name not in NOT_FOR_AGENTS)
     return {flag.property_name: flag for flag in flags}
 
 
@@ -39,7 +38,7 @@ def tool_schema(verb: str) -> dict[str, Any]:
 def tool_description(verb: str) -> str:
     """Return the summary of a verb and its examples as commands, whose flags are the properties of the tool."""
     (item,) = (item for item in VERBS if item.name == verb)
-    return f"{item.summary[0].upper()}{item.summary[1:]}.\n\n{import_module(item.module).EPILOG}"
+    return f"{item.summary[0].upper()}{item.summary[1:]}.\n\n{item.declaration.epilog}"
 
 
 def command_words(verb: str, arguments: Mapping[str, Any]) -> list[str]:

@@ -140,7 +140,6 @@ Declared = tuple[Flag | Group, ...]
 """The flags of a verb, in the order of its help."""
 
 DEBUG = Flag("--debug", "on an error also print the trace", SWITCH, serves=EVERY)
-JSON = Flag("--json", "print one JSON document and nothing else on stdout", SWITCH, serves=EVERY)
 
 
 def flags_of(declared: Iterable[Flag | Group]) -> Iterator[Flag]:

@@ -1,6 +1,7 @@
 """Kinds of values that flags take: how each is read, and its JSON schema."""
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import quoted
 
 if TYPE_CHECKING:
+    from forerun.simulator.improve.operator_changes import OperatorChange
     from forerun.spaces.opgraph.batch import PerDevice
 
 TOKENS_WORD = "tokens"
@@ -167,6 +169,35 @@ def search_number(text: str) -> "int | str":
     return text if text == "all" else whole(text)
 
 
+def operator_change(text: str) -> "OperatorChange":
+    """Read ``OPERATOR[@RANK]=X`` (a factor) or ``OPERATOR[@RANK]=+TIME`` (``-TIME``).
+
+    Raises
+    ------
+    Unreadable
+        It is neither.
+    """
+    from forerun.simulator.improve.operator_changes import OperatorChange
+    from forerun.spaces.units import parse_seconds
+
+    name, equals, value = text.rpartition("=")
+    at = re.fullmatch(r"(.+)@(\d{1,9})", name)
+    operators, rank = (at[1], int(at[2])) if at else (name, None)
+    try:
+        if not (equals and operators):
+            raise ValueError
+        if value[:1] in "+-" and value[-1:].isalpha():  # a bare -1 is no factor
+            delay_s = parse_seconds(value[1:]) * (-1 if value[0] == "-" else 1)
+            return OperatorChange(operators=operators, rank=rank, delay_s=delay_s)
+        if not 0 <= (factor := float(value)) <= 1e6:
+            raise ValueError
+        return OperatorChange(operators=operators, rank=rank, factor=factor)
+    except (ValueError, RequestError):
+        raise Unreadable(
+            f"must be an operator and a factor or a time, as aten::relu=0.5 or all_reduce@3=+2ms, but got {text[:80]!r}"
+        ) from None
+
+
 def _integer(least: int, most: int | None = None) -> dict[str, Any]:
     return {"type": "integer", "minimum": least} | ({} if most is None else {"maximum": most})
 
@@ -191,3 +222,26 @@ WORKERS = ValueKind("number of workers", worker_count, _integer(1, MOST_WORKERS)
 COUNT = ValueKind("count", count, _QUANTITY)
 STRAGGLER = ValueKind("straggler", straggler, {"type": "string"})
 SEARCH_NUMBER = ValueKind("number of a search, or all", search_number, {"type": ["integer", "string"]})
+CHANGE = ValueKind("change of operators", operator_change, {"type": "string"})
+KINDS = {
+    "text": TEXT,
+    "switch": SWITCH,
+    "path": PATH,
+    "output": OUTPUT,
+    "whole": WHOLE,
+    "zero or more": ZERO_OR_MORE,
+    "batch": BATCH,
+    "tokens": TOKENS,
+    "positive": POSITIVE,
+    "price": PRICE,
+    "number": NUMBER,
+    "share": SHARE,
+    "seed": SEED,
+    "signed": SIGNED,
+    "workers": WORKERS,
+    "count": COUNT,
+    "straggler": STRAGGLER,
+    "search number": SEARCH_NUMBER,
+    "change": CHANGE,
+}
+"""Kinds by the names that data of flags have for them."""

@@ -2,11 +2,14 @@
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.flags.declaration import JSON, Declared, Flag, Many
-from forerun.search.cli.flags.kinds import PATH, SWITCH
+from forerun.search.cli.progress import show_progress
+from forerun.search.measured.calibrate import calibrate_files, write_calibration
+from forerun.spaces.errors import RequestError
+from forerun.spaces.locks import held
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,30 +19,9 @@ if TYPE_CHECKING:
     from forerun.search.measured.calibrate import Calibrated
     from forerun.simulator.calibration import Posterior
 
-EPILOG = """\
-examples:
-  forerun calibrate runs.csv --out ours.yaml
-  forerun search llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 --calibration ours.yaml
-  forerun calibrate more.csv --append --out ours.yaml
-  forerun calibrate all.csv --where framework=nanotron --where device=h100-sxm --out ours.yaml
-
-Runs are rows as `forerun validate` reads them (docs/measured-runs.md), of one device and one framework. Constants that
-the runs do not determine keep their catalogue values; the output says why. Ten runs are a good start:
-`forerun search --measure-next 10` proposes them."""
 
 MOST_SHOWN = 8
 """Runs that disagree with the others, and reasons for skipped rows, that are listed."""
-
-
-FLAGS: Declared = (
-    Flag("files", "tables of measured runs", PATH, "RUNS.csv", many=Many.ANY),
-    Flag("--out", "calibration to write", PATH, "FILE.yaml", required=True),
-    Flag("--append", "add the runs to those in --out, and fit all of them", SWITCH),
-    Flag("--where", "only rows with this value; may be repeated", metavar="COLUMN=VALUE", many=Many.REPEATED),
-    Flag("--profile", "fit on top of a profile of the machine (`forerun profile`)", PATH, "FILE"),
-    Flag("--force", "replace an existing calibration and its runs", SWITCH),
-    JSON,
-)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -48,11 +30,6 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: a file cannot be read or written, no row can be used, or rows are of several machines.
     """
-    from functools import partial
-
-    from forerun.spaces.errors import RequestError
-    from forerun.spaces.locks import held
-
     if not args.files and not args.append:
         raise RequestError("name at least one table of measured runs, like runs.csv")
     with held(args.out.with_name(f".{args.out.name}.lock"), str(args.out), on_wait=partial(_say_waiting, args.out)):
@@ -65,12 +42,6 @@ def _say_waiting(out: Path, holder: str) -> None:
 
 def _calibrate(args: argparse.Namespace) -> int:
     """Fit the runs of the file and of the tables, and write the file; its lock is taken."""
-    from functools import partial
-
-    from forerun.search.cli.progress import show_progress
-    from forerun.search.measured.calibrate import calibrate_files, write_calibration
-    from forerun.spaces.errors import RequestError
-
     if args.append and not args.out.exists():
         raise RequestError(f"{args.out} is not there yet; leave --append out to begin it")
     if args.out.exists() and not args.append and not args.force:

@@ -2,31 +2,15 @@
 
 import argparse
 
+from forerun.search.answer.explain.comparison import compare_strategies
 from forerun.search.cli.arguments import single_request
-from forerun.search.cli.flags.declaration import JSON, Declared, Flag, Many
-from forerun.search.cli.flags.shared import GPUS_OF_STRATEGY, TRAINED
-
-EPILOG = """\
-example:
-  forerun compare llama3-70b --cluster dgx-h100 --global-batch 1024 --seq-len 8192 \\
-      --strategy "tp4 pp4 dp32 mbs1 zero1 sp" --strategy "tp8 pp2 dp32 mbs1 zero1 sp\""""
-
-
-FLAGS: Declared = (
-    *TRAINED,
-    GPUS_OF_STRATEGY,
-    Flag("--strategy", "a strategy; name two of them", metavar="TEXT", many=Many.REPEATED, required=True),
-    JSON,
-)
+from forerun.search.files.documents import SCHEMA, dump_json, versions
+from forerun.search.request.resolve import resolve
+from forerun.spaces.errors import RequestError
 
 
 def run(args: argparse.Namespace) -> int:
     """Predict both and print them with their differences."""
-    from forerun.search.answer.explain.comparison import compare_strategies
-    from forerun.search.files.documents import SCHEMA, dump_json, versions
-    from forerun.search.request.resolve import resolve
-    from forerun.spaces.errors import RequestError
-
     if len(args.strategy) != 2:
         raise RequestError(f"compare takes two strategies, but got {len(args.strategy)}; name --strategy twice")
     setting = resolve(single_request(args, graphs=True))

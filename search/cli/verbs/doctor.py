@@ -9,16 +9,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from forerun.search.cli.flags.declaration import JSON, Declared
-
-EPILOG = """\
-examples:
-  forerun doctor
-  forerun doctor --json
-
-Versions of forerun and its libraries, optional parts and how to install them, whether a Ray cluster answers,
-and the accelerators of this machine. Nothing is started or changed."""
-FLAGS: Declared = (JSON,)
 REQUIRED = ("numpy", "pydantic", "pyyaml", "rich")
 """Packages without which nothing runs."""
 OPTIONAL = {

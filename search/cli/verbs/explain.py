@@ -3,9 +3,12 @@
 import argparse
 from typing import TYPE_CHECKING
 
+from forerun.search.answer.explain.explain import explain_strategy
 from forerun.search.cli.arguments import single_request
-from forerun.search.cli.flags.declaration import JSON, Declared
-from forerun.search.cli.flags.shared import GPUS_OF_STRATEGY, STRATEGY, TRAINED
+from forerun.search.cli.opgraph import explain_split, is_graph_model
+from forerun.search.files.documents import SCHEMA, dump_json, versions
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import legal_strategy, of_operator_graph, of_transformer
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -15,28 +18,9 @@ if TYPE_CHECKING:
 MOST_PASSES = 20_000
 """Forward and backward passes of a step that is drawn: about a second."""
 
-EPILOG = """\
-examples:
-  forerun explain llama3-70b --cluster dgx-h100 --global-batch 1024 --seq-len 8192 \\
-      --strategy "tp4 pp4 dp32 mbs1 zero1 sp"
-  forerun explain resnet50 --cluster abci-v100 --global-batch 64/gpu --strategy "data16 filter4"
-
-Shows where the time and the memory go: by part, by operator with its share of peak and what bounds it (tensor cores,
-memory, or the launch of its kernels), by stage and as a timeline. Predicts every strategy that differs in one axis,
-and lists what changes with it (dp with the number of GPUs, the schedule with vpp, the split with the stages)."""
-
-
-FLAGS: Declared = (*TRAINED, GPUS_OF_STRATEGY, STRATEGY, JSON)
-
 
 def run(args: argparse.Namespace) -> int:
     """Explain and print."""
-    from forerun.search.answer.explain.explain import explain_strategy
-    from forerun.search.cli.opgraph import explain_split, is_graph_model
-    from forerun.search.files.documents import SCHEMA, dump_json, versions
-    from forerun.search.request.resolve import resolve
-    from forerun.search.request.setting import legal_strategy, of_operator_graph, of_transformer
-
     setting = resolve(single_request(args, graphs=True))
     if is_graph_model(args):
         return explain_split(args, of_operator_graph(setting))

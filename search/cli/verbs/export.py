@@ -2,14 +2,14 @@
 
 import argparse
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.flags.declaration import JSON, Declared, Flag
-from forerun.search.cli.flags.kinds import PATH, SEARCH_NUMBER, WHOLE
-from forerun.search.cli.flags.shared import FORCE, SLURM_FLAGS
-from forerun.search.formats.registry import WRITTEN
+from forerun.search.board.folder import claimed
+from forerun.search.files.documents import SCHEMA, dump_json, versions
+from forerun.search.formats.exporting import describe, export, load_launch
+from forerun.search.formats.launchers import SLURM
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
@@ -18,21 +18,6 @@ if TYPE_CHECKING:
     from forerun.search.formats.job import Job
 
 EVERY = "all"
-EPILOG = f"""\
-examples:
-  forerun search llama3-70b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 --out run
-  forerun export run --rank 1 --format megatron-lm --out launch
-  forerun export run --format all --out launch
-  forerun export sweep --search 12 --format all --out launch
-  forerun export sweep --search all --format megatron-lm --out launch
-  forerun export run --format nanotron --partition gpu --time 02:00:00 --out launch
-  forerun export run --format megatron-lm --platform skypilot --out launch
-  sbatch launch/slurm.sbatch
-
-Formats: {", ".join(WRITTEN)}.
-`all` writes a folder for every format that can express the strategy, and says why the others cannot. Files: the
-configuration, launch.sh and slurm.sbatch, which start from any directory. `--search all` writes a folder for every
-search of a sweep that found something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,31 +34,8 @@ class Exported:
         return "" if self.search is None else f"search-{self.search}"
 
 
-FLAGS: Declared = (
-    Flag("run", "folder that `forerun search --out` or `forerun sweep` wrote", PATH, "RUN", required=True),
-    Flag("--rank", "row of the leaderboard (default 1)", WHOLE, "K", default=1),
-    Flag("--search", "of a sweep: number of the search, or all of them", SEARCH_NUMBER, "N"),
-    Flag("--format", "name of a format, or all", metavar="F", required=True),
-    Flag("--out", "folder to write to", PATH, "DIR", required=True),
-    FORCE,
-    Flag(
-        "--platform",
-        "what starts it on its nodes: slurm (default), skypilot, kubernetes or ray",
-        metavar="P",
-        default="slurm",
-    ),
-    replace(SLURM_FLAGS, title="queue: lines of slurm.sbatch, and what Kubernetes and SkyPilot have of them"),
-    JSON,
-)
-
-
 def run(args: argparse.Namespace) -> int:
     """Write the files and name them."""
-    from forerun.search.board.folder import claimed
-    from forerun.search.files.documents import SCHEMA, dump_json, versions
-    from forerun.search.formats.exporting import describe, export, load_launch
-    from forerun.search.formats.launchers import SLURM
-
     if args.search == EVERY:
         found, refused = _every(args)
     else:

@@ -5,53 +5,18 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from forerun.search.cli.flags.declaration import JSON, Declared, Flag, Many
-from forerun.search.cli.flags.kinds import PATH, WHOLE
+from forerun.search.files.documents import SCHEMA, dump_json
+from forerun.search.formats.importing import import_files
+from forerun.search.formats.shell import Given
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import quoted
 
 if TYPE_CHECKING:
     from forerun.search.formats import Imported
 
-EPILOG = """\
-examples:
-  forerun import train_llama3_70b.sh
-  forerun import ds_config.json launch.sh --gpus 64
-  forerun import torchtitan/models/llama3/config_registry.py --entry llama3_70b --gpus 64 --json
-  forerun import train.log
-  forerun import run_pretrain.sh --set-var TP=4 --set-var PP=2
-  forerun import run_mcore_llama3.sh -- dsw 8B 1 256 1e-5 1e-6 4096
-
-Reads Megatron-LM scripts, argument lists and logs, Megatron-Bridge and NeMo YAML, torchtitan TOML and Python, DeepSpeed
-JSON, accelerate and nanotron YAML, strategy files of SimuMax, Calculon and Galvatron, and forerun's own. Nothing is run
-or evaluated. Switches of the software are read. Settings that are not modelled although they change speed or memory,
-harmless settings and unknown ones are listed separately."""
-
-
-FLAGS: Declared = (
-    Flag(
-        "files",
-        "a configuration, launch scripts beside it, or their folder",
-        PATH,
-        "FILE",
-        many=Many.SOME,
-        required=True,
-    ),
-    Flag("--format", "name of the format (default: by the file's contents)", metavar="F"),
-    Flag("--gpus", "number of GPUs, where no file states it", WHOLE, "N"),
-    Flag("--entry", "function of a Python file that has several configurations", metavar="NAME"),
-    Flag("--set-var", "a variable of the script's environment", metavar="NAME=VALUE", many=Many.REPEATED),
-    JSON,
-)
-REST = "arguments"
-
 
 def run(args: argparse.Namespace) -> int:
     """Read and print."""
-    from forerun.search.files.documents import SCHEMA, dump_json
-    from forerun.search.formats.importing import import_files
-    from forerun.search.formats.shell import Given
-
     given = Given(arguments=args.arguments, variables=variables(args.set_var))
     found = import_files(args.files, format=args.format, gpus=args.gpus, entry=args.entry, given=given)
     if args.json:

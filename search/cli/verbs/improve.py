@@ -6,57 +6,18 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.flags.declaration import EVERY, JSON, Answer, Declared, Flag, Group, Many
-from forerun.search.cli.flags.kinds import OUTPUT, PATH, SWITCH, TOKENS, WHOLE
+from forerun.search.cli.flags.declaration import Answer
 from forerun.search.cli.flags.parsing import refuse_unserved
-from forerun.search.cli.flags.shared import CALIBRATION, FORCE, PROFILE
+from forerun.search.files.documents import dump_json
+from forerun.search.improve import with_fused_costs, write_plan
+from forerun.search.improve.summary import summary
+from forerun.simulator.improve import RULES, group_plan, improve, what_ifs
+from forerun.simulator.improve.run_questions import free_messages_s, run_questions
+from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.units import parse_bytes, with_unit
 
 if TYPE_CHECKING:
     from forerun.search.improve import ImproveSource
-
-EPILOG = """\
-examples:
-  forerun improve resnet50 --cluster aws-p3dn --gpus 16 --batch 32 --out plan.yaml
-  forerun improve bert-large --cluster aws-p3dn --gpus 16 --batch 8 --seq-len 384 --precision fp16
-  forerun improve --traces traces/ --out plan.yaml
-
-Searches gradient buckets, how they are split, and which operators to fuse: exactly, in seconds; with --memory also
-recompute and gradient accumulation. Then predicts the gain of a faster link, faster kernels, no stragglers or another
-strategy. The plan file contains the best configuration."""
-
-FLAGS: Declared = (
-    Flag("model", "model of the catalogue, or file", metavar="MODEL", many=Many.OPTIONAL),
-    Flag("--traces", "improve a traced run instead (see replay)", PATH, "TRACES", many=Many.SOME, serves=EVERY),
-    Flag(
-        "--link",
-        "with --traces: nominal rate of a rank's link; the rest of a message is its hosts'",
-        metavar="RATE",
-        serves=EVERY,
-    ),
-    Group(
-        "training of a model",
-        (
-            Flag("--cluster", "catalogue name or YAML file (`forerun list clusters`)", metavar="CLUSTER"),
-            Flag("--gpus", "devices that exchange gradients", WHOLE, "N"),
-            Flag("--batch", "samples or sequences per device and step", WHOLE, "B"),
-            Flag("--seq-len", "tokens per sequence, for transformers, like 8k", TOKENS, "S"),
-            Flag("--precision", "fp32, tf32, fp16, bf16: what the device has", metavar="P"),
-            Flag("--framework", "profile of the training software", metavar="F"),
-            Flag("--strategy", 'for transformers; default "dpN mbsB"', metavar="TEXT"),
-            Flag("--servers", "parameter servers with this rate per direction", metavar="RATE"),
-            PROFILE,
-            CALIBRATION,
-        ),
-    ),
-    Flag("--bucket", "default buckets of ddp or horovod (default: of the framework)", metavar="RULE", serves=EVERY),
-    Flag("--groups", "default: N groups of equally many gradients (Horovod: num_groups)", WHOLE, "N", serves=EVERY),
-    Flag("--memory", "memory limit of a device, like 16GiB", metavar="SIZE", serves=EVERY),
-    Flag("--fused", "measured costs of fused operators (YAML)", PATH, "FILE", serves=EVERY),
-    Flag("--no-fuse", "do not fuse operators", SWITCH, serves=EVERY),
-    Flag("--out", "write the best configuration (.yaml or .json)", OUTPUT, "FILE", serves=EVERY),
-    replace(FORCE, serves=EVERY),
-    JSON,
-)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,16 +27,6 @@ def run(args: argparse.Namespace) -> int:
         RequestError: the request is wrong, or a file cannot be written.
         InfeasibleError: nothing fits into the memory.
     """
-    from dataclasses import replace
-
-    from forerun.search.files.documents import dump_json
-    from forerun.search.improve import with_fused_costs, write_plan
-    from forerun.search.improve.summary import summary
-    from forerun.simulator.improve import RULES, group_plan, improve, what_ifs
-    from forerun.simulator.improve.run_questions import free_messages_s, run_questions
-    from forerun.spaces.errors import RequestError, unknown
-    from forerun.spaces.units import parse_bytes, with_unit
-
     if args.bucket is not None and args.bucket not in RULES:
         raise unknown("rule of buckets", args.bucket, RULES)
     if args.bucket is not None and args.groups is not None:

@@ -2,34 +2,16 @@
 
 import argparse
 import re
+import shlex
 import sys
 
-from forerun.search.cli.flags.declaration import Declared, Flag, Many
-from forerun.search.cli.flags.kinds import PATH, SWITCH
+from forerun.search.cli.job_document import CommandsDocument
+from forerun.search.cli.program import dispatch
+from forerun.spaces.documents import read_document, validate
+from forerun.spaces.errors import RequestError
 
-EPILOG = """\
-examples:
-  forerun job nightly.yaml
-  forerun job nightly.yaml --set run=/data/tuesday
-
-nightly.yaml holds commands that run one after the other, until one fails:
-  values: {run: traces}
-  jobs:
-    - verb: replay
-      arguments: ["${run}"]
-      flags: {top: 20, what-if: [communication=0, "aten::linear=0.5"]}
-    - {verb: improve, flags: {traces: "${run}", json: true}}
-
-A flag with true has no value, a list is a flag for each entry. ${NAME} stands for a value; --set replaces it."""
 _REFUSED = {"job": "list its jobs here", "record": "it runs programs, which only the command line may name"}
 _NAME = re.compile(r"\$\{([^{}]{0,100})\}")
-
-
-FLAGS: Declared = (
-    Flag("document", "YAML with jobs: verb, arguments, flags", PATH, "FILE", required=True),
-    Flag("--set", "a value of the document (may be repeated)", metavar="NAME=VALUE", many=Many.REPEATED),
-    Flag("--show", "print the commands and run none", SWITCH),
-)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,13 +20,6 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: the document is wrong, or a command is.
     """
-    import shlex
-
-    from forerun.search.cli.job_document import CommandsDocument
-    from forerun.search.cli.program import dispatch
-    from forerun.spaces.documents import read_document, validate
-    from forerun.spaces.errors import RequestError
-
     document = validate(read_document(args.document), CommandsDocument)
     values = {name: str(value) for name, value in document.values.items()} | _set(args.set)
     commands = [[_filled(word, values) for word in job.words()] for job in document.jobs]

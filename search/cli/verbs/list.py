@@ -4,18 +4,14 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from forerun.search.cli.flags.declaration import JSON, Declared, Flag
+from forerun.search.catalogue.lists import LISTS
+from forerun.search.files.documents import SCHEMA, dump_json
 from forerun.spaces.units import format_count
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 KINDS = ("models", "clusters", "devices", "frameworks")
-
-EPILOG = """\
-examples:
-  forerun list models
-  forerun list clusters --json"""
 
 
 SHORT = 16
@@ -24,14 +20,8 @@ COUNTED = 10**6
 """Whole numbers from here on are shown with a suffix."""
 
 
-FLAGS: Declared = (Flag("kind", "what to list", metavar="|".join(KINDS), choices=KINDS, required=True), JSON)
-
-
 def run(args: argparse.Namespace) -> int:
     """List and print."""
-    from forerun.search.catalogue.lists import LISTS
-    from forerun.search.files.documents import SCHEMA, dump_json
-
     entries: list[dict[str, Any]] = LISTS[args.kind]()
     if args.json:
         print(dump_json({"schema": SCHEMA, args.kind: entries}))

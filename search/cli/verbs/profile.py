@@ -2,13 +2,12 @@
 
 import argparse
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.arguments import request_of
-from forerun.search.cli.flags.declaration import JSON, TRANSFORMERS, Declared, Flag, Group, Many
-from forerun.search.cli.flags.kinds import PATH, POSITIVE, SWITCH, WHOLE
-from forerun.search.cli.flags.shared import FORCE, MODEL, OPERATOR_GRAPHS, SET, TRAINING, without
+from forerun.search.measured.profiling.document import Profile, write_profile
+from forerun.search.measured.profiling.extending import joined, left_to_measure, profile_to_extend
+from forerun.search.request.resolve import resolve
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
@@ -19,63 +18,6 @@ if TYPE_CHECKING:
     from forerun.search.request.model_kind import AnyContext
     from forerun.search.request.setting import Setting
 
-EPILOG = """\
-examples:
-  forerun profile llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 --plan
-  forerun profile llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 --out h100.yaml
-  torchrun --nproc-per-node 8 -m forerun.search profile llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 256 \\
-      --seq-len 8192 --out h100.yaml
-  forerun profile llama3-8b --cluster dgx-h100 --strategy "tp2 dp32 mbs1" --global-batch 256 --seq-len 8192 \\
-      --nccl-tests all_reduce.txt --nccl-tests all_gather.json --out h100.yaml
-  forerun search llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 --profile h100.yaml
-  forerun profile resnet50 --cluster dgx-h100 --gpus 8..64 --global-batch 64/gpu --out h100-cnn.yaml
-
-Every distinct operator of the strategies is timed once (forward, data gradient, weight gradient), slowest first; under
-torchrun also collectives between its ranks. A killed run continues where it stopped. Needs torch (pip install
-"forerun[profile]"); reading --nccl-tests alone does not."""
-
-REPEAT = 20
-LARGEST_GIB = 4.0
-
-
-FLAGS: Declared = (
-    MODEL,
-    without(TRAINING, "--profile", "--calibration"),
-    without(OPERATOR_GRAPHS, "--inference"),
-    Group(
-        "what to measure",
-        (
-            Flag("--gpus", "operators of all legal strategies on that many GPUs", metavar="N|LO..HI"),
-            replace(SET, help="restrict these strategies, like tp=1,2"),
-            Flag("--strategy", "operators of this strategy; may be repeated", metavar="TEXT", many=Many.REPEATED),
-            Flag("--only", "measure only these", choices=("operators", "collectives")),
-            Flag("--collective-bytes", "message sizes (1KiB..1GiB)", metavar="LO..HI", default="1KiB..1GiB"),
-            Flag("--nccl-tests", "output of nccl-tests (text, JSON)", PATH, "FILE", many=Many.REPEATED),
-        ),
-    ),
-    Group(
-        "how",
-        (
-            Flag("--device", "cpu, cuda or auto (default)", metavar="D", default="auto"),
-            Flag("--repeat", f"readings per operator ({REPEAT})", WHOLE, "N", default=REPEAT),
-            Flag("--time-limit", "stop after this; slowest operators come first", POSITIVE, "SECONDS", unit="s"),
-            Flag(
-                "--largest-operator",
-                f"skip operators of more memory ({LARGEST_GIB})",
-                POSITIVE,
-                "GIB",
-                unit="GiB",
-                default=LARGEST_GIB,
-            ),
-            Flag("--plan", "print what would be measured, with its time, and stop", SWITCH),
-            Flag("--out", "profile to write", PATH, "FILE.yaml"),
-            FORCE,
-            Flag("--extend", "keep what --out has and measure only what it lacks", SWITCH, serves=TRANSFORMERS),
-        ),
-    ),
-    JSON,
-)
-
 
 def run(args: argparse.Namespace) -> int:
     """Plan, measure, write.
@@ -83,10 +25,6 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: the request is wrong, torch is missing, or a file cannot be read or written.
     """
-    from forerun.search.measured.profiling.document import Profile, write_profile
-    from forerun.search.measured.profiling.extending import joined, left_to_measure, profile_to_extend
-    from forerun.search.request.resolve import resolve
-
     setting: Setting[AnyContext] = resolve(request_of(args, graphs=True, overrides=_overrides(args)))
     _check(args)
     device = setting.context.cluster.device.name

@@ -2,33 +2,15 @@
 
 import argparse
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.flags.declaration import JSON, Declared, Flag
-from forerun.search.cli.flags.kinds import PATH
+from forerun.search.files.documents import dump_json
+from forerun.search.recording import parse_steps, record
+from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.recording import Recording
-
-EPILOG = """\
-examples:
-  forerun record --out traces -- torchrun --nproc-per-node 8 train.py --config 8b.yaml
-  forerun record --out traces --steps 51:60 -- python train.py
-  forerun replay traces
-
-Runs the command as it is and profiles some optimizer steps of every rank with PyTorch's own profiler (2.1 or later);
-the script needs no change. On several nodes, run it on each into a folder of its own (--out traces/$(hostname)):
-replay reads sub-folders. The training goes on after the recorded steps; stop it when you like.
-In a script: recorder = forerun.search.recording.Recorder("traces"), and recorder.step() after every optimizer step."""
-
-
-FLAGS: Declared = (
-    Flag("--out", "new folder for the traces", PATH, "DIR", required=True),
-    Flag("--steps", "optimizer steps to record, counted from 1 (default 11:16)", metavar="FIRST:LAST", default="11:16"),
-    JSON,
-)
-USAGE = "forerun record --out DIR [--steps FIRST:LAST] [--json] -- COMMAND ..."
-REST = "command"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,12 +19,6 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: no command, wrong steps, a folder with files, or nothing was recorded.
     """
-    from dataclasses import asdict
-
-    from forerun.search.files.documents import dump_json
-    from forerun.search.recording import parse_steps, record
-    from forerun.spaces.errors import RequestError
-
     if not args.command:
         raise RequestError("name the command that trains after --: forerun record --out traces -- torchrun train.py")
     first, last = parse_steps(args.steps)

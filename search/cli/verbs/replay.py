@@ -2,85 +2,21 @@
 
 import argparse
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.flags.declaration import JSON, Declared, Flag, Many
-from forerun.search.cli.flags.kinds import OUTPUT, PATH, SWITCH, WHOLE, ValueKind
-from forerun.search.cli.flags.shared import FORCE
+from forerun.search.cli.operators import messages_csv, operators_csv, operators_document
+from forerun.search.cli.reading import ReadingBar, analysing
+from forerun.search.files.documents import dump_json
+from forerun.simulator.replay import analyse_files, find_traces, summary, write_timeline
+from forerun.simulator.replay.analysis import PHASES
+from forerun.simulator.replay.gaps import largest_gaps
+from forerun.spaces.errors import RequestError
+from forerun.spaces.files import write_text
+from forerun.spaces.units import parse_rate, with_unit
 
 if TYPE_CHECKING:
     from forerun.simulator.replay import Analysis
-
-EPILOG = """\
-examples:
-  forerun replay traces/
-  forerun replay rank0.json.gz rank1.json.gz --link "25 Gbit/s" --timeline replayed.json.gz
-  forerun replay traces/ --against earlier/ --statistics operators.csv
-  forerun replay traces/ --what-if "aten::linear=0.5" --what-if "all_reduce@3=+2ms" --what-if communication=0
-  forerun replay traces/ --cluster dgx-h100 --profile-out links.yaml
-  forerun search llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 --profile links.yaml
-  forerun replay traces/ --gradient-profile worker.yaml --batch 32
-  forerun scale worker.yaml --mode async-ps --bandwidth 10Gb/s --workers 1..64
-
-Reads traces of the PyTorch profiler (.json, .json.gz; one file per rank, profiled over the same steps with
-record_shapes=True), Chakra execution traces (NAME.RANK.et) and event files of dPRO. Clocks of different hosts are
-aligned by the messages that they exchange. `forerun improve --traces` searches for changes that make the run faster."""
-
-
-def _operator_change(text: str) -> object:
-    """Read a change of replayed operators: ``aten::linear=0.5``."""
-    from forerun.search.cli.operators import read_change
-
-    return read_change(text)
-
-
-CHANGE = ValueKind("change of operators", _operator_change, {"type": "string"})
-FLAGS: Declared = (
-    Flag("traces", "trace files, or folders with them", PATH, "TRACES", many=Many.SOME, required=True),
-    Flag("--link", "nominal rate of a rank's link, for comparison (like 25Gbit/s)", metavar="RATE"),
-    Flag("--no-align", "do not align the clocks of hosts", SWITCH),
-    Flag("--timeline", "write the replayed run for Perfetto", OUTPUT, "FILE"),
-    Flag(
-        "--profile-out",
-        "write measured message times as a profile of the machine; needs --cluster",
-        OUTPUT,
-        "FILE.yaml",
-    ),
-    Flag("--cluster", "cluster of the run, for --profile-out", metavar="CLUSTER"),
-    Flag("--gradient-profile", "write what one worker does, for forerun scale; needs --batch", OUTPUT, "FILE.yaml"),
-    Flag("--batch", "samples per rank and step, for --gradient-profile", WHOLE, "B"),
-    Flag(
-        "--statistics",
-        "write statistics per operator: count, mean, deviation, least, most, per step",
-        OUTPUT,
-        "FILE.csv",
-    ),
-    Flag(
-        "--messages",
-        "write every message: operation, ranks, bytes, when the last rank came, seconds from there",
-        OUTPUT,
-        "FILE.csv",
-    ),
-    Flag("--gaps", "list the longest times that a rank's computation stood still (--top)", SWITCH),
-    Flag(
-        "--find",
-        "what operators of this name took, like 'aten::*norm*' (repeatable)",
-        metavar="PATTERN",
-        many=Many.REPEATED,
-    ),
-    Flag("--against", "another run, to compare operators with", PATH, "TRACES", many=Many.SOME),
-    Flag(
-        "--what-if",
-        "predict the step if an operator took X times as long, or X longer (+2ms); names may contain *; "
-        "computation, communication and host mean all operators of that kind (repeatable)",
-        CHANGE,
-        "OPERATOR[@RANK]=X",
-        many=Many.REPEATED,
-    ),
-    Flag("--top", "segments of the critical path to list (default 10)", WHOLE, "N", default=10),
-    FORCE,
-    JSON,
-)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -89,18 +25,6 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: a trace is torn, empty, no trace or does not belong to the others, or a file cannot be written.
     """
-    from dataclasses import asdict
-
-    from forerun.search.cli.operators import messages_csv, operators_csv, operators_document
-    from forerun.search.cli.reading import ReadingBar, analysing
-    from forerun.search.files.documents import dump_json
-    from forerun.simulator.replay import analyse_files, find_traces, summary, write_timeline
-    from forerun.simulator.replay.analysis import PHASES
-    from forerun.simulator.replay.gaps import largest_gaps
-    from forerun.spaces.errors import RequestError
-    from forerun.spaces.files import write_text
-    from forerun.spaces.units import parse_rate, with_unit
-
     link = None if args.link is None else with_unit(parse_rate, args.link)
     if link is not None and not link > 0:
         raise RequestError(f"the rate of a link must be more than 0, but got {args.link}")

@@ -4,52 +4,19 @@ import argparse
 from typing import TYPE_CHECKING
 
 from forerun.search.cli.arguments import single_request
-from forerun.search.cli.flags.declaration import JSON, Declared, Flag
-from forerun.search.cli.flags.kinds import COUNT, POSITIVE, SEED
-from forerun.search.cli.flags.shared import TRAINED
+from forerun.search.cli.progress import show_progress
+from forerun.search.request.interrupts import EndedEarly
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import of_transformer
+from forerun.search.rollout import Rollout, place
 
 if TYPE_CHECKING:
     from forerun.search.request.setting import Setting
     from forerun.search.rollout import RolloutPlacement
 
-EPILOG = """\
-examples:
-  forerun rollout qwen3-8b --cluster dgx-h100 --gpus 64 --global-batch 512 --seq-len 8192 \\
-      --rollout-rate 2500 --response 5000
-  forerun rollout qwen3-8b --cluster dgx-h100 --gpus 8 --global-batch 128 --seq-len 4096 \\
-      --rollout-rate 3000 --response 1000 --forward-passes 2 --json
-
-Together: all GPUs generate, then all train. Apart: engines generate the next batch while the
-trainer works on this one (one step off-policy). --seq-len counts prompt and response; the rate
-is what your engine generates on one GPU, all requests together, with its own tensor parallelism."""
-
-
-FLAGS: Declared = (
-    *TRAINED,
-    Flag("--gpus", "GPUs that train and generate", metavar="N", required=True),
-    Flag(
-        "--rollout-rate", "tokens per second that one GPU generates", POSITIVE, "TOKENS", unit="tokens/s", required=True
-    ),
-    Flag("--response", "generated tokens per sequence, on average", COUNT, "TOKENS", unit="tokens", required=True),
-    Flag(
-        "--forward-passes",
-        "passes over each batch for log-probabilities, of the policy and of a reference (default 1)",
-        SEED,
-        "N",
-        default=1,
-    ),
-    JSON,
-)
-
 
 def run(args: argparse.Namespace) -> int:
     """Search the trainer for every share of the GPUs and print the placements."""
-    from forerun.search.cli.progress import show_progress
-    from forerun.search.request.interrupts import EndedEarly
-    from forerun.search.request.resolve import resolve
-    from forerun.search.request.setting import of_transformer
-    from forerun.search.rollout import Rollout, place
-
     request = single_request(args)
     rollout = Rollout(tokens_per_s=args.rollout_rate, response=args.response, forwards=args.forward_passes)
     setting = of_transformer(resolve(request))

@@ -5,33 +5,17 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.arguments import check_kind, check_transformer, request_of
-from forerun.search.cli.flags.declaration import (
-    EQUAL_NODES,
-    JSON,
-    ONE_TRANSFORMER,
-    TRANSFORMERS,
-    Declared,
-    Flag,
-    Group,
-    Many,
-)
-from forerun.search.cli.flags.kinds import OUTPUT, PATH, POSITIVE, SWITCH, WHOLE
-from forerun.search.cli.flags.shared import (
-    FORCE,
-    MODEL,
-    OPERATOR_GRAPHS,
-    SET,
-    TRAINING,
-    WORKER_FLAGS,
-    optional,
-    workers_of,
-)
+from forerun.search.board.folder import claimed
+from forerun.search.cli.arguments import check_kind, check_transformer, request_of, workers_of
 from forerun.search.cli.grouped import search_on_groups
-from forerun.search.cli.measuring import MEASURING, check_measuring, with_proposals, write_proposals
-from forerun.search.cli.sampling import SAMPLER, exploring_of, samples_stages, suited
-from forerun.search.cli.trees import VARYING, check_varying, varied, write_trees
+from forerun.search.cli.measuring import check_measuring, with_proposals, write_proposals
+from forerun.search.cli.sampling import exploring_of, samples_stages, suited
+from forerun.search.cli.trees import check_varying, varied, write_trees
+from forerun.search.request.choices import choices_of
 from forerun.search.request.interrupts import EndedEarly
+from forerun.search.request.kinds import TRANSFORMERS, kind_named
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import of_operator_graph
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import parse_seconds, parse_share, with_unit
 
@@ -42,147 +26,9 @@ if TYPE_CHECKING:
     from forerun.search.request.request import Request
     from forerun.search.request.setting import Setting
 
-EPILOG = """\
-examples:
-  forerun search llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq-len 8192
-  forerun search llama3-8b --cluster dgx-a100-80 --gpus 8..64 --global-batch 256 --seq-len 8192 --objective gpus
-  forerun search deepseek-v3 --cluster dgx-h100 --usd-per-hour 3000 --usd-per-gpu-hour 2.5 \\
-      --global-batch 4096 --seq-len 4096 --set ep=8,16,32,64 --set recompute=full --out deepseek
-  forerun search llama2-70b --cluster dgx-a100-80 --gpus 64 --global-batch 512 --seq-len 4096 --refine 20
-  forerun search llama3-8b --cluster dgx-h100 --gpus 8..256 --global-batch 512 --seq-len 8192 \\
-      --objective throughput,gpus
-  forerun search llama3-8b --cluster dgx-h100 --gpus 64..1024 --global-batch 1024 --seq-len 8192 --tokens 1T \\
-      --usd-per-gpu-hour 2.5 --objective cost --train-within 30d
-  forerun search llama3-70b --cluster dgx-h100 --gpus 128 --global-batch 1024 --seq-len 8192 \\
-      --per-stage layers,recompute,tp
-  forerun search resnet50 --cluster abci-v100 --gpus 4..1024 --global-batch 64/gpu
-  forerun search llama3-70b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 \\
-      --baseline "tp8 pp2 dp4 mbs1 zero1 sp recompute=full" --measured 36.5
-
-Columns: tok/s/GPU is tokens per second and GPU; MFU is model FLOPs over the dense peak at the training precision;
-GiB is the peak memory of the fullest device over the memory of a device; ~ is within 1% of the best. With --baseline
-your run follows as "you", with each part of its step and memory compared with the best, and changes that would help."""
-
-
-FLAGS: Declared = (
-    MODEL,
-    optional(TRAINING, "--global-batch"),
-    OPERATOR_GRAPHS,
-    Group(
-        "space",
-        (
-            Flag("--gpus", "number of GPUs, or a range of numbers to search", metavar="N|LO..HI"),
-            Flag(
-                "--usd-per-hour",
-                "spend at most this; needs --usd-per-gpu-hour",
-                POSITIVE,
-                "USD",
-                unit="USD",
-                serves=EQUAL_NODES,
-            ),
-            SET,
-            Flag("--space", "YAML that restricts axes: `axes: {tp: [1, 2, 4]}`", PATH, "FILE", serves=TRANSFORMERS),
-        ),
-    ),
-    Group(
-        "ranking and output",
-        (
-            Flag(
-                "--objective",
-                "throughput (default), cost (per token), gpus (fewest that fit), headroom (free memory); "
-                "several, like throughput,gpus, for their Pareto front",
-                metavar="O",
-            ),
-            Flag(
-                "--train-within",
-                "the training of --tokens must end in this time, like 30d or 720h",
-                metavar="TIME",
-                serves=TRANSFORMERS,
-            ),
-            Flag(
-                "--train-usd",
-                "the training of --tokens must cost no more",
-                POSITIVE,
-                "USD",
-                unit="USD",
-                serves=TRANSFORMERS,
-            ),
-            Flag(
-                "--oom-risk",
-                "highest risk of running out of memory, like 5%, from measured runs at the same predicted peak",
-                metavar="P",
-            ),
-            Flag(
-                "--goodput",
-                "rank by effective throughput under failures and checkpoints; your own figures like "
-                "failures=2e-5,recovery=10min,interval=30min,storage=1GB/s,spares=4 (failures per GPU-hour)",
-                metavar="FACTS",
-                many=Many.OPTIONAL,
-                bare="",
-                serves=ONE_TRANSFORMER,
-            ),
-            Flag("--top", "rows to keep (default 10)", WHOLE, "K"),
-            Flag(
-                "--all-variants",
-                "one row per strategy; by default strategies with equal degrees and within 1% share one row",
-                SWITCH,
-                serves=TRANSFORMERS,
-            ),
-            Flag(
-                "--refine",
-                "simulate the best K (default 20) event by event and rank by the result (10 to 500 ms each)",
-                WHOLE,
-                "K",
-                many=Many.OPTIONAL,
-                bare=20,
-                serves=EQUAL_NODES,
-            ),
-            VARYING,
-            Flag("--out", "write leaderboard.json, leaderboard.csv, request.yaml and versions.json", PATH, "DIR"),
-            Flag("--report", "write the leaderboard as one HTML page that opens offline", OUTPUT, "FILE"),
-            Flag("--quiet", "print the table alone", SWITCH, excludes="--verbose", configurable=True),
-            Flag(
-                "--verbose",
-                "print all notes, rejected counts and defaults",
-                SWITCH,
-                excludes="--quiet",
-                configurable=True,
-            ),
-            replace(FORCE, help="let --out and --report overwrite existing files"),
-        ),
-    ),
-    Group(
-        "compare with your current run",
-        (
-            Flag(
-                "--baseline",
-                "its configuration in any format of `forerun import` (repeat it for scripts), its folder, or its "
-                'strategy, like "tp8 pp2 dp4 mbs1"',
-                metavar="FILE",
-                many=Many.REPEATED,
-                serves=EQUAL_NODES,
-            ),
-            Flag(
-                "--measured",
-                "its training log or table of metrics, or its step time in seconds",
-                metavar="LOG",
-                serves=EQUAL_NODES,
-            ),
-        ),
-    ),
-    MEASURING,
-    SAMPLER,
-    WORKER_FLAGS,
-    JSON,
-)
-
 
 def run(args: argparse.Namespace) -> int:
     """Search and print; 3 where nothing is feasible."""
-    from forerun.search.board.folder import claimed
-    from forerun.search.request.choices import choices_of
-    from forerun.search.request.kinds import TRANSFORMERS, kind_named
-
     kind = kind_named(args.model)
     graph = kind is not TRANSFORMERS
     if graph:  # before a present run is read: theirs needs the model
@@ -213,10 +59,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _answer(args: argparse.Namespace, request: "Request", present: "Present | None", taken: tuple[str, ...]) -> int:
     """Search, write what is asked for, and print the leaderboard."""
-    from forerun.search.request.kinds import TRANSFORMERS, kind_named
-    from forerun.search.request.resolve import resolve
-    from forerun.search.request.setting import of_operator_graph
-
     adopted: tuple[str, ...] = ()
     if present is not None:
         from forerun.search.answer.baseline import adopt

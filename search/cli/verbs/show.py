@@ -4,29 +4,12 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from forerun.search.cli.flags.declaration import JSON, Declared, Flag
-
-EPILOG = """\
-examples:
-  forerun show llama3-70b
-  forerun show dgx-h100
-  forerun show dgx-h100 --json
-  forerun show my-cluster.yaml
-
-A cluster is printed as the file that --cluster reads, to be edited; --json adds everything that follows from it."""
-
-
-FLAGS: Declared = (
-    Flag("name", "a model, cluster, device or framework, or the file of one", metavar="NAME", required=True),
-    JSON,
-)
+from forerun.search.catalogue.facts import describe
+from forerun.search.files.documents import SCHEMA, dump_json
 
 
 def run(args: argparse.Namespace) -> int:
     """Find and print."""
-    from forerun.search.catalogue.facts import describe
-    from forerun.search.files.documents import SCHEMA, dump_json
-
     kind, facts = describe(args.name)
     if args.json:
         print(dump_json({"schema": SCHEMA, "kind": kind, **facts}))

@@ -6,12 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.arguments import single_request
-from forerun.search.cli.disturbances import DISTURBANCES, disturbance_of
-from forerun.search.cli.flags.declaration import JSON, TRANSFORMERS, Declared, Flag
-from forerun.search.cli.flags.kinds import OUTPUT, PATH, SWITCH
-from forerun.search.cli.flags.shared import FORCE, GPUS_OF_STRATEGY, STRATEGY, TRAINED
+from forerun.search.cli.disturbances import disturbance_of
 from forerun.search.cli.opgraph import is_graph_model
-from forerun.search.cli.step_files import STEP_FILES, refuse_step_files, write_step_files
+from forerun.search.cli.step_files import refuse_step_files, write_step_files
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import has_transformer
+from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.board.rows import Row
@@ -20,56 +20,6 @@ if TYPE_CHECKING:
     from forerun.simulator.events import EventResult
     from forerun.spaces.schedules import Programs
 
-EPILOG = """\
-examples:
-  forerun simulate llama3-70b --cluster dgx-h100 --global-batch 1024 --seq-len 8192 \\
-      --strategy "tp4 pp4 dp32 mbs1 zero1 sp recompute=selective"
-  forerun simulate llama3-70b --cluster dgx-h100 --global-batch 256 --seq-len 8192 \\
-      --strategy "tp4 pp8 dp2 mbs1 vpp5 zero1 sp schedule=interleaved" --fidelity events --trace step.json.gz
-
-Degrees of 1 may be omitted. Keys: dp tp pp cp ep etp mbs vpp zero sp recompute= schedule= split= placement= layers=
-(layers of every pipeline stage). Stages may differ in recompute (recompute=full,full:3,none*2; full:3 means the first
-three layers), and the two halves of the pipeline in tp (tp2/4 dp8/4 mbs1/2). For other differences write a strategy
-tree (--tree FILE, docs/strategy-trees.md); --write-tree writes a strategy as a tree to edit."""
-
-
-FLAGS: Declared = (
-    *TRAINED,
-    GPUS_OF_STRATEGY,
-    replace(STRATEGY, required=False, excludes="--tree"),
-    Flag(
-        "--tree",
-        "a strategy tree (YAML) instead: layers and stages that differ; simulated event by event",
-        PATH,
-        "FILE",
-        excludes="--strategy",
-    ),
-    Flag(
-        "--fidelity",
-        "closed forms (default), or every pass, transfer and bucket of the step as an event (default of trees)",
-        choices=("analytic", "events"),
-    ),
-    Flag(
-        "--contention",
-        "model contention: flows share NICs, PCIe, sockets and spine links fairly; needs --fidelity events",
-        SWITCH,
-    ),
-    Flag("--write-tree", "write the strategy as a strategy tree (YAML) to edit", OUTPUT, "FILE"),
-    Flag(
-        "--orders",
-        "order of the passes of every pipeline rank, in place of the schedule's: a row per rank, cells like 2F0, "
-        "2B0 (PyTorch's pipelining CSV); needs --fidelity events",
-        PATH,
-        "FILE.csv",
-        serves=TRANSFORMERS,
-    ),
-    Flag("--write-orders", "write the order of the schedule, to edit", OUTPUT, "FILE.csv", serves=TRANSFORMERS),
-    STEP_FILES,
-    DISTURBANCES,
-    FORCE,
-    JSON,
-)
-
 
 def run(args: argparse.Namespace) -> int:
     """Predict and print; a strategy that does not fit is an answer and not an error.
@@ -77,10 +27,6 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: the request is wrong, or a file cannot be written.
     """
-    from forerun.search.request.resolve import resolve
-    from forerun.search.request.setting import has_transformer
-    from forerun.spaces.errors import RequestError
-
     if args.strategy is None and args.tree is None:
         raise RequestError("--strategy or --tree is required; see `forerun simulate --help`")
     setting = resolve(single_request(args, graphs=True), groups=True)

@@ -8,43 +8,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from forerun.search.cli.flags.declaration import JSON, Declared, Flag, Many
-from forerun.search.cli.flags.kinds import OUTPUT, PATH, SHARE, SWITCH, ZERO_OR_MORE
-from forerun.search.cli.flags.shared import FORCE
+from forerun.search.measured.validate import load_runs, summarise
+from forerun.search.measured.validate.report import worst_rows, write_predictions
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.board.evidence import NearestRuns
     from forerun.search.measured.validate import Predictions, RunSet, Summary
     from forerun.simulator import ScoreTable
-
-EPILOG = """\
-example:
-  forerun validate runs.csv --by model --worst 20 --out predicted.csv --report validation.html
-
-FILE has one row per run: run_id, device, gpus, model, its shape, the strategy, step_time_s, peak_mem_gib, outcome.
-docs/measured-runs.md describes every column and what is done with blank cells."""
-
-
-FLAGS: Declared = (
-    Flag("files", "tables of measured runs", PATH, "FILE.csv", many=Many.SOME, required=True),
-    Flag("--by", "split the figures by this column instead of by table", metavar="FIELD"),
-    Flag("--worst", "list the N rows predicted worst", ZERO_OR_MORE, "N", default=0),
-    Flag("--out", "write the prediction of every row", OUTPUT, "OUT.csv"),
-    Flag("--report", "draw predicted against measured, and order", OUTPUT, "FILE.html"),
-    Flag("--noise", "ignore pairs of runs whose step times differ by less (0.05)", SHARE, "X", default=0.05),
-    Flag("--profile", "predict runs of that device with what `profile` wrote", PATH, "FILE"),
-    Flag("--calibration", "predict runs of that machine with what `calibrate` wrote", PATH, "FILE"),
-    Flag(
-        "--fidelity",
-        "predict by closed forms (default), or event by event (some seconds per hundred rows)",
-        choices=("analytic", "events"),
-        default="analytic",
-    ),
-    Flag("--contention", "traffic shares the links of the cluster, as for simulate; needs events", SWITCH),
-    FORCE,
-    JSON,
-)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -53,9 +24,6 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: a file is no table of runs, a column is unknown, or no row can be predicted.
     """
-    from forerun.search.measured.validate import load_runs, summarise
-    from forerun.search.measured.validate.report import worst_rows, write_predictions
-
     runs = load_runs(args.files, graphs=True)
     if not runs.runs:
         raise RequestError(_nothing(runs))
