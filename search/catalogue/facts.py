@@ -19,7 +19,6 @@ from forerun.spaces.documents import read_document
 from forerun.spaces.errors import unknown
 from forerun.spaces.frameworks import (
     FrameworkProfile,
-    Switch,
     all_switches,
     framework_names,
     load_framework,
@@ -98,7 +97,7 @@ def framework_facts(profile: FrameworkProfile) -> dict[str, Any]:
     for name, setting in profile.switches:
         switch = all_switches()[name]
         support = switch.support(profile)
-        choices = [*switch.values, *_numbers(switch)]
+        choices = [*switch.values, *(["share (a number between 0 and 1)"] if switch.share else [])]
         entry: dict[str, Any] = {"setting": setting, "what": switch.title, "choices": choices}
         if support is not None:
             flags = {choice: " ".join(flag_words(words)) for choice, words in support.flags.items()}
@@ -113,10 +112,6 @@ def framework_facts(profile: FrameworkProfile) -> dict[str, Any]:
     head |= {name: facts.pop(name) for name in ("vendors", "architectures")}
     facts.pop("switches")
     return {**head, "switches": switches, **facts}
-
-
-def _numbers(switch: Switch) -> list[str]:
-    return ["share (a number between 0 and 1)"] if switch.share else []
 
 
 def _model_facts(model: Model) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from forerun.search.formats.adapters import bridge_section
 from forerun.search.formats.contract import Files, Launch
-from forerun.search.formats.launchers import TORCHRUN, Value, comment, scripts
+from forerun.search.formats.launchers import TORCHRUN, comment, scripts
 from forerun.search.formats.limits import (
     MEGATRON_COMMON,
     MEGATRON_SCHEDULES,
@@ -114,7 +114,7 @@ def _sections(launch: Launch) -> dict[str, Any]:
     sections: dict[str, Any] = {"model": {}, "train": {}, "ddp": {}, "dist": {}}
     for name, value in parallel_arguments(launch).items():
         section, _, key = RENAMED.get(name, f"model.{name}").partition(".")
-        sections[section][key] = _listed(value)
+        sections[section][key] = list(value) if isinstance(value, tuple) else value
     sections["model"] |= {"seq_length": workload.seq_len}
     if launch.model.hybrid:  # its bars are the stages
         sections["model"]["hybrid_layer_pattern"] = pattern_of(launch.model, s)
@@ -163,10 +163,6 @@ def _settle(sections: dict[str, Any], precision: str) -> None:
 def _added(key: str) -> str:
     """Return a key as an override that holds whether a recipe has it or not, in sections that it may lack."""
     return f"++{key}" if key.startswith(("mixed_precision.", "comm_overlap.", "peft.")) else key
-
-
-def _listed(value: Value) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _hydra(value: Any) -> str:

@@ -5,7 +5,7 @@ Sources: ``features_manager`` of Ascend/MindSpeed and of MindSpeed-LLM, ``exampl
 
 import re
 
-from forerun.search.formats.contract import Files, Launch, LaunchFile, Limit
+from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.launchers import LAUNCH, TORCHRUN, Value, array, comment, scripts
 from forerun.search.formats.limits import (
@@ -36,13 +36,9 @@ _MARK = re.compile(r"ASCEND|NPUS?_PER_NODE|mindspeed|--use-ascend|--reuse-fp32-p
 ULYSSES = "context_parallel_algo={value}: where it exchanges heads (Ulysses), read as cp all the same"
 
 
-def _marked(source: LaunchFile) -> bool:
-    return is_script(source) and _MARK.search(source.text) is not None
-
-
 LAUNCHER = megatron(
     title="MindSpeed",
-    marks=_marked,
+    marks=lambda source: is_script(source) and _MARK.search(source.text) is not None,
     name=NAME,
     version=VERSION,
     framework=NAME,

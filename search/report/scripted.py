@@ -29,7 +29,7 @@ def scripted_page(
         title=escape(f"{title} · forerun"),
         style=page_style(),
         header=header,
-        links=_links_to(parts),
+        links=tag("ul", *(tag("li", tag("a", link, href=f"#{name}")) for name, link, _ in parts)),
         sections="\n".join(text for _, _, text in parts),
         data="\n".join(_data(name, value) for name, value in data.items()),
         script=code,
@@ -64,8 +64,3 @@ def part(name: str, link: str, title: str, content: Safe | None, hint: str = "")
     told = tag("p", hint, class_="hint") if hint else None
     text = tag("section", tag("h2", title, id=f"{name}-title"), told, content, id=name, aria_labelledby=f"{name}-title")
     return name, link, text
-
-
-def _links_to(parts: list[Part]) -> Safe:
-    """Return the links to the sections of a page."""
-    return tag("ul", *(tag("li", tag("a", link, href=f"#{name}")) for name, link, _ in parts))

@@ -57,7 +57,7 @@ def yaml_mistake(text: str, place: Place, start: Place | None = None) -> str:
         if place[0] and ":" not in lines[place[0] - 1]:
             return "the line above needs a key with ': '"
         if ":" in before:
-            return f"a second ': ' in one line; put quotes around {quoted(_after_colon(row), most=_SHOWN)}"
+            return f"a second ': ' in one line; put quotes around {quoted(row.split(':', 1)[1].strip(), most=_SHOWN)}"
         return "this line is indented further than its neighbours, and the key above has a value already"
     if row[column : column + 1] in ("]", "}"):
         return f"nothing opens this {row[column]}"
@@ -113,10 +113,6 @@ def _line(lines: list[str], place: Place) -> str:
 
 def _character(lines: list[str], place: Place | None) -> str:
     return "" if place is None else _line(lines, place)[place[1] : place[1] + 1]
-
-
-def _after_colon(row: str) -> str:
-    return row.split(":", 1)[1].strip()
 
 
 def _flow_depth(lines: list[str], place: Place) -> int:

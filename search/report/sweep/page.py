@@ -47,7 +47,7 @@ def sweep_html(sweep: SweepFolder, on_progress: OnProgress | None = None) -> str
     ]
     present: list[Part] = [one for one in parts if one is not None]
     present.insert(1, ("filter-section", "Filter", _form(data)))
-    title = _title(data)
+    title = f"{data.searches:,} searches: {_named(data.asked['model'])} on {_named(data.asked['cluster'])}"
     return scripted_page(
         title=title,
         header=joined([tag("h1", title), tag("p", _asked(sweep, data), class_="asked")]),
@@ -91,10 +91,6 @@ def _front(data: SweepData) -> dict[str, dict[str, str]]:
     price = ("gpu_hours_unit", f"GPU-hours per million {unit}s") if cost is None else (cost.key, cost.meaning)
     time = {"key": "hours_unit", "title": f"hours per billion {unit}s"}
     return {"time": time, "cost": {"key": price[0], "title": price[1]}}
-
-
-def _title(data: SweepData) -> str:
-    return f"{data.searches:,} searches: {_named(data.asked['model'])} on {_named(data.asked['cluster'])}"
 
 
 def _named(texts: Sequence[str]) -> str:

@@ -48,7 +48,7 @@ def encoded(
         attributes.append(_attribute("comm_size", 13, size_bytes))
     if kind == COLLECTIVE:
         attributes.append(_attribute("comm_type", 9, collective))
-        attributes.append(_words("pg_name", str(group)))
+        attributes.append(pb.text(1, "pg_name") + pb.text(29, str(group)))
     elif kind in (SEND_NODE, RECEIVE_NODE):
         attributes.append(_attribute("comm_src", 11, ends[0]))
         attributes.append(_attribute("comm_dst", 11, ends[1]))
@@ -97,7 +97,3 @@ def _attribute(name: str, field: int, value: int) -> bytes:
 
 def _seconds(name: str, value: float) -> bytes:
     return pb.text(1, name) + pb.double(3, value)
-
-
-def _words(name: str, value: str) -> bytes:
-    return pb.text(1, name) + pb.text(29, value)

@@ -124,10 +124,6 @@ def _axes(inputs: list[Array], attributes: Attributes) -> tuple[int, ...]:
     return tuple(int(axis) for axis in given)
 
 
-def _unsqueezed(inputs: list[Array], attributes: Attributes) -> Array:
-    return np.expand_dims(inputs[0], _axes(inputs, attributes))
-
-
 def _squeezed(inputs: list[Array], attributes: Attributes) -> Array:
     axes = _axes(inputs, attributes)
     return np.squeeze(inputs[0], axes) if axes else np.squeeze(inputs[0])
@@ -144,10 +140,6 @@ def _cast(inputs: list[Array], attributes: Attributes) -> Array:
     return inputs[0].astype(np.int64)
 
 
-def _reshaped(inputs: list[Array], attributes: Attributes) -> Array:
-    return inputs[0].reshape(inputs[1].astype(int).tolist())
-
-
 _RULES: Mapping[str, Callable[[list[Array], Attributes], Array]] = {
     "Identity": lambda inputs, attributes: inputs[0],
     "Cast": _cast,
@@ -160,9 +152,9 @@ _RULES: Mapping[str, Callable[[list[Array], Attributes], Array]] = {
     "Gather": lambda inputs, attributes: np.take(inputs[0], inputs[1], axis=attributes.get("axis", 0)),
     "Concat": lambda inputs, attributes: np.concatenate(inputs, axis=attributes["axis"]),
     "Slice": _sliced,
-    "Unsqueeze": _unsqueezed,
+    "Unsqueeze": lambda inputs, attributes: np.expand_dims(inputs[0], _axes(inputs, attributes)),
     "Squeeze": _squeezed,
-    "Reshape": _reshaped,
+    "Reshape": lambda inputs, attributes: inputs[0].reshape(inputs[1].astype(int).tolist()),
     "ReduceProd": lambda inputs, attributes: np.asarray(np.prod(inputs[0])).reshape(
         [1] * attributes.get("keepdims", 1)
     ),
