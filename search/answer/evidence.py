@@ -62,12 +62,27 @@ def evidence_of(context: Context) -> NearestRuns:
         return _evidence(FRAMEWORK_THERE, entry, f"{missing}; {counted(entry)} of {other} there")
     if entry := entry_of(device, None):
         missing = f"no measured run on {device} with {framework}"
-        return _evidence(DEVICE, entry, f"{missing}; {counted(entry)} there with other frameworks")
+        return _evidence(
+            DEVICE, entry, f"{missing}; {counted(entry)} there with other frameworks{_elsewhere(framework)}"
+        )
     if entry := entry_of(None, framework):
         return _evidence(FRAMEWORK, entry, f"no measured run on {device}; {counted(entry)} with {framework} elsewhere")
     entry = entry_of(None, None)
     assert entry is not None, "there are measured runs"
     return _evidence(NOTHING, entry, f"no measured run on {device} or with {framework}")
+
+
+def _elsewhere(framework: str) -> str:
+    """Return the number of measured runs of a framework on other devices and the device of most, as a clause."""
+    rows = {
+        entry["device"]: entry["rows"]
+        for entry in figures()["entries"]
+        if entry["framework"] == framework and entry["device"] and entry["experts"] is None
+    }
+    if not rows:
+        return ""
+    most = max(rows, key=rows.__getitem__)
+    return f", {sum(rows.values()):,} with {framework} on other devices ({rows[most]:,} on {most})"
 
 
 def _evidence(level: str, entry: Mapping[str, Any], text: str) -> NearestRuns:

@@ -77,6 +77,17 @@ def test_the_nearest_runs_are_named(model: str, cluster: str, framework: str, le
     assert evidence.source.startswith("from ") == (level == KIND)
 
 
+def test_runs_of_the_framework_on_other_devices_are_named() -> None:
+    evidence = evidence_of(setting("llama3-8b", "dgx-h100", "torchtitan").context)
+    rows = [
+        entry["rows"]
+        for entry in figures()["entries"]
+        if entry["framework"] == "torchtitan" and entry["device"] and entry["experts"] is None
+    ]
+    assert evidence.level == DEVICE
+    assert f"{sum(rows):,} with torchtitan on other devices ({max(rows):,} on h100-sxm-500w)" in evidence.text
+
+
 @pytest.mark.parametrize(("model", "experts"), [("llama3-8b", False), ("mixtral-8x7b", True)])
 def test_runs_of_a_framework_on_a_device_are_evidence_of_it_there(model: str, experts: bool) -> None:
     from forerun.spaces.clusters import load_device
