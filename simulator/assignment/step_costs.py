@@ -173,7 +173,7 @@ def _stages(
         stages.append(
             replace(
                 first,
-                optimizer_s=float(replicas.optimizer_s[rank]),
+                optimizer_s=float(replicas.optimizer_s[rank] + assignment.shape.microbatches * replicas.copy_s[rank]),
                 fixed_bytes=float(fixed[0, rank]),
                 also=tuple(rest),
             )

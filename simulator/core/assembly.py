@@ -179,7 +179,7 @@ def _time(
     time_s["pipeline"] = crossed_s
     time_s["bubble"] = (pipelines.time.total_s - pipelines.time.busy_s)[key]
     time_s["data"] = traffic.exposed_s + replicas.tied_s[replica] + context.overlap.lost_s(traffic.beside_s)
-    time_s["optimizer"] = replicas.optimizer_s[replica]
+    time_s["optimizer"] = replicas.optimizer_s[replica] + microbatches * replicas.copy_s[replica]
     time_s["host"] = time_s["host"] + profile.host_step_s + profile.host_microbatch_s * microbatches
     return time_s
 

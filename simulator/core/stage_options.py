@@ -73,7 +73,7 @@ class OptionCosts:
     gather_s: Floats
     """Gather of parameters, once a step."""
     optimizer_s: Floats
-    """Update, once a step."""
+    """Update and copies of parameters and gradients, of a whole step."""
     tied_s: Floats
     """Exchange of a tied token table between first and last stage, once a step."""
     peak_bytes: Floats
@@ -152,7 +152,7 @@ def stage_costs(
         time_s=(passes.forward_s + passes.backward_s)[0],
         reduce_s=costs.reduce_s,
         gather_s=costs.gather_s,
-        optimizer_s=costs.optimizer_s,
+        optimizer_s=costs.optimizer_s + rows.microbatches[0] * costs.copy_s,
         tied_s=costs.tied_s,
         peak_bytes=total_memory(context, passes.memory, columns, costs, columns).peak_bytes,
         optimizer_bytes=costs.optimizer_bytes[0],
@@ -218,7 +218,7 @@ def _least_parts(context: Context, table: StrategyTable) -> dict[str, Floats]:
     return {
         "passes_s": whole.forward_s + whole.backward_s + whole.unpaired_s,
         "host_s": whole.host_s[0] + whole.host_s[1],
-        "once_s": exposed_s + traffic.optimizer_s,
+        "once_s": exposed_s + traffic.optimizer_s + traffic.copy_s,
         "fits": _states_fit(context, parts, hosted=False).astype(np.float64),
     }
 

@@ -97,7 +97,7 @@ def stage_replicas(context: Context, rows: StageRows, passes: StagePasses) -> Re
     }
     slower = {
         name: np.maximum(getattr(first, name), getattr(second, name) - early_s.get(name, 0.0))
-        for name in ("reduce_s", "gather_s", "tied_s", "optimizer_s")
+        for name in ("reduce_s", "gather_s", "tied_s", "optimizer_s", "copy_s")
     }
     held = {
         name: np.where(rows.second, getattr(second, name), getattr(first, name))

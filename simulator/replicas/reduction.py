@@ -15,7 +15,7 @@ from forerun.simulator.costs import adam_time_s, block_stride, collective_time_s
 from forerun.simulator.costs.host import states_on_host
 from forerun.simulator.layer.eight_bit import renewed_bytes
 from forerun.simulator.layer.shard import BUFFER_BYTES, accumulates_separately, activation_bytes, parameter_bytes
-from forerun.simulator.replicas.buffers import bucket_bytes, buffers, gradient_buckets, reduced_bytes
+from forerun.simulator.replicas.buffers import bucket_bytes, buffers, gradient_buckets, reduced_bytes, stays_whole
 from forerun.simulator.score_table import Floats
 from forerun.simulator.stages.parameters import StageParameters
 from forerun.spaces.frameworks import FrameworkProfile
@@ -39,6 +39,8 @@ class ReplicaCosts:
     tied_s: Floats
     """Exchange that keeps first and last copy of a tied table equal."""
     optimizer_s: Floats
+    copy_s: Floats
+    """Copies of units with every microbatch: out of what was gathered, and into what is reduced."""
     parameter_bytes: Floats
     gradient_bytes: Floats
     dropped_bytes: Floats
@@ -133,7 +135,7 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
         )
         on_device = own * np.divide(optimizer_bytes, whole_bytes, out=np.ones_like(own), where=whole_bytes > 0)
         host_s = update_s.max(axis=0)
-    passed = profile.step_bytes * (trained[0] + trained[1]).max(axis=0) + _copied_bytes(context, replicas)
+    passed = profile.step_bytes * (trained[0] + trained[1]).max(axis=0)
     optimizer_s = np.maximum(_optimizer_s(context, on_device.max(axis=0), own.max(axis=0), passed), host_s)
     if profile.optimizer == "muon":
         # One momentum instead of two moments; slices of matrices are gathered, and one replica makes each orthogonal.
@@ -157,6 +159,7 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
         gather_s=gathered,
         tied_s=_tied_s(context, replicas),
         optimizer_s=optimizer_s,
+        copy_s=_copy_s(context, replicas, shards),
         parameter_bytes=held(whole, *_stored(counts, kept * width, width, np.where(sliced, master, 0.0))),
         gradient_bytes=gradients * gradient,
         dropped_bytes=np.where(replicas.zero >= 2, bool(profile.unit_parameters) * gradients * gradient, 0.0),
@@ -268,16 +271,26 @@ def _with_gradients(profile: FrameworkProfile, replicas: Replicas) -> tuple[Floa
     return counts.trained_dense + flat * counts.beside_dense, counts.trained_expert + flat * counts.beside_expert
 
 
-def _copied_bytes(context: Context, replicas: Replicas) -> Floats:
-    """Return the memory traffic per step of copies out of gathered units, for each pass that gathers them, and of
-    gradients into what is reduced, in its type, [D]."""
-    if context.framework.unit_parameters != "each":
+def _copy_s(context: Context, replicas: Replicas, shards: Floats) -> Floats:
+    """Compute the seconds per microbatch of copies of units, [D], which block computation as they are kernels.
+
+    Slices are cast for each pass that gathers them and copied out of what came; gradients are copied into what is
+    reduced, in its type, and what comes is added to the slices of fp32.
+    """
+    profile = context.framework
+    if profile.unit_parameters != "each":
         return np.zeros_like(replicas.dp)
     counts, width = replicas.parameters, activation_bytes(context.workload.precision)
-    gathers = np.where(replicas.zero == 3, 2.0, 1.0)
-    copied = gathers * 2 * width * (counts.dense + counts.expert).max(axis=0)
-    copied = copied + (width + reduced_bytes(context)) * (counts.trained_dense + counts.trained_expert).max(axis=0)
-    return np.where(replicas.zero >= 2, copied, 0.0)
+    every, trained = (
+        (of[0] + of[1]).max(axis=0)
+        for of in ((counts.dense, counts.expert), (counts.trained_dense, counts.trained_expert))
+    )
+    gathers = np.where((replicas.zero == 3) & ~stays_whole(profile, replicas.pp), 2.0, 1.0)
+    cast = (profile.master_bytes + width if profile.master_bytes else 0.0) / shards
+    copied = gathers * (2 * width + cast) * every
+    reduced = width + reduced_bytes(context) + 3 * profile.held_gradient_bytes(context.workload.precision) / shards
+    copied = np.where(replicas.zero >= 2, copied + reduced * trained, 0.0)
+    return memory_bound_time_s(context.cluster.device, copied)
 
 
 def _optimizer_s(context: Context, updated: Floats, parameters: Floats, passed: Floats) -> Floats:
