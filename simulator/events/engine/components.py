@@ -1,10 +1,10 @@
-"""Flow groups that meet on links, and the rates of all of them as transfers come and go.
+"""Rates of the flow groups that share links, updated as transfers start and end.
 
-The rates of a component depend on nothing but how many members each of its flow groups has, and a step of training
-comes back to the same few states over and over. So a small component remembers the rates of every state that it, or
-another one of its shape, has been in. In a large one only what a change can reach is filled anew: flow groups that meet
-it on full links, directly or through others. A link that nobody fills passes nothing on, so that a network without
-oversubscription falls apart into its ports."""
+The rates of a component depend only on the number of members of each flow group, and a training step returns to the
+same few states many times. A small component therefore caches the rates of every state that a component of its shape
+has been in. In a large component only the region that a change can reach is filled again: flow groups that share full
+links with it, directly or through others. A link that is never full couples no flows, so a network without
+oversubscription splits into its ports."""
 
 import math
 from collections.abc import Collection, Iterable, Sequence
@@ -29,7 +29,7 @@ States = dict[int, tuple[float, Rates]]
 
 
 class ComponentOfOne:
-    """A flow group that meets no other."""
+    """A flow group that shares no link with another."""
 
     __slots__ = ("_flow_group", "_whole", "asked_s", "changed", "number", "wake_s")
 
@@ -44,27 +44,28 @@ class ComponentOfOne:
         )
 
     def join(self, flow_group: FlowGroup, rank: int, size_bytes: float, now_s: float) -> None:
-        """Begin the transfer of one member, ``rank``, of a flow group."""
+        """Start the transfer of member ``rank`` of a flow group."""
         flow_group.join(rank, size_bytes, now_s)
 
     def leave(self, now_s: float) -> list[int]:
-        """Return the ranks of the members that end now, the earliest at least."""
+        """Return the ranks of the members that end now (at least the earliest)."""
         ranks: list[int] = []
         self._flow_group.leave(now_s, ranks)
         return ranks
 
     def share(self, now_s: float) -> float:
-        """Set the rates; return when the next member ends."""
+        """Set the rates; return the time of the next member's end."""
         members = len(self._flow_group.ends)
         return self._flow_group.pace(self._whole / members, now_s) if members else math.inf
 
 
 class ComponentOfFew:
-    """Flow groups that meet, few enough to tell their state at a glance.
+    """A few flow groups that share links, with a state small enough to be a cache key.
 
-    While all of them have one rate, as when they wait for one full link, they go by one *clock*: the bytes that any
-    member has been served. A member ends where the clock comes to the *head* of its flow group, so that a change
-    touches nothing but its own flow group. Where rates differ every flow group goes by itself."""
+    While all of them have one rate (they wait for the same full link), they share a *clock*: the bytes that every
+    member has been served. A member ends when the clock reaches the *head* of its flow group, so a change affects only
+    its own flow group. Where rates differ, every flow group has its own clock.
+    """
 
     __slots__ = (
         "_capacity",
@@ -100,7 +101,7 @@ class ComponentOfFew:
                 users.setdefault(link, []).append((flow_group, weight))
         self._links = [(capacity_bytes_per_s[link], crossing) for link, crossing in users.items()]
         self._state = 0
-        # The state is a number whose digits count members, so that joining is one addition and looking up one hash.
+        # The state is a number whose digits count members: a join is one addition, and a cache access is one hash.
         self._one = [1 << _DIGIT * place for place in range(len(flow_groups))]
         self._rates: Rates = ()
         self._together = True
@@ -110,13 +111,13 @@ class ComponentOfFew:
             flow_group.place = place
 
     def join(self, flow_group: FlowGroup, rank: int, size_bytes: float, now_s: float) -> None:
-        """Begin the transfer of one member, ``rank``, of a flow group."""
+        """Start the transfer of member ``rank`` of a flow group."""
         ends, place = flow_group.ends, flow_group.place
         self._state += self._one[place]
         if self._together:
             self._clock_bytes = clock = self._clock_bytes + self._rate * (now_s - self._since_s)
             self._since_s = now_s
-            # A group that was empty begins at the clock's present reading: earlier service was not its own.
+            # A group that was empty starts at the clock's current value, since earlier service was not its own.
             if not ends:
                 flow_group.began_bytes = clock
             heappush(ends, (clock - flow_group.began_bytes + size_bytes, rank))
@@ -125,12 +126,12 @@ class ComponentOfFew:
             flow_group.join(rank, size_bytes, now_s)
 
     def leave(self, now_s: float) -> list[int]:
-        """Return the ranks of the members that end now, the earliest at least."""
+        """Return the ranks of the members that end now (at least the earliest)."""
         ranks: list[int] = []
         if self._together:
             heads = self._heads
             self._clock_bytes, self._since_s = head, _ = min(heads), now_s
-            # Members whose ends differ by rounding alone leave together, else each would cost an event of its own.
+            # Members whose ends differ only by rounding end together; otherwise each would cost an event.
             limit = head * (1 + SAME)
             while head <= limit:
                 place = heads.index(head)
@@ -150,8 +151,8 @@ class ComponentOfFew:
         return ranks
 
     def share(self, now_s: float) -> float:
-        """Set the rates; return when the next member ends."""
-        # Nobody is under way: the clock begins anew, so that it keeps its precision over a long run.
+        """Set the rates; return the time of the next member's end."""
+        # No transfer is under way: the clock is reset, which keeps its precision over a long run.
         if not self._state:
             self._together, self._clock_bytes, self._rate = True, 0.0, 0.0
             return math.inf
@@ -170,16 +171,15 @@ class ComponentOfFew:
         return now_s + left_bytes / rate if left_bytes > 0 else now_s
 
     def _learn(self) -> tuple[float, Rates]:
-        """Fill the links in a new state; return the rate of all flow groups, or 0 and that of each where they
-        differ."""
-        # Clearing all is simpler than dropping the oldest, and what is still needed is soon learned again.
+        """Fill the links in a new state; return the common rate of all flow groups, or 0 and the rate of each."""
+        # Clearing the cache is simpler than dropping the oldest entry, and the states in use are soon computed again.
         if len(self._known) >= _STATES:
             self._known.clear()
         active = [flow_group for flow_group in self._flow_groups if flow_group.ends]
         rates: Rates = ()
         rate, full = self._narrowest()
-        # The narrowest link is crossed by all who are active: max-min fairness gives them its rate, one for all.
-        # Otherwise rates differ, and the links are filled one by one.
+        # All active groups cross the narrowest link: max-min fairness gives all of them its rate. Otherwise rates
+        # differ, and the links are filled one after the other.
         if full < len(active):
             room = {link: self._capacity[link] for flow_group in active for link in flow_group.route}
             rate, rates = 0.0, tuple((flow_group.place, own) for flow_group, own in fill(active, room)[0])
@@ -187,7 +187,7 @@ class ComponentOfFew:
         return known
 
     def _narrowest(self) -> tuple[float, int]:
-        """Return the rate at which the first link is full, and the flow groups that cross it."""
+        """Return the rate at which the first link is full, and the flow groups on that link."""
         lowest, crossing = math.inf, 0
         for capacity, users in self._links:
             members, active = 0.0, 0
@@ -200,7 +200,7 @@ class ComponentOfFew:
         return lowest, crossing
 
     def _part(self, now_s: float) -> None:
-        """Let every flow group go by itself from now on."""
+        """Give every flow group a clock of its own."""
         self._together = False
         for place, flow_group in enumerate(self._flow_groups):
             self._heads[place] = math.inf
@@ -209,18 +209,18 @@ class ComponentOfFew:
                 flow_group.since_s, flow_group.rate_bytes_per_s, flow_group.wake_s = now_s, self._rate, -1.0
 
     def _meet(self, now_s: float) -> None:
-        """Let all flow groups go by one clock from now on."""
+        """Give all flow groups one common clock."""
         self._together = True
         self._clock_bytes, self._since_s = 0.0, now_s
         for place, flow_group in enumerate(self._flow_groups):
             if flow_group.ends:
-                # The clock starts at zero with everyone's past service behind it.
+                # The common clock starts at zero, after the service of all groups so far.
                 served = flow_group.served_bytes + flow_group.rate_bytes_per_s * (now_s - flow_group.since_s)
                 flow_group.began_bytes = -served
                 self._heads[place] = flow_group.ends[0][0] - served
 
     def _pace(self, now_s: float) -> float:
-        """Let every flow group go on at its own rate; return when the next member ends."""
+        """Continue every flow group at its own rate; return the time of the next member's end."""
         soonest = math.inf
         for place, rate in self._rates:
             flow_group = self._flow_groups[place]
@@ -233,7 +233,7 @@ class ComponentOfFew:
 
 
 class ComponentOfMany:
-    """Flow groups that may all meet, of which a change reaches few."""
+    """Many flow groups that may share links; a change affects few of them."""
 
     __slots__ = (
         "_active",
@@ -263,7 +263,7 @@ class ComponentOfMany:
         self._wakes: list[tuple[float, int]] = []
 
     def join(self, flow_group: FlowGroup, rank: int, size_bytes: float, now_s: float) -> None:
-        """Begin the transfer of one member, ``rank``, of a flow group."""
+        """Start the transfer of member ``rank`` of a flow group."""
         if not flow_group.ends:
             for link in flow_group.route:
                 self._active[link][flow_group.number] = flow_group
@@ -271,12 +271,12 @@ class ComponentOfMany:
         self._new[flow_group.number] = flow_group
 
     def leave(self, now_s: float) -> list[int]:
-        """Return the ranks of the members that end now, the earliest at least."""
+        """Return the ranks of the members that end now (at least the earliest)."""
         ranks: list[int] = []
         while self._wakes and self._wakes[0][0] <= now_s:
             wake_s, number = heappop(self._wakes)
             flow_group = self._flow_groups[number]
-            if flow_group.wake_s == wake_s:  # else its rate has changed since, and a later entry has its end
+            if flow_group.wake_s == wake_s:  # otherwise its rate has changed, and a later entry has its end
                 flow_group.leave(now_s, ranks)
                 self._new[number] = flow_group
                 if not flow_group.ends:
@@ -285,11 +285,12 @@ class ComponentOfMany:
         return ranks
 
     def share(self, now_s: float) -> float:
-        """Set the rates around all changes; return when the next member ends."""
+        """Set the rates around all changes; return the time of the next member's end."""
         region: dict[int, FlowGroup] = {}
         self._reach(region, self._new.values())
         self._new.clear()
-        # New rates may fill a link that was not full, and others on it then feel the change, too: until none is left.
+        # New rates may fill a link that was not full and so change the rates of its other flows: repeat until none
+        # changes.
         while True:
             rates, full = self._rates(region)
             beside = [other for link in full for number, other in self._active[link].items() if number not in region]
@@ -309,7 +310,7 @@ class ComponentOfMany:
         return wakes[0][0] if wakes else math.inf
 
     def _reach(self, region: dict[int, FlowGroup], new: Iterable[FlowGroup]) -> None:
-        """Add flow groups to a region, and all that meet them on full links."""
+        """Add flow groups to a region, with all groups that share full links with them."""
         stack = list(new)
         for flow_group in stack:
             region[flow_group.number] = flow_group
@@ -322,7 +323,7 @@ class ComponentOfMany:
                             stack.append(other)
 
     def _rates(self, region: dict[int, FlowGroup]) -> tuple[list[tuple[FlowGroup, float]], list[int]]:
-        """Return rates of a region in what the others leave of its links, and the links that get full."""
+        """Return the rates of a region in the bandwidth that other flows leave, and the links that become full."""
         room: dict[int, float] = {}
         for flow_group in region.values():
             load = flow_group.load_bytes_per_s
@@ -331,14 +332,14 @@ class ComponentOfMany:
         return fill([flow_group for flow_group in region.values() if flow_group.ends], room)
 
     def _count(self, region: Collection[FlowGroup]) -> None:
-        """Bring the loads of links up to date with the rates of a region."""
+        """Update the loads of links with the rates of a region."""
         load = self._load
         for flow_group in region:
             now = flow_group.rate_bytes_per_s * len(flow_group.ends)
             more = now - flow_group.load_bytes_per_s
             flow_group.load_bytes_per_s = now
             for link, weight in zip(flow_group.route, flow_group.weights, strict=True):
-                # Exactly zero on an idle link: differences of many rates would leave a remainder.
+                # Exactly zero on an idle link: differences of many rates would leave a rounding error.
                 load[link] = load[link] + more * weight if self._active[link] else 0.0
         for flow_group in region:
             for link in flow_group.route:

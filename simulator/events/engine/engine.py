@@ -1,4 +1,4 @@
-"""The executor: runs a task graph event by event (the order of events: ``run.py``)."""
+"""Executor of task graphs, event by event (order of events: ``run.py``)."""
 
 from array import array
 from collections.abc import Iterable
@@ -11,8 +11,10 @@ from forerun.simulator.events.engine.stuck import stuck_error
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """When every task ran. ``cause``: the task whose end let it start (-1: it started at once). ``makespan_s``: the
-    last end."""
+    """Start and end of every task.
+
+    ``cause``: the task whose end started this one (-1: started at once). ``makespan_s``: the last end.
+    """
 
     start_s: "array[float]"
     end_s: "array[float]"
@@ -21,10 +23,10 @@ class Execution:
 
 
 def execute(graph: TaskGraph) -> Execution:
-    """Run all tasks of a graph; linear in tasks and edges where nothing is shared.
+    """Run all tasks of a graph, in linear time of tasks and edges where no link is shared.
 
     Raises:
-        RequestError: tasks wait for each other in a circle; the message names them.
+        RequestError: tasks wait for each other in a cycle; the message names them.
     """
     run = _WholeRun(graph)
     run.start()
@@ -35,7 +37,7 @@ def execute(graph: TaskGraph) -> Execution:
 
 
 class _WholeRun(Run):
-    """The run of a graph that is whole before it starts."""
+    """The run of a graph that is complete before it starts."""
 
     missing: list[int]
     start_s: "array[float]"
@@ -76,5 +78,5 @@ class _WholeRun(Run):
         self.special = special
 
     def start(self, tasks: Iterable[int] = ()) -> None:
-        """Start what waits for nothing."""
+        """Start the tasks that wait for nothing."""
         super().start(task for task, count in enumerate(self.missing) if not count)

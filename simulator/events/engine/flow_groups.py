@@ -1,8 +1,8 @@
-"""Transfers over the same route as one flow group, and max-min fair rates of flow groups.
+"""Flow groups (transfers over the same route) and their max-min fair rates.
 
-Transfers of a flow group get the same rate, so what each of them has been served grows at one rate, and one of them
-ends when that has grown by its bytes: a start or an end costs as many steps as there are flow groups near by, however
-many transfers those hold."""
+Transfers of a flow group have the same rate, so the bytes served to each of them grow together, and a transfer ends
+when this count has grown by its size. The cost of a start or an end depends on the number of flow groups on shared
+links, not on the number of transfers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
@@ -13,9 +13,11 @@ SAME = 1e-12
 
 
 class Component(Protocol):
-    """Flow groups that meet on links. ``wake_s``: when the next member of any ends, infinite where there is none;
-    ``changed``: whether a member came or went since that was known; ``asked_s``: when the executor next looks, at
-    ``wake_s`` or before."""
+    """Flow groups that share links.
+
+    ``wake_s``: time of the next member's end (infinite without members); ``changed``: whether a member started or ended
+    since ``wake_s`` was computed; ``asked_s``: time of the executor's next event for the component, at most ``wake_s``.
+    """
 
     number: int
     changed: bool
@@ -23,21 +25,23 @@ class Component(Protocol):
     asked_s: float
 
     def join(self, flow_group: "FlowGroup", rank: int, size_bytes: float, now_s: float) -> None:
-        """Begin the transfer of one member, ``rank``, of a flow group."""
+        """Start the transfer of member ``rank`` of a flow group."""
 
     def leave(self, now_s: float) -> list[int]:
-        """Return the ranks of the members that end now, the earliest at least."""
+        """Return the ranks of the members that end now (at least the earliest)."""
 
     def share(self, now_s: float) -> float:
-        """Set the rates; return when the next member ends."""
+        """Set the rates; return the time of the next member's end."""
 
 
 class FlowGroup:
-    """Transfers under way on one route. ``ends``: heap of (served bytes at which it ends, rank of the task);
-    ``weights``: connections of one member on each link, each of which gets ``rate_bytes_per_s``; ``wake_s``: when the
-    next of them ends, -1 until that is known; ``place`` in its ``component``; ``began_bytes``: where its clock stood
-    when it had been served nothing; ``load_bytes_per_s``: what a component of many last counted for one connection of
-    every member together."""
+    """Transfers under way on one route.
+
+    ``ends``: heap of (served bytes at the end, rank of the task); ``weights``: connections of one member on each link,
+    each at ``rate_bytes_per_s``; ``wake_s``: time of the next end (-1: unknown); ``place``: index in its ``component``;
+    ``began_bytes``: clock value at which it had been served nothing; ``load_bytes_per_s``: rate that a
+    ``ComponentOfMany`` last counted for one connection of all members together.
+    """
 
     __slots__ = (
         "began_bytes",
@@ -75,7 +79,7 @@ class FlowGroup:
         heappush(self.ends, (self.served_bytes + size_bytes, rank))
 
     def leave(self, now_s: float, ranks: list[int]) -> None:
-        """Add the ranks of the members that end now, the earliest at least, to ``ranks``."""
+        """Add the ranks of the members that end now (at least the earliest) to ``ranks``."""
         ends = self.ends
         served, rank = heappop(ends)
         ranks.append(rank)
@@ -85,7 +89,7 @@ class FlowGroup:
             ranks.append(heappop(ends)[1])
 
     def pace(self, rate: float, now_s: float) -> float:
-        """Go on at a rate from now on; return when the next member ends."""
+        """Continue at a new rate; return the time of the next member's end."""
         served = self.served_bytes + self.rate_bytes_per_s * (now_s - self.since_s)
         self.served_bytes, self.since_s, self.rate_bytes_per_s = served, now_s, rate
         left_bytes = self.ends[0][0] - served
@@ -94,8 +98,7 @@ class FlowGroup:
 
 
 def fill(flow_groups: Sequence[FlowGroup], room: dict[int, float]) -> tuple[list[tuple[FlowGroup, float]], list[int]]:
-    """Return max-min fair rates of flow groups with members in the ``room`` on their links, and the links that get
-    full."""
+    """Return the max-min fair rates of flow groups within the bandwidth ``room`` of their links, and the full links."""
     members: dict[int, float] = {}
     on: dict[int, list[tuple[FlowGroup, float]]] = {}
     for flow_group in flow_groups:
@@ -127,7 +130,7 @@ def fill(flow_groups: Sequence[FlowGroup], room: dict[int, float]) -> tuple[list
 
 
 def groups_that_meet(flow_groups: Iterable[FlowGroup]) -> list[list[FlowGroup]]:
-    """Return flow groups in groups that share links, directly or through others, in order of their numbers."""
+    """Return the sets of flow groups that share links, directly or through others, in order of their numbers."""
     above: dict[int, int] = {}
 
     def root(number: int) -> int:
@@ -152,7 +155,7 @@ def groups_that_meet(flow_groups: Iterable[FlowGroup]) -> list[list[FlowGroup]]:
 def flow_groups_of(
     routes: Iterable[tuple[int, ...]], weights: Mapping[tuple[int, ...], tuple[float, ...]]
 ) -> dict[tuple[int, ...], FlowGroup]:
-    """Return a flow group for every route (numbers of links), numbered in order; ``weights``: connections on each."""
+    """Return a flow group for every route (numbers of links), in order; ``weights``: connections on each link."""
     return {
         route: FlowGroup(number, route, weights.get(route, (1.0,) * len(route)))
         for number, route in enumerate(dict.fromkeys(routes))

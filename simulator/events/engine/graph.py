@@ -1,13 +1,13 @@
-"""Tasks, what they wait for and what they occupy: the graph that the engine executes.
+"""The task graph that the engine executes: tasks, their dependencies and the streams and links that they occupy.
 
-A *stream* runs one task at a time. An ordered stream runs its tasks in the order in which they were added, as a CUDA
-stream does; another takes of those that are ready the one with the lowest (priority, number). A task that occupies
-several streams (a collective and its members) starts when all of them have come to it. A *transfer* moves bytes over a
-route of links, which it shares with whatever else is under way.
+A *stream* runs one task at a time. An ordered stream runs its tasks in the order in which they were added, like a CUDA
+stream; any other stream runs the ready task with the lowest (priority, number). A task that occupies several streams (a
+collective and its members) starts when it is the next task of all of them. A *transfer* moves bytes over a route of
+links, which it shares with all other transfers under way.
 
-A ``TaskGraph`` is whole before it runs: plain lists, one entry per task, so that adding and executing a task costs
-about a microsecond each. A ``LiveGraph`` (``live_graph.py``) is written while it runs and forgets what has ended. Both
-are written by the same calls.
+A ``TaskGraph`` is complete before it runs: plain lists with one entry per task, so that adding and executing a task
+takes about a microsecond each. A ``LiveGraph`` (``live_graph.py``) is written while it runs and forgets tasks that have
+ended. Both are written by the same calls.
 """
 
 from array import array
@@ -23,23 +23,22 @@ Value = TypeVar("Value")
 
 
 class ByTask(Protocol[Value]):
-    """What every task has one of: a list, or a dict where tasks come and go."""
+    """A value per task: a list, or a dict where tasks are added and forgotten."""
 
     def __getitem__(self, task: int, /) -> Value:
-        """Return that of a task."""
+        """Return the value of a task."""
 
     def __setitem__(self, task: int, value: Value, /) -> None:
-        """Change that of a task."""
+        """Set the value of a task."""
 
 
 class EventGraph:
-    """Streams, links and tasks, numbered as they are added; ``TaskGraph`` and ``LiveGraph`` keep the tasks.
+    """Streams, links and tasks, numbered in the order of addition; ``TaskGraph`` and ``LiveGraph`` store the tasks.
 
-    Per task: ``duration_s`` (of a transfer: its latency), ``stream`` (the one that it is shown on, -1: none), ``kind``
-    (number of an entry of ``kinds``), ``tag`` (whatever names it), ``successors`` and ``missing`` (edges and their
-    number, with promised ones). ``priority``: that of tasks which have one, lower goes first; 0 for all others.
-    ``weights``: of a route whose transfers are several connections, how many of them cross each of its links.
-    ``routes``: those that transfers may take beside the ones that they are seen to take. ``owner`` and ``place``: see
+    Per task: ``duration_s`` (of a transfer: its latency), ``stream`` (that shows the task, -1: none), ``kind`` (index
+    into ``kinds``), ``tag`` (its name), ``successors``, ``missing`` (number of edges not yet fulfilled, promised ones
+    included) and ``priority`` (lower runs first, 0 by default). ``weights``: connections on each link of a route whose
+    transfers are several connections. ``routes``: further routes that transfers may take. ``owner`` and ``place``: see
     ``at``.
     """
 
@@ -66,8 +65,10 @@ class EventGraph:
         self.owner = self.place = 0
 
     def at(self, owner: int, place: int) -> None:
-        """Say where the next task stands: the device that it is numbered with, and its place among those of that. A
-        whole graph numbers tasks as they come."""
+        """Set the owner (a device) and the place within its tasks of the next task.
+
+        A complete graph numbers tasks as they are added.
+        """
         self.owner, self.place = owner, place
 
     def add_stream(self, name: str, *, device: int, ordered: bool = True) -> int:
@@ -100,8 +101,7 @@ class EventGraph:
         tag: Tag = (),
         priority: int = 0,
     ) -> int:
-        """Return the number of a new task on one stream, or on none (it then starts as soon as it may), that waits for
-        the tasks ``after``."""
+        """Add a task on one stream (or none: it starts when the tasks ``after`` have ended) and return its number."""
         raise NotImplementedError
 
     def need(self, task: int, before: int) -> None:
@@ -117,11 +117,11 @@ class EventGraph:
         raise NotImplementedError
 
     def promise(self, task: int, count: int = 1) -> None:
-        """Make a task wait for edges or members that are still to come; ``fulfil`` and ``join`` keep promises."""
+        """Make a task wait for future edges or members, which ``fulfil`` and ``join`` add."""
         self.missing[task] += count
 
     def fulfil(self, task: int, before: int) -> None:
-        """Turn one promised edge into that from ``before``, which has not ended."""
+        """Replace one promised edge by an edge from ``before``, which has not ended."""
         self.successors[before].append(task)
 
     def add_collective(
@@ -134,7 +134,7 @@ class EventGraph:
         tag: Tag = (),
         priority: int = 0,
     ) -> int:
-        """Return the number of a new task that waits for ``after`` and occupies all of ``streams`` at once."""
+        """Add a task that waits for ``after`` and occupies all of ``streams`` at once; return its number."""
         task = self.add(kind, duration_s, streams[0], after, tag=tag, priority=priority)
         if len(streams) > 1:
             self.join(task, streams[1:])
@@ -152,7 +152,7 @@ class EventGraph:
         tag: Tag = (),
         priority: int = 0,
     ) -> int:
-        """Return the number of a new task that sends bytes over all links of ``route``, ``latency_s`` after its start.
+        """Add a transfer over all links of ``route`` that starts to send after ``latency_s``; return its number.
 
         Raises:
             RequestError: the route is empty or crosses a link twice.
@@ -162,12 +162,12 @@ class EventGraph:
         return task
 
     def weigh(self, route: Sequence[int], weights: Sequence[float]) -> None:
-        """Let every transfer over ``route`` stand for several connections: ``weights[i]`` of them cross ``route[i]``.
+        """Let every transfer over ``route`` represent several connections: ``weights[i]`` of them cross ``route[i]``.
 
-        Its rate and its bytes are those of one connection. Fair is what gives every connection the same.
+        Its rate and its bytes are per connection. Fairness gives every connection the same rate.
 
         Raises:
-            RequestError: not one weight above zero for every link.
+            RequestError: the number of weights is not the number of links, or a weight is not positive.
         """
         self._check(route)
         if len(weights) != len(route) or not all(weight > 0 for weight in weights):
@@ -175,8 +175,9 @@ class EventGraph:
         self.weights[tuple(route)] = tuple(weights)
 
     def declare(self, route: Sequence[int]) -> None:
-        """Say that transfers may take a route. What meets on links must be known before a graph runs; a graph that is
-        whole by then need not say it."""
+        """Declare a route that transfers may take: the sets of flows that share links must be known before a graph
+        runs. A graph that is complete by then need not declare any.
+        """
         self._check(route)
         self.routes.append(tuple(route))
 
@@ -191,8 +192,8 @@ class EventGraph:
         self.duration_s[task] = latency_s
 
     def share(self, task: int, route: Sequence[int]) -> None:
-        """Let a task of any kind cross links that pass one second of it per second when it has them alone; a collective
-        whose members join it crosses the links of all.
+        """Let a task of any kind cross links that pass one second of it per second when it is alone; a collective
+        crosses the links of all its members.
 
         Raises:
             RequestError: as for ``add_transfer``.
@@ -204,7 +205,8 @@ class EventGraph:
 
     def join(self, task: int, streams: Sequence[int], after: Iterable[int] = (), *, promised: bool = False) -> None:
         """Let an existing task occupy more streams and wait for more tasks (``after``): a further member of a
-        collective, which may have been ``promised``."""
+        collective, possibly ``promised``.
+        """
         for before in after:
             self.need(task, before)
         for stream in streams:
@@ -214,7 +216,7 @@ class EventGraph:
         self.missing[task] -= promised
 
     def slow(self, stream: int, factor: float, while_busy: Sequence[int]) -> None:
-        """Make tasks of ``stream`` take ``factor`` times as long while any stream of ``while_busy`` is.
+        """Multiply the duration of tasks of ``stream`` by ``factor`` while any stream of ``while_busy`` is busy.
 
         Raises:
             RequestError: the factor is below one.
@@ -225,7 +227,7 @@ class EventGraph:
             self.slowed_by[stream] = (factor, tuple(while_busy))
 
     def name(self, task: int) -> str:
-        """Return what errors and traces call a task."""
+        """Return the name of a task in errors and traces."""
         words = [self.kinds[self.kind[task]], *(str(part) for part in self.tag[task])]
         if self.stream[task] >= 0:
             words.append(f"on {self.stream_names[self.stream[task]]}")
@@ -237,13 +239,15 @@ class EventGraph:
             raise RequestError(f"a transfer crosses one or more links, each once, but got {names}")
 
     def _follow(self, stream: int, task: int) -> int:
-        """Chain a task to the last one of an ordered stream; return how many edges that took."""
+        """Chain a task to the last task of an ordered stream; return the number of added edges."""
         raise NotImplementedError
 
 
 class TaskGraph(EventGraph):
-    """A graph that is whole before it runs; tasks are numbered from 0. ``holds``: (task, device, whether at its end,
-    bytes) of what is allocated and freed."""
+    """A graph that is complete before it runs; tasks are numbered from 0.
+
+    ``holds``: allocations and frees as (task, device, whether at its end, bytes).
+    """
 
     duration_s: "array[float]"
     stream: list[int]
@@ -273,7 +277,7 @@ class TaskGraph(EventGraph):
         tag: Tag = (),
         priority: int = 0,
     ) -> int:
-        """Return the number of a new task on one stream, or on none (it then starts as soon as it may)."""
+        """Add a task on one stream (or none: it starts when the tasks ``after`` have ended) and return its number."""
         task = len(self.duration_s)
         self.duration_s.append(duration_s)
         self.stream.append(stream)
@@ -301,11 +305,11 @@ class TaskGraph(EventGraph):
         self.holds.append((task, device, at_end, size_bytes))
 
     def pending(self, task: int) -> bool:
-        """Return whether a task has not ended: a graph that is not whole does not run yet."""
+        """Return whether a task has not ended: always true, since an incomplete graph does not run."""
         return True
 
     def _follow(self, stream: int, task: int) -> int:
-        """Chain a task to the last one of an ordered stream; return how many edges that took."""
+        """Chain a task to the last task of an ordered stream; return the number of added edges."""
         before, self.last[stream] = self.last[stream], task
         if before < 0:
             return 0

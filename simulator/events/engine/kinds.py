@@ -1,4 +1,4 @@
-"""What tasks of a step do, and the streams that they run on."""
+"""Kinds of tasks of a step, and the streams that run them."""
 
 KINDS = (
     "forward",

@@ -1,13 +1,13 @@
-"""A task graph that is written while it runs: tasks come when their device gets near them, and go when they end.
+"""A task graph that is written while it runs: tasks are added shortly before they can start and forgotten at their end.
 
-Memory grows with the tasks that are live, however many there will have been. Three things make a run the same as that
-of the whole graph:
+Memory grows with the number of live tasks, not with all tasks of the run. Three rules make the run equal to a run of
+the complete graph:
 
-- a number is (priority, owner, place): the device that adds a task and how many it added before. So numbers order tasks
-  as in a graph that is written device by device, whichever device comes first in time;
-- whoever waits for something that is not yet written is *promised* it;
-- what has ended is no longer waited for. A writer must be so far ahead that no task could have started before it was
-  written; the executor checks that (``live_run.py``).
+- A task's number is (priority, owner, place): the device that adds it and the count of tasks that the device added
+before. Numbers therefore have the order of a graph that is written device by device.
+- A task that waits for an unwritten task gets a *promise* of the edge.
+- Ended tasks are no longer waited for. A writer must stay so far ahead that no task could have started before it was
+written, which the executor checks (``live_run.py``).
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,12 +23,12 @@ _UNRANKED = (1 << (_PLACE_BITS + _OWNER_BITS)) - 1
 
 
 def place_of(number: int) -> int:
-    """Return (owner, place) of a task as one number: the order in which a whole graph has it."""
+    """Return (owner, place) of a task as one number, which has the order of a complete graph."""
     return number & _UNRANKED
 
 
 class Hold(NamedTuple):
-    """Memory that a task allocates (negative: frees): the device, how many holds that had before, and bytes."""
+    """Memory that a task allocates (negative: frees): device, number of the device's earlier holds, bytes."""
 
     device: int
     order: int
@@ -36,8 +36,11 @@ class Hold(NamedTuple):
 
 
 class LiveGraph(EventGraph):
-    """The live tasks of a graph. ``fresh``: (task, streams) of all that came to streams since the executor last looked;
-    ``begins`` and ``ends``: what tasks allocate and free at their start and at their end."""
+    """The live tasks of a graph.
+
+    ``fresh``: (task, streams) of all tasks added to streams since the executor's last look; ``begins`` and ``ends``:
+    memory that tasks allocate and free at their start and end.
+    """
 
     duration_s: dict[int, float]
     stream: dict[int, int]
@@ -65,7 +68,7 @@ class LiveGraph(EventGraph):
         tag: Tag = (),
         priority: int = 0,
     ) -> int:
-        """Return the number of a new task on one stream, or on none; its place is the next one of its owner."""
+        """Add a task on one stream or none, at the next place of its owner; return its number."""
         task = (priority << _OWNER_BITS | self.owner) << _PLACE_BITS | self.place
         self.place += 1
         self.duration_s[task] = duration_s
@@ -85,7 +88,7 @@ class LiveGraph(EventGraph):
         return task
 
     def need(self, task: int, before: int) -> None:
-        """Make an existing task wait for another one, unless that has ended."""
+        """Make an existing task wait for another one, unless that one has ended."""
         if before in self.successors:
             self.successors[before].append(task)
             self.missing[task] += 1
@@ -112,7 +115,7 @@ class LiveGraph(EventGraph):
         return self.successors.pop(task)
 
     def _follow(self, stream: int, task: int) -> int:
-        """Chain a task to the last one of an ordered stream; return how many edges that took."""
+        """Chain a task to the last task of an ordered stream; return the number of added edges."""
         before, self.last[stream] = self.last[stream], task
         if before not in self.successors:
             return 0

@@ -1,4 +1,4 @@
-"""Runs a graph that is written while it runs, and tells a watcher what every task did before it is forgotten."""
+"""Run of a graph that is written while it runs; a watcher receives every task before it is forgotten."""
 
 from typing import Any, Protocol
 
@@ -20,26 +20,26 @@ class TaskWriter(Protocol):
         """Write the first tasks."""
 
     def advance(self, task: int) -> None:
-        """Write what devices get near to now that a task ends; that is still in the graph."""
+        """Write the tasks that can start soon, now that ``task`` ends; it is still in the graph."""
 
 
 class Watcher(Protocol):
-    """Is told what happens, in order of time."""
+    """Receiver of the run's events in order of time."""
 
     def held(self, task: int, hold: Hold, now_s: float) -> None:
         """Note what a task allocates or frees."""
 
     def ended(self, task: int, start_s: float, end_s: float, cause: Any) -> Any:
-        """Note when a task ran and what it was that let it start; return what this one will be as a cause."""
+        """Record start, end and cause of a task; return the value that names this task as a later cause."""
 
 
 def run_live(source: TaskWriter, watcher: Watcher) -> bool:
-    """Run all tasks that a source writes; return whether all of them ended (else they wait for each other).
+    """Run all tasks that a source writes; return whether all of them ended (otherwise they wait for each other).
 
-    The order of simultaneous events is that of ``engine.execute``, and so are all times.
+    The order of simultaneous events, and so all times, equal ``engine.execute``.
 
     Raises:
-        RuntimeError: the source wrote a task after it could have started, which would be an error of the source.
+        RuntimeError: the source wrote a task after its possible start (an error in the source).
     """
     run = LiveRun(source, watcher)
     run.loop()
@@ -47,15 +47,17 @@ def run_live(source: TaskWriter, watcher: Watcher) -> bool:
 
 
 class _Special(dict[int, int]):
-    """What is special about live tasks. The last event of a slowed task may be overtaken by its end: then it finds
-    nothing, and ``finish`` is asked."""
+    """Properties of live tasks that are not plain.
+
+    A slowed task may end before its last event; ``finish`` then finds no task.
+    """
 
     def __missing__(self, task: int) -> int:
         return UNUSUAL
 
 
 class LiveRun(Run):
-    """The run of a graph that is written while it runs, begun."""
+    """A started run of a graph that is written while it runs."""
 
     special: dict[int, int]
     start_s: dict[int, float]
@@ -74,7 +76,7 @@ class LiveRun(Run):
         self.paused = source.paused
 
     def enter(self) -> list[int]:
-        """Take in what has been written; return what waits for nothing."""
+        """Take over newly written tasks; return those that wait for nothing."""
         graph, ready = self.graph, []
         for task, streams in graph.fresh:
             unusual = False
@@ -87,7 +89,7 @@ class LiveRun(Run):
             if task in graph.transfers:
                 kind = kind or TRANSFER
                 size_bytes, route = graph.transfers[task]
-                if route in self.flow_group_of:  # else members of a collective are still missing
+                if route in self.flow_group_of:  # otherwise members of a collective are still missing
                     self.sending[task] = size_bytes, self.flow_group_of[route]
             self.special[task] = kind
             if not graph.missing[task]:
@@ -96,16 +98,16 @@ class LiveRun(Run):
         return ready
 
     def finish(self, task: int, now: float) -> bool:
-        """Release what a special task occupies; False where it has ended already, or will end later."""
+        """Release the resources of a special task; return False where it has ended already or will end later."""
         return task in self.special and super().finish(task, now)
 
     def begun(self, task: int, now: float) -> None:
-        """Note what a task allocates as it starts."""
+        """Record the allocations of a task that starts."""
         for hold in self.graph.begins.pop(task):
             self.watcher.held(task, hold, now)
 
     def leave(self, task: int, now: float) -> tuple[list[int], Any]:
-        """Let the source write on, tell the watcher of a task that ends, and forget it."""
+        """Let the source write on, report a task's end to the watcher, and forget the task."""
         graph, ends = self.graph, self.graph.ends
         self.source.advance(task)
         self.paused = self.source.paused

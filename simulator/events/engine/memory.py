@@ -1,4 +1,4 @@
-"""Memory of every device over time, and the task that takes it to its peak."""
+"""Memory of every device over time, and the task that allocates its peak."""
 
 import math
 from array import array
@@ -22,9 +22,10 @@ class MemoryCurve:
 
 
 class MemoryMeter:
-    """Counts what one device holds as it is told of it; of one instant, what is freed comes before what is allocated.
+    """Allocated bytes of one device as changes arrive; at one instant, frees count before allocations.
 
-    ``peak_bytes`` of the first peak, at ``peak_s``, when ``peak_task`` allocated; -inf before anything is held.
+    ``peak_bytes``, ``peak_s`` and ``peak_task``: bytes, time and allocating task of the first peak; -inf before any
+    allocation.
     """
 
     __slots__ = ("_curve", "_held_bytes", "_now", "_now_s", "peak_bytes", "peak_s", "peak_task")
@@ -38,14 +39,14 @@ class MemoryMeter:
         self.peak_task: Named | None = None
 
     def change(self, now_s: float, order: int, size_bytes: float, task: Named) -> None:
-        """Allocate (negative: free); of one instant and kind, in their ``order``. Time never goes back."""
+        """Allocate (negative: free); changes of one instant and kind count in their ``order``. Time never decreases."""
         if now_s != self._now_s:
             self.settle()
             self._now_s = now_s
         self._now.append((size_bytes > 0, order, size_bytes, task))
 
     def settle(self) -> None:
-        """Count all changes of the last instant: there will be no more of them."""
+        """Count all changes of the last instant, which is complete."""
         self._now.sort()
         for _, _, size_bytes, task in self._now:
             self._held_bytes += size_bytes
@@ -57,6 +58,6 @@ class MemoryMeter:
         self._now.clear()
 
     def curve(self) -> MemoryCurve:
-        """Return all changes, where they were kept."""
+        """Return all changes, if they were kept."""
         time_s, held_bytes = self._curve or (array("d"), array("d"))
         return MemoryCurve(time_s=np.frombuffer(time_s), held_bytes=np.frombuffer(held_bytes))

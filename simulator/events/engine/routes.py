@@ -1,8 +1,8 @@
-"""The links of a cluster's graph as links of a task graph, and the way of a transfer over them.
+"""Links of a cluster graph in a task graph, and the routes of transfers.
 
-Every edge of the graph becomes two links, one per direction; a socket through which transfers are staged becomes a link
-that all of them cross. A way is the fastest for a message of 4 MiB. Devices do not forward for others, but on a
-torus; of equal NICs a device takes the one that its number falls to, so that the devices of a socket spread over them.
+Every edge of the graph becomes two links, one per direction; a socket through which transfers are staged becomes one
+further link for all of them. A route is the fastest for a message of 4 MiB. Devices forward no traffic of others except
+on a torus. Among equal NICs a device takes the one given by its number, so the devices of a socket use all NICs evenly.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
@@ -26,7 +26,7 @@ _IN_NODES = ("socket", "pcie", "nic")
 
 
 class Routes:
-    """Links of a cluster's graph in a task graph, which it adds; ways are found once per pair of devices."""
+    """Links of a cluster graph, added to a task graph; routes are computed once per pair of devices."""
 
     __slots__ = ("_around", "_cluster", "_found", "_hubs", "_links", "_nics", "_spec", "_torus")
 
@@ -50,17 +50,17 @@ class Routes:
                 self._nics.setdefault((hub[1], hub[2] % self._spec.host.sockets), []).append(hub[2])
 
     def route(self, source: int, target: int) -> tuple[tuple[int, ...], float]:
-        """Return the links from device ``source`` to device ``target`` and the latency of the way in seconds.
+        """Return the links from device ``source`` to device ``target`` and the latency of the route in seconds.
 
         Raises:
-            RequestError: a device does not exist, cannot be reached or is both ends.
+            RequestError: a device does not exist or cannot be reached, or both ends are the same device.
         """
         if (source, target) not in self._found:
             self._found[source, target] = self._search(source, target)
         return self._found[source, target]
 
     def _search(self, source: int, target: int) -> tuple[tuple[int, ...], float]:
-        """Find the fastest way (Dijkstra)."""
+        """Find the fastest route (Dijkstra)."""
         begin, end = ("device", source), ("device", target)
         for device in (begin, end):
             if device not in self._cluster:
@@ -78,9 +78,11 @@ class Routes:
     def _reach(
         self, source: int, begin: Hashable, end: Hashable | None, nodes: Collection[int] | None
     ) -> dict[Any, Any]:
-        """Return the place before every place, in order of cost, up to ``end``; what stands in other ``nodes`` than
-        those of the two ends is left out, since no way leads through it. networkx's own would look at every link of a
-        switch, which are thousands on a large cluster."""
+        """Return the predecessor of every place up to ``end``, in order of cost.
+
+        Places in ``nodes`` without an end are skipped, since no route passes through them; networkx's Dijkstra would
+        visit every link of a switch, thousands on a large cluster.
+        """
         heap: list[tuple[float, int, Any, Any]] = [(0.0, 0, begin, None)]
         before: dict[Any, Any] = {}
         added = 0
@@ -101,8 +103,9 @@ class Routes:
         return before
 
     def _beside(self, place: Any, end: Hashable | None, nodes: Collection[int] | None) -> Iterable[tuple[Any, Any]]:
-        """Return the neighbours of a place and the links to them; with ``nodes`` those that a way to ``end`` may lead
-        through, of which a switch of a large cluster has few."""
+        """Return the neighbours of a place and the links to them; with ``nodes`` only neighbours that a route to
+        ``end`` may use, which are few even at a switch of a large cluster.
+        """
         if nodes is None or self._torus:
             return self._cluster[place].items()
         if place not in self._around:
@@ -115,7 +118,7 @@ class Routes:
         return [pair for key in (None, *nodes, end) for pair in around.get(key, ())]
 
     def _seconds(self, source: int, end: Any, name: Any, other: Any, data: Mapping[str, Any]) -> float:
-        """Return the seconds of a transfer of ``source`` from a place to the next; devices prefer their own NICs."""
+        """Return the seconds of a transfer of ``source`` to a neighbouring place; devices prefer their own NICs."""
         seconds: float = data["latency_s"] + _MESSAGE_BYTES / data["capacity_bytes_per_s"]
         for nic, socket, device in ((other, name, source), (name, other, source if end is None else end[1])):
             if nic[0] == "nic" and socket[0] == "socket":

@@ -1,9 +1,9 @@
-"""The run of a task graph: what is under way, who waits, and what follows from each event.
+"""State of the run of a task graph, and the handling of each event.
 
-Order of simultaneous events, which makes every run the same: the heap key is (time, priority, number of the task).
-First all ends of an instant are handled; then streams that became free take the ready task with the lowest (priority,
-number); then rates are set. A task of no duration that starts ends in the same instant, behind those. So a task that
-becomes ready at an instant competes for a stream that becomes free at that instant, whichever of the two comes first.
+Simultaneous events have a fixed order, which makes runs reproducible: the heap key is (time, priority, task number).
+First all ends of an instant are handled, after that free streams take the ready task with the lowest (priority,
+number), and finally rates are set. A task of zero duration ends in the instant of its start, after the other ends. A
+task that becomes ready and a stream that becomes free at the same instant therefore always find each other.
 """
 
 import math
@@ -23,11 +23,10 @@ PLAIN, TRANSFER, UNUSUAL = range(3)
 class Run:
     """State of one execution.
 
-    Three types of event stand in the heap as (time, key), and the range of the key is the type: ``end`` of a task (its
-    rank), ``join`` of a transfer to its links behind its latency (``joins`` plus its rank), and ``wake`` for the next
-    end of a transfer in a component (``wakes`` plus the number of the component). So ends come before joins of the same
-    instant and these before wakes, and comparing two events compares two numbers. ``begins``: tasks whose start is told
-    to ``begun``."""
+    The heap has three types of event as (time, key), and the range of the key gives the type: ``end`` of a task (its
+    rank), ``join`` of a transfer to its links after its latency (``joins`` plus its rank), and ``wake`` for the next
+    end of a transfer in a component (``wakes`` plus the component's number). At one instant, ends precede joins and
+    joins precede wakes, and events are compared by two numbers. ``begins``: tasks whose start calls ``begun``."""
 
     rank: ByTask[int]
     by_rank: ByTask[int]
@@ -66,7 +65,7 @@ class Run:
         self.changed: list[Component] = []
 
     def start(self, tasks: Iterable[int]) -> None:
-        """Start what waits for nothing."""
+        """Start the tasks that wait for nothing."""
         for task in tasks:
             if self.special[task] == UNUSUAL:
                 self.ready.append(task)
@@ -75,29 +74,30 @@ class Run:
         self.settle(0.0)
 
     def begun(self, task: int, now: float) -> None:
-        """Note that one of ``begins`` starts."""
+        """Record the start of a task of ``begins``."""
         raise NotImplementedError
 
     def leave(self, task: int, now: float) -> tuple[list[int], Any]:
-        """Note that a task ends; return its successors and what they are told to be their cause."""
+        """Record the end of a task; return its successors and the cause that they receive."""
         self.end_s[task] = now
         return self.graph.successors[task], task
 
     def loop(self) -> None:
-        """Take one event after the other until there are none left, or the run is ``paused``: all of an instant, then
-        what follows from them."""
+        """Handle events until none is left or the run is ``paused``: all events of an instant first, their consequences
+        after them.
+        """
         heap, joins, wakes, by_rank, components = self.heap, self.joins, self.wakes, self.by_rank, self.components
         while heap and not self.paused:
             now, key = heappop(heap)
-            # The range of the key is the type of event: ends first, since what ends frees what others join or wake for.
+            # The range of the key is the type of event: ends first, since an end frees resources for joins and wakes.
             if key < joins:
                 self.end(by_rank[key], now)
             elif key < wakes:
                 self.join(key - joins, now)
             else:
                 self.wake(components[key - wakes], now)
-            # Streams and links are given away only when all that an instant frees is known: else the order of ends that
-            # are simultaneous would decide who runs.
+            # Streams and links are assigned only after all ends of an instant; otherwise the order of simultaneous ends
+            # would decide which task runs.
             if heap and heap[0][0] == now:
                 continue
             if self.ready or self.touched or self.unsettled:
@@ -106,7 +106,7 @@ class Run:
                 self.share(now)
 
     def end(self, task: int, now: float) -> None:
-        """A task ends: what waited for nothing else becomes ready."""
+        """End a task; its successors without other dependencies become ready."""
         special, missing = self.special, self.missing
         if special[task] == UNUSUAL and not self.finish(task, now):
             return
@@ -130,15 +130,15 @@ class Run:
         heappush(self.heap, (due_s, self.rank[task] + self.joins * self.special[task]))
 
     def join(self, rank: int, now: float) -> None:
-        """A transfer joins its links, behind its latency."""
+        """Let a transfer occupy its links, after its latency."""
         size_bytes, flow_group = self.sending[self.by_rank[rank]]
         flow_group.component.join(flow_group, rank, size_bytes, now)
         self._change(flow_group.component)
 
     def wake(self, component: Component, now: float) -> None:
-        """The next transfer of a component ends, unless its end has moved since this event was made."""
-        # ``asked_s``: when the heap has an event for ``wake_s``, the next end. Rates change more often than members
-        # end, so an event that has become too early stays in the heap and asks again here.
+        """End the next transfer of a component, unless its end has moved since this event was created."""
+        # ``asked_s``: time of the heap's event for ``wake_s``, the next end. Rates change more often than members end,
+        # so an event that has become too early stays in the heap and creates its successor here.
         if component.asked_s == now:
             component.asked_s = math.inf
         if component.wake_s == now:
@@ -156,18 +156,18 @@ class Run:
             self.changed.append(component)
 
     def share(self, now: float) -> None:
-        """Share links anew where transfers came or went at this instant."""
+        """Share links again after transfers started or ended at this instant."""
         for component in self.changed:
             component.changed = False
             component.wake_s = wake_s = component.share(now)
             if wake_s < component.asked_s:
-                # An end that moved further off is left to be found out when its old time comes.
+                # An end that moved to a later time is corrected when its old event is handled.
                 component.asked_s = wake_s
                 heappush(self.heap, (wake_s, self.wakes + component.number))
         self.changed.clear()
 
     def finish(self, task: int, now: float) -> bool:
-        """Release what a special task occupies; False where its end has been moved since this event was made."""
+        """Release the resources of a special task; return False where its end moved since this event was created."""
         slowed = self._timed_on(task)
         if slowed is not None:
             if slowed.task != task or slowed.due_s != now:
@@ -184,7 +184,7 @@ class Run:
         return True
 
     def _count_busy(self, task: int, change: int) -> None:
-        """Tell the streams that a task slows, which are not its own, that it began or ended."""
+        """Report the start or end of a task to the other streams that it slows."""
         occupied = self._occupied(task, self.graph.stream[task])
         for each in occupied:
             for victim in self.causing.get(each, ()):
@@ -193,7 +193,7 @@ class Run:
                     self.unsettled.add(victim)
 
     def _timed_on(self, task: int) -> Slowed | None:
-        """Return the stream that a task is slowed on, None where nothing slows it or links decide its speed."""
+        """Return the stream whose slowdown applies to a task, None where none does or links determine its speed."""
         if task in self.sending or not self.slowed:
             return None
         stream = self.graph.stream[task]
@@ -203,7 +203,7 @@ class Run:
         return next((self.slowed[each] for each in members if each in self.slowed), None)
 
     def settle(self, now: float) -> None:
-        """Start what can start, once all ends of an instant are known."""
+        """Start all tasks that can start, after all ends of an instant."""
         for task in self.ready:
             waits = self.waits[task]
             if not waits:
@@ -230,20 +230,20 @@ class Run:
         return (stream,) if stream >= 0 else ()
 
     def _take(self, stream: int, now: float) -> None:
-        """Start the first task in a stream's queue if all streams that it needs are free and have come to it."""
+        """Start the first task in a stream's queue if all its streams are free and have it first."""
         queue = self.queue[stream]
         if not queue or not self.free[stream]:
             return
         key = queue[0]
         task = self.by_rank[key]
-        # A collective starts when it heads the queues of all its streams. Tasks stand in the same order in every queue,
-        # so two that need the same streams cannot wait for each other.
+        # A collective starts when it is first in the queues of all its streams. Tasks have the same order in every
+        # queue, so two collectives over the same streams cannot wait for each other.
         needed = self.waits[task]
         if len(needed) == 1 or all(self.free[other] and self.queue[other][0] == key for other in needed):
             for other in needed:
                 heappop(self.queue[other])
                 self.free[other] = False
-                # The cause is what it waited for last: a stream that became free now, else the task before it.
+                # The cause is the last dependency: a stream that became free now, else the preceding task.
                 if self.freed_s[other] == now:
                     self.cause[task] = self.freed_by[other]
             self._begin(task, now)
@@ -266,14 +266,14 @@ class Run:
             slowed.members = [self.slowed[stream] for stream in streams]
             for member in slowed.members:
                 member.lead = slowed
-            # What else begins at this instant and slows it makes ``settle`` pace it again.
+            # A slowing task that starts at this instant makes ``settle`` set the pace again.
             self._pace(slowed, now)
         else:
             heappush(self.heap, (now + duration_s, self.rank[task]))
 
     def _pace(self, slowed: Slowed, now: float) -> None:
-        """Bring the speed of what is under way up to date with who is busy: its slowest member decides."""
-        # Work left is kept in seconds at full speed, so a change of pace moves only the end: left / rate.
+        """Update the speed of the task under way from the busy streams: its slowest member decides."""
+        # Remaining work is in seconds at full speed, so a change of pace moves only the end: remaining seconds / rate.
         rates = [member.slow_rate for member in slowed.members if member.busy]
         rate = min(rates) if rates else 1.0
         if slowed.task >= 0 and rate != slowed.rate:

@@ -1,8 +1,9 @@
-"""Links shared by concurrent transfers with max-min fairness (progressive filling).
+"""Links shared by concurrent transfers under max-min fairness (progressive filling).
 
-Progressive filling: raise all rates together until a link is full, freeze what crosses it, go on with the rest
-(Bertsekas and Gallager, Data Networks, section 6.5.2). Transfers over one route are a flow group (``flow_groups.py``);
-flow groups that meet on links are a component (``components.py``), and no component ever feels another."""
+Progressive filling: raise all rates together until a link is full, fix the rates of its transfers, continue with the
+others (Bertsekas and Gallager, Data Networks, section 6.5.2). Transfers over one route are a flow group
+(``flow_groups.py``); flow groups that share links are a component (``components.py``). Components do not affect each
+other."""
 
 from collections.abc import Hashable, Sequence
 
@@ -15,8 +16,9 @@ MOST_REMEMBERED = 256
 
 
 def shared_links(graph: EventGraph) -> tuple[dict[tuple[int, ...], FlowGroup], list[Component]]:
-    """Return the flow group of every route that a graph's transfers may take, and the components that these make, both
-    in the order of their links."""
+    """Return the flow group of every route that a graph's transfers may take, and the components of these groups, both
+    in the order of their links.
+    """
     routes = {route for _, route in graph.transfers.values()}.union(graph.routes)
     flow_group_of = flow_groups_of(sorted(routes), graph.weights)
     components: list[Component] = []
@@ -42,8 +44,9 @@ def _component(
 
 
 def _shape(group: Sequence[FlowGroup], capacity_bytes_per_s: Sequence[float]) -> Hashable:
-    """Return the key of the rates of a component; components with one key, as those of replicas, share what is known of
-    their rates."""
+    """Return the cache key of a component's rates; components with one key, like those of equal replicas, share the
+    cache.
+    """
     links: dict[int, int] = {}
     routes = tuple(tuple(links.setdefault(link, len(links)) for link in flow_group.route) for flow_group in group)
     weights = tuple(flow_group.weights for flow_group in group)

@@ -2,9 +2,10 @@
 
 
 class Slowed:
-    """A stream whose tasks slow down: the one under way, its seconds left at full speed, and how many slow it.
+    """A stream whose tasks slow down while others are busy.
 
-    A task that occupies several such streams is timed on the first of them, the ``lead`` of the others.
+    It has the task under way, its remaining seconds at full speed, and the number of busy streams that slow it.
+    A task on several such streams is timed on the first of them, the ``lead`` of the others.
     """
 
     __slots__ = ("busy", "due_s", "lead", "left_s", "members", "rate", "since_s", "slow_rate", "task")

@@ -1,4 +1,4 @@
-"""What to say when tasks wait for each other and none can start."""
+"""Error for tasks that wait for each other."""
 
 import math
 
@@ -10,8 +10,9 @@ _SHOWN = 8
 
 
 def stuck_error(graph: TaskGraph, missing: list[int]) -> RequestError:
-    """Return the error for a run that ended with some tasks still ``missing`` others; it names one circle, or the task
-    that never ends."""
+    """Return the error for a run that ended with ``missing`` dependencies; it names one cycle, or the task that never
+    ends.
+    """
     endless = next((task for task, length_s in enumerate(graph.duration_s) if not length_s < math.inf), None)
     if endless is not None:
         return RequestError(f"tasks take finite times, but {graph.name(endless)} takes {graph.duration_s[endless]} s")
@@ -26,7 +27,7 @@ def stuck_error(graph: TaskGraph, missing: list[int]) -> RequestError:
 
 
 def find_circle(graph: TaskGraph, missing: list[int]) -> list[int]:
-    """Return tasks that wait for each other, each for the one before it and the first, the lowest, for the last."""
+    """Return a cycle of waiting tasks: each waits for the one before it, the first (lowest) for the last."""
     before: dict[int, int] = {}
     for task, count in enumerate(missing):
         if count > 0:

@@ -1,4 +1,4 @@
-"""The timeline as a picture: one SVG without scripts or outside resources, for reports and papers."""
+"""Timeline as one SVG without scripts or external resources, for reports and papers."""
 
 from html import escape
 from typing import Protocol
@@ -41,7 +41,7 @@ _LEAST = 0.25
 
 
 class Drawn(Protocol):
-    """What a picture is made of: the records of a step, its time, and what occupied every stream."""
+    """Data of a picture: the records of a step, its duration, and the occupation of every stream."""
 
     @property
     def step_time_s(self) -> float:
@@ -49,7 +49,7 @@ class Drawn(Protocol):
 
     @property
     def occupied_s(self) -> tuple[float, ...]:
-        """Seconds for which every stream was occupied, by its number."""
+        """Seconds of occupation of every stream, by its number."""
 
     @property
     def records(self) -> Timeline:
@@ -57,7 +57,7 @@ class Drawn(Protocol):
 
 
 def timeline_svg(result: Drawn, width: int = 1200) -> str:
-    """Return the picture: compute streams as thick rows, the other streams that are used as thin rows below them."""
+    """Return the picture: compute streams as thick rows, the other used streams as thin rows below them."""
     lines, used = _rows(result)
     offsets, height = [0] * len(lines), _TOP
     for stream in range(len(lines)):
@@ -87,7 +87,7 @@ def timeline_svg(result: Drawn, width: int = 1200) -> str:
 
 
 def _rows(result: Drawn) -> tuple[list[list[tuple[int, float, float, str]]], list[bool]]:
-    """Return (kind, start, end, name) of the tasks of every stream in order of time, and whether it is shown."""
+    """Return (kind, start, end, name) of the tasks of every stream in order of time, and which streams are shown."""
     records = result.records
     lines: list[list[tuple[int, float, float, str]]] = [[] for _ in result.occupied_s]
     for task in records.tasks():
@@ -100,7 +100,7 @@ def _rows(result: Drawn) -> tuple[list[list[tuple[int, float, float, str]]], lis
 
 
 def _merged(row: list[tuple[int, float, float, str]], least_s: float) -> list[tuple[int, float, float, str]]:
-    """Return a row with tasks too thin to see joined to the one of their kind before them, so that files stay small."""
+    """Return a row in which tasks too thin to see are merged into the preceding task of their kind, for small files."""
     merged: list[tuple[int, float, float, str]] = []
     for kind, low_s, high_s, name in row:
         if merged and merged[-1][0] == kind and high_s - low_s < least_s and low_s - merged[-1][2] < least_s:

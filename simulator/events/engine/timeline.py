@@ -1,7 +1,7 @@
-"""When every task of a step ran: a record of 40 bytes each, which pictures, traces and the critical path are made of.
+"""Start and end of every task of a step, 40 bytes each: the source of pictures, traces and the critical path.
 
-Records come in the order in which tasks end. A sealed timeline has them in the order in which a graph that is written
-device by device numbers its tasks: nothing in it tells whether the graph was whole when it ran.
+Records are added in the order in which tasks end. A sealed timeline has the order of task numbers of a graph that is
+written device by device, whether or not the graph was complete when it ran.
 """
 
 from array import array
@@ -30,7 +30,7 @@ _AT_ONCE = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineTask:
-    """One task of the timeline. ``stream`` is one of ``STREAMS``; ``number`` its number in the graph."""
+    """One task of the timeline. ``stream``: one of ``STREAMS``; ``number``: its number in the graph."""
 
     number: int
     kind: str
@@ -42,7 +42,7 @@ class TimelineTask:
 
 
 class TimelineWriter:
-    """Columns that grow by a record for every task that ends; ``arrows``: (transfer, what it lets start) by number."""
+    """Columns that grow by a record for every ended task; ``arrows``: (transfer, task that it starts) by number."""
 
     def __init__(self) -> None:
         self._columns: dict[str, array[Any]] = {name: array(kind) for name, kind in _COLUMNS}
@@ -62,7 +62,7 @@ class TimelineWriter:
         end_s: float,
         cause: int,
     ) -> int:
-        """Add a record; return its place, by which later ones name it as their ``cause`` (-1: none)."""
+        """Add a record; return its index, by which later records name it as their ``cause`` (-1: none)."""
         own = (
             streams[0]
             if len(streams) == 1
@@ -78,7 +78,7 @@ class TimelineWriter:
         return self._count - 1
 
     def _flush(self) -> None:
-        """Move the last records into the columns."""
+        """Move the latest records into the columns."""
         for column, values in zip(self._columns.values(), zip(*self._rows, strict=True), strict=False):
             column.extend(values)
         self._rows.clear()
@@ -95,7 +95,7 @@ class TimelineWriter:
         del number
 
         def in_order(name: str) -> NDArray[Any]:
-            """Return a column in the order of numbers; the other one is not kept."""
+            """Return a column in the order of numbers; the unordered column is dropped."""
             column: NDArray[Any] = np.asarray(self._columns.pop(name))[order]
             return column
 
@@ -114,9 +114,12 @@ class TimelineWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Timeline:
-    """Records of all tasks by number. ``cause``: the task whose end let one start (-1: it started at once); ``arrows``:
-    transfers and what they let start. ``streams``: that of a task, or less than 0 and a collective: -1 is the first of
-    ``members_of``. ``labels``: kind and what follows the microbatch in a tag (or the whole tag)."""
+    """Records of all tasks by number.
+
+    ``cause``: the task whose end started this one (-1: started at once); ``arrows``: transfers and the tasks that they
+    start. ``streams``: stream of a task, or a negative number for a collective: -1 is the first of ``members_of``.
+    ``labels``: kind, and the rest of the tag after the microbatch (or the entire tag).
+    """
 
     start_s: NDArray[np.float64]
     end_s: NDArray[np.float64]
@@ -137,25 +140,25 @@ class Timeline:
         return (own,) if own >= 0 else self.members_of[-1 - own]
 
     def kind_of(self, task: int) -> int:
-        """Return what a task does, a number of ``KINDS``."""
+        """Return the kind of a task, a number of ``KINDS``."""
         return self.labels[int(self.label[task])][0]
 
     def kinds(self) -> Iterator[int]:
-        """Yield what every task does."""
+        """Yield the kind of every task."""
         for label in self.label:
             yield self.labels[label][0]
 
     def found(self) -> set[int]:
-        """Return what tasks do at all."""
+        """Return the kinds that occur."""
         return {kind for kind, _, _ in self.labels}
 
     def tag_of(self, task: int) -> Tag:
-        """Return what names a task among those of its kind."""
+        """Return the tag of a task, its name among the tasks of its kind."""
         _, counted, rest = self.labels[self.label[task]]
         return (int(self.microbatch[task]), *rest) if counted else rest
 
     def name_of(self, task: int) -> str:
-        """Return kind and tag in words."""
+        """Return kind and tag as text."""
         return " ".join([KINDS[self.kind_of(task)], *(str(part) for part in self.tag_of(task))])
 
     def tasks(self) -> Iterator[TimelineTask]:
@@ -173,8 +176,9 @@ class Timeline:
             )
 
     def critical_path(self) -> tuple[int, ...]:
-        """Return the tasks that decide the end, first to last; of several that end last, the one with the highest
-        number."""
+        """Return the tasks that determine the end, first to last; of several last tasks, the one with the highest
+        number.
+        """
         if not len(self):
             return ()
         task = len(self) - 1 - int(np.argmax(self.end_s[::-1]))

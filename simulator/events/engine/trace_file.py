@@ -1,4 +1,4 @@
-"""Traces as files that Perfetto opens."""
+"""Files of traces for Perfetto."""
 
 import gzip
 import io
@@ -22,7 +22,7 @@ def write_json(trace: Mapping[str, Any], path: Path) -> None:
 
 
 def write_events(events: Iterable[Mapping[str, Any]], rest: Mapping[str, Any], path: Path) -> None:
-    """Write a trace whose events come one by one, and behind them the ``rest`` of the document.
+    """Write a trace from an iterator of events, followed by the ``rest`` of the document.
 
     Raises:
         RequestError: the file cannot be written.

@@ -1,11 +1,10 @@
 """Chakra execution traces of a step (MLCommons schema et_def.proto), which ASTRA-sim and other simulators replay.
 
-One file per device, ``forerun.N.et``: passes as computation of a fixed length, transfers between stages as a send here
-and a receive there, gradients and parameters as collectives over the devices that hold the same part of a stage.
-``forerun.groups.json`` names the devices of every communicator (ASTRA-sim: ``--comm-group-configuration``). Traffic
-inside a pass stays part of its length. Lengths are whole microseconds, as the format wants them; two attributes of a
-node, ``forerun_start_s`` and ``forerun_s``, have when it began and how long it took to the last digit, so that a replay
-of the files is the simulated step.
+One file per device, ``forerun.N.et``: passes are computation of fixed length, transfers between stages a send and a
+receive, gradients and parameters collectives over the devices with the same part of a stage. ``forerun.groups.json``
+names the devices of every communicator (ASTRA-sim: ``--comm-group-configuration``). Traffic inside a pass is part of
+its length. The format requires lengths in whole microseconds; the attributes ``forerun_start_s`` and ``forerun_s`` of a
+node have its exact start and duration, so that a replay of the files equals the simulated step.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -42,7 +41,7 @@ _NORM_BYTES = 4
 
 
 def write_chakra(context: Context, strategy: Strategy, result: EventResult, folder: Path) -> int:
-    """Write the traces of a step into a folder, which is made; return the number of devices.
+    """Write the traces of a step into a new folder; return the number of devices.
 
     Raises:
         RequestError: more than ``MOST_DEVICES`` devices, or a strategy whose halves differ in tp.
@@ -75,7 +74,7 @@ def write_chakra(context: Context, strategy: Strategy, result: EventResult, fold
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """A step as one whole graph with its edges, which a result does not keep."""
+    """A step as one complete graph with its edges, which a result does not store."""
 
     costs: StepCosts
     contention: Contention | None
@@ -92,9 +91,12 @@ def _run_again(result: EventResult) -> _Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Node:
-    """One node of all devices of a stage. ``peer``: stage at the other end of a transfer; ``among``: whose collective
-    it is ("replicas", those "sharing" slices, "copies" of one, "stages", "ends"); ``collective``: its number in
-    the schema; ``start_s``, ``end_s``: when it ran."""
+    """One node for all devices of a stage.
+
+    ``peer``: stage at the other end of a transfer; ``among``: group of its collective ("replicas", "sharing" for ranks
+    with slices, "copies" of a slice, "stages", "ends"); ``collective``: its number in the schema; ``start_s``,
+    ``end_s``: start and end.
+    """
 
     number: int
     name: str
@@ -112,7 +114,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where one device stands, which turns stages and groups into devices."""
+    """Position of one device, which maps stages and groups to devices."""
 
     layout: DeviceNumbers
     sharing: int
@@ -123,7 +125,7 @@ class _Place:
     groups: dict[tuple[int, ...], int]
 
     def encoded(self, node: _Node) -> bytes:
-        """Return a node as a message."""
+        """Return a node as a Protobuf message."""
         peer = self._device(node.peer) if node.peer >= 0 else 0
         own = self._device(self.stage)
         return encoded(
@@ -182,7 +184,7 @@ def _devices(step: _Step, task: int) -> tuple[int, ...]:
 def _nodes(
     step: _Step, sizes: StepSizes, strategy: Strategy, task: int, device: int, before: list[int]
 ) -> Iterator[_Node]:
-    """Yield the node of a task on a device, behind the receives that it waits for."""
+    """Yield the node of a task on a device, after the receives that it waits for."""
     graph, run, pp = step.graph, step.run, strategy.pp
     own = [other for other in before if device in _devices(step, other)]
     arrived = [
@@ -227,9 +229,9 @@ def _nodes(
 def _replica_nodes(
     step: _Step, sizes: StepSizes, strategy: Strategy, task: int, stage: int, node: Callable[..., _Node]
 ) -> Iterator[_Node]:
-    """Yield the collectives of one exchange of gradients or parameters; ``node`` has what all nodes of the task have.
+    """Yield the collectives of one exchange of gradients or parameters; ``node`` has the common attributes.
 
-    Gradients of slices that have copies are reduced twice: to the slices, then over their copies."""
+    Gradients of slices with copies are reduced twice: to the slices, and over their copies."""
     reduces = step.graph.kind[task] == REDUCE
     whole = sizes.gradient_bytes[stage] if reduces else sizes.shard_bytes[stage]
     cost = step.costs.stages[stage]
@@ -257,7 +259,7 @@ def _replica_nodes(
 
 
 def _share(step: _Step, task: int, whole_s: float) -> float:
-    """Return the share of a pass over all gradients (or parameters) that one collective is."""
+    """Return the share of one collective in a pass over all gradients (or parameters)."""
     graph = step.graph
     if step.contention is None or (graph.kind[task] == GATHER and step.costs.gathers_near):
         return (graph.transfers[task][0] if task in graph.transfers else graph.duration_s[task]) / whole_s

@@ -1,4 +1,4 @@
-"""One node of a Chakra execution trace (MLCommons schema et_def.proto) as a message, whatever kind of step it is of."""
+"""One node of a Chakra execution trace (MLCommons schema et_def.proto) as a Protobuf message."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,8 +37,7 @@ def encoded(
     ends: tuple[int, int] = (0, 0),
     tag: int = 0,
 ) -> bytes:
-    """Return a node as a message; ``ends``: the devices that send and receive, ``group``: the number of those of a
-    collective."""
+    """Return a node as a message; ``ends``: sending and receiving device, ``group``: number of its group."""
     attributes = [
         _attribute("is_cpu_op", 27, 0),
         _seconds("forerun_start_s", start_s),
@@ -87,7 +86,7 @@ def write_groups(folder: Path, groups: Mapping[tuple[int, ...], int]) -> None:
 
 
 def group_of(groups: dict[tuple[int, ...], int], members: Sequence[int]) -> int:
-    """Return the number of a group, a new one where nobody asked for it before: 0 is all devices to ASTRA-sim."""
+    """Return the number of a group, a new one for new members: ASTRA-sim reserves 0 for all devices."""
     return groups.setdefault(tuple(members), len(groups) + 1)
 
 

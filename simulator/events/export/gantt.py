@@ -50,10 +50,10 @@ LEGEND = (
 
 
 def timeline_text(result: EventResult, width: int = 100, *, streams: bool = False) -> str:
-    """Return a Gantt chart of ``width`` columns; kinds take turns where a column holds several (``deal_slices``).
+    """Return a Gantt chart of ``width`` columns; kinds alternate where a column has several (``deal_slices``).
 
-    Of more than ``MOST_ROWS`` pipeline ranks the first and the last are shown. With ``streams`` every stage also shows
-    its feature and gradient streams, where they are ever used.
+    Above ``MOST_ROWS`` pipeline ranks only the first and the last are shown. With ``streams`` every stage also shows
+    its feature and gradient streams, where they are used.
     """
     columns = max(width - 9, 10)
     rows = _occupied_s(result, columns)
@@ -79,7 +79,7 @@ def timeline_text(result: EventResult, width: int = 100, *, streams: bool = Fals
 
 
 def _occupied_s(result: EventResult, columns: int) -> list[list[dict[int, float]]]:
-    """Return seconds by kind of every column of every stream."""
+    """Return the seconds by kind of every column of every stream."""
     records = result.records
     rows: list[list[dict[int, float]]] = [[{} for _ in range(columns)] for _ in result.occupied_s]
     scale = columns / result.step_time_s if result.step_time_s else 0.0
@@ -95,11 +95,10 @@ def _occupied_s(result: EventResult, columns: int) -> list[list[dict[int, float]
 
 
 def deal_slices(cells: Sequence[Mapping[Kind, float]], whole: float) -> Iterator[Kind | None]:
-    """Yield what every slice of a timeline shows, None where it is idle; ``cells`` has the time of each kind in it.
+    """Yield the kind shown by every slice of a timeline, None where it is idle; ``cells``: seconds by kind.
 
-    A slice of length ``whole`` shows one kind, and what it leaves out counts for the next: where a slice holds many
-    passes, kinds take turns in proportion to their time and none hides behind a longer one. Nothing is shown where
-    none of it runs.
+    A slice of length ``whole`` shows one kind, and time that it does not show is carried to the next slice: in slices
+    with many passes, kinds alternate in proportion to their time. Only a kind that runs in the slice is shown.
 
     >>> "".join(kind or "." for kind in deal_slices([{"F": 0.4, "B": 0.6}, {"F": 0.4, "B": 0.6}, {}], 1.0))
     'BF.'

@@ -1,4 +1,4 @@
-"""How much of a step the links of the cluster are in use, as plain data."""
+"""Use of the cluster's links during a step, as plain data."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ _SHOWN = 24
 def link_use(result: EventResult) -> list[dict[str, Any]]:
     """Return the busiest links of a step with contention.
 
-    ``utilisation``: share of the step for which a link is full, or as long as if it were: what protocols cost counts as
-    traffic. ``alike``: links of which the same is true; ``shared``: whether flows may slow each other down there.
+    ``utilisation``: share of the step during which a link is full or equivalent; protocol overhead counts as traffic.
+    ``alike``: number of links with the same use; ``shared``: whether flows can slow each other down on it.
     """
     contention = result.contention
     if contention is None:

@@ -1,4 +1,4 @@
-"""The timeline as one page that opens offline: the picture, wide enough to read, and what every stage does."""
+"""The timeline as one offline HTML page: a wide picture, and the tasks of every stage."""
 
 from html import escape
 
@@ -18,7 +18,7 @@ _STYLE = (
 
 
 def timeline_html(result: EventResult) -> str:
-    """Return the page; it has no scripts and asks for nothing from outside."""
+    """Return the page, without scripts or external resources."""
     rows = "".join(
         f"<tr><td>{stage}</td><td>{_share(use.busy_s, result)}</td><td>{_share(use.exposed_s, result)}</td>"
         f"<td>{_share(use.idle_s, result)}</td><td>{escape(format_bytes(use.peak_bytes))}</td>"

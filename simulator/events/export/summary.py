@@ -1,4 +1,4 @@
-"""An event-level result as plain data: what ``simulate --json`` adds to its row."""
+"""An event-level result as plain data, which ``simulate --json`` adds to its row."""
 
 from collections import Counter
 from typing import Any
@@ -11,10 +11,10 @@ _GIB = 2.0**30
 
 
 def event_summary(result: EventResult) -> dict[str, Any]:
-    """Return bubble share, tasks by kind, use of every stage and stream, and the critical path; times in seconds,
-    shares 0 to 1.
+    """Return bubble share, tasks by kind, use of every stage and stream, and the critical path (seconds, shares 0 to
+    1).
 
-    With contention also ``replicas``, how many each simulated one stands for, and ``links``, the busiest ones.
+    With contention also ``replicas`` (number represented by each simulated one) and ``links`` (the busiest ones).
     """
     return {
         "step_time_s": result.step_time_s,
@@ -30,13 +30,13 @@ def event_summary(result: EventResult) -> dict[str, Any]:
 
 
 def _tasks(result: EventResult) -> dict[str, int]:
-    """Return how many tasks of each kind were simulated."""
+    """Return the number of simulated tasks of each kind."""
     counts = Counter(KINDS[kind] for kind in result.records.kinds())
     return dict(sorted(counts.items()))
 
 
 def _shared(result: EventResult) -> dict[str, Any]:
-    """Return what contention adds: how many replicas had to be told apart, and how busy links were."""
+    """Return the results of contention: number of distinct replicas, and use of links."""
     if result.contention is None:
         return {}
     colours = list(result.contention.colours)
@@ -51,7 +51,7 @@ def _share(value: float, whole: float) -> float:
 
 
 def _stages(result: EventResult) -> list[dict[str, Any]]:
-    """Return one entry per pipeline rank; ``stream_share`` is how much of the step each of its streams is occupied."""
+    """Return one entry per pipeline rank; ``stream_share``: share of the step during which each stream is occupied."""
     occupied = result.occupied_s
     return [
         {
@@ -73,7 +73,7 @@ def _stages(result: EventResult) -> list[dict[str, Any]]:
 
 
 def _path(result: EventResult) -> list[dict[str, Any]]:
-    """Return the critical path, neighbours of one kind on one stream as one entry with their number."""
+    """Return the critical path; consecutive tasks of one kind on one stream are one entry with their number."""
     records = result.records
     entries: list[dict[str, Any]] = []
     now_s = 0.0

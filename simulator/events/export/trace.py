@@ -1,7 +1,7 @@
 """The timeline as a Chrome trace (Trace Event Format, object form), which Perfetto and chrome://tracing open.
 
 A process is a pipeline rank, a thread one of its streams, a counter its memory. A flow arrow leads from a transfer to
-the pass that it lets start. Times are microseconds, as the format wants them.
+the pass that waits for it. Times are in microseconds, as the format requires.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,12 +26,12 @@ _PASSES = frozenset({"forward", "backward", "input gradient", "weight gradient"}
 
 
 def trace_events(result: EventResult) -> dict[str, Any]:
-    """Return the trace as plain data: ``traceEvents`` and what the whole step says of itself."""
+    """Return the trace as plain data: ``traceEvents`` and the metadata of the step."""
     return {"traceEvents": list(_events(result)), **_about(result)}
 
 
 def write_trace(result: EventResult, path: Path) -> None:
-    """Write the trace of a step event by event: it takes no memory beside the records.
+    """Write the trace of a step one event at a time, without a copy of the records in memory.
 
     Raises:
         OSError: the file cannot be written.
@@ -58,7 +58,7 @@ def _about(result: EventResult) -> dict[str, Any]:
 
 
 def _names(result: EventResult) -> Iterator[dict[str, Any]]:
-    """Yield what processes and threads are called, and their order."""
+    """Yield names and order of processes and threads."""
     for stage in range(len(result.stages)):
         yield {"ph": "M", "name": "process_name", "pid": stage, "args": {"name": result.stage_name(stage)}}
         yield {"ph": "M", "name": "process_sort_index", "pid": stage, "args": {"sort_index": stage}}
@@ -91,7 +91,7 @@ def _tasks(result: EventResult) -> Iterator[dict[str, Any]]:
 def _consists_of(
     result: EventResult, task: TimelineTask, shares: Sequence[Sequence[tuple[str, float]]]
 ) -> dict[str, float]:
-    """Return what a pass of a transformer consists of, in milliseconds: computation, and the collectives within it."""
+    """Return the parts of a transformer's pass in milliseconds: computation, and the collectives within it."""
     tag = result.records.tag_of(task.number)
     if task.kind not in _PASSES or len(tag) < 2 or not isinstance(tag[1], int) or tag[1] >= len(shares):
         return {}
@@ -99,7 +99,7 @@ def _consists_of(
 
 
 def _flows(result: EventResult) -> Iterator[dict[str, Any]]:
-    """Yield an arrow from every transfer to the start of the pass that needed it."""
+    """Yield an arrow from every transfer to the start of the pass that waits for it."""
     records = result.records
     for task, after in records.arrows.tolist():
         common = {"name": "activations", "cat": "send", "id": task}
@@ -109,7 +109,7 @@ def _flows(result: EventResult) -> Iterator[dict[str, Any]]:
 
 
 def _memory(result: EventResult) -> Iterator[dict[str, Any]]:
-    """Yield the bytes of live tensors of every stage whenever they change."""
+    """Yield the bytes of live tensors of every stage at every change."""
     for stage, curve in enumerate(result.memory):
         last = len(curve.time_s) - 1
         for place, (now_s, held) in enumerate(zip(curve.time_s, curve.held_bytes, strict=True)):

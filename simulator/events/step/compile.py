@@ -1,8 +1,8 @@
-"""From the costs of a step to its tasks: as one whole graph, or device by device while it runs.
+"""Compilation of step costs into tasks: one complete graph, or device by device while it runs.
 
-Where replicas are equal (data, tensor, context and expert parallel) one of each stage stands for all. Otherwise several
-pipelines stand side by side, and the traffic of replicas waits for all of them. What one pipeline rank does is written
-by ``device_tasks.py``; here is what joins them, and the end of the step.
+Where replicas (data, tensor, context and expert parallel) are equal, one pipeline represents all of them. Otherwise
+several pipelines are simulated, and the traffic of replicas waits for all of them. ``device_tasks.py`` writes the tasks
+of a pipeline rank; this module connects them and adds the end of the step.
 """
 
 from array import array
@@ -27,11 +27,13 @@ def compile_step(
     contention: Contention | None = None,
     disturbance: Disturbance | None = None,
 ) -> TaskGraph:
-    """Return the whole graph of one step, with ``replicas`` pipelines side by side; with ``contention`` one for each of
-    its colours, whose traffic shares the cluster's links.
+    """Return the complete graph of one step of ``replicas`` pipelines.
+
+    With ``contention``, one pipeline per colour of replicas, whose traffic shares the cluster's links.
 
     Raises:
-        RequestError: the schedule has no order for this shape, there are no replicas, or a disturbed device is none.
+        RequestError: the schedule has no order for this shape, there are no replicas, or a disturbed device does not
+        exist.
     """
     graph = TaskGraph(KINDS)
     step = _Step(costs, graph, replicas, contention, disturbance)
@@ -46,8 +48,7 @@ def compile_step(
 
 
 class StepSource:
-    """Writes the same step while it runs (``live_run.Source``). ``arrows``: where transfers and what they let start are
-    noted.
+    """Writer of a step while it runs (``live_run.Source``). ``arrows``: transfers and the tasks that they start.
 
     Raises:
         RequestError: as for ``compile_step``.
@@ -71,7 +72,7 @@ class StepSource:
 
     @property
     def sent_bytes(self) -> dict[Key, float]:
-        """What every connection of each flow has carried so far."""
+        """Bytes that every connection of each flow has carried so far."""
         return self._step.wires.sent_bytes if self._step.wires else {}
 
     def open(self) -> None:
@@ -83,7 +84,7 @@ class StepSource:
             self._write_on(device, -1)
 
     def advance(self, task: int) -> None:
-        """Write on where a task of a compute stream ends."""
+        """Continue to write after a task of a compute stream ends."""
         graph = self.graph
         stream, members = graph.stream[task], graph.members_of.get(task)
         if members is None:
@@ -95,7 +96,7 @@ class StepSource:
                 self._write_on(self._step.devices[each // len(STREAMS)], task)
 
     def _write_on(self, device: DeviceWriter, ending: int) -> None:
-        """Write a device's next actions until it is far enough ahead, and the end of the step behind the last."""
+        """Write a device's next actions until it is far enough ahead, and after the last action the end of the step."""
         number = device.device
         while self._writing[number] and device.runs_short(ending):
             if device.write() is None:
@@ -106,23 +107,23 @@ class StepSource:
             self.paused = True
 
     def pause_at(self, actions: Sequence[int]) -> None:
-        """Pause the run as soon as a device has written so many actions of its program."""
+        """Pause the run as soon as a device has written the given number of actions of its program."""
         self._pauses = actions
         self.paused = any(one.written >= most for one, most in zip(self._step.devices, actions, strict=False))
 
     def written(self) -> list[int]:
-        """Return how many actions every device has written."""
+        """Return the number of written actions of every device."""
         return [device.written for device in self._step.devices]
 
     def go_on(self, orders: Sequence[StageOrder]) -> None:
-        """Go on with other programs, which have been the same so far, to their end."""
+        """Continue to the end with other programs that have been identical so far."""
         self.pause_at(())
         for device, order in zip(self._step.devices, orders, strict=True):
             device.go_on(order)
 
     @property
     def read_only(self) -> list[object]:
-        """What is never written to: copies of a run that is under way may share it."""
+        """Objects that are never changed, which copies of a run under way may share."""
         step = self._step
         costs = [step.costs, *(cost for stage in step.costs.stages for cost in (stage, *stage.also))]
         return [*costs, *(part for device in step.devices for part in (device.order, device.left))]
@@ -169,7 +170,7 @@ class _Step:
 
 
 def _declare_ports(costs: StepCosts, graph: EventGraph, replicas: int) -> None:
-    """Declare what may leave by the ports of every stage: transfers of one device, collectives of all replicas."""
+    """Declare the traffic through the ports of every stage: transfers of one device, collectives of all replicas."""
     pp = costs.shape.pp
     for stage in range(pp):
         ports = range(stage, replicas * pp, pp)
@@ -179,9 +180,9 @@ def _declare_ports(costs: StepCosts, graph: EventGraph, replicas: int) -> None:
 
 
 class _End:
-    """The end of a step: the sum of tied gradients, the gradient norm that all devices wait for, and the optimizer.
+    """The end of a step: sum of tied gradients, gradient norm (all devices wait for it) and optimizer.
 
-    Every device comes here once; it is numbered behind all other tasks, whoever comes first.
+    Every device adds its part once; its tasks have numbers after all others, in a fixed order of devices.
     """
 
     def __init__(self, costs: StepCosts, graph: EventGraph, devices: int) -> None:
@@ -190,7 +191,7 @@ class _End:
         self._norm = -1
 
     def tie(self, device: int, behind: list[int]) -> None:
-        """Let the first and the last stage of a pipeline add up the gradient of a table that both have."""
+        """Add the all-reduce of a table's gradient that the first and last stage of a pipeline share."""
         pp = self._costs.shape.pp
         replica, stage = divmod(device, pp)
         if not self._costs.tied_s or pp == 1 or stage not in (0, pp - 1):
@@ -204,7 +205,7 @@ class _End:
             self._graph.promise(task)
 
     def norm(self, device: int, behind: list[int]) -> None:
-        """Let all devices wait for each other."""
+        """Add the gradient norm, for which all devices wait."""
         compute = (len(STREAMS) * device,)
         if self._norm >= 0:
             self._graph.join(self._norm, compute, behind, promised=True)
@@ -214,7 +215,7 @@ class _End:
             self._graph.promise(self._norm, self._devices - 1)
 
     def update(self, device: int, behind: list[int]) -> None:
-        """Add the optimizer behind the norm."""
+        """Add the optimizer after the norm."""
         self._graph.at(self._devices, self._devices + 1 + device)
         stage = self._costs.stages[device % self._costs.shape.pp]
         self._graph.add(OPTIMIZER, stage.optimizer_s, len(STREAMS) * device, [self._norm])

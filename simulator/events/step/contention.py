@@ -1,10 +1,10 @@
-"""Which flows of a step meet on which links, told with as few of each as symmetry allows.
+"""Flows of a step that share links, reduced by symmetry to as few as possible.
 
-Replicas that see the same links, shared with the same flows, run alike and are simulated once: replicas are coloured by
-what their flows cross until no colour splits any more (an equitable partition, as in Weisfeiler and Leman's colour
-refinement). Max-min fair rates are the same for all of one colour, so one replica of each colour with the weight of all
-gives the whole cluster's rates exactly. Links that differ in nothing are one, and a link that others always fill first
-is left out.
+Replicas with the same links, shared with the same flows, behave equally and are simulated once: replicas are coloured
+by the links of their flows until no colour splits any more (an equitable partition, as in the colour refinement of
+Weisfeiler and Leman). Max-min fair rates are equal within a colour, so one replica per colour with the weight of all
+gives the exact rates of the cluster. Links without a difference are merged, and a link is left out where others are
+always full first.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ Key = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossedLink:
-    """A link of the reduced graph, one of ``alike``: ``weight`` connections of each flow cross it."""
+    """A link of the reduced graph, one of ``alike`` equal ones; ``weight`` connections of each flow cross it."""
 
     name: str
     capacity_bytes_per_s: float
@@ -32,9 +32,12 @@ class CrossedLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contention:
-    """``flows`` by colour and stages; ``links``: those that they cross; ``shared``: those where they may slow each
-    other down. ``most_bytes_per_s``: what each flow gets while it is alone. ``colours``: that of every replica; one of
-    each is simulated."""
+    """Flows and the links that they share.
+
+    ``flows``: by colour and stages; ``links``: links of these flows; ``shared``: links that can slow flows down.
+    ``most_bytes_per_s``: rate of each flow when it is alone. ``colours``: colour of every replica; one replica per
+    colour is simulated.
+    """
 
     flows: Mapping[Key, Flow]
     most_bytes_per_s: Mapping[Key, float]
@@ -44,11 +47,11 @@ class Contention:
 
     @property
     def simulated(self) -> int:
-        """Replicas that are simulated."""
+        """Number of simulated replicas."""
         return max(self.colours) + 1
 
     def share_of(self, graph: TaskGraph, task: int, key: Key) -> float:
-        """Return which share of a whole flow a task is."""
+        """Return a task's share of a complete flow."""
         flow = self.flows[key]
         if task in graph.transfers and flow.wire_s:
             return graph.transfers[task][0] / (flow.wire_s * flow.assumed_bytes_per_s)
@@ -57,13 +60,13 @@ class Contention:
 
 
 def contention_of(traffic: Traffic, *, every_replica: bool = False) -> Contention:
-    """Return what a step's flows share; with ``every_replica`` each is a colour of its own."""
+    """Return the shared links of a step's flows; with ``every_replica`` each replica has its own colour."""
     colours = list(range(traffic.replicas)) if every_replica else _colours(traffic)
     flows: dict[Key, Flow] = {(stage,): flow for stage, flow in traffic.rings.items()}
     for (replica, here, there), flow in traffic.p2p.items():
         flows.setdefault((colours[replica], here, there), flow)
     loads = _loads(traffic, colours)
-    # Links of equal capacity under equal loads fill at the same moment: one of them sets the rate of all.
+    # Links of equal capacity under equal loads fill at the same moment: one of them determines the rate of all.
     alike: dict[Hashable, list[int]] = {}
     for link, load in loads.items():
         alike.setdefault((traffic.capacity_bytes_per_s[link], frozenset(load.items())), []).append(link)
@@ -85,7 +88,7 @@ def contention_of(traffic: Traffic, *, every_replica: bool = False) -> Contentio
 
 
 def _colours(traffic: Traffic) -> list[int]:
-    """Return the colour of every replica; those of one colour cannot be told apart by anything that they share."""
+    """Return the colour of every replica; replicas of one colour share links in the same way."""
     own: list[list[tuple[int, int, Flow]]] = [[] for _ in range(traffic.replicas)]
     for (replica, here, there), flow in traffic.p2p.items():
         own[replica].append((here, there, flow))
@@ -102,7 +105,7 @@ def _colours(traffic: Traffic) -> list[int]:
             for replica in range(traffic.replicas)
         ]
         colours = found
-        # Colours only ever split, so as many as before are the same as before.
+        # Colours only split, so an unchanged number means unchanged colours.
         if len(kinds) == count:
             return colours
         count = len(kinds)
@@ -111,7 +114,7 @@ def _colours(traffic: Traffic) -> list[int]:
 def _signature(
     flows: Iterable[tuple[int, int, Flow]], seen: Mapping[int, Hashable], names: Mapping[Hashable, int]
 ) -> Hashable:
-    """Return what one replica's flows look like: their rates and the kinds of links that they cross."""
+    """Return the signature of a replica's flows: their rates and the kinds of links that they cross."""
     return tuple(
         (
             *(here, there, flow.assumed_bytes_per_s, flow.wire_s, flow.latency_s),
@@ -122,7 +125,7 @@ def _signature(
 
 
 def _loads(traffic: Traffic, colours: Sequence[int]) -> dict[int, dict[Key, float]]:
-    """Return the connections of every kind of flow on every link that is crossed."""
+    """Return the connections of every kind of flow on every crossed link."""
     loads: dict[int, dict[Key, float]] = {}
 
     def add(key: Key, flow: Flow) -> None:
@@ -138,14 +141,14 @@ def _loads(traffic: Traffic, colours: Sequence[int]) -> dict[int, dict[Key, floa
 
 
 def _can_fill(link: CrossedLink, most: Mapping[Key, float]) -> bool:
-    """Whether several flows together ask for more than a link has."""
-    # A flow never takes more than it gets alone; where all of that fits, a link slows nobody.
+    """Return whether the flows on a link together exceed its capacity."""
+    # A flow never exceeds its rate when alone; where the sum of these rates fits, a link slows no flow.
     wanted = sum(weight * most[key] for key, weight in link.weight.items())
     return len(link.weight) > 1 and wanted > link.capacity_bytes_per_s * (1 + _SAME)
 
 
 def _needed(links: list[CrossedLink]) -> list[CrossedLink]:
-    """Return links without those that another one always fills before."""
+    """Return the links that can fill first: links for which no other is always full before are kept."""
     shares = [{key: weight / one.capacity_bytes_per_s for key, weight in one.weight.items()} for one in links]
     by_key: dict[Key, list[int]] = {}
     for number, share in enumerate(shares):
@@ -153,7 +156,8 @@ def _needed(links: list[CrossedLink]) -> list[CrossedLink]:
             by_key.setdefault(key, []).append(number)
     kept = []
     for number, share in enumerate(shares):
-        # A link that is always full before must carry all flows of this one, so it is among those of its rarest flow.
+        # A link that is always full earlier must carry all flows of this one, so it is among the links of its rarest
+        # flow.
         rivals = min((by_key[key] for key in share), key=len)
         if not any(_before(shares[other], share, other < number) for other in rivals if other != number):
             kept.append(links[number])
@@ -161,8 +165,8 @@ def _needed(links: list[CrossedLink]) -> list[CrossedLink]:
 
 
 def _before(other: Mapping[Key, float], share: Mapping[Key, float], first: bool) -> bool:
-    """Whether a link is full whenever one with ``share`` is; of two alike only the ``first`` is."""
-    # Load over capacity is linear in the flows: who has at least the share of each flow is at least as full.
+    """Return whether a link is full whenever one with ``share`` is; of two equal links only for the ``first``."""
+    # Load over capacity is linear in the flows: a link with at least the share of each flow is at least as full.
     if any(other.get(key, 0.0) < value * (1 - _SAME) for key, value in share.items()):
         return False
     same = len(other) == len(share) and all(value <= share[key] * (1 + _SAME) for key, value in other.items())
@@ -170,14 +174,16 @@ def _before(other: Mapping[Key, float], share: Mapping[Key, float], first: bool)
 
 
 def alone_s(contention: Contention, key: Key) -> float:
-    """Return the seconds of a whole flow that meets no other."""
+    """Return the seconds of a complete flow that shares no link."""
     flow = contention.flows[key]
     return flow.latency_s + flow.wire_s * flow.assumed_bytes_per_s / contention.most_bytes_per_s[key]
 
 
 class SharedLinks:
-    """Puts flows on the links of a task graph. A flow that meets no other takes a fixed time. ``sent_bytes``: what
-    every connection of each flow carries."""
+    """Flows on the links of a task graph.
+
+    A flow that shares no link takes a fixed time. ``sent_bytes``: bytes carried by every connection of each flow.
+    """
 
     def __init__(self, contention: Contention, graph: EventGraph) -> None:
         self._contention = contention
@@ -190,14 +196,14 @@ class SharedLinks:
             for key, weight in one.weight.items():
                 crossed.setdefault(key, []).append((number, weight))
         for key, links in crossed.items():
-            # Links that were left out still bound a flow: a link of its own stands for the narrowest of them.
+            # Left-out links still bound a flow: one link of its own represents the narrowest of them.
             own = graph.add_link(f"all that flow {key} may take", contention.most_bytes_per_s[key])
             self._routes[key] = (own, *(number for number, _ in links))
             graph.weigh(self._routes[key], (1.0, *(weight for _, weight in links)))
             graph.declare(self._routes[key])
 
     def send(self, kind: int, key: Key, stream: int, after: int, tag: tuple[object, ...]) -> int:
-        """Add a transfer between stages behind a task and return it."""
+        """Add a transfer between stages after a task and return it."""
         flow, route = self._contention.flows[key], self._routes.get(key)
         self._count(key, flow.wire_s * flow.assumed_bytes_per_s)
         if route is None:
@@ -206,8 +212,11 @@ class SharedLinks:
         return self._graph.add_transfer(kind, size_bytes, route, stream, (after,), latency_s=flow.latency_s, tag=tag)
 
     def carry(self, task: int, stage: int, share: float) -> None:
-        """Let a task be ``share`` of the traffic of a stage's replicas. Without replicas it keeps its duration: copies
-        of experts on the tensor ranks of one pipeline add up their gradients inside a stage."""
+        """Make a task ``share`` of the replica traffic of a stage.
+
+        Without replicas it keeps its duration: copies of experts on the tensor ranks of one pipeline sum their
+        gradients inside a stage.
+        """
         flow, route = self._contention.flows.get((stage,)), self._routes.get((stage,))
         if flow is None:
             return
@@ -219,11 +228,11 @@ class SharedLinks:
             self._graph.carry(task, size_bytes, route, latency_s=share * flow.latency_s)
 
     def occupy(self, task: int, key: Key, *, wire_s: float, latency_s: float) -> None:
-        """Let a task be traffic of a flow that takes some seconds at the assumed rate."""
+        """Make a task the traffic of a flow, with its seconds at the assumed rate."""
         flow, route = self._contention.flows[key], self._routes.get(key)
         size_bytes = wire_s * flow.assumed_bytes_per_s
         self._count(key, size_bytes)
-        if route is None:  # it crosses no link that can be full, so its rate never changes
+        if route is None:  # no link on its route can be full, so its rate is constant
             self._graph.duration_s[task] = latency_s + size_bytes / self._contention.most_bytes_per_s[key]
         else:
             self._graph.carry(task, size_bytes, route, latency_s=latency_s)

@@ -1,13 +1,13 @@
-"""The tasks of one pipeline rank, written action by action.
+"""Tasks of one pipeline rank, written action by action.
 
-A pipeline rank has streams (``kinds.STREAMS``): *compute* in the order of the schedule, *feature* for transfers to
-other stages in the order in which their passes run, *gradient* for the traffic of replicas, which takes what is ready,
-and two for copies to the host and back. Where the first two kinds of traffic leave by one port they share it: the port
-is a link that passes one second of either per second.
+A pipeline rank has these streams (``kinds.STREAMS``): *compute* in the order of the schedule; *feature* for transfers
+to other stages, in the order of their passes; *gradient* for the traffic of replicas, in order of readiness; and two
+for copies to and from the host. Where transfers and replica traffic use one port, they share it: the port is a link
+that passes one second of either per second.
 
-What may overlap is cut in buckets: bucket j of a gradient reduction waits for segment j of the backward pass, and
-segment j of a forward pass waits for bucket j of its parameters. Only the share that the framework hides is dealt with
-like that; the rest stands behind the last backward pass, or before the first forward pass, where nothing covers it.
+Traffic that may overlap is divided into buckets: bucket j of a gradient reduction waits for segment j of the backward
+pass, and segment j of a forward pass waits for bucket j of its parameters. Only the share that the framework hides is
+divided; the rest runs, exposed, after the last backward pass or before the first forward pass.
 """
 
 from collections import deque
@@ -33,8 +33,11 @@ PREFETCH = 2
 
 
 def add_streams(graph: EventGraph, device: int, computation: float, traffic: float) -> None:
-    """Add the streams of one device; factors on the seconds of computation beside traffic of replicas, and of that
-    traffic beside computation."""
+    """Add the streams of one device.
+
+    ``computation``: factor on the duration of computation during replica traffic; ``traffic``: factor on the duration
+    of this traffic during computation.
+    """
     compute, _, gradient, _, _ = (
         graph.add_stream(f"stage {device} {name}", device=device, ordered=name != "gradient") for name in STREAMS
     )
@@ -43,8 +46,11 @@ def add_streams(graph: EventGraph, device: int, computation: float, traffic: flo
 
 
 class DeviceWriter:
-    """Writes the tasks of one pipeline rank. ``common``: collectives that all replicas take part in; ``wires``: shared
-    links of the cluster, None for ports; ``draws``: factors on its passes."""
+    """Writer of the tasks of one pipeline rank.
+
+    ``common``: collectives of all replicas; ``wires``: shared links of the cluster, None for ports; ``draws``: factors
+    on the duration of its passes.
+    """
 
     def __init__(
         self,
@@ -74,7 +80,7 @@ class DeviceWriter:
         self.behind: list[int] = []
         self.most_behind = 64
         self.sharing = False
-        # One number for all passes: a long run keeps what each of them holds.
+        # One number object for all passes, which keeps the memory of a long run small.
         self.stays = [cost.kept_bytes - cost.host_bytes + cost.logit_bytes for cost in costs.chunks]
         self.unsent: list[tuple[Pass, int, int]] = []
         self.woven = -1
@@ -87,29 +93,35 @@ class DeviceWriter:
         ]
 
     def _quiet(self) -> range:
-        """Return the places of the program at which no traffic of replicas can be under way: behind the first use of
-        all parameters and before the first whole gradient. A transfer that shares nothing is cheaper to execute."""
+        """Return the places of the program without any replica traffic.
+
+        They are after the first use of all parameters and before the first complete gradient. Transfers that share
+        nothing are cheaper to execute.
+        """
         order = self.order
         low = max(order.first.values()) + 1 if any(cost.gather_s for _, cost in self.traffic) else 0
         high = min(order.last.values()) if any(cost.reduce_s for _, cost in self.traffic) else order.length
         return range(0) if any(zero >= min(3, self.each) for zero, _ in self.traffic) else range(low, high)
 
     def runs_short(self, ending: int) -> bool:
-        """Return whether more must be written now that a task ends: whatever waits for the oldest of the last segments
-        is still to come."""
+        """Return whether more must be written when a task ends, because successors of the oldest recent segment are
+        still missing.
+        """
         recent = self.recent
         return len(recent) <= COPY_AHEAD or recent[0] == ending or not self.graph.pending(recent[0])
 
     def begin(self) -> None:
-        """Write what stands before the first action."""
+        """Write the tasks before the first action."""
         self.graph.at(self.device, 0)
         self.graph.hold(self._begin(), self.device, self.cost.fixed_bytes)
         self.place = self.graph.place
 
     def write(self) -> bool | None:
-        """Write the next action, and those that it is interwoven with; return whether the device may begin to run
-        before it has the next ones. It may once all parameters have been asked for, whose gathers wait for the first
-        task only. None where there was no action left: what stands behind the last is then written."""
+        """Write the next action with the actions interwoven with it, or after the last action the end of the program.
+
+        Return None after the last action, otherwise whether the device may start to run before its next actions are
+        written: it may once all parameters have been requested, since their gathers wait for the first task only.
+        """
         costs = self.costs
         self.graph.at(self.device, self.place)
         for action in self.left:
@@ -122,23 +134,23 @@ class DeviceWriter:
             if len(self.behind) > self.most_behind:
                 self.behind = [task for task in self.behind if self.graph.pending(task)]
                 self.most_behind = 2 * len(self.behind) + 64
-            if not action.interwoven:  # else the next one adds to what its first task waits for
+            if not action.interwoven:  # otherwise the next action adds to the dependencies of its first task
                 self.place = self.graph.place
                 return number >= self.asked
-        # Up to ZeRO 1 gradients are reduced once, behind the last pass; from ZeRO 2 on with every pass (`_act`).
+        # Up to ZeRO 1 gradients are reduced once, after the last pass; from ZeRO 2 on with every pass (`_act`).
         rest_s = (1 - costs.overlap_gradients) * sum(cost.reduce_s for zero, cost in self.traffic if zero < self.each)
         if rest_s:
             self.behind = [self._replicas(REDUCE, rest_s, self.behind, ("rest",), blocking=True)]
         return None
 
     def go_on(self, order: StageOrder) -> None:
-        """Go on with another program, which has been the same so far."""
+        """Continue with another program that has been identical so far."""
         self.order = order
         self.quiet = self._quiet()
         self.left = islice(order.program, self.written, None)
 
     def _begin(self) -> int:
-        """Add the host's work of a step and the gather that nothing covers; return the first task."""
+        """Add the host's work of a step and the exposed gather; return the first task."""
         first = self.graph.add(HOST, self.costs.host_step_s, self.compute)
         rest_s = (1 - self.costs.overlap_parameters) * sum(cost.gather_s for zero, cost in self.traffic if zero < 3)
         if rest_s:
@@ -168,7 +180,7 @@ class DeviceWriter:
             rest_s = (1 - self.costs.overlap_gradients) * reduced_s
             self._replicas(REDUCE, rest_s, (), (microbatch, chunk, "rest"), blocking=True)
         self._hold(action, first, last)
-        # The stage before waits for input gradients only, whether weight gradients come with them or later.
+        # The previous stage waits only for input gradients, even where weight gradients are computed with them.
         made = Pass.INPUT_GRADIENT if kind == Pass.BACKWARD else kind
         if kind != Pass.WEIGHT_GRADIENT:
             self.woven = self.woven if self.unsent else first
@@ -178,7 +190,7 @@ class DeviceWriter:
             self._send(last)
 
     def _traffic_s(self, place: int, action: Action) -> list[PassTraffic]:
-        """Return the traffic of replicas that belongs to one action, by the stage of sharding that causes it."""
+        """Return the replica traffic of one action, by the ZeRO stage that causes it."""
         kind, _, chunk, _ = action
         first_use = kind == Pass.FORWARD and chunk not in self.gathered
         if first_use:
@@ -199,15 +211,15 @@ class DeviceWriter:
         return flows
 
     def _turns(self, zero: int, action: Action) -> bool:
-        """Whether gradients are reduced with this microbatch, before the last."""
+        """Return whether gradients are reduced with this microbatch, before the last one."""
         return zero >= self.each and (action.microbatch + 1) % self.costs.reduced_every == 0
 
     def _segments(self, action: Action, flows: list[PassTraffic]) -> list[int]:
-        """Add a pass in segments with the buckets that they wait for and give rise to."""
+        """Add a pass as segments, with the buckets that they wait for and start."""
         kind, microbatch, chunk, _ = action
         graph, costs = self.graph, self.costs
         tag: tuple[object, ...] = (microbatch, chunk)
-        # All traffic beside a pass is cut like the finest: segments of one length serve it all.
+        # Traffic during a pass is divided like the finest kind, so that all kinds use segments of one length.
         count = max(min(flow.buckets, MOST_SEGMENTS) for flow in flows)
         one_s = self.pass_s[chunk][kind] / count
         gathers = [(flow.zero, flow.gathered_s * costs.overlap_parameters / count) for flow in flows]
@@ -228,8 +240,8 @@ class DeviceWriter:
                 after.append(self.copies.fetch(copied_s, self._before(COPY_AHEAD), (*tag, number, "parameters")))
             for zero, seconds in gathers:
                 if seconds:
-                    # ZeRO 3 holds few gathered layers, so a gather waits for the use of earlier ones; ZeRO 1 and 2
-                    # gather all parameters once, as fast as the link goes.
+                    # ZeRO 3 keeps few gathered layers, so a gather waits for the use of earlier ones; ZeRO 1 and 2
+                    # gather all parameters once, at link speed.
                     gate = self._before(PREFETCH) if zero == 3 else self.first
                     key = (*tag, number, kind, *stage_tag(zero, flows))
                     after.append(self._replicas(GATHER, seconds, (gate,), key, beside=zero == 3 or number > 0))
@@ -246,7 +258,7 @@ class DeviceWriter:
             for zero, seconds in reductions:
                 if seconds:
                     key = (*tag, number, *stage_tag(zero, flows))
-                    # Up to ZeRO 1 the last bucket of a step comes when nothing is left to compute beside it.
+                    # Up to ZeRO 1 the last bucket of a step starts when no computation is left to hide it.
                     beside = zero >= self.each or number < count - 1
                     self.behind.append(self._replicas(REDUCE, seconds, (task,), key, beside=beside))
         if not forward:
@@ -263,11 +275,11 @@ class DeviceWriter:
         blocking: bool = False,
         beside: bool = False,
     ) -> int:
-        """Add a collective of all replicas of this stage, or take part in it where one of them has added it.
+        """Add a collective of all replicas of this stage, or join it where another replica has added it.
 
-        Its tag names it among those of its kind; gathers go before reductions, for passes wait for them. ``beside``:
-        segments of passes run while it does. On a stream of its own its speed follows them; on a port that it shares
-        it takes its slower pace for all of its time.
+        The tag names it among collectives of its kind; gathers precede reductions, since passes wait for gathers.
+        ``beside``: whether segments of passes run during it. On its own stream its speed depends on them; on a shared
+        port it has the slower pace for all of its time.
         """
         near = kind == GATHER and self.costs.gathers_near
         shares = self.costs.one_port and not self.wires and not near
@@ -294,14 +306,14 @@ class DeviceWriter:
         return task
 
     def _before(self, segments: int) -> int:
-        """Return the segment that stands some places before the next one, or the first there is."""
+        """Return the segment a fixed number of places before the next one, or the first segment."""
         return self.recent[-min(segments, len(self.recent))]
 
     def _factor(self) -> float:
         return self.draws.factor() if self.draws else 1.0
 
     def _hold(self, action: Action, first: int, last: int) -> None:
-        """Note what a pass allocates and frees; activations live until the weight gradient, which reads them."""
+        """Record the allocations and frees of a pass; activations live until the weight gradient, which reads them."""
         cost, graph = self.costs.chunks[action.chunk], self.graph
         if action.kind == Pass.FORWARD:
             graph.hold(first, self.device, self.stays[action.chunk])
@@ -317,7 +329,7 @@ class DeviceWriter:
             graph.hold(last, self.device, -freed, at_end=True)
 
     def _send(self, last: int) -> None:
-        """Send the results that the last task completes to the stages that need them."""
+        """Send the results of the last task to the stages that need them."""
         costs = self.costs
         for kind, microbatch, chunk in self.unsent:
             target = self.order.rank_of(microbatch, chunk - 1 if kind else chunk + 1)

@@ -1,4 +1,4 @@
-"""Stragglers and jitter: what makes replicas unequal, from a seeded generator."""
+"""Stragglers and jitter of replicas, from a seeded generator."""
 
 import math
 from collections.abc import Mapping
@@ -17,12 +17,14 @@ _AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disturbance:
-    """How much devices differ. ``jitter``: standard deviation over mean of the duration of every pass (log-normal, mean
-    kept); ``slow``: factor on the passes of single devices (``replica * pp + stage``), such as 1.2 for a hot one.
-    ``every_replica``: each is simulated even where all are equal.
+    """Differences of devices.
+
+    ``jitter``: standard deviation over mean of the duration of every pass (log-normal, mean kept); ``slow``: factor on
+    the passes of single devices (``replica * pp + stage``), for example 1.2 for a hot one. ``every_replica``: simulate
+    each replica even where all are equal.
 
     Raises:
-        RequestError: the jitter is negative or above ``MOST_JITTER``, or a factor is not above zero and finite.
+        RequestError: the jitter is negative or above ``MOST_JITTER``, or a factor is not positive and finite.
     """
 
     seed: int = 0
@@ -39,8 +41,7 @@ class Disturbance:
 
 
 class Draws:
-    """Factors on the passes of one device, drawn one after the other; every device has a generator of its own, so that
-    its draws do not depend on when they are asked for."""
+    """Factors on the passes of one device, from the device's own generator: draws do not depend on their order."""
 
     def __init__(self, disturbance: Disturbance, device: int) -> None:
         self._slow = disturbance.slow.get(device, 1.0)
@@ -72,7 +73,7 @@ def draws_of(disturbance: Disturbance, devices: int) -> list[Draws]:
 
 
 def replicas_needed(disturbance: Disturbance | None, most: int) -> int:
-    """Return how many replicas must be simulated: one where all are equal, else all ``most`` of them."""
+    """Return the number of replicas to simulate: one where all are equal, otherwise all ``most``."""
     if disturbance is None:
         return 1
     return most if disturbance.every_replica or disturbance.jitter or disturbance.slow else 1

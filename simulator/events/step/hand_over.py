@@ -1,4 +1,4 @@
-"""Edges between what different devices write, whoever is written first."""
+"""Edges between tasks of different devices, in any order of writing."""
 
 from array import array
 
@@ -11,8 +11,10 @@ Made = tuple[bool, int, int]
 
 
 class HandOver:
-    """What the virtual stages of one pipeline hand to each other. ``arrows``: where transfers and what they let start
-    are noted for pictures."""
+    """Dependencies between the virtual stages of one pipeline.
+
+    ``arrows``: transfers and the tasks that they start, for pictures.
+    """
 
     def __init__(self, graph: EventGraph, chunks: int, arrows: "array[int] | None") -> None:
         self._graph, self._chunks, self._arrows = graph, chunks, arrows
@@ -20,7 +22,7 @@ class HandOver:
         self._wanted: dict[Made, int] = {}
 
     def enter(self, kind: Pass, microbatch: int, chunk: int, task: int) -> None:
-        """Let a pass wait for what the virtual stage before it, or behind it, makes."""
+        """Let a pass wait for the output of the virtual stage before it (or after it, for a backward pass)."""
         gradient = kind != Pass.FORWARD
         source = chunk + 1 if gradient else chunk - 1
         if not 0 <= source < self._chunks:
@@ -35,7 +37,7 @@ class HandOver:
             self._wanted[key] = task
 
     def leave(self, kind: Pass, microbatch: int, chunk: int, task: int, *, sent: bool) -> None:
-        """Hand on what a pass has made, with the task that ends when it is there; ``sent``: that is a transfer."""
+        """Hand on the output of a pass, available when ``task`` ends; ``sent``: ``task`` is a transfer."""
         gradient = kind != Pass.FORWARD
         if not 0 <= (chunk - 1 if gradient else chunk + 1) < self._chunks:
             return
@@ -53,8 +55,7 @@ class HandOver:
 
 
 class Collectives:
-    """Collectives that all replicas of a stage take part in, by what names them: the task, and how many replicas are
-    still to come."""
+    """Collectives of all replicas of a stage by key: the task, and the number of replicas still missing."""
 
     def __init__(self, replicas: int) -> None:
         self.replicas = replicas
@@ -70,7 +71,7 @@ class Collectives:
         return task
 
     def begin(self, key: tuple[object, ...], task: int) -> int:
-        """Note a collective that its first member has added; return how many are still to come."""
+        """Record a collective added by its first member; return the number of missing members."""
         if self.replicas > 1:
             self._open[key] = task, self.replicas - 1
         return self.replicas - 1

@@ -1,7 +1,7 @@
-"""Activations and parameters that one pipeline rank keeps in its host's memory, and the copies of them.
+"""Activations and parameters that one pipeline rank keeps in host memory, and their copies.
 
-Copies have streams of their own: they overlap with passes and traffic, and only their order and the few layers for
-which the device has buffers (``COPY_AHEAD``) hold them up.
+Copies have their own streams and overlap with passes and traffic; they wait only for their order and for the device's
+few buffers of layers (``COPY_AHEAD``).
 """
 
 from collections import deque
@@ -16,9 +16,9 @@ from forerun.spaces.schedules import Action, Pass
 
 
 def host_traffic(costs: StepCosts, action: Action) -> list[PassTraffic]:
-    """Return what a pass copies: parameters that it waits for, and activations that it sends away or gets back."""
+    """Return the copies of a pass: parameters that it waits for, and activations sent to or fetched from the host."""
     cost, found = costs.chunks[action.chunk], list[PassTraffic]()
-    if action.kind == Pass.WEIGHT_GRADIENT:  # needs no parameters; its activations are back
+    if action.kind == Pass.WEIGHT_GRADIENT:  # needs no parameters; its activations are on the device
         return found
     if cost.fetch_bytes:
         found.append(PassTraffic(3, cost.fetches, 0.0, 0.0, cost.fetch_bytes / costs.host_bytes_per_s))
@@ -29,10 +29,10 @@ def host_traffic(costs: StepCosts, action: Action) -> list[PassTraffic]:
 
 
 class HostCopies:
-    """Adds the copies of one pipeline rank. ``to_host``, ``from_host``: its two copy streams.
+    """Adds the copies of one pipeline rank.
 
-    ``away``: copies of what was kept, by a key of the caller's, in the order in which they left; ``leaving``: the last
-    of them.
+    ``to_host``, ``from_host``: its two copy streams; ``away``: copies to the host by the caller's key, in order;
+    ``leaving``: the last of them.
     """
 
     def __init__(self, graph: EventGraph, to_host: int, from_host: int) -> None:
@@ -45,12 +45,13 @@ class HostCopies:
         return self.graph.add(COPY, seconds, self.from_host, (after,), tag=tag)
 
     def space(self) -> tuple[int, ...]:
-        """Return the copy that must have ended before further activations have room on the device."""
+        """Return the copy whose end makes room on the device for further activations."""
         return (self.leaving[0],) if len(self.leaving) == COPY_AHEAD else ()
 
     def send_away(self, key: Tag, task: int, seconds: float, size: float, devices: Sequence[int], tag: Tag) -> None:
-        """Copy the ``size`` bytes that ``task`` of a forward pass keeps on each of ``devices`` to the host; they are
-        there until then."""
+        """Copy the ``size`` bytes that ``task`` of a forward pass keeps on each of ``devices`` to the host; they stay
+        allocated on the device until the copy ends.
+        """
         copy = self.graph.add(COPY, seconds, self.to_host, (task,), tag=tag)
         for device in devices:
             self.graph.hold(copy, device, -size, at_end=True)
@@ -67,10 +68,12 @@ class HostCopies:
         tag: Tag,
         part: tuple[int, int] = (0, 1),
     ) -> int:
-        """Copy ``size`` bytes of activations back once task ``after`` has ended, for a ``part`` of a backward pass
-        (number, of how many); return the copy."""
+        """Copy ``size`` bytes of activations back once task ``after`` has ended, and return the copy.
+
+        ``part``: (number, count) of the part of the backward pass.
+        """
         away, (number, count) = self.away[key], part
-        # Backward passes read in reverse: what left last comes back first.
+        # Backward passes read in reverse order: the last copy to the host returns first.
         left = away[-1 - number * len(away) // count]
         task = self.graph.add(COPY, seconds, self.from_host, (after, left), tag=tag)
         for device in devices:
@@ -78,5 +81,5 @@ class HostCopies:
         return task
 
     def forget(self, key: Tag) -> None:
-        """Drop the copies of a pass that has all of them back: a long run keeps none."""
+        """Forget the copies of a pass that has fetched all of them: a long run keeps none."""
         self.away.pop(key, None)

@@ -1,8 +1,8 @@
-"""One step in several lengths: what programs have in common is run once.
+"""Simulation of one step at several lengths, with the common part of the programs run once.
 
-A step of fewer microbatches begins like a longer one: until a device comes to where the two programs part, all tasks
-and all times are the same. So the longest step runs; before the first device gets there a copy of the run is made, and
-goes on with the shorter programs to its end. Live tasks are few, and so is what is copied.
+A step of fewer microbatches starts like a longer one: until a device reaches the first difference of the two programs,
+all tasks and times are equal. The longest step runs; before the first device reaches a difference, a copy of the run
+continues with the shorter programs to its end. The copy is small, because few tasks are live.
 """
 
 import copy
@@ -21,7 +21,7 @@ _AHEAD = 2
 
 
 def step_uses(costs: StepCosts, counts: Sequence[int]) -> list[StepUse]:
-    """Return how steps of ``counts`` microbatches, rising, are spent; each to the last bit as ``step_use`` says.
+    """Return the use of steps of ``counts`` (rising) microbatches; each is bit-identical to ``step_use``.
 
     Raises:
         RequestError: as for ``step_use``.
@@ -42,31 +42,33 @@ def step_uses(costs: StepCosts, counts: Sequence[int]) -> list[StepUse]:
     source.pause_at(())
     run.paused = False
     run.loop()
-    # Tasks that wait for each other are named by the whole graph.
+    # Only the complete graph can name tasks that wait for each other.
     return [*found, step_use(sized[-1]) if source.graph.missing else tally.use(sized[-1])]
 
 
 def _parting(shorter: Sequence[StageOrder], longer: Sequence[StageOrder]) -> list[int]:
-    """Return the place in the program of every device up to which a step may be any of two."""
+    """Return, for every device, the length of the programs' common beginning."""
     alike = all(
         [(rank, low) for rank, low, _ in some] == [(rank, low) for rank, low, _ in others]
         for some, others in zip(shorter[0].ranks_of_chunk, longer[0].ranks_of_chunk, strict=True)
     ) and all(len(ranks) == 1 for ranks in shorter[0].ranks_of_chunk)
-    if not alike:  # a virtual stage on two ranks: which of them has a microbatch depends on how many there are
+    if not alike:  # a virtual stage on two ranks: the rank of a microbatch depends on their number
         return [0] * len(shorter)
     return [_same_actions(one, other) for one, other in zip(shorter, longer, strict=True)]
 
 
 def _same_actions(one: StageOrder, other: StageOrder) -> int:
-    """Return how many actions two programs of a device begin with that are the same, and mean the same: from the last
-    pass through a virtual stage on, gradients are whole."""
+    """Return the number of equal first actions of two programs of a device.
+
+    Actions from the last pass of a virtual stage on differ, because gradients are complete.
+    """
     pairs = zip(one.program, other.program, strict=False)
     same = next((place for place, (own, its) in enumerate(pairs) if own != its), one.length)
     return min(same, *one.last.values(), *other.last.values())
 
 
 def _to_its_end(run: LiveRun, source: StepSource, orders: Sequence[StageOrder]) -> Tally:
-    """Return what a copy of a run comes to that goes on with other programs."""
+    """Return the tally of a copy of a run that continues with other programs to its end."""
     shared = source.read_only
     own: LiveRun = copy.deepcopy(run, {id(part): part for part in shared})
     assert isinstance(own.source, StepSource) and isinstance(own.watcher, Tally)  # as of the run

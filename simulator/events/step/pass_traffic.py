@@ -1,13 +1,13 @@
-"""What one pass of a pipeline rank sends and waits for besides its computation."""
+"""Traffic of one pass of a pipeline rank."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 
 class PassTraffic(NamedTuple):
-    """Traffic of one kind beside one pass.
+    """Traffic of one kind during one pass.
 
-    A tuple, for a step makes one for every pass of every device.
+    A tuple, since a step creates one for every pass of every device.
     """
 
     zero: int
@@ -27,5 +27,5 @@ class PassTraffic(NamedTuple):
 
 
 def stage_tag(zero: int, traffic: Sequence[PassTraffic]) -> tuple[object, ...]:
-    """Return the part of a tag that tells traffic of one sharding stage from that of others beside the same pass."""
+    """Return the part of a tag that distinguishes the traffic of ZeRO stages during one pass."""
     return (f"zero{zero}",) if len(traffic) > 1 else ()

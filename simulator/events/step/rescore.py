@@ -1,4 +1,4 @@
-"""Rows of scores event by event: of an assignment, and of a table whose best candidates a search refines."""
+"""Scores from event-level simulations: of an assignment, and of the best candidates of a table."""
 
 from dataclasses import replace
 
@@ -17,11 +17,11 @@ from forerun.spaces.strategies import Context, StrategyTable
 
 
 def event_row(assignment: Assignment, figures: StepFigures) -> ScoreTable:
-    """Return the scores of one assignment whose step was simulated.
+    """Return the scores of one simulated assignment.
 
-    ``time_s`` is that of the slowest rank. Memory is split as the closed forms do it for the rank that is fullest by
-    them (the rank with least memory left where groups of devices differ); what the events keep beyond or below that
-    counts as activations, and what fragmentation takes of it as reserve.
+    ``time_s`` has the parts of the slowest rank. Memory has the parts of the closed forms for their fullest rank (the
+    rank with the least free memory where groups of devices differ); the difference to the events' live tensors counts
+    as activations, and its fragmentation as reserve.
     """
     memory, profile = stage_memory(assignment), assignment.context.framework
     own = assignment.group_of_rank
@@ -51,11 +51,12 @@ def event_row(assignment: Assignment, figures: StepFigures) -> ScoreTable:
 
 
 def event_scores(context: Context, table: StrategyTable, *, contention: bool = False) -> ScoreTable:
-    """Return what ``score`` returns, with times and live tensors as the event level has them (``event_row``); with
-    ``contention`` as for ``simulate``. 10 to 100 ms per row; long steps are extended from shorter ones (``steady``).
+    """Return the scores of ``score`` with times and live tensors of the event level (``event_row``).
+
+    ``contention``: see ``simulate``. 10 to 100 ms per row; long steps are extrapolated from shorter ones (``steady``).
 
     Raises:
-        RequestError: as for ``simulate``; of a row that breaks a law of its schedule.
+        RequestError: as for ``simulate``, or a row breaks a law of its schedule.
     """
     rows = []
     for number in range(len(table)):
@@ -68,12 +69,12 @@ def event_scores(context: Context, table: StrategyTable, *, contention: bool = F
 
 
 def result_scores(context: Context, table: StrategyTable, result: EventResult) -> ScoreTable:
-    """Return the scores of the one strategy of a table from its step as it was simulated."""
+    """Return the scores of a table's only strategy from its simulated step."""
     return _corrected(context, table, event_row(assign(context, table.strategy(0)), figures_of(result)))
 
 
 def _corrected(context: Context, table: StrategyTable, found: ScoreTable) -> ScoreTable:
-    """Return scores as measured runs correct them, by the parts of the step as the core predicts them."""
+    """Return scores corrected by measured runs, in proportion to the core's parts of the step."""
     if context.correction is None:
         return found
     return corrected(context, table, found, score(replace(context, correction=None), table).time_s)

@@ -1,4 +1,4 @@
-"""What an event-level simulation tells: the step, how every stage spent it, its critical path and its memory."""
+"""Result of an event-level simulation: the step, its parts by stage, its critical path and its memory."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -24,10 +24,10 @@ __all__ = ["EventResult", "StageUse", "TimelineTask", "critical_path", "result_o
 class EventResult(StepUse):
     """One simulated step with all its tasks.
 
-    ``records``: when every task ran. ``critical_path``: tasks of those, each of which started when the one before it
-    ended, from the first to the last of the step; ``critical_s``: its time by kind (``TIME_PARTS`` without bubble),
-    which adds up to the step. ``memory``: that of every stage over time. ``contention``: what traffic shared, None
-    where it shared ports only; ``sent_bytes``: what every connection of its flows carried. ``replicas`` and
+    ``records``: start and end of every task. ``critical_path``: tasks from the first to the last of the step, each
+    started by the end of the one before it; ``critical_s``: its time by kind (``TIME_PARTS`` without bubble), which
+    sums to the step. ``memory``: memory of every stage over time. ``contention``: links shared by traffic, None where
+    only ports are shared; ``sent_bytes``: bytes carried by every connection of its flows. ``replicas`` and
     ``disturbance``: as simulated.
     """
 
@@ -43,11 +43,11 @@ class EventResult(StepUse):
     """Seconds of this machine by what was done, where the tasks of a step were made before they ran."""
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the timeline as a picture, on white because its colours are made for that."""
+        """Return the timeline as a picture for notebooks, on white because its colours are made for white."""
         return f'<div style="overflow-x:auto;background:#fff;color:#222">{timeline_svg(self)}</div>'
 
     def to_pandas(self) -> Any:
-        """Return the timeline as a ``pandas.DataFrame``, one line for each task, with the fields of ``TimelineTask``.
+        """Return the timeline as a ``pandas.DataFrame``, one row per task, with the fields of ``TimelineTask``.
 
         Raises:
             RequestError: pandas is not installed.
@@ -55,7 +55,7 @@ class EventResult(StepUse):
         return frame_of([dataclasses.asdict(task) for task in self.timeline()])
 
     def stage_name(self, device: int) -> str:
-        """Return what a pipeline rank is called: with its replica where several are simulated."""
+        """Return the name of a pipeline rank, with its replica where several are simulated."""
         pp = self.costs.shape.pp
         return f"stage {device}" if len(self.stages) <= pp else f"replica {device // pp} stage {device % pp}"
 
@@ -65,7 +65,7 @@ class EventResult(StepUse):
 
 
 def result_of(costs: StepCosts, tally: Tally) -> EventResult:
-    """Return what a tally with a timeline has seen."""
+    """Return the result of a tally with a timeline."""
     assert tally.timeline is not None
     use, records = tally.use(costs), tally.timeline.seal()
     path = records.critical_path()
@@ -82,15 +82,16 @@ def result_of(costs: StepCosts, tally: Tally) -> EventResult:
 
 
 def result_of_run(costs: StepCosts, graph: TaskGraph, run: Execution) -> EventResult:
-    """Return what the run of a whole graph tells."""
+    """Return the result of the run of a complete graph."""
     tally = Tally(graph, TimelineWriter())
     watch_again(tally, graph, run)
     return result_of(costs, tally)
 
 
 def critical_path(graph: TaskGraph, run: Execution) -> tuple[int, ...]:
-    """Return the tasks that decide the end of a whole graph's run, first to last; of several that end last, the one
-    added last."""
+    """Return the tasks that determine the end of a complete graph's run, first to last; of several last tasks, the one
+    added last.
+    """
     if not len(graph):
         return ()
     task = max(range(len(graph)), key=lambda number: (run.end_s[number], number))

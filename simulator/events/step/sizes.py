@@ -1,4 +1,4 @@
-"""Bytes that one device sends in a step; everything else here counts seconds."""
+"""Bytes that one device sends in a step (other modules of this package count seconds)."""
 
 from dataclasses import dataclass
 
@@ -14,10 +14,13 @@ from forerun.spaces.strategies import Context, Strategy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSizes:
-    """``p2p_bytes``: what one tensor rank sends to the next stage per microbatch; per stage ``gradient_bytes`` that
-    replicas add up, and ``shard_bytes``, the part of the parameters that each of them holds before they are gathered;
-    ``tied_bytes``: gradient of a table that first and last stage share. ``scattered``: whether replicas are left with
-    slices of the sum of gradients only."""
+    """Bytes of a step.
+
+    ``p2p_bytes``: sent by one tensor rank to the next stage per microbatch. Per stage, ``gradient_bytes``: gradients
+    that replicas sum; ``shard_bytes``: shard of the parameters that a device stores before the gather. ``tied_bytes``:
+    gradient of a table shared by the first and last stage. ``scattered``: replicas keep only slices of the sum of
+    gradients.
+    """
 
     p2p_bytes: int
     gradient_bytes: tuple[float, ...]
@@ -27,7 +30,7 @@ class StepSizes:
 
 
 def step_sizes(context: Context, strategy: Strategy) -> StepSizes:
-    """Return the bytes of a step under a strategy of one tp, which must be legal."""
+    """Return the bytes of a step under a legal strategy with one tp."""
     width = activation_bytes(context.workload.precision)
     tokens = strategy.mbs * context.workload.seq_len / strategy.cp
     parts = strategy.tp if strategy.sp or context.framework.scatters_p2p else 1

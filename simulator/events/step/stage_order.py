@@ -1,4 +1,4 @@
-"""What must be known of the order of a pipeline rank before its tasks are written: seen once, passes are not kept."""
+"""Facts about a pipeline rank's program that are needed before its tasks are written, without storing its passes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,8 +13,11 @@ RanksOfChunk = list[list[tuple[int, int, int]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageOrder:
-    """The program of one pipeline rank, its ``length``, and for each of its virtual stages the places at which that
-    runs ``first`` and at which it completes its gradients for the ``last`` time."""
+    """Program of one pipeline rank.
+
+    ``length``: number of its actions. ``first`` and ``last``: by virtual stage, the places of its first pass and of the
+    pass that completes its gradients.
+    """
 
     stage: int
     program: Iterable[Action]
@@ -24,7 +27,7 @@ class StageOrder:
     ranks_of_chunk: RanksOfChunk = field(repr=False)
 
     def rank_of(self, microbatch: int, chunk: int) -> int | None:
-        """Return the pipeline rank on which a microbatch passes a virtual stage, None where there is no such stage."""
+        """Return the pipeline rank of a microbatch on a virtual stage, None where the stage does not exist."""
         if 0 <= chunk < len(self.ranks_of_chunk):
             for stage, low, high in self.ranks_of_chunk[chunk]:
                 if low <= microbatch <= high:

@@ -1,13 +1,13 @@
-"""Steps of many microbatches from steps of few: a pipeline in its steady state repeats itself.
+"""Long steps extrapolated from shorter ones: a pipeline in its steady state is periodic.
 
 Starts and ends of tasks that only wait for each other are a max-plus linear system. Such a system is periodic after a
-finite start (Baccelli, Cohen, Olsder and Quadrat, Synchronization and Linearity, chapter 3), so that the same number of
-further microbatches adds the same time over and over. The period is looked for, not assumed. A step that grows by less
-than what occupies its busiest stream has not got there, however evenly it grows: the path that is longest in the end
-may not be the longest yet. Where every microbatch has traffic of replicas (ZeRO 2 and 3), a stream takes what is ready,
-which is not linear; such steps are simulated whole. Traffic of stages that shares links is not linear
-either, but repeats itself like the passes that cause it, or nearly: 387 of 387 random steps with contention came out as
-when simulated whole, and one in a test, in which three kinds of replicas drift against each other, 0.1 % too long.
+finite start (Baccelli, Cohen, Olsder and Quadrat, Synchronization and Linearity, chapter 3): equal numbers of further
+microbatches add equal times. The period is searched, not assumed. A step that grows by less than the work of its
+busiest stream is not yet periodic, however evenly it grows, since another path may become the longest. Where every
+microbatch has replica traffic (ZeRO 2 and 3), a stream runs the first ready task, which is not linear; such steps are
+simulated in full. Transfers of stages that share links are not linear either, but repeat exactly or nearly like their
+passes: 387 of 387 random steps with contention equalled the full simulation, and one in a test, with three kinds of
+replicas that drift against each other, was 0.1 % too long.
 """
 
 from dataclasses import dataclass, replace
@@ -27,8 +27,11 @@ _FIRST = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFigures:
-    """The figures of a step that grow evenly with its microbatches once it is long: its time, the parts of that at the
-    slowest rank (``TIME_PARTS``), what occupies every stream, and the peak of live tensors of every rank."""
+    """Figures of a step that grow linearly with its microbatches once it is long.
+
+    Step time, its parts at the slowest rank (``TIME_PARTS``), occupation of every stream, and the peak of live tensors
+    of every rank.
+    """
 
     step_time_s: float
     time_s: tuple[float, ...]
@@ -47,9 +50,9 @@ class StepFigures:
 
 
 def step_figures(costs: StepCosts, contention: Contention | None = None) -> StepFigures:
-    """Return what a step takes, from three shorter ones where it is long and they have become periodic.
+    """Return the figures of a step, from three shorter steps where it is long and they are periodic.
 
-    ``contention``: what its traffic shares, where not only ports.
+    ``contention``: links shared by its traffic, None for ports only.
 
     Raises:
         RequestError: the schedule has no order for the shape.
@@ -76,7 +79,7 @@ def _simulated(costs: StepCosts, microbatches: int, contention: Contention | Non
 
 
 def figures_of(result: StepUse) -> StepFigures:
-    """Return the figures of a step that was simulated whole."""
+    """Return the figures of a step that was simulated in full."""
     pp, peaks = result.costs.shape.pp, [stage.peak_bytes for stage in result.stages]
     return StepFigures(
         step_time_s=result.step_time_s,
@@ -87,7 +90,7 @@ def figures_of(result: StepUse) -> StepFigures:
 
 
 def _even(figures: list[StepFigures]) -> bool:
-    """Whether every figure grows by the same twice, and the step by no less than any stream's tasks."""
+    """Return whether every figure grows by the same twice, and the step by no less than any stream's tasks."""
     low, middle, high = ([one.step_time_s, *one.time_s, *one.peaks_bytes] for one in figures)
     whole = (*[high[0]] * (1 + len(TIME_PARTS)), *figures[-1].peaks_bytes)
     grown = zip(low, middle, high, whole, strict=True)

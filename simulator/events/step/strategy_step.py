@@ -1,4 +1,4 @@
-"""The entry point: one step, event by event."""
+"""Entry point of the event-level simulation of one step."""
 
 from dataclasses import replace
 
@@ -35,17 +35,17 @@ def simulate(
     contention: bool = False,
     orders: Programs = (),
 ) -> EventResult:
-    """Simulate one optimizer step of a strategy, which must be legal.
+    """Simulate one optimizer step of a legal strategy.
 
-    One pipeline is simulated for all replicas, since all are equal; with a ``disturbance`` all ``dp * cp`` of them.
-    With ``contention`` all traffic between stages and replicas takes its way over the cluster's graph and shares links
-    by max-min fairness; then one pipeline is simulated for each kind of replica that this makes. ``orders``: what every
-    pipeline rank runs, in place of the schedule's own order (``schedules.read_orders``).
+    One pipeline represents all replicas, since all are equal; with a ``disturbance`` all ``dp * cp`` replicas are
+    simulated. With ``contention`` all traffic between stages and replicas is routed over the cluster's graph and shares
+    links by max-min fairness; one pipeline is simulated for each kind of replica that results. ``orders``: program of
+    every pipeline rank, in place of the schedule's own order (``schedules.read_orders``).
 
     Raises:
-        RequestError: a cost rule knows no such operator, link or precision, the schedule has no order for the shape, a
-            disturbed device does not exist, the cluster's groups do not hold the stages, a disturbance or contention
-            meets a strategy whose halves differ in tp, or contention is asked for on a cluster without one graph.
+        RequestError: a cost rule does not know an operator, link or precision; the schedule has no order for the shape;
+        a disturbed device does not exist; the cluster's groups cannot fit the stages; disturbance or contention is
+        requested for a strategy whose halves differ in tp, or contention for a cluster without a single graph.
     """
     assignment = assign(context, strategy)
     costs = replace(step_costs(assignment), orders=orders)
@@ -62,11 +62,11 @@ def simulate(
 
 
 def step_contention(assignment: Assignment, costs: StepCosts, *, every_replica: bool = False) -> Contention:
-    """Return what the traffic of a step shares; with ``every_replica`` also what equal replicas do not share.
+    """Return the links shared by a step's traffic; ``every_replica``: keep equal replicas distinct.
 
     Raises:
-        RequestError: the cluster has no graph or groups that differ, a device cannot be reached, or layers share their
-            devices differently.
+        RequestError: the cluster has no graph or has groups that differ, a device cannot be reached, or layers split
+        their devices differently.
     """
     every = list(assignment.blocks())
     if len(assignment.contexts) > 1:
@@ -91,7 +91,7 @@ def simulate_costs(
     disturbance: Disturbance | None = None,
     contention: Contention | None = None,
 ) -> EventResult:
-    """Simulate a step whose costs are given, on ``replicas`` pipelines side by side.
+    """Simulate a step with given costs on ``replicas`` pipelines.
 
     Raises:
         RequestError: the schedule has no order for the shape, a disturbed device does not exist, or the step has more
@@ -107,7 +107,7 @@ def simulate_costs(
 
 
 def check_passes(costs: StepCosts, replicas: int, *, shared: bool) -> None:
-    """Refuse a step of more passes than can be simulated in ten seconds; ``shared``: its traffic shares links.
+    """Refuse a step with more passes than can be simulated in ten seconds; ``shared``: its traffic shares links.
 
     Raises:
         RequestError: the message names the bound.
@@ -124,7 +124,7 @@ def check_passes(costs: StepCosts, replicas: int, *, shared: bool) -> None:
 
 
 def step_use(costs: StepCosts, *, replicas: int = 1, contention: Contention | None = None) -> StepUse:
-    """Return how a step is spent, without its timeline: memory grows with the tasks that are live, not with all.
+    """Return the use of a step without its timeline: memory grows with live tasks, not with all tasks.
 
     Raises:
         RequestError: as for ``simulate_costs``.
@@ -141,14 +141,14 @@ def _tally(
     disturbance: Disturbance | None,
     timeline: TimelineWriter | None,
 ) -> Tally:
-    """Run what a source writes.
+    """Run the tasks of a source.
 
     Raises:
-        RequestError: tasks wait for each other in a circle.
+        RequestError: tasks wait for each other in a cycle.
     """
     tally = Tally(source.graph, timeline)
     if not run_live(source, tally):
-        # Only the whole graph can name the circle, some of which has not been written.
+        # Only the complete graph can name the cycle, part of which has not been written.
         execute(compile_step(costs, replicas=replicas, contention=contention, disturbance=disturbance))
         raise RuntimeError("a step stopped early that runs to its end as one graph")
     return tally

@@ -1,6 +1,6 @@
-"""How every pipeline rank spends a step, counted while it runs: nothing is kept of a task that has ended.
+"""Use of a step by every pipeline rank, counted while it runs; ended tasks are not stored.
 
-A whole graph that has been run is counted by the same code, its tasks in the order of time.
+A complete graph that has already run is counted by the same code, with its tasks in the order of time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,11 +48,11 @@ _EXPOSED = ("tensor", "context", "expert", "pipeline", "data")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageUse:
-    """How one pipeline rank spends the step: ``time_s`` by ``TIME_PARTS`` adds up to the step time.
+    """Use of a step by one pipeline rank; ``time_s`` by ``TIME_PARTS`` sums to the step time.
 
     ``busy_s``: computation, host and optimizer; ``exposed_s``: communication that its computation waits for;
-    ``idle_s``: waiting for other stages' computation. ``peak_bytes`` of live tensors, at ``peak_s``, when ``peak_task``
-    allocated.
+    ``idle_s``: wait for other stages' computation. ``peak_bytes``: peak of live tensors, at ``peak_s``, allocated by
+    ``peak_task``.
     """
 
     time_s: Mapping[str, float]
@@ -65,14 +65,17 @@ class StageUse:
 
     @property
     def work_s(self) -> float:
-        """What the stage spends on its own passes: all but waiting for others and traffic with them."""
+        """Seconds of the stage's own work: the step without waits for other stages and traffic with them."""
         return sum(value for part, value in self.time_s.items() if part not in _WAITS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepUse:
-    """How a step was spent. ``stages``: every pipeline rank of one pipeline, all others being equal, or of all
-    pipelines one after the other; ``occupied_s``: for how long every stream was, by its number."""
+    """Use of a step.
+
+    ``stages``: pipeline ranks of one pipeline where all are equal, otherwise of all pipelines in order; ``occupied_s``:
+    occupation of every stream by its number.
+    """
 
     step_time_s: float
     stages: tuple[StageUse, ...]
@@ -81,19 +84,19 @@ class StepUse:
 
     @property
     def bubble_share(self) -> float:
-        """Idle time of all stages over all their time."""
+        """Idle time of all stages over the total time of all stages."""
         idle_s = sum(stage.idle_s for stage in self.stages)
         return idle_s / (len(self.stages) * self.step_time_s) if self.step_time_s else 0.0
 
     @property
     def slowest(self) -> int:
-        """The (first) pipeline rank with most work of its own."""
+        """The (first) pipeline rank with the most own work."""
         work = [stage.work_s for stage in self.stages]
         return work.index(max(work))
 
     @property
     def time_s(self) -> Mapping[str, float]:
-        """Parts of the step (``TIME_PARTS``) as the slowest stage sees them."""
+        """Parts of the step (``TIME_PARTS``) at the slowest stage."""
         return self.stages[self.slowest].time_s
 
     @property
@@ -114,8 +117,10 @@ stages: its start; other traffic: the end of the passes on its own devices) and 
 
 
 class _Device:
-    """What one pipeline rank has done. ``until_s``: end of the last task on its compute stream; ``passes_s``: seconds
-    of passes by virtual stage."""
+    """Counts of one pipeline rank.
+
+    ``until_s``: end of the last task on its compute stream; ``passes_s``: seconds of passes by virtual stage.
+    """
 
     __slots__ = ("meter", "passes_s", "spent_s", "until_s")
 
@@ -127,7 +132,7 @@ class _Device:
 
 
 class Tally:
-    """Watches a run; with a ``timeline`` it writes that and keeps memory over time."""
+    """Watcher of a run; with a ``timeline`` it also writes the timeline and records memory over time."""
 
     def __init__(self, graph: EventGraph, timeline: TimelineWriter | None = None) -> None:
         self.graph = graph
@@ -138,13 +143,13 @@ class Tally:
         self.devices = [_Device(curve=timeline is not None) for _ in range(count)]
 
     def held(self, task: int, hold: Hold, now_s: float) -> None:
-        """Note what a task allocates or frees."""
+        """Record the allocation or free of a task."""
         graph = self.graph
         named: Named = (graph.kind[task], graph.tag[task], graph.stream[task])
         self.devices[hold.device].meter.change(now_s, hold.order, hold.size_bytes, named)
 
     def ended(self, task: int, start_s: float, end_s: float, cause: Past | None) -> Past:
-        """Note when a task ran, in the order of time, and what let it start."""
+        """Record start, end and cause of a task, in the order of time."""
         graph, occupied_s = self.graph, self.occupied_s
         kind, stream, tag = graph.kind[task], graph.stream[task], graph.tag[task]
         streams: Sequence[int] = graph.members_of.get(task) or (stream,)
@@ -162,7 +167,7 @@ class Tally:
         return kind, bare_s, self.timeline.add(place_of(task), kind, tag, streams, start_s, end_s, before)
 
     def _compute(self, device: _Device, kind: int, tag: Tag, start_s: float, end_s: float, cause: Past | None) -> None:
-        """Count a task of a compute stream, and what that waited for."""
+        """Count a task of a compute stream, and the wait before it."""
         if start_s > device.until_s:
             self._wait(device.spent_s, cause, device.until_s, start_s)
         device.until_s = end_s
@@ -174,7 +179,7 @@ class Tally:
             device.spent_s[PART[kind]] += end_s - start_s
 
     def _wait(self, into: dict[str, float], cause: Past | None, low_s: float, high_s: float) -> None:
-        """Count a wait as what ends it: traffic from when nothing hides it any more, before that and else a bubble."""
+        """Count a wait by its cause: as traffic from the time when nothing hides the traffic, otherwise as bubble."""
         exposed_s = 0.0
         if cause is not None and cause[0] in _TRAFFIC:
             kind, since_s, _ = cause
@@ -183,7 +188,7 @@ class Tally:
         into["bubble"] += high_s - low_s - exposed_s
 
     def use(self, costs: StepCosts) -> StepUse:
-        """Return how the step was spent, once all tasks have ended."""
+        """Return the use of the step, after all tasks have ended."""
         shares = shares_of(costs)
         stages = tuple(self._stage(device, shares) for device in self.devices)
         return StepUse(step_time_s=self.makespan_s, stages=stages, occupied_s=tuple(self.occupied_s), costs=costs)
@@ -210,7 +215,7 @@ class Tally:
 
 
 def shares_of(costs: StepCosts) -> list[list[tuple[str, float]]]:
-    """Return for every virtual stage which share of a pass is which part."""
+    """Return the parts of a pass and their shares, for every virtual stage."""
     shares = []
     for chunk in costs.chunks:
         whole = sum(chunk.parts.values())
@@ -219,7 +224,7 @@ def shares_of(costs: StepCosts) -> list[list[tuple[str, float]]]:
 
 
 def watch_again(tally: Tally, graph: TaskGraph, run: Execution) -> None:
-    """Let a tally watch a run of a whole graph that is over, in the order of time."""
+    """Let a tally watch a finished run of a complete graph, in the order of time."""
     start_s, end_s = np.array(run.start_s), np.array(run.end_s)
     place = np.empty(len(graph), dtype=np.int64)
     order = np.lexsort((start_s, end_s))
@@ -228,7 +233,7 @@ def watch_again(tally: Tally, graph: TaskGraph, run: Execution) -> None:
     for task in order.tolist():
         before = run.cause[task]
         cause = None if before < 0 else pasts.get(before)
-        if before >= 0 and cause is None:  # both take no time, and the cause has the larger number
+        if before >= 0 and cause is None:  # both have zero duration, and the cause has the larger number
             cause = graph.kind[before], run.start_s[before], int(place[before])
         pasts[task] = tally.ended(task, run.start_s[task], run.end_s[task], cause)
     holds = [

@@ -1,14 +1,14 @@
-"""What one step sends over which links of the cluster's graph.
+"""Traffic of one step on the links of the cluster's graph.
 
-A *flow* is what one transfer or one collective keeps under way between some pairs of devices, all at one rate: the
-tensor ranks of a stage that send to the next, or the ring of a stage's replicas. Of a ring over several nodes every
-member of a node carries one channel out of it, as NCCL's rings do, so that all of the node's NICs are used; tree and
-in-switch algorithms are taken to load the network alike. Durations are those of the cost rules, which assume that all
-devices talk at once; the rate that they assume is ``assumed_bytes_per_s``, so that a flow which gets another one from
-the graph takes longer or shorter by just that. ``lone_bytes_per_s`` is the most that the rules grant it.
+A *flow* is the traffic of one transfer or one collective between pairs of devices, all at one rate: the tensor ranks of
+a stage that send to the next stage, or the ring of a stage's replicas. In a ring over several nodes every device of a
+node carries one channel out of the node, as in NCCL's rings, so that all NICs of the node are used; tree and in-switch
+algorithms are assumed to load the network equally. Durations are from the cost rules, which assume that all devices
+communicate at once at ``assumed_bytes_per_s``; a flow with another rate in the graph changes its duration in
+proportion. ``lone_bytes_per_s`` is the highest rate of the rules.
 
-Traffic inside a pass (tensor, context and expert parallel) is part of the pass and not seen here. Devices of one
-scale-up domain that is no switch meet on their own ports only; the links between them are as many as it has pairs.
+Traffic inside a pass (tensor, context and expert parallel) is part of the pass and not modelled here. Devices of a
+scale-up domain without a switch share only their own ports; the domain has one link per pair of devices.
 """
 
 import itertools
@@ -31,8 +31,11 @@ from forerun.spaces.strategies import Context, Placement, Strategy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """``wire_s``: seconds that shrink and grow with its rate, at the assumed one; ``latency_s``: all others. Rates are
-    of one connection; ``load``: connections of the flow on every link that it crosses."""
+    """One flow; rates are per connection.
+
+    ``wire_s``: seconds in proportion to the inverse rate, at the assumed rate; ``latency_s``: all other seconds;
+    ``load``: connections of the flow on every link that it crosses.
+    """
 
     assumed_bytes_per_s: float
     lone_bytes_per_s: float
@@ -43,8 +46,11 @@ class Flow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """``p2p`` by (replica, from stage, to stage); ``rings`` by stage: one pass over all gradients, which the gather of
-    parameters resembles. Links by number."""
+    """Flows of a step, with links by number.
+
+    ``p2p``: by (replica, from stage, to stage); ``rings``: by stage, one pass over all gradients, which also represents
+    the gather of parameters.
+    """
 
     replicas: int
     stages: int
@@ -55,8 +61,9 @@ class Traffic:
 
 
 def step_traffic(context: Context, strategy: Strategy, reduce_s: Sequence[float], still_s: Sequence[float]) -> Traffic:
-    """Return the traffic of a step; ``reduce_s``: seconds of one pass over the gradients of every stage, ``still_s``:
-    the same on ``line_rate_cluster``.
+    """Return the traffic of a step.
+
+    ``reduce_s``: seconds of one pass over the gradients of every stage; ``still_s``: the same on ``line_rate_cluster``.
 
     Raises:
         RequestError: the cluster has no graph, or a device cannot be reached.
@@ -85,7 +92,7 @@ def step_traffic(context: Context, strategy: Strategy, reduce_s: Sequence[float]
 
 
 def _neighbours(strategy: Strategy) -> list[tuple[int, int]]:
-    """Return the stages between which microbatches and their gradients travel."""
+    """Return the pairs of stages that exchange microbatches and their gradients."""
     pairs = [(stage, stage + 1) for stage in range(strategy.pp - 1)]
     if strategy.vpp > 1 and strategy.pp > 2:
         pairs.append((strategy.pp - 1, 0))
@@ -93,7 +100,7 @@ def _neighbours(strategy: Strategy) -> list[tuple[int, int]]:
 
 
 class DeviceNumbers:
-    """Numbers of the devices of a strategy: tensor ranks are neighbours, then context ranks."""
+    """Numbers of the devices of a strategy: tensor ranks are consecutive, followed by context ranks."""
 
     def __init__(self, strategy: Strategy) -> None:
         self._tp, self._cp, self._pp = strategy.tp, strategy.cp, strategy.pp
@@ -110,7 +117,7 @@ class DeviceNumbers:
 
 
 class CrossedLinks:
-    """Counts connections on the links of the nodes that hold some ``devices``, which are added to ``links``.
+    """Counts of connections on the links of the nodes of some ``devices``; these links are added to ``links``.
 
     Raises:
         RequestError: the cluster has no graph.
@@ -126,7 +133,7 @@ class CrossedLinks:
         self._ports: dict[tuple[int, int], int] = {}
 
     def level(self, source: int, target: int) -> int:
-        """Return the number of the innermost level that joins both devices."""
+        """Return the number of the innermost level that connects both devices."""
         for number, level in enumerate(self._levels[:-1]):
             if source // level.size == target // level.size:
                 return number
@@ -158,7 +165,7 @@ class CrossedLinks:
 def _p2p(
     layout: DeviceNumbers, crossed: CrossedLinks, known: dict[int, Flow], replica: int, here: int, there: int
 ) -> Flow:
-    """Return what the tensor ranks of a stage send; ``known``: a transfer over each level, without its links."""
+    """Return the flow from the tensor ranks of a stage; ``known``: a transfer over each level, without its links."""
     pairs = list(zip(layout.devices(replica, here), layout.devices(replica, there), strict=True))
     number = max(crossed.level(*pair) for pair in pairs)
     return replace(known[number], load=crossed.load((source, target, 1.0) for source, target in pairs))
@@ -195,7 +202,7 @@ def _ring(
     still_s: float,
 ) -> Flow:
     unit = context.cluster.spec.unit if context.cluster.spec else 1
-    # Where slices are shared near by, what takes to the network are rings over the copies of each slice.
+    # Where slices are shared within a node, the rings over the copies of each slice use the network.
     sharing = strategy.sharing if reduces_in_two_levels(context, strategy) else 1
     channels, connections = 1, []
     for rank, first in itertools.product(range(strategy.tp), range(sharing)):
@@ -215,10 +222,10 @@ def _ring(
 
 
 def ring_edges(members: list[int], unit: int) -> tuple[int, list[tuple[int, int, float]]]:
-    """Return the channels of the rings over some devices and (source, target, channels) of their edges.
+    """Return the number of channels of the rings over some devices, and their edges (source, target, channels).
 
-    Channel j enters every node (``unit`` devices) and leaves it by the NIC of its j-th member, so that it stays on one
-    rail, and passes all members in between.
+    Channel j enters and leaves every node (``unit`` devices) by the NIC of its j-th device, so that it stays on one
+    rail, and passes all devices of the node in between.
     """
     nodes: dict[int, list[int]] = {}
     for member in members:
@@ -238,8 +245,10 @@ def ring_edges(members: list[int], unit: int) -> tuple[int, list[tuple[int, int,
 
 
 def ring_rate(cluster: Cluster, ranks: int, stride: float, *, lone: bool) -> float:
-    """Return the line rate of one ring of ``ranks`` devices, ``stride`` apart, in bytes per second: that of the slowest
-    level that it uses, all of its channels together."""
+    """Return the line rate of one ring of ``ranks`` devices, ``stride`` apart, in bytes per second.
+
+    It is the rate of the slowest level in use, with all channels.
+    """
     rows = tuple(constants_of(level, cluster.device.architecture) for level in cluster.levels)
     members = np.asarray(float(ranks)), np.asarray(float(stride))
     paths = paths_on_levels(cluster.levels, rows, *members, lone=lone)

@@ -1,4 +1,4 @@
-"""Strategy trees, event by event: layers and modules that differ, on the devices of one step."""
+"""Event-level simulation of strategy trees, whose layers and modules differ."""
 
 from forerun.simulator.events.trees.tree_step import TreeResult, rough_step_s, simulate_tree
 

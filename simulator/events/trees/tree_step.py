@@ -1,4 +1,4 @@
-"""One step of a strategy tree, event by event."""
+"""Event-level simulation of one step of a strategy tree."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from forerun.spaces.trees import TreeStrategies
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeResult:
-    """A simulated tree: the events, and the row that reports are made of (``ScoreTable`` of one candidate)."""
+    """A simulated tree: its events, and the ``ScoreTable`` row for reports."""
 
     events: EventResult
     scores: ScoreTable
@@ -25,12 +25,12 @@ class TreeResult:
 def simulate_tree(context: Context, strategies: TreeStrategies, *, contention: bool = False) -> TreeResult:
     """Simulate one optimizer step of a legal tree.
 
-    A tree that is a flat strategy gives what ``simulate`` and ``event_scores`` give for that. Memory is split as the
-    core does it, what the events keep beyond or below that counts as activations. ``contention`` as for ``simulate``.
+    A tree that equals a flat strategy gives the results of ``simulate`` and ``event_scores``. Memory has the parts of
+    the core; the difference to the events' live tensors counts as activations. ``contention``: see ``simulate``.
 
     Raises:
-        RequestError: a cost rule knows no such operator, link or precision, the schedule has no order for the shape, or
-            contention is asked for where layers share their devices differently or the cluster has no graph of links.
+        RequestError: a cost rule does not know an operator, link or precision, the schedule has no order for the shape,
+        or contention is requested where layers split their devices differently or the cluster has no graph of links.
     """
     assignment = assign_tree(context, strategies)
     costs = step_costs(assignment)
@@ -40,8 +40,10 @@ def simulate_tree(context: Context, strategies: TreeStrategies, *, contention: b
 
 
 def rough_step_s(costs: StepCosts) -> float:
-    """Return what a step takes about, before any event: the work of the busiest rank, the fill of its pipeline and the
-    traffic that nothing hides. It orders trees on the same devices, and is off by about the same for all."""
+    """Return a rough step time without events: work of the busiest rank, fill of its pipeline and exposed traffic.
+
+    It orders trees on the same devices, since its error is similar for all of them.
+    """
     passes_s = [chunk.forward_s + chunk.backward_s for chunk in costs.chunks]
     busy_s = [sum(passes_s[chunk] for chunk in stage.share) for stage in costs.stages]
     bare_s = [
