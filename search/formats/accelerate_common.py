@@ -7,20 +7,13 @@ program, so they stand in the launch script.
 from typing import Any
 
 from forerun.search.formats.contract import Files, Launch
-from forerun.search.formats.keys import decide
 from forerun.search.formats.launchers import scripts
-from forerun.search.formats.program_arguments import OWN_PROGRAM, PROGRAM, PROGRAM_KEYS
+from forerun.search.formats.program_arguments import OWN_PROGRAM, PROGRAM
 from forerun.search.formats.yaml_text import dump_yaml
 
 VERSION = "1.15"
 
 MIXED = {"bf16": "bf16", "fp16": "fp16", "fp32": "no"}
-
-KEYS = (
-    decide("devices", "num_processes", least=-1),
-    decide("precision", "mixed_precision", words={**{v: k for k, v in MIXED.items()}, "fp8": "fp8", "none": None}),
-    *PROGRAM_KEYS,
-)
 
 
 def common(launch: Launch, kind: str) -> dict[str, Any]:

@@ -6,11 +6,12 @@ DeepSpeed through accelerate are read too.
 
 import dataclasses
 
-from forerun.search.formats.accelerate_common import KEYS, MIXED, VERSION, common, files
+from forerun.search.formats.accelerate_common import MIXED, VERSION, common, files
 from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of, world
 from forerun.search.formats.harmless import harmless_by
-from forerun.search.formats.keys import REST, ZERO_STAGES, Launcher, LaunchFacts, decide, switched_on
+from forerun.search.formats.keys import REST, LaunchFacts
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.limits import (
     COMMON,
     SHARED_BY_WHOLE_REPLICAS,
@@ -103,25 +104,9 @@ def _within_nodes(facts: LaunchFacts) -> None:
         facts.values |= {"replicate": machines, "shard": REST}
 
 
-DEGREE = "parallelism_config.parallelism_config_{}_size".format
-LAUNCHER = Launcher(
-    name=NAME,
+LAUNCHER = read_launcher(
+    NAME,
     version=VERSION,
-    title="accelerate with FSDP 2",
-    frameworks=("fsdp",),
-    keys=(
-        *KEYS,
-        decide("tp", DEGREE("tp")),
-        decide("cp", DEGREE("cp")),
-        decide("cp", DEGREE("sp"), says="sp_size={value} (Ulysses) exchanges heads; read as cp={value}", written=False),
-        decide("shard", DEGREE("dp_shard")),
-        decide("replicate", DEGREE("dp_replicate")),
-        decide("recompute", "fsdp_config.fsdp_activation_checkpointing", words=switched_on(Recompute.FULL)),
-        decide("zero", "deepspeed_config.zero_stage", words=ZERO_STAGES, written=False),
-        decide(
-            "accumulation", "deepspeed_config.gradient_accumulation_steps", "gradient_accumulation_steps", written=False
-        ),
-    ),
     syntax=document_and_program,
     marks=lambda source: is_yaml(source) and "distributed_type" in source.text and "MEGATRON_LM" not in source.text,
     harmless=harmless_by("accelerate", "accelerate-fsdp"),

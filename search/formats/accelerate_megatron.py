@@ -3,11 +3,12 @@
 Source: ``MegatronLMPlugin`` in ``accelerate/utils/dataclasses.py``; its defaults count where a file is silent.
 """
 
-from forerun.search.formats.accelerate_common import KEYS, VERSION, common, files
+from forerun.search.formats.accelerate_common import VERSION, common, files
 from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.harmless import harmless_by
-from forerun.search.formats.keys import GRANULARITIES, YES, Launcher, LaunchFacts, decide
+from forerun.search.formats.keys import LaunchFacts
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.layers import counts_of, split_of
 from forerun.search.formats.limits import (
     COMMON,
@@ -83,22 +84,9 @@ def adjust(facts: LaunchFacts) -> None:
     facts.values["split"], facts.values["layers_per_stage"] = named
 
 
-LAUNCHER = Launcher(
-    name=NAME,
+LAUNCHER = read_launcher(
+    NAME,
     version=VERSION,
-    title="accelerate with Megatron-LM",
-    keys=(
-        *KEYS,
-        decide("tp", KEY("tp_degree")),
-        decide("pp", KEY("pp_degree")),
-        decide("cp", KEY("context_parallel_size")),
-        decide("ep", KEY("expert_model_parallel_size")),
-        decide("etp", KEY("expert_tensor_parallel_size")),
-        decide("accumulation", KEY("num_micro_batches")),
-        decide("sp", KEY("sequence_parallelism"), words=YES),
-        decide("zero", KEY("use_distributed_optimizer"), words={word: int(on) for word, on in YES.items()}),
-        decide("recompute", KEY("recompute_granularity"), words=GRANULARITIES),
-    ),
     syntax=document_and_program,
     marks=lambda source: is_yaml(source) and "distributed_type" in source.text and "MEGATRON_LM" in source.text,
     harmless=harmless_by("accelerate", "accelerate-megatron"),

@@ -11,7 +11,8 @@ from typing import Any
 from forerun.search.formats.contract import Files, Launch, LaunchFile, Limit
 from forerun.search.formats.facts import format_of, world
 from forerun.search.formats.harmless import harmless_by
-from forerun.search.formats.keys import REST, ZERO_STAGES, Launcher, LaunchFacts, decide, switched_on
+from forerun.search.formats.keys import REST, LaunchFacts
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.launchers import scripts
 from forerun.search.formats.limits import (
     COMMON,
@@ -27,7 +28,6 @@ from forerun.search.formats.program_arguments import (
     OWN_PROGRAM,
     PACKED,
     PROGRAM,
-    PROGRAM_KEYS,
     document_and_program,
     program_facts,
 )
@@ -126,35 +126,13 @@ def recognise(source: LaunchFile) -> bool:
     return source.suffix == ".json" and any(f'"{key}"' in source.text for key in marks)
 
 
-LAUNCHER = Launcher(
-    name=NAME,
+LAUNCHER = read_launcher(
+    NAME,
     version=VERSION,
-    title="DeepSpeed",
-    frameworks=(NAME,),
-    keys=(
-        decide("global_batch", "train_batch_size"),
-        decide("mbs", "train_micro_batch_size_per_gpu", "train_micro_batch_size"),
-        decide("accumulation", "gradient_accumulation_steps"),
-        decide("tp", "tensor_parallel.autotp_size", "tensor_parallel.tp_size", least=0),
-        decide(
-            "cp",
-            "sequence_parallel_size",
-            says="sequence_parallel_size={value} (Ulysses) exchanges heads; read as cp={value}",
-            written=False,
-        ),
-        decide("pp", "pipeline.stages"),
-        decide("ep", "expert_parallel.autoep_size"),
-        decide("etp", "expert_parallel.expert_tensor_parallel_size"),
-        decide("zero", "zero_optimization.stage", words=ZERO_STAGES),
-        decide("precision", "bf16.enabled", "bfloat16.enabled", words=switched_on("bf16")),
-        decide("precision", "fp16.enabled", words=switched_on("fp16")),
-        *PROGRAM_KEYS,
-    ),
     syntax=document_and_program,
     marks=recognise,
     harmless=harmless_by("deepspeed"),
     adjust=adjust,
-    left="auto",
 )
 LIMITS = (
     *COMMON,

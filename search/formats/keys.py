@@ -13,7 +13,7 @@ from forerun.search.formats.contract import Launch, LaunchFile
 from forerun.search.formats.settings import LaunchSettings
 from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import SPELLING, Recompute
+from forerun.spaces.strategies import SPELLING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +47,6 @@ REST = -1
 """A degree that takes what the other degrees leave."""
 
 YES = {"true": True, "1": True, "false": False, "0": False, "none": False, "": False}
-GRANULARITIES = {"full": Recompute.FULL, "selective": Recompute.SELECTIVE}
-ZERO_STAGES = {str(stage): stage for stage in range(4)}
-RECOMPUTED = {word: Recompute.FULL if on else Recompute.NONE for word, on in YES.items()}
 
 
 def switched_on(value: Any) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from forerun.search.formats.bridge_write import LIMITS, MAIN, VERSION, write
 from forerun.search.formats.contract import SCRIPTS, LaunchFile
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.harmless import harmless_by
-from forerun.search.formats.keys import Launcher, LaunchFacts, Stated, decide
+from forerun.search.formats.keys import LaunchFacts, Stated
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.megatron_read import KEYS, adjust
 from forerun.search.formats.settings import flatten
 from forerun.search.formats.software import environment
@@ -166,17 +167,10 @@ def settle(facts: LaunchFacts) -> None:
         )
 
 
-LAUNCHER = Launcher(
-    name=NAME,
+LAUNCHER = read_launcher(
+    NAME,
+    first=KEYS,
     version=VERSION,
-    title="Megatron-Bridge",
-    frameworks=("nemo",),
-    keys=(
-        *KEYS,
-        decide("devices_per_node", "trainer.devices"),
-        decide("nodes", "trainer.num_nodes"),
-        decide("adapter_rank", "peft.dim"),
-    ),
     syntax=sections_of,
     marks=recognise,
     harmless=_known,

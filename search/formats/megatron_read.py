@@ -2,53 +2,13 @@
 and for other software that has them."""
 
 from forerun.search.formats.contract import Launch
-from forerun.search.formats.keys import GRANULARITIES, YES, ZERO_STAGES, LaunchFacts, decide, facts_of, switched_on
+from forerun.search.formats.keys import LaunchFacts, decide, switched_on
+from forerun.search.formats.launcher_data import shared_keys
 from forerun.search.formats.limits import is_mixture
 from forerun.search.formats.megatron_stages import laid_out, read_stages
 from forerun.search.formats.model_facts import model_facts
 from forerun.spaces.frameworks import all_switches
 from forerun.spaces.strategies import MODULES, Recompute, in_groups
-
-MODEL_FACTS = {
-    "num_layers": "layers",
-    "hidden_size": "hidden",
-    "ffn_hidden_size": "ffn_hidden",
-    "num_attention_heads": "heads",
-    "kv_channels": "head_dim",
-    "max_position_embeddings": "max_positions",
-    "swiglu": "gated",
-    "normalization": "norm",
-    "position_embedding_type": "positions",
-    "untie_embeddings_and_output_weights": "untied_embeddings",
-    "group_query_attention": "grouped_query_attention",
-    "add_qkv_bias": "query_key_value_bias",
-    "disable_bias_linear": "no_bias",
-    "qk_layernorm": "query_key_norm",
-    "multi_latent_attention": "latent_attention",
-    "q_lora_rank": "query_rank",
-    "kv_lora_rank": "key_value_rank",
-    "qk_head_dim": "query_key_head_dim",
-    "qk_pos_emb_head_dim": "rope_head_dim",
-    "v_head_dim": "value_head_dim",
-    "num_experts": "experts",
-    "moe_router_topk": "top_k",
-    "moe_ffn_hidden_size": "expert_hidden",
-    "moe_shared_expert_intermediate_size": "shared_hidden",
-    "mtp_num_layers": "mtp_layers",
-    "attention_output_gate": "gate",
-    "moe_shared_expert_gate": "shared_gate",
-    "mamba_num_heads": "scan_heads",
-    "mamba_head_dim": "scan_head_dim",
-    "mamba_state_dim": "scan_state",
-    "mamba_num_groups": "scan_groups",
-    "linear_attention_freq": "delta_layers",
-    "linear_num_value_heads": "delta_heads",
-    "linear_value_head_dim": "delta_head_dim",
-    "linear_num_key_heads": "delta_key_heads",
-    "linear_key_head_dim": "delta_key_head_dim",
-    "linear_conv_kernel_dim": "delta_taps",
-}
-"""Argument: the fact of a model that it states."""
 
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """``--data-parallel-sharding-strategy`` of Megatron-FSDP as ZeRO stages."""
@@ -56,10 +16,6 @@ SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3
 
 def _grouped(launch: Launch) -> bool:
     return bool(model_facts(launch.model, 0).get("grouped_query_attention"))
-
-
-def _mixed(launch: Launch) -> bool:
-    return is_mixture(launch.model)
 
 
 def _numbered(launch: Launch) -> bool:
@@ -72,52 +28,15 @@ def _shared(launch: Launch) -> bool:
     return launch.strategy.zero > 0 and launch.strategy.dp * launch.strategy.cp > 1
 
 
-PARALLEL_KEYS = (
-    decide("tp", "tensor_model_parallel_size", "model_parallel_size", "encoder_tensor_model_parallel_size"),
-    decide("pp", "pipeline_model_parallel_size"),
-    decide("cp", "context_parallel_size"),
-    decide(
-        "cp",
-        "ds_sequence_parallel_size",
-        says="Ulysses over {value} ranks exchanges heads; read as cp",
-        written=False,
-    ),
-    decide("ep", "expert_model_parallel_size", "moe_expert_parallel_size", written=_mixed),
-    decide("etp", "expert_tensor_parallel_size", written=_mixed),
-    decide("sp", "sequence_parallel", words=YES),
-    decide("vpp", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size", written=_numbered),
-    decide("placement", "use_tp_pp_dp_mapping", words=YES),
-    decide("zero", "zero_stage", meaning="stage of ZeRO (Megatron-DeepSpeed)", words=ZERO_STAGES, written=False),
-    decide("zero", "use_torch_fsdp2", meaning="FSDP of PyTorch", words=switched_on(3), written=False),
-    decide(
-        "zero",
-        "use_distributed_optimizer",
-        meaning="optimizer states are sharded",
-        words={word: int(on) for word, on in YES.items()},
-        written=_shared,
-    ),
-    decide("instances", "num_distributed_optimizer_instances", written=_shared),
-    decide("recompute", "recompute_granularity", "activations_checkpoint_granularity", words=GRANULARITIES),
-    decide("recompute", "recompute_activations", words=switched_on(Recompute.SELECTIVE), written=False),
-    *(  # before recompute had a granularity: every layer from its input
-        decide("recompute", name, words=switched_on(Recompute.FULL), written=False)
-        for name in ("checkpoint_activations", "deepspeed_activation_checkpointing")
-    ),
-)
-BATCH_KEYS = (
-    decide("mbs", "micro_batch_size"),
-    decide("mbs", "batch_size", meaning="sequences of a replica (before version 2)", written=False),
-    decide("global_batch", "global_batch_size"),
-)
-MODEL_KEYS = (
-    decide("seq_len", "seq_length", "encoder_seq_length"),
-    *facts_of(MODEL_FACTS),
-    decide("model.kv_heads", "num_query_groups", "num_key_value_heads", written=_grouped),
-    decide("model.moe_layers", "moe_layer_freq", written=lambda launch: not launch.model.hybrid),
-    decide("model.vocab", "vocab_size", written=False),
-    decide("model.padded_vocab", "padded_vocab_size"),
-    decide("model.window", "window_size"),
-)
+CONDITIONS = {
+    "mixture": lambda launch: is_mixture(launch.model),
+    "grouped": _grouped,
+    "numbered": _numbered,
+    "several": _shared,
+    "no pattern": lambda launch: not launch.model.hybrid,
+}
+"""Launches that have some of its arguments."""
+PARALLEL_KEYS, BATCH_KEYS, MODEL_KEYS = (shared_keys(name, CONDITIONS) for name in ("parallel", "batch", "model"))
 KEYS = (
     *PARALLEL_KEYS,
     *BATCH_KEYS,

@@ -10,7 +10,8 @@ from typing import Any
 from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.harmless import harmless_by
-from forerun.search.formats.keys import RECOMPUTED, Launcher, LaunchFacts, decide, facts_of
+from forerun.search.formats.keys import LaunchFacts
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.launchers import TORCHRUN, harmless, scripts
 from forerun.search.formats.limits import COMMON, is_mixture, when
 from forerun.search.formats.limits_of_keys import by_keys
@@ -20,30 +21,16 @@ from forerun.search.formats.syntax import document, is_yaml
 from forerun.search.formats.writing import nested, settings_of
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.strategies import Schedule, Split
-from forerun.spaces.strategies.axes import schedules_in
 
 NAME, VERSION = "nanotron", "0.5"
 MAIN = "nanotron.yaml"
 
-ENGINES = {name: schedule for schedule, name in schedules_in("nanotron").items()}
-DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 DOCUMENTS = {
     "model.model_config._attn_implementation": "flash_attention_2",
     "model.model_config._use_doc_masking": True,
     "model.model_config.attention_bias": False,
 }
 """Attention inside documents, which its Qwen 2 alone has; a Llama is one without biases."""
-FACTS = {
-    "hidden_size": "hidden",
-    "num_hidden_layers": "layers",
-    "num_attention_heads": "heads",
-    "num_key_value_heads": "kv_heads",
-    "intermediate_size": "ffn_hidden",
-    "vocab_size": "vocab",
-    "max_position_embeddings": "max_positions",
-    "tie_word_embeddings": "tied_embeddings",
-}
-EXPERTS = {"num_experts": "experts", "top_k": "top_k", "moe_intermediate_size": "expert_hidden"}
 RUN = {
     "general.project": "forerun",
     "general.seed": 42,
@@ -113,35 +100,15 @@ def adjust(facts: LaunchFacts) -> None:
         facts.assume("schedule", Schedule.GPIPE, "as nanotron assumes")
 
 
-LAUNCHER = Launcher(
-    name=NAME,
+LAUNCHER = read_launcher(
+    NAME,
     version=VERSION,
-    title="nanotron",
-    frameworks=("nanotron",),
-    keys=(
-        decide("dp", "parallelism.dp"),
-        decide("tp", "parallelism.tp"),
-        decide("pp", "parallelism.pp"),
-        decide("cp", "parallelism.context_parallel_size"),
-        decide("ep", "parallelism.expert_parallel_size"),
-        decide("schedule", "parallelism.pp_engine", words=ENGINES),
-        decide("sp", "parallelism.tp_mode", words={"ALL_REDUCE": False, "REDUCE_SCATTER": True}),
-        decide("recompute", "parallelism.recompute_layer", "model.model_config.recompute_layer", words=RECOMPUTED),
-        decide("mbs", "tokens.micro_batch_size"),
-        decide("accumulation", "tokens.batch_accumulation_per_replica"),
-        decide("seq_len", "tokens.sequence_length"),
-        decide("zero", "optimizer.zero_stage", words={"0": 0, "1": 1}),
-        decide("precision", "model.dtype", words=DTYPES),
-        *facts_of(FACTS, "model.model_config."),
-        *facts_of(EXPERTS, "model.model_config.moe_config."),
-    ),
     syntax=document,
     marks=lambda source: (
         is_yaml(source) and all(f"\n{name}:" in f"\n{source.text}" for name in ("parallelism", "tokens"))
     ),
     harmless=harmless_by("nanotron"),
     adjust=adjust,
-    assumed={"precision": "bf16"},
 )
 LIMITS = (
     *COMMON,

@@ -6,36 +6,21 @@ Batch sizes are arguments of the program there, and not settings of the distribu
 from collections.abc import Mapping
 from typing import Any
 
-from forerun.search.formats.adapters import LORA, RANK, TARGET_KEYS, adapter_arguments
+from forerun.search.formats.adapters import TARGET_KEYS, adapter_arguments
 from forerun.search.formats.command_line import options, split_command
 from forerun.search.formats.contract import Launch, LaunchFile
-from forerun.search.formats.keys import decide, switched_on
+from forerun.search.formats.launcher_data import shared_keys
 from forerun.search.formats.settings import LaunchSettings
 from forerun.search.formats.shell import NOTHING, Given, read_script
 from forerun.search.formats.syntax import document
 from forerun.spaces.opgraph import GraphModel
-from forerun.spaces.strategies import Recompute
 
 PROGRAM = '"${TRAIN_SCRIPT:-train.py}"'
 OWN_PROGRAM = "# TRAIN_SCRIPT is your program (train.py, if not set). It has to take the arguments that follow it"
 CHECKPOINTING = "--gradient_checkpointing"
 PACKED = "--packing true"
 """Attention inside documents: TRL packs without padding, so that flash attention sees their bounds."""
-PROGRAM_KEYS = tuple(
-    decide(decides, *tuple(f"program.{name}" for name in names), words=words, written=False)
-    for decides, words, names in (
-        ("mbs", None, ("per_device_train_batch_size", "micro_batch_size")),
-        ("accumulation", None, ("gradient_accumulation_steps",)),
-        ("seq_len", None, ("max_seq_length", "seq_length", "max_length", "model_max_length", "cutoff_len")),
-        ("recompute", switched_on(Recompute.FULL), ("gradient_checkpointing", "use_gradient_checkpointing")),
-        ("model.layers", None, ("num_layers",)),
-        ("adapter", switched_on(LORA), ("use_peft", "use_lora", "lora_enable")),
-        ("adapter", {"lora": LORA, "full": None, "freeze": None}, ("finetuning_type",)),
-        ("precision", switched_on("bf16"), ("bf16",)),
-        ("precision", switched_on("fp16"), ("fp16",)),
-        ("adapter_rank", None, RANK.names),
-    )
-)
+PROGRAM_KEYS = shared_keys("program")
 """Arguments of a training program that decide what its distributed configuration leaves open."""
 
 

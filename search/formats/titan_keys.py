@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from forerun.search.formats.contract import Launch
-from forerun.search.formats.keys import REST, Launcher, LaunchFacts, decide
+from forerun.search.formats.keys import REST, Launcher, LaunchFacts
 from forerun.search.formats.layers import counts_of, in_runs, split_of
 from forerun.search.formats.limits import (
     COMMON,
@@ -82,24 +82,6 @@ VARIABLE = "_varlen"
 """Ending of a flavor of 0.2.2 whose attention takes documents of variable lengths."""
 PACKED = r",?\s*\battn_backend=['\"](?:flex|varlen)['\"]|^flavor = \"\S+_(?:flex|varlen)\""
 """Attention inside documents, by positions that begin anew with each."""
-
-TITAN_KEYS = (
-    decide("replicate", "parallelism.data_parallel_replicate_degree"),
-    decide("shard", "parallelism.data_parallel_shard_degree", least=-1),
-    decide("tp", "parallelism.tensor_parallel_degree"),
-    decide("cp", "parallelism.context_parallel_degree"),
-    decide("pp", "parallelism.pipeline_parallel_degree"),
-    decide("ep", "parallelism.expert_parallel_degree"),
-    decide(
-        "zero",
-        "parallelism.fsdp_reshard_after_forward",
-        meaning="whether parameters are gathered again in the backward pass",
-        words={"default": None, "never": 2, "always": 3},
-    ),
-    decide("mbs", "parallelism.pipeline_parallel_microbatch_size", meaning="sequences of a microbatch"),
-    decide("precision", "training.mixed_precision_param", words={"bfloat16": "bf16", "float32": "fp32"}),
-)
-"""Keys of every version."""
 
 
 def parallelism(launcher: Launcher, launch: Launch, *, head: str, leave: Collection[str] = ()) -> dict[str, Any]:

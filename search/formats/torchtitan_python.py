@@ -13,11 +13,12 @@ from typing import Any
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.harmless import harmless_by
-from forerun.search.formats.keys import YES, Launcher, LaunchFacts, Stated, decide, facts_of
+from forerun.search.formats.keys import LaunchFacts, Stated
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.limits import precisions, when
 from forerun.search.formats.python_text import CALLED, UNKNOWN, PythonReader, parse_python
 from forerun.search.formats.syntax import dotted_arguments
-from forerun.search.formats.titan_keys import PACKED, TITAN_KEYS, TITAN_LIMITS, adjust_titan, parallelism
+from forerun.search.formats.titan_keys import PACKED, TITAN_LIMITS, adjust_titan, parallelism
 from forerun.search.formats.torchtitan_write import MAIN, write
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute
@@ -92,28 +93,12 @@ def adjust(facts: LaunchFacts) -> None:
 
 
 CONVERTING = re.compile(r"model_converters|model_registry\.(\w*converters|\w*quant\w*)")
-LAUNCHER = Launcher(
-    name=NAME,
-    version="main",
-    title="torchtitan",
-    frameworks=("torchtitan",),
-    keys=(
-        *TITAN_KEYS,
-        decide("sp", "parallelism.enable_sequence_parallel", words=YES),
-        decide("accumulation", "parallelism.num_pp_microbatches"),
-        decide("mbs_tokens", "training.num_tokens_per_microbatch_per_dp_rank"),
-        decide("global_tokens", "training.num_tokens_per_train_step", least=-1),
-        decide("local_batch", "training.local_batch_size"),
-        decide("global_batch", "training.global_batch_size", least=-1),
-        decide("seq_len", "training.max_context_length"),
-        decide("seq_len", "training.seq_len"),
-        *facts_of({"module": "name", "0": "flavor"}, "model_registry."),
-    ),
+LAUNCHER = read_launcher(
+    NAME,
     syntax=read,
     marks=lambda source: source.suffix == ".py",
     harmless=harmless_by("torchtitan"),
     adjust=adjust,
-    assumed={"seq_len": 2048, "precision": "bf16", "sp": True},
 )
 TOKENS = ("mbs_tokens", "global_tokens", "accumulation", "training.max_context_length")
 SEQUENCES = ("local_batch", "global_batch", "mbs", "training.seq_len")

@@ -9,7 +9,8 @@ from typing import Any
 from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.harmless import harmless_by
-from forerun.search.formats.keys import Launcher, LaunchFacts, decide, facts_of
+from forerun.search.formats.keys import LaunchFacts
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.launchers import TORCHRUN, comment, scripts
 from forerun.search.formats.limits import MX_IS_A_PRECISION, precisions, when
 from forerun.search.formats.settings import flatten
@@ -18,7 +19,6 @@ from forerun.search.formats.syntax import dotted_arguments
 from forerun.search.formats.titan_keys import (
     FLAVORS,
     PACKED,
-    TITAN_KEYS,
     TITAN_LIMITS,
     VARIABLE,
     adjust_titan,
@@ -39,12 +39,6 @@ MOVED = {
     "model_registry.moe_comm_backend": "parallelism.expert_parallel_comm_backend",
 }
 """Settings of 0.2.2 by their names in later versions."""
-MODES = {
-    "none": Recompute.NONE,
-    "selective": Recompute.SELECTIVE,
-    "full": Recompute.FULL,
-    "memory_budget": Recompute.SELECTIVE,
-}
 
 LIMITS = (
     MX_IS_A_PRECISION,
@@ -124,24 +118,12 @@ def adjust(facts: LaunchFacts) -> None:
         facts.notes.append(f"recompute of every layer number {option} is read as recompute=selective")
 
 
-LAUNCHER = Launcher(
-    name=NAME,
+LAUNCHER = read_launcher(
+    NAME,
     version=VERSION,
-    title="torchtitan",
-    frameworks=("torchtitan",),
-    keys=(
-        *TITAN_KEYS,
-        decide("etp", "parallelism.expert_tensor_parallel_degree"),
-        decide("local_batch", "training.local_batch_size", "training.batch_size"),
-        decide("global_batch", "training.global_batch_size", least=-1),
-        decide("seq_len", "training.seq_len"),
-        decide("recompute", "activation_checkpoint.mode", words=MODES),
-        *facts_of({"name": "name", "flavor": "flavor"}, "model."),
-    ),
     syntax=lambda source: flatten(read_toml(source.text, source.name)) | dict(dotted_arguments(source)),
     marks=lambda source: source.suffix == ".toml",
     harmless=harmless_by("torchtitan-toml"),
     adjust=adjust,
-    assumed={"seq_len": 2048, "precision": "bf16", "recompute": Recompute.SELECTIVE},
 )
 FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, packs=PACKED)

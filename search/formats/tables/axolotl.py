@@ -7,11 +7,11 @@ what tp, cp and ep leave of the devices to FSDP, and what ``dp_shard_size`` leav
 import re
 from typing import Any
 
-from forerun.search.formats.adapters import LORA, QUANTISED, RANK, hub_modules
+from forerun.search.formats.adapters import hub_modules
 from forerun.search.formats.contract import Files, Launch, LaunchFile
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.harmless import harmless_by
-from forerun.search.formats.keys import REST, Launcher, LaunchFacts, above_one, decide, shards
+from forerun.search.formats.keys import REST, LaunchFacts
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.launchers import TORCHRUN, harmless, scripts
 from forerun.search.formats.limits import COMMON, SHARED_BY_WHOLE_REPLICAS, TP_ALONE, when
 from forerun.search.formats.limits_of_keys import by_keys
@@ -19,10 +19,6 @@ from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.syntax import document, is_yaml
 from forerun.search.formats.tables.limits_of import TRAINER, no_zero
 from forerun.search.formats.tables.trainer import (
-    ACCUMULATION,
-    FSDP_CHECKPOINTING,
-    GRADIENT_CHECKPOINTING,
-    PRECISIONS,
     fine_tunes,
     read_deepspeed,
     read_fsdp,
@@ -63,31 +59,10 @@ def adjust(facts: LaunchFacts) -> None:
         facts.values["dp"] = facts.get("ep")
 
 
-LAUNCHER = Launcher(
-    name="axolotl",
-    version="0.19",
-    title="axolotl",
-    keys=(
-        decide("mbs", "micro_batch_size"),
-        ACCUMULATION,
-        decide("local_batch", "batch_size", meaning="sequences of a device and step", written=False),
-        decide("seq_len", "sequence_len", meaning="longest sequence"),
-        decide("tp", "tensor_parallel_size", written=above_one("tp")),
-        decide("cp", "context_parallel_size", "sequence_parallel_degree", written=above_one("cp")),
-        decide("ep", "expert_parallel_size", written=False),
-        decide("shard", "dp_shard_size", written=shards),
-        decide("replicate", "dp_replicate_size", written=shards),
-        FSDP_CHECKPOINTING,
-        GRADIENT_CHECKPOINTING,
-        *PRECISIONS,
-        decide(
-            "adapter", "adapter", words={"lora": LORA, "qlora": QUANTISED, "none": None, "": None, "*": "an adapter"}
-        ),
-        RANK,
-    ),
+LAUNCHER = read_launcher(
+    "axolotl",
     syntax=document,
     marks=lambda source: is_yaml(source) and _marked(source),
-    harmless=harmless_by("axolotl"),
     adjust=adjust,
 )
 

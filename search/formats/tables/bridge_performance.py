@@ -7,12 +7,12 @@ from a preset in Python (``scripts/performance/configs``), by model, device and 
 import re
 
 from forerun.search.formats.contract import LaunchFile
-from forerun.search.formats.keys import Launcher, LaunchFacts, decide
+from forerun.search.formats.keys import LaunchFacts
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.syntax import arguments, is_script
 from forerun.spaces.errors import RequestError
 
 NEEDED = {"tp": "-tp", "pp": "-pp", "cp": "-cp", "mbs": "-mb", "global_batch": "-gb"}
-COMPUTE = {"bf16": "bf16", "fp8_cs": "fp8", "fp8_ds": "fp8", "fp8_sc": "fp8", "fp8_mx": "mxfp8", "nvfp4": "nvfp4"}
 
 
 def adjust(facts: LaunchFacts) -> None:
@@ -36,28 +36,12 @@ def adjust(facts: LaunchFacts) -> None:
     facts.notes.append("recompute, overlap and CUDA graphs are those of the preset where no argument sets them")
 
 
-LAUNCHER = Launcher(
-    name="megatron-bridge-performance",
-    version="0.6",
-    title="Megatron-Bridge's performance scripts",
-    keys=(
-        decide("tp", "tensor_model_parallel_size", "-tp"),
-        decide("pp", "pipeline_model_parallel_size", "-pp"),
-        decide("cp", "context_parallel_size", "-cp"),
-        decide("ep", "expert_model_parallel_size", "-ep"),
-        decide("etp", "expert_tensor_parallel_size", "-et"),
-        decide("vpp", "virtual_pipeline_model_parallel_size", "-vp"),
-        decide("mbs", "micro_batch_size", "-mb"),
-        decide("global_batch", "global_batch_size", "-gb"),
-        decide("seq_len", "seq_length", "-sl"),
-        decide("devices", "num_gpus", "-ng"),
-        decide("precision", "compute_dtype", "-c", words=COMPUTE),
-    ),
+LAUNCHER = read_launcher(
+    "megatron-bridge-performance",
     syntax=arguments,
     marks=lambda source: is_script(source) and _marked(source),
     harmless=lambda name: re.search("parallel", name) is None,
     adjust=adjust,
-    assumed={"precision": "bf16"},
 )
 
 

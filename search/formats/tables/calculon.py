@@ -3,14 +3,10 @@
 Source: ``Llm.Execution`` of calculon-ai/calculon.
 """
 
-from forerun.search.formats.harmless import harmless_by
-from forerun.search.formats.keys import Launcher, LaunchFacts, decide, switched_on
+from forerun.search.formats.keys import LaunchFacts
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.syntax import document, json_with
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Recompute
-
-TYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float8": "fp8", "bf16": "bf16", "fp16": "fp16"}
-TYPES |= {"fp32": "fp32", "fp8": "fp8"}
 
 
 def adjust(facts: LaunchFacts) -> None:
@@ -30,35 +26,9 @@ def adjust(facts: LaunchFacts) -> None:
         )
 
 
-LAUNCHER = Launcher(
-    name="calculon",
-    version="1",
-    title="Calculon",
-    keys=(
-        decide("tp", "tensor_par"),
-        decide("pp", "pipeline_par"),
-        decide("dp", "data_par"),
-        decide("vpp", "pipeline_interleaving"),
-        decide("devices", "num_procs"),
-        decide("mbs", "microbatch_size"),
-        decide("global_batch", "batch_size"),
-        decide("sp", "tensor_par_comm_type", words={"ar": None, "p2p_rs_ag": None, "rs_ag": True}),
-        decide(
-            "zero",
-            "optimizer_sharding",
-            words={word: value and 1 for word, value in switched_on("1").items()},
-            meaning="replicas share the optimizer's states",
-        ),
-        decide(
-            "recompute",
-            "activation_recompute",
-            words={"full": Recompute.FULL, "attn_only": Recompute.SELECTIVE, "none": Recompute.NONE},
-        ),
-        decide("precision", "datatype", words=TYPES),
-    ),
+LAUNCHER = read_launcher(
+    "calculon",
     syntax=document,
     marks=lambda source: json_with(source, "tensor_par", "pipeline_par"),
-    harmless=harmless_by("calculon"),
     adjust=adjust,
-    assumed={"mbs": 1, "precision": "fp16"},
 )

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.formats.contract import LaunchFile
-from forerun.search.formats.harmless import harmless_by
-from forerun.search.formats.keys import RECOMPUTED, YES, Launcher, LaunchFacts, decide
+from forerun.search.formats.keys import LaunchFacts
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.syntax import arguments, is_script
 from forerun.spaces.errors import RequestError
 
@@ -71,35 +71,9 @@ def adjust(facts: LaunchFacts) -> None:
     facts.values["local_batch"] = None
 
 
-LAUNCHER = Launcher(
-    name="colossalai",
-    version="0.5",
-    title="Colossal-AI",
-    keys=(
-        decide("tp", "tp", "tp_size", "tp_degree"),
-        decide("pp", "pp", "pp_size"),
-        decide("ep", "ep", "ep_size"),
-        decide("cp", "sp", "sp_size", says="sequence parallelism over {value} ranks is read as cp"),
-        decide("zero", "zero_stage", "zero", words={str(n): n for n in range(4)}),
-        decide("local_batch", "batch_size"),
-        decide("mbs", "mbs", "microbatch_size", "micro_batch_size", meaning="sequences of a microbatch"),
-        decide(
-            "accumulation",
-            "accumulation_steps",
-            "gradient_accumulation_steps",
-            "grad_accum",
-            meaning="batches of a step",
-            unit="batches",
-        ),
-        decide("seq_len", "max_length", "max_len", "seq_length"),
-        decide("recompute", "grad_checkpoint", "use_grad_checkpoint", "gradient_checkpointing", words=RECOMPUTED),
-        decide("precision", "mixed_precision", words={"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}),
-        decide("precision", "use_fp8", meaning="8-bit products", words={**YES, "true": "fp8", "1": "fp8"}),
-        decide("model.layers", "num_layers"),
-    ),
+LAUNCHER = read_launcher(
+    "colossalai",
     syntax=read,
     marks=lambda source: is_script(source) and re.search(r"\bcolossalai\s+run\b|--distplan\b", source.text) is not None,
-    harmless=harmless_by("colossalai"),
     adjust=adjust,
-    assumed={"precision": "bf16"},
 )

@@ -10,19 +10,15 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from forerun.search.formats.adapters import LORA, RANK
+from forerun.search.formats.adapters import LORA
 from forerun.search.formats.command_line import options, split_command
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.keys import ZERO_STAGES, Launcher, LaunchFacts, decide
+from forerun.search.formats.keys import LaunchFacts
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.shell import read_script
 from forerun.search.formats.syntax import arguments, document, is_script, is_yaml
 from forerun.search.formats.tables.trainer import (
-    ACCUMULATION,
-    FSDP_CHECKPOINTING,
-    GRADIENT_CHECKPOINTING,
-    MICRO_BATCH,
-    PRECISIONS,
     read_deepspeed,
     read_fsdp,
 )
@@ -101,42 +97,8 @@ def adjust(facts: LaunchFacts) -> None:
         facts.assume("adapter_rank", 16, "as TRL's ModelConfig assumes")
 
 
-LAUNCHER = Launcher(
-    name="hf-trainer",
-    version="5",
-    title="transformers' Trainer",
-    keys=(
-        decide("mbs", *MICRO_BATCH.names, "micro_train_batch_size"),
-        ACCUMULATION,
-        decide("global_batch", "train_batch_size", meaning="sequences of a step (OpenRLHF)"),
-        decide("cp", "ring_attn_size"),
-        *(decide(DEGREES[degree], f"parallelism_config_{degree}_size") for degree in DEGREES),
-        decide(
-            "seq_len",
-            "model_max_length",
-            "max_seq_length",
-            "max_length",
-            "block_size",
-            "cutoff_len",
-            "max_seq_len",
-            "max_len",
-            meaning="longest sequence",
-        ),
-        decide("zero", "zero_stage", words=ZERO_STAGES),
-        GRADIENT_CHECKPOINTING,
-        FSDP_CHECKPOINTING,
-        *PRECISIONS,
-        decide(
-            "precision",
-            "torch_dtype",
-            "dtype",
-            meaning="type of the weights (TRL)",
-            words={"bfloat16": "bf16", "float16": "fp16", "float32": None, "auto": None},
-        ),
-        decide("devices", "num_processes"),
-        RANK,
-        decide("precision", "mixed_precision", words={"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "no": None}),
-    ),
+LAUNCHER = read_launcher(
+    "hf-trainer",
     syntax=lambda source: read_documents(source) if is_yaml(source) else read(source),
     marks=lambda source: (
         (is_script(source) and _MARK.search(source.text) is not None)
@@ -144,6 +106,5 @@ LAUNCHER = Launcher(
     ),
     harmless=lambda name: "parallel" not in name,
     adjust=adjust,
-    assumed={"mbs": 8, "precision": "fp32"},
 )
 FORMAT = format_of(LAUNCHER, joins=True)

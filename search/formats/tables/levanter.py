@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.formats.contract import LaunchFile
-from forerun.search.formats.harmless import harmless_by
-from forerun.search.formats.keys import RECOMPUTED, REST, Launcher, LaunchFacts, decide
+from forerun.search.formats.keys import REST, LaunchFacts
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.syntax import document, is_yaml
-from forerun.spaces.strategies import Recompute
 
 
 def read(source: LaunchFile) -> Mapping[str, Any]:
@@ -40,28 +39,11 @@ def adjust(facts: LaunchFacts) -> None:
         facts.values["precision"] = known.get(compute.strip(), "fp32")
 
 
-LAUNCHER = Launcher(
-    name="levanter",
-    version="1",
-    title="Levanter",
-    keys=(
-        decide("global_batch", "trainer.train_batch_size"),
-        decide("mbs", "trainer.per_device_parallelism", meaning="sequences of a replica at a time; -1: all", least=-1),
-        decide("tp", "trainer.model_axis_size", "trainer.mesh.axes.model"),
-        decide("replicate", "trainer.replica_ici_axis_size", meaning="copies within a slice"),
-        decide("replicate", "trainer.replica_dcn_axis_size", meaning="copies over slices"),
-        decide("seq_len", "train_seq_len", "model.seq_len", "model.max_seq_len"),
-        decide("recompute", "model.gradient_checkpointing", meaning="layers recomputed", words=RECOMPUTED),
-        decide("model.layers", "model.num_layers"),
-        decide("model.hidden", "model.hidden_dim"),
-        decide("model.heads", "model.num_heads"),
-        decide("model.kv_heads", "model.num_kv_heads"),
-    ),
+LAUNCHER = read_launcher(
+    "levanter",
     syntax=read,
     marks=lambda source: is_yaml(source) and _marked(source),
-    harmless=harmless_by("levanter"),
     adjust=adjust,
-    assumed={"recompute": Recompute.FULL, "global_batch": 512},
 )
 
 

@@ -5,16 +5,15 @@ Source: ``llamafactory/hparams`` 0.9.5 (gradient checkpointing is on unless it i
 examples ``megatron`` and ``v1``.
 """
 
-import dataclasses
 import json
 import re
 from typing import Any
 
-from forerun.search.formats.adapters import LORA, RANK, hub_modules
+from forerun.search.formats.adapters import LORA, hub_modules
 from forerun.search.formats.contract import Files, Launch, LaunchFile
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.harmless import harmless_by
-from forerun.search.formats.keys import YES, Launcher, LaunchFacts, decide
+from forerun.search.formats.keys import LaunchFacts
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.launchers import harmless, scripts
 from forerun.search.formats.limits import COMMON, NO_SELECTIVE
 from forerun.search.formats.limits_of_keys import by_keys
@@ -22,10 +21,6 @@ from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.syntax import arguments, document, is_script, is_yaml
 from forerun.search.formats.tables.limits_of import TRAINER
 from forerun.search.formats.tables.trainer import (
-    ACCUMULATION,
-    FSDP_CHECKPOINTING,
-    MICRO_BATCH,
-    PRECISIONS,
     fine_tunes,
     read_deepspeed,
     read_fsdp,
@@ -63,54 +58,10 @@ def adjust(facts: LaunchFacts) -> None:
         facts.assume("mbs", 8, "as transformers assumes")
 
 
-LAUNCHER = Launcher(
-    name="llama-factory",
-    version="0.9",
-    title="LLaMA-Factory",
-    keys=(
-        MICRO_BATCH,
-        ACCUMULATION,
-        decide("seq_len", "cutoff_len", meaning="longest sequence"),
-        decide(
-            "cp",
-            "dist_config.cp_size",
-            "sequence_parallel_size",
-            says="Ulysses over {value} ranks exchanges heads; read as cp",
-            written=False,
-        ),
-        *(
-            decide(decision, name, written=False)
-            for name, decision in (
-                ("micro_batch_size", "mbs"),
-                ("global_batch_size", "global_batch"),
-                ("tensor_model_parallel_size", "tp"),
-                ("pipeline_model_parallel_size", "pp"),
-                ("context_parallel_size", "cp"),
-                ("expert_model_parallel_size", "ep"),
-                ("expert_tensor_parallel_size", "etp"),
-                ("virtual_pipeline_model_parallel_size", "vpp"),
-            )  # of its Megatron-core form
-        ),
-        decide("sp", "sequence_parallel", words=YES, written=False),
-        decide(
-            "recompute",
-            "recompute_granularity",
-            meaning="what is recomputed",
-            words={"full": Recompute.FULL, "selective": Recompute.SELECTIVE, "none": Recompute.NONE},
-            written=False,
-        ),
-        FSDP_CHECKPOINTING,
-        *PRECISIONS,
-        decide(
-            "adapter",
-            "finetuning_type",
-            words={"full": None, "lora": LORA, "oft": "OFT", "freeze": "a part of the layers"},
-        ),
-        dataclasses.replace(RANK, names=("lora_rank", "lora_r")),
-    ),
+LAUNCHER = read_launcher(
+    "llama-factory",
     syntax=lambda source: arguments(source) if is_script(source) else document(source),
     marks=lambda source: (is_yaml(source) and _marked(source)) or (is_script(source) and _started(source)),
-    harmless=harmless_by("llama-factory"),
     adjust=adjust,
 )
 

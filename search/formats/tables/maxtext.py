@@ -12,7 +12,8 @@ from typing import Any
 
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.facts import world
-from forerun.search.formats.keys import REST, Launcher, LaunchFacts, LaunchKey, decide
+from forerun.search.formats.keys import REST, LaunchFacts, LaunchKey, decide
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.syntax import document, is_script, is_yaml, overrides
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute, Schedule
@@ -30,19 +31,6 @@ AXES = {
     "expert": "ep",
 }
 """Axis of the mesh: the degree that it is. Experts' ranks have batches of their own: they are replicas, too."""
-POLICIES = {
-    "full": Recompute.FULL,
-    "custom": Recompute.FULL,
-    "save_qkv_proj": Recompute.FULL,
-    "save_out_proj": Recompute.FULL,
-    "qkv_proj_offloaded": Recompute.FULL,
-    "none": Recompute.NONE,
-    "save_dot_except_mlp": Recompute.SELECTIVE | Recompute.MLP,
-    "save_dot_with_context_except_mlp": Recompute.MLP,
-    "*": Recompute.SELECTIVE,
-}
-"""``full`` recomputes layers, and what keeps one product of them nearly so; ``none`` nothing; ``minimal`` and the
-others keep products of matrices and run attention again."""
 OFFLOADED = {"minimal_offloaded": Recompute.SELECTIVE, "custom": Recompute.FULL}
 """Policies that move what they keep to the host; ``custom`` where it says so of the inputs of layers."""
 MESHES = ("ici", "dcn")
@@ -168,42 +156,13 @@ def _axis_keys() -> tuple[LaunchKey, ...]:
     )
 
 
-LAUNCHER = Launcher(
-    name="maxtext",
-    version="2026",
-    title="MaxText",
-    frameworks=("maxtext",),
-    keys=(
-        *_axis_keys(),
-        decide("seq_len", "max_target_length"),
-        decide("recompute", "remat_policy", meaning="what is recomputed", words=POLICIES),
-        decide(
-            "precision",
-            "quantization",
-            meaning="8-bit products",
-            words={
-                "fp8": "fp8",
-                "nanoo_fp8": "fp8",
-                "fp8_full": "fp8",
-                "fp8_gpu": "fp8",
-                "te_fp8_delayedscaling": "fp8",
-                "te_fp8_currentscaling": "fp8",
-                "te_mxfp8": "mxfp8",
-                "te_nvfp4": "nvfp4",
-                "int8": "fp8",
-                "": None,
-                "none": None,
-                "*": None,
-            },
-        ),
-        decide("precision", "dtype", words={"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}),
-        decide("vpp", "num_pipeline_repeats"),
-    ),
+LAUNCHER = read_launcher(
+    "maxtext",
+    first=_axis_keys(),
     syntax=read,
     marks=lambda source: (is_yaml(source) or is_script(source)) and _marked(source),
     harmless=lambda name: HARMLESS.fullmatch(name) is not None,
     adjust=adjust,
-    assumed={"precision": "bf16", "recompute": Recompute.FULL, "seq_len": 2048},
 )
 
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.formats.contract import LaunchFile
-from forerun.search.formats.keys import RECOMPUTED, REST, Launcher, LaunchFacts, decide, switched_on
+from forerun.search.formats.keys import REST, LaunchFacts
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.settings import flatten
 from forerun.search.formats.syntax import arguments, document, is_script
 
@@ -32,23 +33,10 @@ def adjust(facts: LaunchFacts) -> None:
     facts.values |= {"zero": 3 if size > 1 else 0, "replicate": REST, "shard": size}
 
 
-LAUNCHER = Launcher(
-    name="mindspeed-fsdp2",
-    version="2.3",
-    title="MindSpeed-LLM on FSDP 2",
-    keys=(
-        decide("tp", "parallel.tp_size", "parallel.tensor_parallel_size"),
-        decide("ep", "parallel.ep_size"),
-        decide("cp", "parallel.cp_size", "parallel.ulysses_parallel_size"),
-        decide("mbs", "training.per_device_train_batch_size"),
-        decide("accumulation", "training.gradient_accumulation_steps"),
-        decide("seq_len", "data.cutoff_len", meaning="longest sequence"),
-        decide("recompute", "parallel.recompute", words=RECOMPUTED),
-        decide("precision", "training.bf16", words=switched_on("bf16")),
-    ),
+LAUNCHER = read_launcher(
+    "mindspeed-fsdp2",
     syntax=read,
     marks=lambda source: re.search(r"\btrain_fsdp2\.py\b|^[ \t]+fsdp_modules:", source.text, re.MULTILINE) is not None,
     harmless=lambda name: not re.search(r"_size$|recompute$", name),
     adjust=adjust,
-    assumed={"precision": "bf16"},
 )

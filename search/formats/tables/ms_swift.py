@@ -6,20 +6,16 @@ Source: ``swift/arguments`` 4.6.0: gradient checkpointing is on, a step has 16 s
 
 import re
 
-from forerun.search.formats.adapters import LORA, RANK
+from forerun.search.formats.adapters import LORA
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.facts import world
-from forerun.search.formats.keys import Launcher, LaunchFacts, decide
+from forerun.search.formats.keys import LaunchFacts
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.syntax import arguments, is_script
 from forerun.search.formats.tables.trainer import (
-    ACCUMULATION,
-    GRADIENT_CHECKPOINTING,
-    MICRO_BATCH,
-    PRECISIONS,
     read_fsdp,
     sharded_by_name,
 )
-from forerun.spaces.strategies import Recompute
 
 STAGES = {f"zero{stage}{suffix}": stage for stage in range(4) for suffix in ("", "_offload")}
 HARMLESS = re.compile(r"(?!.*parallel).*")
@@ -46,30 +42,12 @@ def adjust(facts: LaunchFacts) -> None:
         facts.assume("accumulation", -(-BATCH // (mbs * replicas)), f"for {BATCH} sequences, as ms-swift assumes")
 
 
-LAUNCHER = Launcher(
-    name="ms-swift",
-    version="4",
-    title="ms-swift",
-    keys=(
-        decide("mbs", *MICRO_BATCH.names, "batch_size"),
-        ACCUMULATION,
-        decide("seq_len", "max_length", meaning="longest sequence"),
-        decide("cp", "sequence_parallel_size", says="Ulysses over {value} ranks exchanges heads; read as cp"),
-        GRADIENT_CHECKPOINTING,
-        *PRECISIONS,
-        decide(
-            "precision", "torch_dtype", words={"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "auto": "bf16"}
-        ),
-        decide(
-            "adapter", "tuner_type", "train_type", "sft_type", words={"full": None, "lora": LORA, "*": "an adapter"}
-        ),
-        RANK,
-    ),
+LAUNCHER = read_launcher(
+    "ms-swift",
     syntax=arguments,
     marks=lambda source: is_script(source) and _marked(source),
     harmless=lambda name: HARMLESS.match(name) is not None,
     adjust=adjust,
-    assumed={"precision": "bf16", "recompute": Recompute.FULL},
 )
 
 

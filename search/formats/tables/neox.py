@@ -8,18 +8,10 @@ import re
 
 from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import (
-    RECOMPUTED,
-    YES,
-    ZERO_STAGES,
-    Launcher,
     LaunchFacts,
-    above_one,
-    decide,
-    facts_of,
-    switched_on,
 )
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.launchers import scripts
 from forerun.search.formats.limits import COMMON, when
 from forerun.search.formats.limits_of_keys import by_keys
@@ -33,14 +25,6 @@ from forerun.spaces.models.model import MixtureOfExperts
 MAIN = "gpt_neox.yml"
 
 
-SIZES = {
-    "num_layers": "layers",
-    "hidden_size": "hidden",
-    "num_attention_heads": "heads",
-    "num_kv_heads": "kv_heads",
-    "no_weight_tying": "untied_embeddings",
-    "intermediate_size": "ffn_hidden",
-}
 RUN = {
     "zero_optimization.overlap_comm": True,
     "zero_optimization.contiguous_gradients": True,
@@ -66,44 +50,13 @@ def adjust(facts: LaunchFacts) -> None:
         )
 
 
-LAUNCHER = Launcher(
-    name="gpt-neox",
-    version="2",
-    title="GPT-NeoX",
-    keys=(
-        decide("pp", "pipe_parallel_size", least=0),
-        decide("tp", "model_parallel_size", least=0),
-        decide("cp", "context_parallel_size", written=False),
-        decide("ep", "moe_expert_parallel_size", written=above_one("ep")),
-        decide("sp", "sequence_parallel", words=YES),
-        decide("nodes", "num_nodes", meaning="nodes that are started", least=-1),
-        decide("devices_per_node", "num_gpus"),
-        *facts_of(SIZES),
-        decide("model.norm", "norm", words={"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}),
-        decide("model.positions", "pos_emb", words={"learned": "learned_absolute", "rotary": "rope"}),
-        decide("model.gated", "activation", words={"swiglu": True, "gelu": False}),
-        decide("model.experts", "moe_num_experts", "num_experts"),
-        decide("model.top_k", "moe_top_k"),
-        decide("mbs", "train_micro_batch_size_per_gpu", meaning="sequences of a replica and microbatch"),
-        decide("accumulation", "gradient_accumulation_steps", "gas"),
-        decide("global_batch", "train_batch_size"),
-        decide("seq_len", "seq_length"),
-        decide("zero", "zero_optimization.stage", "zero_stage", words=ZERO_STAGES),
-        decide("recompute", "checkpoint_activations", words=RECOMPUTED),
-        decide(
-            "precision",
-            "precision",
-            words={"bfloat16": "bf16", "bf16": "bf16", "fp16": "fp16", "float16": "fp16", "fp32": "fp32", "none": None},
-        ),
-        decide("precision", "bf16.enabled", meaning="training in bfloat16", words=switched_on("bf16"), written=False),
-        decide("precision", "fp16.enabled", meaning="training in float16", words=switched_on("fp16"), written=False),
-    ),
+LAUNCHER = read_launcher(
+    "gpt-neox",
     syntax=documents,
     marks=lambda source: (
         source.suffix in (".yml", ".yaml", ".json")
         and re.search(r"[\"']?(pipe[-_]parallel[-_]size)[\"']?\s*:", source.text) is not None
     ),
-    harmless=harmless_by("gpt-neox"),
     adjust=adjust,
 )
 

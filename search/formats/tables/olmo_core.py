@@ -10,7 +10,8 @@ from typing import Any
 
 from forerun.search.formats.contract import Files, Launch, LaunchFile
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.keys import REST, Launcher, LaunchFacts, decide, switched_on
+from forerun.search.formats.keys import REST, LaunchFacts
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.launchers import TORCHRUN, comment, scripts
 from forerun.search.formats.limits import COMMON, SHARED_BY_WHOLE_REPLICAS, only, precisions, when
 from forerun.search.formats.limits_of_keys import by_keys
@@ -29,15 +30,6 @@ WRITTEN_MODES = {Recompute.FULL: "full", Recompute.SELECTIVE: "budget"}
 SECTIONS = ("train_module", "trainer", "data_loader", "dataset", "launch", "model", "config", "experiment")
 HARMLESS = re.compile(r"(?!.*(degree|parallel|microbatch)).*")
 """A script has keyword arguments of everything; those that no key has are its own."""
-SCHEDULES = {
-    "1f1b": Schedule.ONE_F_ONE_B,
-    "single_1f1b": Schedule.ONE_F_ONE_B,
-    "custom_1f1b": Schedule.ONE_F_ONE_B,
-    "gpipe": Schedule.GPIPE,
-    "zbv_zero_bubble": Schedule.ZB_V,
-    "zbvzerobubble": Schedule.ZB_V,
-    "*": Schedule.INTERLEAVED,
-}
 MODES = {
     "full": Recompute.FULL,
     "selected_blocks": Recompute.FULL,
@@ -95,37 +87,12 @@ def adjust(facts: LaunchFacts) -> None:
         facts.notes.append(f"recompute by {mode} is read as recompute=selective")
 
 
-LAUNCHER = Launcher(
-    name="olmo-core",
-    version="3",
-    title="OLMo-core",
-    keys=(
-        decide("global_tokens", "global_batch_size"),
-        decide("mbs_tokens", "rank_microbatch_size"),
-        decide("seq_len", "max_sequence_length", "sequence_length"),
-        decide("replicate", "dp_config.num_replicas"),
-        decide("shard", "dp_config.shard_degree"),
-        decide("tp", "tp_config.degree"),
-        decide("cp", "cp_config.degree", "cp_config.0"),
-        decide("pp", "pp_config.degree"),
-        decide("schedule", "pp_config.schedule", words=SCHEDULES),
-        decide("ep", "ep_config.degree", written=False),
-        decide("recompute", "ac_config.mode", "ac_config.0", meaning="what is recomputed", words=MODES),
-        decide("precision", "float8_config.enabled", meaning="8-bit products", words=switched_on("fp8")),
-        decide(
-            "precision",
-            "dp_config.param_dtype",
-            "autocast_precision",
-            words={"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "none": None},
-        ),
-        decide("nodes", "num_nodes"),
-        decide("devices_per_node", "num_gpus"),
-    ),
+LAUNCHER = read_launcher(
+    "olmo-core",
     syntax=read,
     marks=lambda source: "olmo_core" in source.text or "OLMo-core" in source.text,
     harmless=lambda name: HARMLESS.fullmatch(name) is not None,
     adjust=adjust,
-    assumed={"seq_len": 4096},
 )
 
 

@@ -3,11 +3,10 @@
 Source: ``StrategyConfig`` of MooreThreads/SimuMax 1.2.
 """
 
-from forerun.search.formats.harmless import harmless_by
-from forerun.search.formats.keys import ZERO_STAGES, Launcher, LaunchFacts, decide, switched_on
+from forerun.search.formats.keys import LaunchFacts
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.settings import LaunchSettings
 from forerun.search.formats.syntax import document, json_with
-from forerun.search.formats.tables.calculon import TYPES
 from forerun.spaces.strategies import Recompute, Split
 from forerun.spaces.strategies.axes import schedules_in
 
@@ -51,27 +50,9 @@ def _recompute(settings: LaunchSettings, notes: list[str]) -> Recompute:
     return Recompute.SELECTIVE
 
 
-LAUNCHER = Launcher(
-    name="simumax",
-    version="1.2",
-    title="SimuMax",
-    keys=(
-        *(decide(degree, f"{degree}_size") for degree in ("tp", "pp", "cp", "ep", "etp")),
-        decide("vpp", "interleaving_size"),
-        decide("devices", "world_size"),
-        decide("mbs", "micro_batch_size"),
-        decide("accumulation", "micro_batch_num"),
-        decide("seq_len", "seq_len"),
-        decide("zero", "zero_state", words=ZERO_STAGES),
-        decide(
-            "sp", "enable_sequence_parallel", words={word: value and True for word, value in switched_on("sp").items()}
-        ),
-        decide("precision", "fp8", meaning="products in 8 bits", words=switched_on("fp8")),
-        decide("precision", "dtype", words=TYPES),
-    ),
+LAUNCHER = read_launcher(
+    "simumax",
     syntax=document,
     marks=lambda source: json_with(source, "tp_size", "micro_batch_num"),
-    harmless=harmless_by("simumax"),
     adjust=adjust,
-    assumed={"mbs": 1, "accumulation": 1, "precision": "bf16"},
 )

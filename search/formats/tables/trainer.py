@@ -9,45 +9,9 @@ from pathlib import PurePath
 from typing import Any
 
 from forerun.search.formats.contract import Launch, LaunchFile
-from forerun.search.formats.keys import RECOMPUTED, YES, LaunchFacts, decide, switched_on
+from forerun.search.formats.keys import YES, LaunchFacts
 from forerun.search.formats.settings import flatten
 
-MICRO_BATCH = decide("mbs", "per_device_train_batch_size")
-ACCUMULATION = decide("accumulation", "gradient_accumulation_steps")
-GRADIENT_CHECKPOINTING = decide(
-    "recompute",
-    "gradient_checkpointing",
-    "use_gradient_checkpointing",
-    words={
-        **RECOMPUTED,
-        "offload": RECOMPUTED["true"],
-        "offload_disk": RECOMPUTED["true"],
-        "unsloth": RECOMPUTED["true"],
-    },
-)
-FSDP_CHECKPOINTING = decide(
-    "recompute",
-    "fsdp_config.fsdp_activation_checkpointing",
-    "fsdp_config.activation_checkpointing",
-    meaning="layers are recomputed in the backward pass, by FSDP",
-    words={**RECOMPUTED, "false": None, "0": None, "none": None, "": None},
-    written=False,
-)
-PRECISIONS = (
-    decide("precision", "fp8", meaning="matrix products in 8 bits", words=switched_on("fp8"), written=False),
-    decide(
-        "precision",
-        "bf16",
-        "bfloat16",
-        "pure_bf16",
-        meaning="training in bfloat16",
-        words={**switched_on("bf16"), "auto": "bf16", "full": "bf16"},
-    ),
-    *(  # one may be off while the other is on
-        decide("precision", name, meaning="training in float16", words=switched_on("fp16"), written=name == "fp16")
-        for name in ("fp16", "float16")
-    ),
-)
 FSDP_STAGES = {
     "FULL_SHARD": 3,
     "1": 3,

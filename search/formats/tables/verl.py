@@ -8,7 +8,8 @@ import re
 
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.facts import world
-from forerun.search.formats.keys import RECOMPUTED, REST, Launcher, LaunchFacts, LaunchKey, decide
+from forerun.search.formats.keys import REST, LaunchFacts
+from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.syntax import document, is_script, is_yaml, overrides
 from forerun.spaces.strategies import Recompute, Split
 
@@ -70,54 +71,12 @@ def _granularity(facts: LaunchFacts) -> Recompute:
     return {"full": Recompute.FULL, "selective": Recompute.SELECTIVE}.get(word or "", Recompute.NONE)
 
 
-def _megatron(name: str, decides: str, meaning: str) -> LaunchKey:
-    return decide(decides, f"{ACTOR}megatron.{name}", f"engine.{name}", meaning=meaning, unit="devices")
-
-
-LAUNCHER = Launcher(
-    name="verl",
-    version="0.9",
-    title="veRL",
-    keys=(
-        _megatron("tensor_model_parallel_size", "tp", "ranks that share each matrix"),
-        _megatron("pipeline_model_parallel_size", "pp", "pipeline stages"),
-        _megatron("virtual_pipeline_model_parallel_size", "vpp", "virtual stages of a rank"),
-        _megatron("context_parallel_size", "cp", "ranks that share each sequence"),
-        _megatron("expert_model_parallel_size", "ep", "ranks that share the experts"),
-        _megatron("expert_tensor_parallel_size", "etp", "ranks that share an expert"),
-        decide(
-            "cp",
-            f"{ACTOR}ulysses_sequence_parallel_size",
-            "ulysses_sequence_parallel_size",
-            says="Ulysses over {value} ranks exchanges heads; read as cp",
-        ),
-        decide(
-            "shard",
-            f"{ACTOR}fsdp_config.fsdp_size",
-            "engine.fsdp_size",
-            "model.fsdp_config.fsdp_size",
-            meaning="replicas of one FSDP group; -1: all",
-            least=-1,
-        ),
-        decide("mbs", f"{ACTOR}ppo_micro_batch_size_per_gpu", "data.micro_batch_size_per_gpu"),
-        decide("global_batch", f"{ACTOR}ppo_mini_batch_size", meaning="prompts of an optimizer step", unit="prompts"),
-        decide("global_batch", "data.train_batch_size", meaning="sequences of a step (SFT)"),
-        decide("seq_len", "data.max_length", meaning="longest sequence (SFT)"),
-        decide(
-            "recompute",
-            "actor_rollout_ref.model.enable_gradient_checkpointing",
-            "model.enable_gradient_checkpointing",
-            meaning="layers are recomputed in the backward pass (FSDP)",
-            words=RECOMPUTED,
-        ),
-        decide("nodes", "trainer.nnodes"),
-        decide("devices_per_node", "trainer.n_gpus_per_node"),
-    ),
+LAUNCHER = read_launcher(
+    "verl",
     syntax=lambda source: document(source) if is_yaml(source) else overrides(source),
     marks=lambda source: (is_script(source) and _marked(source)) or (is_yaml(source) and _configures(source)),
     harmless=lambda name: HARMLESS.match(name) is not None,
     adjust=adjust,
-    assumed={"precision": "bf16", "recompute": Recompute.FULL},
 )
 
 

@@ -1,0 +1,133 @@
+"""Tables of launchers as data: a file of ``data/launchers`` for each, and ``data/keys.yaml`` for keys of several.
+
+A key is a mapping that begins with its decision and its name or names, the newest first. ``words`` are values of its
+words (or the name of a table of them), ``switch`` is what a flag decides where it is on, ``schedules`` the software
+whose spellings of schedules the words are, ``written`` the launches that have it. ``{facts: {name: fact}}`` stands for
+keys of sizes of the model, ``{use: name}`` for keys of ``data/keys.yaml``.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from forerun.search.formats.contract import Launch, LaunchFile
+from forerun.search.formats.harmless import harmless_by
+from forerun.search.formats.keys import (
+    YES,
+    Launcher,
+    LaunchFacts,
+    LaunchKey,
+    Stated,
+    above_one,
+    facts_of,
+    shards,
+    switched_on,
+)
+from forerun.spaces.documents.package_data import package_yaml
+from forerun.spaces.strategies import SPELLING, Recompute, Schedule
+from forerun.spaces.strategies.axes import schedules_in
+
+Conditions = Mapping[str, Callable[[Launch], bool]]
+"""Launches that have a key, by name."""
+TABLES: Mapping[str, Mapping[str, Any]] = {
+    "flag": YES,
+    "flag number": {word: int(on) for word, on in YES.items()},
+    "recomputed": {word: Recompute.FULL if on else Recompute.NONE for word, on in YES.items()},
+    "stages": {str(stage): stage for stage in range(4)},
+    "granularities": {"full": Recompute.FULL, "selective": Recompute.SELECTIVE},
+}
+"""Values of words by the name that keys have for the table."""
+CHOICES: Mapping[str, type[Recompute] | type[Schedule]] = {"recompute": Recompute, "schedule": Schedule}
+"""Decisions whose values data spell as strategies do."""
+
+
+def read_launcher(
+    name: str,
+    *,
+    syntax: Callable[[LaunchFile], Mapping[str, Any] | Stated],
+    marks: Callable[[LaunchFile], bool],
+    adjust: Callable[[LaunchFacts], None] | None = None,
+    harmless: Callable[[str], bool] | None = None,
+    first: Sequence[LaunchKey] = (),
+    **fields: Any,
+) -> Launcher:
+    """Read the table of a launcher.
+
+    Parameters
+    ----------
+    name
+        Name of the launcher, and of its file.
+    syntax, marks, adjust
+        As ``Launcher`` has them.
+    harmless
+        As ``Launcher`` has it (None: settings that ``data/harmless.yaml`` lists under the name).
+    first
+        Keys before those of the file.
+    **fields
+        Fields of ``Launcher`` that the file does not state.
+    """
+    data = package_yaml("forerun.search.formats", "data", "launchers", f"{name}.yaml") | fields
+    assumed = {decision: _value(decision, word) for decision, word in data.pop("assumed", {}).items()}
+    return Launcher(
+        name=name,
+        keys=(*first, *_keys(data.pop("keys"), {})),
+        syntax=syntax,
+        marks=marks,
+        harmless=harmless or harmless_by(name),
+        adjust=adjust,
+        assumed=assumed,
+        frameworks=tuple(data.pop("frameworks", ())),
+        **data,
+    )
+
+
+def shared_keys(name: str, conditions: Conditions | None = None) -> tuple[LaunchKey, ...]:
+    """Return keys that several launchers have; ``conditions``: those that they name."""
+    return tuple(_keys(_shared()[name], conditions or {}))
+
+
+@cache
+def _shared() -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    entries: Mapping[str, Sequence[Mapping[str, Any]]] = package_yaml("forerun.search.formats", "data", "keys.yaml")
+    return entries
+
+
+def _keys(entries: Iterable[Mapping[str, Any]], conditions: Conditions) -> Iterator[LaunchKey]:
+    for entry in entries:
+        if "use" in entry:
+            yield from shared_keys(entry["use"], conditions)
+        elif "facts" in entry:
+            yield from facts_of(entry["facts"])
+        else:
+            yield _key(dict(entry), conditions)
+
+
+def _key(entry: dict[str, Any], conditions: Conditions) -> LaunchKey:
+    decides = next(iter(entry))
+    names, written = entry.pop(decides), entry.pop("written", True)
+    words: dict[str, Any] | None = None
+    if "schedules" in entry:
+        words = {spelled: schedule for schedule, spelled in schedules_in(entry.pop("schedules")).items()}
+    elif "switch" in entry or "words" in entry:
+        words = switched_on(_value(decides, entry.pop("switch"))) if "switch" in entry else {}
+        tables = entry.pop("words", ())
+        for table in tables if isinstance(tables, list) else [tables] if tables else []:
+            named = TABLES[table] if isinstance(table, str) else {k: _value(decides, v) for k, v in table.items()}
+            words |= named
+    if isinstance(written, str):
+        written = {"shards": shards, **conditions}.get(written) or above_one(written)
+    return LaunchKey(
+        names=(names,) if isinstance(names, str) else tuple(names),
+        decides=decides,
+        words=words,
+        written=written,
+        **entry,
+    )
+
+
+def _value(decision: str, word: Any) -> Any:
+    """Return the value that data spell: a choice of a strategy, else itself."""
+    if decision not in CHOICES or word is None:
+        return word
+    number = next(number for number, spelled in SPELLING[decision].items() if spelled == word)
+    return CHOICES[decision](number)
