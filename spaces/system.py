@@ -21,7 +21,7 @@ def write(descriptor: int, data: bytes | memoryview) -> int:
 
 
 def sync(descriptor: int) -> None:
-    """Return when all that was written is on the disk.
+    """Wait until all that was written is on the disk.
 
     Raises:
         OSError: it never will be.

@@ -1,4 +1,4 @@
-"""What a comparison of the user's present run with the best of a leaderboard says."""
+"""Comparison of the user's present run with the best of a leaderboard."""
 
 import dataclasses
 from collections.abc import Mapping

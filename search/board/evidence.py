@@ -7,7 +7,7 @@ from typing import Any
 KIND, FRAMEWORK_THERE, DEVICE, FRAMEWORK, NOTHING = (
     "device, framework and kind", "device and framework", "device", "framework", "none",
 )  # fmt: skip
-"""What the nearest measured runs share with a prediction."""
+"""Facts that the nearest measured runs share with a prediction."""
 LEVELS = (KIND, FRAMEWORK_THERE, DEVICE, FRAMEWORK, NOTHING)
 """The same, most first."""
 CALIBRATED, GROUPS = "calibration", "groups"
@@ -19,7 +19,7 @@ _BASIS = {
     NOTHING: "80% range from the errors on other devices and of other frameworks, left out one at a time",
     GROUPS: "80% range that covers those of all groups",
 }
-"""What a range without nearer runs is from."""
+"""Source of a range without nearer runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +27,13 @@ class NearestRuns:
     """The nearest measured runs of a prediction."""
 
     level: str
-    """What they share with it, or ``CALIBRATED`` or ``GROUPS``."""
+    """Facts that they share with it, or ``CALIBRATED`` or ``GROUPS``."""
     runs: int
-    """How many there are; 0 where their number is not known."""
+    """Number of runs; 0 where it is not known."""
     text: str
-    """Which runs there are, and which there are not, as a clause."""
+    """The runs that there are and those that are missing, as a clause."""
     figures: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """How well predictions met them (an entry of ``figures``)."""
+    """Errors of predictions for them (an entry of ``figures``)."""
 
     @property
     def near(self) -> bool:
@@ -42,7 +42,7 @@ class NearestRuns:
 
     @property
     def basis(self) -> str:
-        """What a range without nearer runs is from, as a clause; empty with such runs."""
+        """Source of a range without nearer runs, as a clause; empty with such runs."""
         return _BASIS.get(self.level, "")
 
     @property

@@ -21,7 +21,7 @@ NEAR = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceCounts:
-    """How many candidates a space has."""
+    """Number of candidates of a space."""
 
     size: int
     """All of them."""
@@ -38,13 +38,13 @@ class Leaderboard:
     """The best candidates of one search in rank order."""
 
     request: Mapping[str, Any]
-    """What was asked, as plain data."""
+    """The request, as plain data."""
     space: SpaceCounts
     """Candidates that there were."""
     rows: tuple[Row[Any], ...]
     """The best, in rank order."""
     why: str
-    """What bounds the winner and what the runner-up loses, in words."""
+    """Limit of the winner and loss of the runner-up, in words."""
     defaults: tuple[str, ...]
     """Each value that the user did not give."""
     remarks: tuple[str, ...]
@@ -54,7 +54,7 @@ class Leaderboard:
     versions: Mapping[str, str]
     """Versions of the software that the result depends on."""
     warnings: tuple[str, ...] = ()
-    """What a reader must know before the rows: it stands above them."""
+    """Warnings to read before the rows, above which they are shown."""
     workers: str = "in this process"
     """Who did the work, in words."""
     advice: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Leaderboard:
 
     @property
     def unit(self) -> str:
-        """What the work of a step is counted in: tokens, or images or samples of an operator graph."""
+        """Unit of the work of a step: tokens, or images or samples of an operator graph."""
         return self.rows[0].unit if self.rows else "token"
 
     @property
@@ -80,7 +80,7 @@ class Leaderboard:
 
     @property
     def unmeasured(self) -> str:
-        """Which measured runs are missing behind the rows, as one sentence; empty where runs of this framework on this
+        """Measured runs that the rows lack, as one sentence; empty where runs of this framework on this
         device were measured."""
         evidence = self.rows[0].evidence if self.rows else None
         if evidence is None or evidence.near:
@@ -138,7 +138,7 @@ class Leaderboard:
         return frame_of([flat_line(row.to_json()) for row in self.rows])
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the first rows as a table, and why the first wins."""
+        """Return the first rows as a table for notebooks, and why the first wins."""
         request = self.request
         counts = request["gpu_counts"]
         gpus = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"

@@ -118,7 +118,7 @@ def changes_html(changes: Sequence[Plain], *, title: str) -> str:
 
 
 def _speed(row: Plain) -> tuple[str, float]:
-    """Return what the work of a row is counted in, and how much of it a GPU does in a second."""
+    """Return the unit of a row's work, and its amount per GPU and second."""
     if "tokens_per_s_per_gpu" in row:
         return "token", row["tokens_per_s_per_gpu"]
     return row["unit"], row["samples_per_s_per_gpu"]

@@ -32,7 +32,7 @@ def finite(value: Any) -> float:
 
 
 def optional(read: Callable[[Any], Value], value: Any) -> Value | None:
-    """Return what ``read`` makes of a value; None of None."""
+    """Read a value with ``read``; None stays None."""
     return None if value is None else read(value)
 
 

@@ -38,7 +38,7 @@ SHORT_UNITS: Mapping[str, str] = {"token": "tok", "image": "img", "sample": "smp
 TIGHT_MARK = "tight memory"
 MAY_NOT_FIT_MARK = "may not fit"
 NO_LAUNCH_MARK = "no launch file"
-"""How the mark of a row begins that no format of its framework can express."""
+"""Begin of the mark of a row that no format of its framework can express."""
 PLAUSIBLE_MFU = {False: 0.70, True: 0.55}
 """Highest believable MFU without and with experts; the highest published: 0.65 and 0.53 (maxtext README, TPU v5p)."""
 
@@ -73,12 +73,12 @@ class Row(Generic[S]):
     peak_memory_gib: float
     """Largest peak of all pipeline ranks, in GiB of one device."""
     memory_limit_gib: float
-    """What the strategy may need to count as fitting, in GiB."""
+    """Memory up to which the strategy counts as fitting, in GiB."""
     oom_risk: float
     """Share of measured runs predicted that full that ran out of memory; where memory was calibrated, the probability
     that the runs of that machine leave."""
     allocated_memory_gib: float
-    """What the framework's allocator would report as its peak, in GiB."""
+    """Peak that the framework's allocator would report, in GiB."""
     peak_stage: int
     """Pipeline rank that reaches the peak."""
     breakdown_s: Mapping[str, float]
@@ -111,16 +111,16 @@ class Row(Generic[S]):
     peak_memory_high_gib: float | None = None
     """Its upper bound."""
     goodput: Mapping[str, float | None] | None = None
-    """What failures and checkpoints leave of the training (``effective_time`` and shares of the rest, seconds); None
+    """Share of the training that failures and checkpoints leave (``effective_time``, shares of the rest, seconds); None
     where it was not asked for."""
     tree: str = ""
     """The strategy tree that was costed; empty for a flat strategy."""
     variants: tuple[Variant, ...] = ()
     """Strategies with the same degrees that no prediction tells from it."""
     unit: str = "token"
-    """What work is counted in: token, image or sample."""
+    """Unit of work: token, image or sample."""
     facts: "SplitFacts | None" = None
-    """What only rows of operator graphs have."""
+    """Facts that only rows of operator graphs have."""
     precision: str | None = None
     """Training precision, where the rows of a leaderboard differ in it; None: that of the request."""
     watts_per_gpu: float | None = None
@@ -139,7 +139,7 @@ class Row(Generic[S]):
 
     @property
     def name(self) -> str:
-        """What was costed, as outputs write it."""
+        """The costed strategy, as outputs write it."""
         return self.tree or str(self.strategy)
 
     @property
@@ -213,7 +213,7 @@ class Row(Generic[S]):
         return Picture(f"<div>{bars}{bar_html('memory', self.memory_gib, full)}</div>")
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: figures, and bars of what the step and the memory are made of."""
+        """Return figures for notebooks, and bars of the parts of the step and of the memory."""
         return row_html(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
@@ -246,7 +246,7 @@ R = TypeVar("R", bound=AnyRow)
 
 
 def plain_unit(unit: str) -> str:
-    """Return what a unit is called in plain data: an image of one model is a sample as any other."""
+    """Return the name of a unit in plain data: an image of one model is a sample as any other."""
     return unit if unit == "token" else "sample"
 
 
@@ -365,7 +365,7 @@ def _shown(parts: Mapping[str, Any], order: Sequence[str]) -> list[str]:
 
 
 def _marks(context: Any, strategy: AnyStrategy, memory_marks: Sequence[str], mfu: float) -> tuple[str, ...]:
-    """Return what an engineer should know about a strategy before trying it."""
+    """List the facts of a strategy that an engineer should know before trying it."""
     if not isinstance(strategy, Strategy):
         return tuple(memory_marks)
     cluster = context.cluster

@@ -21,7 +21,7 @@ from forerun.spaces.reading import read_text
 MANIFEST, RECORDS = "sweep.json", "pieces.jsonl"
 RECORD_FIELDS = frozenset({"key", "status"})
 STATUSES = ("done", "infeasible", "refused", "failed")
-"""How a search of a sweep ends: with rows; nothing fits; the request makes no sense; it raised."""
+"""Endings of a search of a sweep: with rows; nothing fits; the request makes no sense; it raised."""
 LARGEST_MANIFEST = 1 << 28
 """Bytes; the requests of 100,000 searches have half of it."""
 
@@ -57,7 +57,7 @@ class SweepFolder:
             yield SweptSearch(number=number, request=self.pieces[number - 1]["request"], record=record)
 
     def board_of(self, number: int) -> dict[str, Any]:
-        """Return what ``search --out`` would have left of one search (``read_leaderboard``).
+        """Return the document that ``search --out`` would have left of one search (``read_leaderboard``).
 
         Raises:
             RequestError: there is no such search, it found nothing, or its model or cluster is not at hand any more.
@@ -91,7 +91,7 @@ class SweepFolder:
 
 
 def read_search(folder: Path, search: int | None = None) -> Mapping[str, Any]:
-    """Return what a folder holds of one search: that of ``search --out`` (``read_leaderboard``), or search number
+    """Return the document of one search in a folder: that of ``search --out`` (``read_leaderboard``), or search number
     ``search`` of a sweep.
 
     Raises:
@@ -108,7 +108,7 @@ def read_search(folder: Path, search: int | None = None) -> Mapping[str, Any]:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Return whether a folder holds a sweep."""
+    """Whether a folder holds a sweep."""
     return (folder / MANIFEST).exists()
 
 
@@ -127,7 +127,7 @@ def read_sweep(folder: Path) -> SweepFolder:
 
 
 def read_manifest(folder: Path) -> Mapping[str, Any]:
-    """Return what a sweep's folder was made for.
+    """Return the plan of a sweep's folder.
 
     Raises:
         RequestError: it is no such folder.

@@ -1,4 +1,4 @@
-"""What a search over trees found, as values, and their JSON form."""
+"""Rows of a search over trees, and their JSON form."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class TreeRow:
 
     @property
     def gain(self) -> float | None:
-        """How much faster than its start it is, as a share; None where the start does not fit."""
+        """Speed-up over its start, as a share; None where the start does not fit."""
         return None if self.start_s is None else self.start_s / self.row.step_time_s - 1
 
     def to_json(self) -> dict[str, Any]:

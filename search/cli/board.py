@@ -348,7 +348,7 @@ def shown_columns(
 
 
 def baseline_lines(baseline: "Baseline", rows: Sequence[Row]) -> list[RenderableType]:
-    """Return where the user's run loses time and memory against the first row, and what would help it."""
+    """Return the user's losses of time and memory against the first row, and changes that would help."""
     from forerun.search.cli.details import changes_table, comparison_table
 
     faster = baseline.faster_rows

@@ -131,7 +131,7 @@ class Walk:
         self._size = 0
 
     def started(self, size: int) -> None:
-        """Say how many candidates there are."""
+        """Note the number of candidates."""
         self._size = size
 
     def sampling(self, done: int, of: int) -> None:

@@ -32,8 +32,7 @@ class StrategyText:
 
 
 def line_ends(plain: str, width: int) -> list[int]:
-    """Return where to divide a text into lines of at most ``width`` characters: before a word, in a longer one
-    after a ``+``.
+    """Return the ends of lines of at most ``width`` characters: before a word, in a longer one after a ``+``.
 
     >>> line_ends("tp4 with=moe-overlap+norm (+1)", 16)
     [4, 21]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from forerun.search.workers import Choice
 
 FOLDER = "trees"
-"""Where in the folder of --out trees go, as ``1.yaml``, ``2.yaml``, …"""
+"""Folder of trees in that of --out, as ``1.yaml``, ``2.yaml``, …"""
 REFINED = 20
 """Rows that are simulated where --refine does not say how many: trees are compared with them."""
 

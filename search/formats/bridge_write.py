@@ -151,7 +151,7 @@ def _sections(launch: Launch) -> dict[str, Any]:
 
 
 def _settle(sections: dict[str, Any], precision: str) -> None:
-    """Say again, in the section that has the last word, what another one says of the same thing."""
+    """Repeat settings in the section that overrules the one that has them."""
     for name in ("overlap_grad_reduce", "overlap_param_gather"):
         if name in sections["ddp"]:
             sections["comm_overlap"][name] = sections["ddp"][name]

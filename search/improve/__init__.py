@@ -1,4 +1,4 @@
-"""What would make a training faster, from traces or from a model: requests, plans as files, and their words."""
+"""Changes that make a training faster, from traces or from a model: requests, plans as files, and their words."""
 
 from forerun.search.improve.fused_costs import with_fused_costs
 from forerun.search.improve.plan_file import plan_document, write_plan

@@ -154,7 +154,7 @@ def _graph(request: "Request", gpus: int, batch: int) -> ImproveSource:
 
 
 def _calibrated(request: "Request") -> tuple[str, ...]:
-    """Return what of a calibration does not count here."""
+    """List the parts of a calibration that do not count here."""
     if request.calibration is None:
         return ()
     return ("of the calibration, its constants count here; what only alike strategies have in common does not",)
@@ -163,7 +163,7 @@ def _calibrated(request: "Request") -> tuple[str, ...]:
 def _other_precisions(
     request: "Request", step: RankStep, rule: BucketRule, gpus: int, batch: int
 ) -> tuple[Alternative, ...]:
-    """Return what mixed precision of 16 bits takes off the step, where the device has it: gradients stay in fp32."""
+    """Return the gain from mixed precision of 16 bits, where the device has it: gradients stay in fp32."""
     from forerun.search.request.resolve import resolve
     from forerun.search.request.setting import of_operator_graph
     from forerun.simulator.improve import simulate

@@ -1,4 +1,4 @@
-"""What twice the bandwidth, the compute or the batch would bring."""
+"""Gains from twice the bandwidth, the compute or the batch."""
 
 import dataclasses
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How well predictions met measured runs on this device and with this framework, as a section of the page."""
+"""Errors of predictions for measured runs on this device and with this framework, as a section of the page."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -86,7 +86,7 @@ class Stack:
 
     @property
     def full(self) -> float:
-        """What the whole width stands for."""
+        """Amount that fills the width."""
         return max(*self.limits, *(bar.total for bar in self.bars), 0.0) or 1.0
 
     @property

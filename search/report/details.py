@@ -1,4 +1,4 @@
-"""What a row of the page opens to: the parts of its step and of its memory, and its launch file."""
+"""Details of a row of the page: the parts of its step and of its memory, and its launch file."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

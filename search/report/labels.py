@@ -15,7 +15,7 @@ REASONS: Mapping[str, str] = {
     "memory": "legal, and does not fit in memory",
     "slower": "legal, and not scored: compute and exposed communication alone take longer than the best",
 }
-"""What the reason codes of rejected candidates mean."""
+"""Meanings of the reason codes of rejected candidates."""
 
 REQUEST_NAMES: Mapping[str, str] = {
     "model": "model, as asked",

@@ -1,4 +1,4 @@
-"""How the rows of a leaderboard are started: the launch files of the best, as the page shows them."""
+"""Launch files of the best rows of a leaderboard, as the page shows them."""
 
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.formats.launch_of import launch_of

@@ -86,7 +86,7 @@ def _named(best: Row, own: Row) -> tuple[tuple[str, Row], tuple[str, Row]]:
 
 
 def _differences(baseline: Baseline, best: Row) -> Safe:
-    """Return what every part takes more or less than in the best."""
+    """Return the difference of every part from the best."""
     own = baseline.row
     seconds, gib = baseline.difference_s(best), baseline.difference_gib(best)
     scale = own.gpus / best.gpus
@@ -130,7 +130,7 @@ def _changes(baseline: Baseline) -> Safe | None:
 
 
 def _notes(baseline: Baseline) -> Safe | None:
-    """Return what the files say that could not be taken into account."""
+    """List the settings of the files that could not be taken into account."""
     items: list[str] = list(baseline.notes)
     items += [f"unknown setting: {key} = {value}" for key, value in baseline.unknown.items()]
     items += [f"changes speed or memory, and is not modelled: {key} = {v}" for key, v in baseline.unmodelled.items()]

@@ -13,7 +13,7 @@ from forerun.spaces.errors import ForerunError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behind:
-    """What the request of a leaderboard means today: a ``setting`` without limits and without a number of GPUs; None
+    """Meaning of a leaderboard's request today: a ``setting`` without limits and without a number of GPUs; None
     where model or cluster are not at hand any more, and ``missing`` then says which."""
 
     setting: Setting[AnyContext] | None

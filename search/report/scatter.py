@@ -123,7 +123,7 @@ def coordinates(rows: Sequence[Row], view: View, own: Row | None = None) -> list
 
 
 def views_data(rows: Sequence[Row], views: Sequence[View], own: Row | None = None) -> dict[str, object]:
-    """Return what the page's script needs to go from one view to another."""
+    """Return the data with which the page's script goes from one view to another."""
     return {
         view.name: {
             "x": [across for across, _ in coordinates(rows, view, own)],

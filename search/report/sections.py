@@ -52,7 +52,7 @@ def verdict(board: Leaderboard, cards: Safe) -> Safe:
 
 
 def step_section(rows: Sequence[Row]) -> Safe:
-    """Return where the time of the best rows goes."""
+    """Return the time of the best rows by part."""
     bars = [
         Bar(label=_numbered(row), value=format_seconds(row.step_time_s), parts=row.breakdown_s) for row in rows[:BEST]
     ]
@@ -60,7 +60,7 @@ def step_section(rows: Sequence[Row]) -> Safe:
 
 
 def memory_section(rows: Sequence[Row]) -> Safe:
-    """Return what fills the fullest device of the best rows, against the limit."""
+    """Return the memory of the fullest device of the best rows by part, against the limit."""
     bars = [
         Bar(
             label=_numbered(row),
@@ -81,7 +81,7 @@ def memory_section(rows: Sequence[Row]) -> Safe:
 
 
 def rejected_section(board: Leaderboard) -> Safe:
-    """Return how many candidates there were and why most are none."""
+    """Return the number of candidates, and of rejected ones by reason."""
     space = board.space
     slower = space.rejected.get(SLOWER, 0)
     passed = f", {slower:,} were not scored because compute alone makes them slower" if slower else ""

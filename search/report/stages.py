@@ -1,4 +1,4 @@
-"""What fills the memory of every pipeline stage of the first row."""
+"""Memory of every pipeline stage of the first row, by part."""
 
 from collections.abc import Mapping
 
@@ -54,7 +54,7 @@ def stages_section(board: Leaderboard, behind: Behind) -> Safe | None:
 
 
 def stage_names(cluster: Cluster, strategy: Strategy) -> list[str]:
-    """Return what to call every stage: by its number, and by its nodes where groups of them differ."""
+    """Return the name of every stage: its number, and its nodes where groups of them differ."""
     if not cluster.groups:
         return [f"stage {stage}" for stage in range(strategy.pp)]
     groups = stage_groups(cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)

@@ -30,7 +30,7 @@ HEIGHT = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """How a kind of task is drawn: a colour of ``page.css`` and its vertical range in a row of ``HEIGHT``."""
+    """Look of a kind of task: a colour of ``page.css`` and its vertical range in a row of ``HEIGHT``."""
 
     slot: int
     low: int

@@ -1,4 +1,4 @@
-"""What would help a data-parallel training: one thing at a time made twice as good."""
+"""Changes that help a data-parallel training: one thing at a time made twice as good."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ WORTH = 0.02
 """Gain from which on a change says what limits a run."""
 EQUAL = "equal workers"
 LIMITS = {"bandwidth": "the network", "compute": "compute", EQUAL: "stragglers"}
-"""What limits a run whose largest gain comes from a change."""
+"""Limit of a run, by the change with the largest gain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Faster:
 def changes(
     profile: GradientProfile, mode: TrainingMode, network: ModeNetwork, noise: Disturbance
 ) -> tuple[ScaleChange, ...]:
-    """Return what each change brings a run in some ``mode``, by the analytic model, the best first."""
+    """Return the gain of each change for a run in some ``mode``, by the analytic model, the best first."""
     workers = mode.workers
     now = _rate(profile, mode, network, noise)
     found = [
@@ -91,7 +91,7 @@ def changes(
 
 
 def limited_by(found: Sequence[ScaleChange]) -> str | None:
-    """Return what limits a run: the thing of which twice as much brings most; None where nothing brings much."""
+    """Return the limit of a run: the thing of which twice as much brings most; None where nothing brings much."""
     best = max((change for change in found if change.name in LIMITS), key=lambda change: change.gain)
     return LIMITS[best.name] if best.gain >= WORTH else None
 

@@ -1,4 +1,4 @@
-"""Which settings of an exchange of gradients are of the one that is asked for."""
+"""Settings of an exchange of gradients that belong to the one that is asked for."""
 
 from collections.abc import Mapping
 from typing import Any

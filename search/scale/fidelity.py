@@ -1,4 +1,4 @@
-"""How many events the runs of a curve have: above some the event level is no default, and above more it is refused."""
+"""Number of events of the runs of a curve: above some the event level is no default, above more it is refused."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -112,7 +112,7 @@ def jobs_document(path: Path) -> Document | None:
 
 
 def plan_jobs(document: Document) -> Jobs:
-    """Return how many nodes every job of a document gets, and how fast all run at once.
+    """Share nodes among the jobs of a document, and predict the throughput of all at once.
 
     Raises:
         RequestError: the document or a job is wrong, or there are fewer nodes than jobs.
@@ -158,7 +158,7 @@ def plan_jobs(document: Document) -> Jobs:
 
 
 def shares(gains: Sequence[dict[int, float]], nodes: int, *, least: bool) -> tuple[int, ...] | None:
-    """Return how many nodes each job gets so that the gains are most in all (``least``: so that the smallest is most),
+    """Choose the nodes of each job so that the gains are most in all (``least``: so that the smallest is most),
     of equal ones with fewest nodes; None where there are too few. ``gains``: by the nodes that a job may have."""
     best: dict[int, tuple[float, tuple[int, ...]]] = {0: (float("inf") if least else 0.0, ())}
     for own in gains:

@@ -44,7 +44,7 @@ _OF_MODELS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleRequest:
-    """What a user asks for; None where the user said nothing. ``model`` is a catalogue name or a profile's file."""
+    """Request of a user; None where nothing was said. ``model`` is a catalogue name or a profile's file."""
 
     model: str
     cluster: str | None = None
@@ -78,7 +78,7 @@ class Scaling:
     defaults: tuple[str, ...]
 
     def changes(self) -> tuple[ScaleChange, ...]:
-        """Return what each change brings the largest run of the curve, the best first."""
+        """Return the gain of each change for the largest run of the curve, the best first."""
         mode = replace(self.mode, workers=self.curve.points[-1].workers)
         noise = Disturbance(seed=self.request.seed, jitter=self.jitter, slow=self.request.slow)
         return changes(self.profile, mode, self.network, noise)
@@ -281,7 +281,7 @@ def _core(request: ScaleRequest, profile: GradientProfile) -> "Callable[[int], M
 
 
 def _rules(request: ScaleRequest) -> GraphProfile:
-    """Return how the software exchanges gradients; that of transformers and of measured profiles as DDP does."""
+    """Return the software's exchange of gradients; for transformers and measured profiles that of DDP."""
     name = request.framework or DEFAULT_FRAMEWORK
     return load_graph_profile(name if name in graph_profile_names() else DEFAULT_FRAMEWORK)
 

@@ -1,4 +1,4 @@
-"""What workers do for one search of a sweep: all of it, or a part of one that takes long.
+"""Work of a worker on one search of a sweep: all of it, or a part of one that takes long.
 
 A search begins on one worker. Where it is not at its end after ``ChunkTimes.whole_s`` the worker hands back what it has
 and what is left, which is then cut into parts of ``part_s`` for all workers. Parts merge into the same result however

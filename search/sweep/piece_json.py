@@ -15,7 +15,7 @@ TYPES: Mapping[str, type] = {"fits": np.bool_, "peak_stage": np.int64}
 
 
 def piece_to_json(piece: SliceResult) -> dict[str, Any]:
-    """Return what was found as plain data, to the last bit."""
+    """Return the rows of a piece as plain data, to the last bit."""
     return {
         "enumerated": piece.enumerated,
         "legal": piece.legal,

@@ -1,4 +1,4 @@
-"""What a sweep consists of: the product of models, clusters, workloads, budgets and frameworks, each a search.
+"""Searches of a sweep: the product of models, clusters, workloads, budgets and frameworks, each a search.
 
 The document names each as a list (or one value)::
 
@@ -257,7 +257,7 @@ def _software(name: str, kinds: Iterable[AnyKind], switches: Mapping[str, str]) 
 
 
 def _learned(calibration: str | None, profile: str | None) -> list[str]:
-    """Return what names the contents of what was measured; the files are read, so that a wrong one is refused here."""
+    """Return a name for the contents of measured files, which are read, so that a wrong one is refused here."""
     found = []
     if calibration is not None:
         from forerun.search.measured.calibrate import read_calibration

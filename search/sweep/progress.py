@@ -57,7 +57,7 @@ class SearchInParts:
 
 
 class Agenda(Iterator[Item]):
-    """What is to be done next: endings, parts of what has begun, searches. Outcomes add to it, so that it can go on
+    """Work to do next: endings, parts of what has begun, searches. Outcomes add to it, so that it can go on
     after its end."""
 
     def __init__(self, pieces: Iterable[SweepSearch], chunk_times: ChunkTimes, workers: int) -> None:
@@ -154,7 +154,7 @@ def part_record(piece: SweepSearch, span: Span, size: int, found: SliceResult, s
 
 
 def left(spans: Iterable[Span], size: int) -> list[Span]:
-    """Return what ``spans`` do not cover of ``[0, size)``.
+    """Return the parts of ``[0, size)`` that ``spans`` do not cover.
 
     >>> left([(4, 6), (0, 2)], 10)
     [(2, 4), (6, 10)]

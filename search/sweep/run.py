@@ -21,12 +21,12 @@ from forerun.search.workers import IN_THIS_PROCESS, Choice, Failure, Workers, op
 from forerun.search.workers.contract import WorkersLostError
 
 FINISHED = ("done", "infeasible", "refused")
-"""What ``--resume`` does not do again."""
+"""Endings that ``--resume`` does not repeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepResult:
-    """What a sweep found: the document of ``leaderboard.json``, searches by status, how many were done this time."""
+    """Results of a sweep: the document of ``leaderboard.json``, searches by status, how many were done this time."""
 
     document: dict[str, Any]
     counts: dict[str, int]
@@ -97,7 +97,7 @@ def run_sweep(
 def _result(
     plan: SweepPlan, run: RunDirectory, missing: Collection[SweepSearch], workers: str, remarks: tuple[str, ...]
 ) -> SweepResult:
-    """Return what the searches of a plan found, of which those ``missing`` before were done in this run."""
+    """Return the results of a plan's searches, of which those ``missing`` before were done in this run."""
     statuses = [run.records[piece.key]["status"] for piece in plan.pieces]
     searched = sum(piece in missing for piece in plan.pieces)
     return SweepResult(

@@ -1,4 +1,4 @@
-"""What a sweep leaves behind: one leaderboard across all searches, as JSON and CSV. No times of this run in it."""
+"""Leaderboard across all searches of a sweep, as JSON and CSV, without times of this run."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -76,7 +76,7 @@ def entries_csv(document: Mapping[str, Any]) -> str:
 
 
 def _rates(entries: Sequence[Entry]) -> list[str]:
-    """Return what rows count their work in, as their field is called; tokens where there is no row."""
+    """Return the unit of the rows' work as the name of its field; tokens where there is no row."""
     names = [name for name in ("tokens_per_s", "samples_per_s") if any(name in entry for entry in entries)]
     return names or ["tokens_per_s"]
 

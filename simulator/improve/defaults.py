@@ -1,4 +1,4 @@
-"""What frameworks do when nobody chooses: their buckets."""
+"""Buckets that frameworks form by default."""
 
 import math
 from collections.abc import Mapping

@@ -19,7 +19,7 @@ _REDUCING = ("all_reduce", "reduce_scatter")
 _ALIKE = 0.02
 """Share by which bytes of reductions and of gradients may differ: buffers may be padded."""
 _MESSAGE_S = 50e-6
-"""What asking for a reduction takes from the host: c10d::allreduce_ took 30 to 80 us in the traces of
+"""Seconds of the host to ask for a reduction: c10d::allreduce_ took 30 to 80 us in the traces of
 benchmarks/results/2026-11-24-recorded.md."""
 
 _SLOWEST_LINK = 1e9 / 8

@@ -1,4 +1,4 @@
-"""What to recompute, or how often to split a batch, so that a step fits into memory at the least time."""
+"""Choice of recomputation and of microbatches, so that a step fits into memory at the least time."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What if some operators of a replayed run took other times: scaled, or longer by a delay, on all ranks or on one."""
+"""Steps of a replayed run with other times of some operators: scaled, or longer by a delay, on all ranks or on one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

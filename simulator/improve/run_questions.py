@@ -1,4 +1,4 @@
-"""What would help a replayed run: a faster link or kernel, no straggler, no waits for the host, free messages."""
+"""Changes that help a replayed run: a faster link or kernel, no straggler, no waits for the host, free messages."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What if the machine or the way of working were another: each change alone, with the framework's and the best plan."""
+"""Steps on another machine or in another way of working: each change alone, with the framework's and the best plan."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -20,7 +20,7 @@ _HUBER = 1.345
 _FLOOR_S = 1e-6
 """Least scale of residuals: the step of profilers' clocks."""
 _SLACK_S = 2e-6
-"""What a law may be broken by: stamps are rounded."""
+"""Seconds by which a law may be broken: stamps are rounded."""
 _ENOUGH = 100_000
 """Ends from which on every second, third, ... exchange is taken: more do not make the clocks better."""
 _MOST_DRIFT = 500e-6
@@ -189,7 +189,7 @@ class _Fit:
     design: Floats
 
     def residuals(self, values: Floats, seen: _Seen) -> Floats:
-        """Return how far every end is from the common end of its exchange."""
+        """Return the distance of every end from the common end of its exchange."""
         return _centred(seen.end_s + self.design @ values, np.ones(len(seen.end_s)), seen.exchange)
 
 
@@ -204,7 +204,7 @@ def _centred(values: Floats, weights: Floats, group: Integers) -> Floats:
 
 
 def _design(seen: _Seen, count: int, *, drifts: bool) -> Floats:
-    """Return what every unknown adds to every end: [rows, unknowns]."""
+    """Return the matrix of what unknowns add to ends: [rows, unknowns]."""
     rows, width = len(seen.end_s), count - 1
     design = np.zeros((rows, width * (2 if drifts else 1) + seen.pairs))
     moved = np.flatnonzero(seen.clock > 0)
@@ -318,7 +318,7 @@ def _hildreth(values: Floats, inverse: Floats, laws: Floats, bounds: Floats) -> 
 
 
 def _unlinked(seen: _Seen, count: int) -> int:
-    """Return how many clocks no chain of exchanges ties to the first."""
+    """Count the clocks that no chain of exchanges ties to the first."""
     reached, grown = {0}, True
     groups: dict[int, set[int]] = {}
     for number, clock in zip(seen.exchange.tolist(), seen.clock.tolist(), strict=True):

@@ -21,7 +21,7 @@ from forerun.simulator.replay.trace import Floats, Integers, RankTrace, SpanKind
 from forerun.simulator.replay.waits import inferred_waits
 
 KINDS = ("compute", "copy", "host", "collective", "send", "receive", "gap", "join")
-"""What tasks do; the first six are numbered as ``SpanKind``."""
+"""Kinds of tasks; the first six are numbered as ``SpanKind``."""
 GAP, JOIN = 6, 7
 _STAMP_S = 5e-6
 """Seconds by which stamps of two threads may contradict each other."""
@@ -127,7 +127,7 @@ class _Builder:
         )
 
     def _waits(self, place: int, trace: RankTrace) -> dict[int, list[int]]:
-        """Return what every span waits for besides its lane: by the trace itself, or by its launch and its gap."""
+        """Find the spans that a span waits for besides its lane: by the trace itself, or by its launch and its gap."""
         if trace.after is not None:
             return {span: list(before) for span, before in enumerate(trace.after) if before}
         start_s, end_s = self.start_s[place], self.end_s[place]

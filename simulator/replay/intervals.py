@@ -35,7 +35,7 @@ def outside(intervals: Floats, others: Floats) -> float:
 
 
 def covered(intervals: Floats, start_s: Floats, end_s: Floats) -> Floats:
-    """Return how many seconds of each [start, end] disjoint intervals cover."""
+    """Return the seconds of each [start, end] that disjoint intervals cover."""
     if not len(intervals):
         return np.zeros(len(start_s))
     before = np.concatenate([[0.0], np.cumsum(intervals[:, 1] - intervals[:, 0])])

@@ -1,4 +1,4 @@
-"""What a run says of the machine: how overlap slows kernels, and what messages reach of their links."""
+"""Facts of the machine from a run: the slowdown of kernels by overlap, and the rates of messages on their links."""
 
 import re
 from collections import defaultdict
@@ -58,7 +58,7 @@ class LinkUse:
 
 
 def kernel_kind(name: str) -> str:
-    """Return what a kernel or operator does, by its name."""
+    """Return the group of a kernel or operator, by its name."""
     for kind, pattern in _KINDS:
         if re.search(pattern, name, re.IGNORECASE):
             return kind
@@ -91,7 +91,7 @@ def overlap_factors(graph: ReplayGraph) -> tuple[LearnedOverlap, ...]:
 
 
 def link_uses(graph: ReplayGraph) -> tuple[LinkUse, ...]:
-    """Return what every kind of message reached, most time first."""
+    """Return the rate of every kind of message, most time first."""
     seen: dict[tuple[str, int, tuple[int, ...]], list[tuple[float, float]]] = defaultdict(list)
     for one, took_s in served_exchanges(graph):
         ranks = tuple(sorted(graph.traces[place].rank for place, _ in one.members))
@@ -121,7 +121,7 @@ def served_exchanges(graph: ReplayGraph) -> list[tuple[MatchedMessage, float]]:
 
 
 def shared_seconds(intervals: Sequence[tuple[float, float]]) -> list[float]:
-    """Return how long each interval is if a moment in n of them counts 1/n for each.
+    """Return the length of each interval if a moment in n of them counts 1/n for each.
 
     >>> shared_seconds([(0.0, 4.0), (2.0, 6.0)])
     [3.0, 3.0]
@@ -163,7 +163,7 @@ def _link_use(operation: str, size: int, ranks: tuple[int, ...], rows: Floats) -
 
 
 def crossing(operation: str, size: int) -> float:
-    """Return how many times a tensor crosses the link of one of ``size`` ranks."""
+    """Count how many times a tensor crosses the link of one of ``size`` ranks."""
     return _ROUNDS.get(operation, 0.0) * (size - 1) / size or 1.0
 
 

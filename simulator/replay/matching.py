@@ -1,4 +1,4 @@
-"""Which spans of different ranks are one exchange.
+"""Spans of different ranks that are one exchange.
 
 A send and its receive share source, destination and tag; members of a collective share their ranks and label. The k-th
 of a step on one rank belongs to the k-th of that step on the others, for a communicator keeps its order. Where a trace

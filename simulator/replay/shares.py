@@ -1,4 +1,4 @@
-"""How every rank spent the run: computing, in communication that nothing covers, held up by its host, or idle."""
+"""Time of every rank by part: computing, in communication that nothing covers, held up by its host, or idle."""
 
 from dataclasses import dataclass
 
@@ -80,7 +80,7 @@ def blame(graph: ReplayGraph) -> Floats:
 
 
 def working_spans(graph: ReplayGraph, place: int) -> Booleans:
-    """Return which spans of a rank are its own work: what computes or copies and, where the host computes, calls that
+    """Mark the spans of a rank that are its own work: what computes or copies and, where the host computes, calls that
     ask for messages. Not the last call before its thread mostly waits for its message: that is a part of the wait."""
     trace, start_s, end_s = graph.traces[place], graph.start_s[place], graph.end_s[place]
     working = np.isin(trace.kind, (SpanKind.COMPUTE, SpanKind.COPY))
@@ -148,7 +148,7 @@ def _host_s(graph: ReplayGraph, place: int, busy: Floats) -> float:
 
 
 def overlapped_s(graph: ReplayGraph, place: int) -> Floats:
-    """Return how many seconds of every span of one rank messages of that rank were under way."""
+    """Return the seconds of every span of one rank during which messages of that rank were under way."""
     trace = graph.traces[place]
     moving = np.isin(trace.kind, MESSAGES)
     under_way = union(graph.start_s[place][moving], graph.end_s[place][moving])

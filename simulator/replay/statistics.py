@@ -1,4 +1,4 @@
-"""What each operator took: over all ranks and steps of a run, and against another run."""
+"""Time of each operator: over all ranks and steps of a run, and against another run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

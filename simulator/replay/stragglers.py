@@ -86,7 +86,7 @@ def _own_tasks(graph: ReplayGraph, place: int) -> Integers:
 
 
 def _lost_s(graph: ReplayGraph, place: int, work: Floats, reference: Floats) -> float:
-    """Return by how much a step is shorter in a replay in which one rank's work takes no longer than the reference."""
+    """Return the gain of a step in a replay in which one rank's work takes no longer than the reference."""
     durations = graph.graph.duration_s
     measured, own = durations[:], _own_tasks(graph, place)
     pace = np.minimum(reference / np.maximum(work, 1e-30), 1.0)

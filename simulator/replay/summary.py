@@ -1,4 +1,4 @@
-"""What a replay tells as plain data: the document of ``replay --json``."""
+"""Results of a replay as plain data: the document of ``replay --json``."""
 
 from dataclasses import asdict
 from math import isfinite
@@ -56,7 +56,7 @@ def summary(analysis: Analysis, *, link_bytes_per_s: float | None = None, top: i
 
 
 def _critical_shares(analysis: Analysis) -> dict[str, float]:
-    """Return how much of the critical path each kind of task takes."""
+    """Return the share of each kind of task in the critical path."""
     shares: dict[str, float] = {}
     path_s = _path_s(analysis)
     for part in analysis.path:

@@ -1,4 +1,4 @@
-"""What a rank did, whatever profiler wrote it down: spans on lanes, as arrays.
+"""Activity of a rank, whatever profiler wrote it down: spans on lanes, as arrays.
 
 A *lane* runs one span at a time, as measured: a thread of the host, a stream of a device, a channel of the network.
 Times are seconds of the rank's own clock, from a moment that is common to all traces of one reading.
@@ -24,7 +24,7 @@ that takes it was not scheduled at once."""
 
 
 class SpanKind(IntEnum):
-    """What a span is. ``HOST`` is the work of a host that drives a device; a host that computes itself has
+    """Kinds of spans. ``HOST`` is the work of a host that drives a device; a host that computes itself has
     ``COMPUTE``."""
 
     COMPUTE = 0
@@ -62,7 +62,7 @@ LARGEST_BYTES = 1e15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanMessage:
-    """What a span exchanges. ``operation``: as ``all_reduce``, ``send``. ``size_bytes``: of the whole tensor, for
+    """Message of a span. ``operation``: as ``all_reduce``, ``send``. ``size_bytes``: of the whole tensor, for
     all-gather and reduce-scatter the larger side; NaN where the trace does not say, or says more than
     ``LARGEST_BYTES``. ``ranks``: who takes part, None where the trace does not say; of a send or receive (source,
     destination). ``label``: what tells messages of the same ranks apart (process group, tensor, tag)."""
@@ -120,7 +120,7 @@ class RankTrace:
 
     @property
     def steps(self) -> int:
-        """How many steps the trace holds."""
+        """Number of steps of the trace."""
         return int(self.step.max()) + 1 if len(self.step) else 0
 
     @property
@@ -129,5 +129,5 @@ class RankTrace:
         return Place.DEVICE in self.places
 
     def title(self, span: int) -> str:
-        """Return what reports call a span."""
+        """Return the name of a span in reports."""
         return self.names[int(self.name[span])]

@@ -1,4 +1,4 @@
-"""What a gap on a lane shows that its next span waited for.
+"""Causes of waits, as gaps on a lane show them.
 
 A trace names what launched a kernel, but not what a host or a stream waited for. It shows: a gap that another lane of
 the same rank kept busy almost to its end was a wait for that lane. Gaps shorter than ``LEAST_S`` stay as they are.

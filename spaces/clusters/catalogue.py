@@ -99,8 +99,8 @@ def _from_topology(path: Path, document: Document) -> Cluster:
 
 
 def _trays(cluster: Cluster, given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what to say of nodes whose devices share the fast fabric with those of other nodes of a rack, which the
-    topology of one node does not show."""
+    """Caution that devices of a node share the fast fabric with those of other nodes of a rack, which the topology of
+    one node does not show."""
     name, (ending, size) = cluster.device.name, _RACK
     if not name.endswith(ending) or "scale_up" in given:
         return ()

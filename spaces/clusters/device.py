@@ -42,7 +42,7 @@ class Device:
     usd_per_hour: tuple[float, float] | None
     """Lowest and highest rental price found; None where no citable source gives one."""
     source: str
-    """Where the whole comes from, in one line."""
+    """Source of the whole, in one line."""
     link_kind: str = "none"
     """Its scale-up links: "nvlink", "xgmi", "xelink", "roce", "ici" or "none"."""
     link_bytes_per_s: float = 0.0
@@ -69,7 +69,7 @@ class Device:
     notes: str = ""
     """Remarks for a reader."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Where each field comes from."""
+    """Source of each field."""
 
     @property
     def fitted_name(self) -> str:

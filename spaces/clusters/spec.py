@@ -40,8 +40,8 @@ class HostLinks:
     """Between the two sockets."""
     latency_s: float
     staged_bytes_per_s: float | None = None
-    """What one socket can copy through host memory for all its devices, where these cannot reach each other directly;
-    None where they can."""
+    """Rate of one socket's copies through host memory for all its devices, where these cannot reach each other; None
+    where they can."""
     switch_devices: int = 0
     """Devices behind one PCIe switch, which share its link to the socket; 0 where every device is linked to its socket,
     or to switches that are never the bottleneck."""

@@ -50,7 +50,7 @@ def read_json(text: str, source: str, *, own: bool = False, infinite: bool = Fal
 
 
 def read_toml(text: str, source: str) -> dict[str, Any]:
-    """Return what a TOML text spells.
+    """Read a TOML text.
 
     Raises:
         RequestError: it is no TOML, or has a value that no document has.

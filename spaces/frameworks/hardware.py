@@ -41,7 +41,7 @@ class Hardware:
 
     @property
     def needed(self) -> str:
-        """What it needs in words; "" where it runs everywhere.
+        """Its needs in words; "" where it runs everywhere.
 
         >>> Hardware(vendors=("NVIDIA",), links=("nvswitch",)).needed
         'NVIDIA; nvswitch'

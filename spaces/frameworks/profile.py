@@ -67,7 +67,7 @@ class FrameworkProfile:
     title: str
     """One line for people."""
     source: str
-    """Where its facts come from."""
+    """Source of its facts."""
     legality: Legality
     """Strategies that it accepts."""
     vendors: tuple[str, ...] = ()

@@ -85,8 +85,7 @@ class Switch:
     frameworks: Mapping[str, Support | None]
 
     def support(self, profile: FrameworkProfile) -> Support | None:
-        """Return how a framework, or the one that its profile is like, has this switch; None where it has not
-        (a framework may lack one that it is like)."""
+        """Return the support of this switch by a framework or the one that its profile is like; None without one."""
         return next((self.frameworks[name] for name in profile.lineage if name in self.frameworks), None)
 
     def effect(self, profile: FrameworkProfile, setting: str) -> Mapping[str, Any]:
@@ -318,7 +317,7 @@ def on_devices(profile: FrameworkProfile, kinds: Collection[DeviceKind]) -> Fram
 
 
 def _instead(profile: FrameworkProfile, switch: Switch, setting: str, kinds: Collection[DeviceKind]) -> str:
-    """Return what runs in place of a setting: what did before it came, what runs without a flag, or the first that the
+    """Return the setting that runs in place of another: the former one, the one without a flag, or the first that the
     devices have."""
     support = switch.support(profile)
     usual = [] if support is None else [support.before, support.unset]

@@ -98,7 +98,7 @@ def broken_laws(model: GraphModel, split: Split, batch: int) -> Iterator[tuple[s
 
 
 def _too_many(split: Split, what: str, where: str, most: int) -> str:
-    """Say that a mode has more parts than there is of something."""
+    """Return the message that a mode has more parts than there is of something."""
     return f"{split.mode.name.lower()}{split.parts} needs {split.parts} {what}, but {where} has {most}; use {most}"
 
 

@@ -28,7 +28,7 @@ class GraphModel:
     sample: str = "image"
     """Name of one sample in outputs."""
     published_parameters: float | None = None
-    """What the source states; None: nothing."""
+    """Number that the source states; None: none."""
     published_macs: float | None = None
     """Multiply-adds of one sample, likewise."""
     stored_bytes: float | None = None

@@ -45,7 +45,7 @@ def total_over_stages(multiplicity: Floats, values: Floats) -> Floats:
 
 
 def excess(values: Floats, stages: StageTimes, end: int) -> Floats:
-    """Return by how much the first (0) or the last (-1) stage exceeds all others, 0 where it does not; shape S."""
+    """Return the excess of the first (0) or the last (-1) stage over all others, 0 where there is none; shape S."""
     count = stages.multiplicity
     last = np.maximum((count > 0).sum(axis=0) - 1, 0) if end else np.zeros(count.shape[1], dtype=np.intp)
     at = np.arange(len(count))[:, None] == last

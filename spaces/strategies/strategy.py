@@ -186,7 +186,7 @@ class Strategy:
 
     @property
     def recompute_name(self) -> str:
-        """How ``recompute`` and ``recompute_layers`` are written.
+        """Spelling of ``recompute`` and ``recompute_layers``.
 
         >>> from forerun.spaces.strategies.axes import in_groups
         >>> Strategy(recompute=Recompute.FULL, recompute_layers=in_groups(2)).recompute_name

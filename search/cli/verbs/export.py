@@ -30,7 +30,7 @@ class Exported:
 
     @property
     def folder(self) -> str:
-        """Where below ``--out`` its files go."""
+        """Folder of its files below ``--out``."""
         return "" if self.search is None else f"search-{self.search}"
 
 

@@ -164,7 +164,7 @@ def _plan(
     settings: "ProfilingSettings",
     rank: int,
 ) -> bool:
-    """Say what will be measured and about how long it takes; return whether that was all."""
+    """Print the plan of a measurement and its time; return whether that was all."""
     from collections import Counter
     from importlib.util import find_spec
 

@@ -40,7 +40,7 @@ RUN = {
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Say what the checkpointing of several layers at once is read as."""
+    """Note the reading of checkpoints of several layers at once."""
     layers = facts.settings.whole("checkpoint_num_layers", least=0)
     if facts.get("recompute") and (layers or 1) > 1:
         facts.notes.append(f"recompute from every layer number {layers} is read as recompute=full: from every layer")

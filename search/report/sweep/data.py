@@ -34,7 +34,7 @@ class Measure:
 
 @dataclass(slots=True, kw_only=True)
 class SweepData:
-    """What the page knows: of every row its search (``number`` from 1), place there and text, and columns of numbers.
+    """Data of the page: of every row its search (``number`` from 1), place there and text, and columns of numbers.
 
     ``asked`` tells searches apart: name -> value of every search; ``told``: of the first searches why and notes.
     """
@@ -109,7 +109,7 @@ def _data(sweep: SweepFolder, ended: Sequence[SweptSearch]) -> SweepData:
 
 
 def _kept(counts: Sequence[int]) -> list[int]:
-    """Return how many rows of each search the page has, ``MOST_ROWS`` in all.
+    """Return the number of rows of each search on the page, ``MOST_ROWS`` in all.
 
     >>> _kept([3, 1]) == [3, 1]
     True
@@ -174,7 +174,7 @@ def _usd_per_million(row: Plain) -> float | None:
 
 
 def _asked(requests: Sequence[Plain]) -> dict[str, list[str]]:
-    """Return what tells searches apart as texts; what all of them share is there once."""
+    """Return the texts in which searches differ; those that all of them share are there once."""
     readers: dict[str, Callable[[Plain], str]] = {
         "model": lambda request: str(request["model"]),
         "cluster": lambda request: str(request["cluster"]),

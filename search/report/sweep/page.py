@@ -59,7 +59,7 @@ def sweep_html(sweep: SweepFolder, on_progress: OnProgress | None = None) -> str
 
 
 def _plain(sweep: SweepFolder, data: SweepData) -> dict[str, Any]:
-    """Return what the page's script reads."""
+    """Return the data of the page's script."""
     asked = {}
     for name, texts in data.asked.items():
         values = list(dict.fromkeys(texts))

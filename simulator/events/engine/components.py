@@ -25,7 +25,7 @@ _FEW = 12
 Rates = tuple[tuple[int, float], ...]
 """Flow groups by their place in a component, and their rates."""
 States = dict[int, tuple[float, Rates]]
-"""What a component knows of the states that it, or one like it, has been in: the rate of all, or 0 and that of each."""
+"""States that a component, or an equal one, has been in: the rate of all, or 0 and that of each."""
 
 
 class ComponentOfOne:

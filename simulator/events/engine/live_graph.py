@@ -104,7 +104,7 @@ class LiveGraph(EventGraph):
         (self.ends if at_end else self.begins).setdefault(task, []).append(Hold(device, order, size_bytes))
 
     def pending(self, task: int) -> bool:
-        """Return whether a task has not ended."""
+        """Whether a task has not ended."""
         return task in self.missing
 
     def forget(self, task: int) -> list[int]:

@@ -134,7 +134,7 @@ def _asynchronous(
 
 
 def _completed(ends: list[float], begin_s: float, stop_s: float) -> float:
-    """Return how many steps a worker completes between two instants, the parts of those under way included."""
+    """Count the steps that a worker completes between two instants, the parts of those under way included."""
 
     def position(now_s: float) -> float:
         place = bisect.bisect_right(ends, now_s)

@@ -31,7 +31,7 @@ _LEAST = 1.0
 
 
 def shares_links(cluster: Cluster, devices: int, contention: bool) -> bool:
-    """Tell if transfers between some devices share links.
+    """Whether transfers between some devices share links.
 
     They do on a cluster with a graph of links, or where the user asks for ``contention``, which is refused without one.
     """

@@ -195,7 +195,7 @@ def _moves(node: dict[str, Any]) -> bool:
 
 
 def _message(node: dict[str, Any], rank: int, groups: Mapping[str, tuple[int, ...]]) -> SpanMessage:
-    """Return what a communication node exchanges."""
+    """Return the message of a communication node."""
     size = float(node.get("comm_size", float("nan")))
     if node["type"] == _COLLECTIVE:
         operation = node.get("comm_type", 0)

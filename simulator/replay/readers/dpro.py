@@ -32,7 +32,7 @@ _PHASES = {"FW": SpanPhase.FORWARD, "BW": SpanPhase.BACKWARD, "UPDATE_": SpanPha
 _LANES = ("computation", "input", "communication")
 _MOST_EVENTS = 50_000_000
 _ROUNDED_US = 1e-3
-"""What the end of one event may lie behind the start of the next."""
+"""Seconds by which the end of one event may be later than the start of the next."""
 _WAITS = frozenset({"QUEUE", "PULL_REQ", "PULL"})
 """Stages in which a tensor only waits for others; a PULL that has no PULL_RES is the pull itself."""
 _STAGES = {
@@ -48,7 +48,7 @@ _STAGES = {
     "PULL": (SpanKind.COLLECTIVE, "push_pull"),
     "PULL_RES": (SpanKind.COLLECTIVE, "push_pull"),
 }
-"""What the stages of a tensor are that more than one rank takes part in; others are copies of the rank's own."""
+"""Stages of a tensor in which more than one rank takes part; others are copies within a rank."""
 
 
 def is_dpro(event: Any) -> bool:
@@ -135,7 +135,7 @@ class _Rank:
         self.stages.append(stage)
 
     def _message(self, rest: str, arguments: dict[str, Any]) -> tuple[SpanKind, SpanMessage | None]:
-        """Return what a stage is, and what it exchanges: with one other rank, or with all."""
+        """Return the kind of a stage, and its message: with one other rank, or with all."""
         tensor, _, operation = rest.rpartition(".")
         _, _, suffix = str(arguments.get("name", "")).rpartition("~>")
         kind, word = _STAGES.get(operation, (SpanKind.COPY, ""))
@@ -238,7 +238,7 @@ class _Rank:
 
 
 def _causes(start: Floats, end: Floats, kind: Integers, stages: Sequence[tuple[str, str] | None]) -> Integers:
-    """Return what lets every communication event start, for the file names no producer: the last operator that ended
+    """Find the operator that lets every communication event start, for the file names none: the last one that ended
     before it, or the stage of its tensor before it, whichever ended later."""
     cause = np.full(len(start), -1, dtype=np.int64)
     computing = np.flatnonzero(kind == SpanKind.COMPUTE)

@@ -30,7 +30,7 @@ from forerun.spaces.errors import RequestError
 
 _KINDS = {"send": SpanKind.SEND, "receive": SpanKind.RECEIVE}
 _DONE_AS = {"reduce_scatter": "all_reduce"}
-"""What gloo does of what is asked: it scatters what it has reduced for all."""
+"""Operations that gloo runs in place of those asked for: it scatters what it has reduced for all."""
 _ASKED_US = 50.0
 """Microseconds by which a message may be noted as begun before the call that asked for it."""
 

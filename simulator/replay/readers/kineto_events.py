@@ -21,7 +21,7 @@ MOST_EVENTS = 100_000_000
 
 
 class Sort(IntEnum):
-    """What replay takes an event for."""
+    """Kind of an event in a replay."""
 
     OPERATOR = 0
     LAUNCH = 1
@@ -136,7 +136,7 @@ def _lane(columns: Columns, event: dict[str, Any]) -> int:
 
 
 def _sort(category: str, name: str, arguments: dict[str, Any]) -> Sort | None:
-    """Return what an event is, None where it does not matter."""
+    """Return the kind of an event, None where it does not matter."""
     if category == "cpu_op":
         if name == "record_param_comms":
             return None

@@ -11,7 +11,7 @@ from forerun.simulator.replay.readers.spans import Spans
 from forerun.simulator.replay.trace import LATE, LEAST_S, Floats, Integers, SpanKind, SpanPhase
 
 _ALIGNED_US = 1e-6
-"""What a nested event may stick out of the one around it by: times are rounded."""
+"""Seconds by which a nested event may exceed the one around it: times are rounded."""
 _CUTTING = (Sort.LAUNCH, Sort.ISSUE, Sort.SYNC)
 
 

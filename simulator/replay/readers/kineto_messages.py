@@ -1,4 +1,4 @@
-"""What kernels of NCCL and records of gloo exchange: operation, bytes and ranks, from their arguments."""
+"""Messages of kernels of NCCL and records of gloo: operation, bytes and ranks, from their arguments."""
 
 import re
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ def kernel_message(
     groups: Mapping[str, tuple[int, ...]],
     source: str,
 ) -> SpanMessage | None:
-    """Return what a kernel exchanges, None for one that is not NCCL's (RCCL's); ``groups``: ranks by group name.
+    """Return the message of a kernel, None for one that is not NCCL's (RCCL's); ``groups``: ranks by group name.
 
     Raises:
         RequestError: the kernel does not say which collective it is.
@@ -96,13 +96,13 @@ def _strided(arguments: Mapping[str, Any]) -> tuple[int, ...] | None:
 
 
 def is_grouped(name: str, arguments: Mapping[str, Any]) -> bool:
-    """Return whether a kernel is one of NCCL's for several sends and receives, which does not say for which."""
+    """Whether a kernel is one of NCCL's for several sends and receives, which does not say for which."""
     known = operation_of(str(arguments.get("Collective name", "")).lstrip("_"))
     return known is None and "nccl" in name.lower() and "sendrecv" in name.lower()
 
 
 def host_message(operation: str, own: Mapping[str, Any], asking: Mapping[str, Any], rank: int) -> SpanMessage:
-    """Return what a record of gloo exchanges, by its arguments and those of the call that asked for it."""
+    """Return the message of a record of gloo, by its arguments and those of the call that asked for it."""
     size = float("nan")
     for arguments in (own, asking):
         count, width = elements(arguments.get("Input Dims")), dtype_bytes(arguments.get("Input type"))
