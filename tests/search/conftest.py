@@ -1,12 +1,15 @@
 """A small setting, a scorer whose results are easy to predict, and a small sweep."""
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from sweep_cases import PLAN, SERIAL, results
 
+from forerun.search.answer import searches
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.scorer import Scorer
@@ -25,6 +28,27 @@ def make_setting() -> Callable[..., Setting]:
         return resolve(Request(**{**known, **fields}))  # type: ignore[arg-type]  # values of the fields' types
 
     return make
+
+
+ANSWERED: dict[tuple[str, bytes], Any] = {}
+"""Found candidates and leaderboards, by what was asked."""
+
+
+@pytest.fixture
+def each_search_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answer a search that an earlier test asked with the leaderboard of then: for tests of what is done with one."""
+    for name in ("search_with", "leaderboard_of"):
+        monkeypatch.setattr(searches, name, _once(name, getattr(searches, name)))
+
+
+def _once(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def remembering(asked: object, *arguments: object, **options: object) -> Any:
+        key = name, pickle.dumps(asked)
+        if key not in ANSWERED:
+            ANSWERED[key] = function(asked, *arguments, **options)
+        return ANSWERED[key]
+
+    return remembering
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from forerun.search.report import read_run, report_html
 from forerun.search.report.labels import command
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 
+pytestmark = pytest.mark.usefixtures("each_search_once")
 TRAINING = {"cluster": "dgx-h100", "global_batch": 64, "seq_len": 4096}
 SEARCH = "search llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --gpus 16 --top 5".split()
 FEW = "--set pp=1,2 --set vpp=1 --set mbs=1,2".split()

@@ -26,6 +26,7 @@ from forerun.search.cli.strategy_text import StrategyText
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.spaces.errors import RequestError
 
+pytestmark = pytest.mark.usefixtures("each_search_once")
 TRAINING = "--cluster dgx-h100 --global-batch 64 --seq-len 4096"
 FEW = "--set pp=1,2 --set vpp=1 --set mbs=1,2"
 SEARCH = f"search llama3-8b {TRAINING} --gpus 16 {FEW}"
