@@ -21,7 +21,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 settings.register_profile("full", max_examples=50, deadline=None)
 # The same examples in every run, so that a change is what breaks it; `make test-all` draws others each time.
-settings.register_profile("short", settings.get_profile("full"), max_examples=20, derandomize=True)
+settings.register_profile("short", settings.get_profile("full"), max_examples=12, derandomize=True)
 # For continuous integration on further interpreters, which break syntax and libraries but no law.
 settings.register_profile("few", settings.get_profile("short"), max_examples=5)
 settings.load_profile("short")

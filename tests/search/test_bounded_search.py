@@ -33,12 +33,14 @@ FRONT = "throughput,gpus"
 @pytest.mark.parametrize(
     "model,objective",
     [
-        *(("llama3-8b", objective) for objective in (*OBJECTIVES, FRONT)),
+        ("llama3-8b", "throughput"),
+        ("llama3-8b", FRONT),
+        *(pytest.param("llama3-8b", name, marks=pytest.mark.slow) for name in OBJECTIVES if name != "throughput"),
         *(pytest.param("mixtral-8x7b", objective, marks=pytest.mark.slow) for objective in ("throughput", FRONT)),
     ],
 )
 def test_the_best_are_the_same(make_setting: Callable[..., Setting], model: str, objective: str) -> None:
-    problem = problem_of(make_setting(model=model, gpus="16..64"), objective)
+    problem = problem_of(make_setting(model=model, gpus="16..32"), objective)
     whole = search_slice(problem, 0, problem.space.size)
     bounded = search_space(problem)
 
@@ -50,15 +52,15 @@ def test_the_best_are_the_same(make_setting: Callable[..., Setting], model: str,
 
 
 def test_what_was_passed_over_is_counted(make_setting: Callable[..., Setting]) -> None:
-    problem = problem_of(make_setting(gpus="16..64"), "throughput")
+    problem = problem_of(make_setting(gpus="16..32"), "throughput")
     found = search_space(problem)
 
-    assert found.rejected["slower"] > 10_000
+    assert found.rejected["slower"] > 1_000
     assert found.rejected["slower"] + found.rejected["memory"] + found.feasible == found.legal
 
 
 def test_counts_do_not_depend_on_slices(make_setting: Callable[..., Setting]) -> None:
-    whole = problem_of(make_setting(gpus="16..64"), "throughput")
+    whole = problem_of(make_setting(gpus="16..32"), "throughput")
     problem = sample.bounded(whole, sample.sampled(whole))
     size = problem.space.size
     cut = problem.merged(search_slice(problem, low, low + size // 7 + 1) for low in range(0, size, size // 7 + 1))
@@ -67,7 +69,7 @@ def test_counts_do_not_depend_on_slices(make_setting: Callable[..., Setting]) ->
 
 
 def test_a_prefix_is_hopeless_where_all_below_it_are(make_setting: Callable[..., Setting]) -> None:
-    whole = problem_of(make_setting(gpus="16..64"), "throughput")
+    whole = problem_of(make_setting(gpus="16..32"), "throughput")
     problem = sample.bounded(whole, sample.sampled(whole))
     bound, space = problem.bound, problem.space
     assert bound is not None

@@ -1,5 +1,6 @@
 """``forerun calibrate`` and ``--calibration``, from runs in a file to a leaderboard that says how sure it is."""
 
+import copy
 import dataclasses
 import json
 from pathlib import Path
@@ -273,6 +274,7 @@ def test_broken_files_are_named(case: str, tmp_path: Path, capsys: pytest.Captur
 def test_numbers_that_do_not_fit_together_are_named(
     calibration: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    whole = yaml.load(calibration.read_text(), yaml.CSafeLoader)
     for change, reason in (
         (lambda d: d["evidence"]["error"].pop(), "one entry for each of 12 runs"),
         (lambda d: d["evidence"]["slopes"][0].pop(), "same length"),
@@ -288,10 +290,10 @@ def test_numbers_that_do_not_fit_together_are_named(
         (lambda d: d["constants"].__setitem__("warp", d["constants"].pop("compute")), "unknown constant"),
         (lambda d: d["evidence"]["error"].__setitem__(0, float("nan")), "finite"),
     ):
-        document = yaml.safe_load(calibration.read_text())
+        document = copy.deepcopy(whole)
         change(document)
         path = tmp_path / "changed.yaml"
-        path.write_text(yaml.safe_dump(document))
+        path.write_text(yaml.dump(document, Dumper=yaml.CSafeDumper))
         code, _, err = cli(capsys, f"search llama3-8b {TRAINING} --gpus 8 --calibration {path}")
         assert code == 2, err
         assert reason in err

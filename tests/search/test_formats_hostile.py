@@ -188,7 +188,7 @@ def config():
     assert not mark.exists()
 
 
-@settings(MOST, max_examples=tries(20))
+@settings(MOST, max_examples=tries(10))
 @given(name=st.text(max_size=40))
 def test_names_stay_harmless_in_every_file(name: str) -> None:
     """Any text as a name: scripts keep the same commands, documents the same settings."""

@@ -28,7 +28,7 @@ from forerun.spaces.errors import InfeasibleError, RequestError
 
 REQUEST = Request(model="gpt3-13b", cluster="dgx-a100-80", gpus="8..64", global_batch=128, seq_len=2048)
 SMALL = {"model": "gpt3-13b", "cluster": "dgx-a100-80", "gpus": "16..64", "global_batch": 128, "seq_len": 2048}
-SMALL["overrides"] = {"vpp": ["1"], "recompute": ["none", "full"]}
+SMALL["overrides"] = {"vpp": ["1"], "cp": ["1"], "mbs": ["1", "2"], "recompute": ["none", "full"]}
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 4)] * 3), max_size=30), st.data())
@@ -92,7 +92,7 @@ def test_gpus_pay_until_they_bring_less_than_half() -> None:
 
 
 def test_limits_are_counted_by_reason_and_no_row_breaks_them() -> None:
-    setting = resolve(dataclasses.replace(REQUEST, gpus="8..32"))
+    setting = resolve(dataclasses.replace(REQUEST, gpus="8..32", overrides={"vpp": ["1"], "cp": ["1"]}))
     space = setting.space()
     free = search_slice(Problem(space=space, objective="throughput", top=1), 0, space.size)  # every candidate scored
     assert free.fastest is not None

@@ -21,10 +21,10 @@ from forerun.search.cli import main
 sys.exit(max(map(main, {commands})))
 """
 EVERYDAY = (
-    f"search {REQUEST}",
+    f"search {REQUEST} --set pp=1,2 --set vpp=1 --set mbs=1",
     f"simulate {REQUEST} --strategy dp16,mbs1,zero1",
     f"explain {REQUEST} --strategy dp16,mbs1,zero1",
-    "search resnet50 --cluster dgx-a100-80 --gpus 8 --global-batch 512",
+    "search alexnet --cluster dgx-a100-80 --gpus 8 --global-batch 512",
     "list clusters",
     "show dgx-h100",
 )
