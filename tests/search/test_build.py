@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import pytest
+
 from forerun.search.answer.searches import explore_request, search_request
 from forerun.search.board.rows import Row
 from forerun.search.cli import main
@@ -21,6 +23,7 @@ REQUEST = Request(
 )
 
 
+@pytest.mark.slow
 def test_the_notes_of_a_request_do_not_depend_on_who_searches() -> None:
     board = search_request(REQUEST)
     explored = explore_request(REQUEST, exploring=Exploring(per_stage=(), sampler="local", evaluations=20))

@@ -55,6 +55,7 @@ def test_memory_is_learned_too_and_bounds_are_shown(tmp_path: Path, capsys: pyte
     assert all(row["peak_memory_gib"] <= row["memory_limit_gib"] for row in bounded)
 
 
+@pytest.mark.slow
 def test_runs_that_ran_out_of_memory_are_used_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table, out = write_runs(tmp_path / "runs.csv"), tmp_path / "ours.yaml"
     lines = table.read_text().splitlines()

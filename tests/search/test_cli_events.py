@@ -27,6 +27,7 @@ def test_the_row_has_the_same_keys_and_the_stages_besides(capsys: pytest.Capture
     assert sum(events["breakdown_s"].values()) == pytest.approx(events["step_time_s"])
 
 
+@pytest.mark.slow
 def test_contention_names_the_links(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*REQUEST, *STRATEGY, *EVENTS, "--contention", "--json"]) == 0
     events = json.loads(capsys.readouterr().out)

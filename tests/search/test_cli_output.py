@@ -120,7 +120,7 @@ def test_what_all_rows_lack_is_said_once(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_gpus_have_a_column_where_several_numbers_were_searched(capsys: pytest.CaptureFixture[str]) -> None:
-    out, _ = run(f"search llama3-8b {TRAINING} --gpus 8..16 --objective gpus".split(), capsys)
+    out, _ = run(f"search llama3-8b {TRAINING} --gpus 8..16 --objective gpus {FEW}".split(), capsys)
 
     assert re.search(r"strategy +GPUs", out)
 
@@ -230,6 +230,7 @@ def test_colour(environment: dict[str, str], coloured: bool) -> None:
     assert (b"\x1b[32m" in done.stdout) == coloured
 
 
+@pytest.mark.slow
 def test_a_narrow_encoding_is_no_error() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "forerun.search", *EXAMPLES["simulate"]],

@@ -25,6 +25,7 @@ def test_the_gain_is_that_of_the_search_with_the_other_batch(batch: int, gpus: i
     assert [note for note in said(found) if note.startswith(text)]
 
 
+@pytest.mark.slow
 def test_the_number_of_gpus_that_the_batch_divides_over_is_named() -> None:
     found, fewer = board(64, 72), board(64, 64).rows[0]
     gain = fewer.throughput_per_gpu / found.rows[0].throughput_per_gpu - 1

@@ -148,6 +148,7 @@ def test_the_names_of_the_groups_do_not_overlap() -> None:
     assert (set(relevant), set(harmless)) == ({"--fp8-param-gather"}, {"--lr"})
 
 
+@pytest.mark.slow
 def test_a_baseline_is_predicted_with_its_own_switches(tmp_path: Path) -> None:
     from forerun.search.answer.baseline import read_present, stand_beside
     from forerun.search.answer.searches import search_request

@@ -181,19 +181,8 @@ def test_limits_and_fronts_that_make_no_sense(fields: dict[str, object], message
 
 
 def test_the_command_line_takes_times_and_fronts(capsys: pytest.CaptureFixture[str]) -> None:
-    words = [
-        "search",
-        "gpt3-13b",
-        "--cluster",
-        "dgx-a100-80",
-        "--gpus",
-        "16",
-        "--global-batch",
-        "128",
-        "--seq-len",
-        "2048",
-    ]
-
+    request = "search gpt3-13b --cluster dgx-a100-80 --gpus 16 --global-batch 128 --seq-len 2048 --set vpp=1 --set cp=1"
+    words = request.split()
     assert main([*words, "--objective", "throughput,headroom", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     memory = [row["peak_memory_gib"] for row in document["leaderboard"]]

@@ -125,6 +125,7 @@ def test_facts_out_of_reason_are_refused() -> None:
             read_reliability(text)
 
 
+@pytest.mark.slow
 def test_spares_that_never_suffice_are_named() -> None:
     with pytest.raises(RequestError, match="1 spare nodes never suffice"):
         search(**SMALL, gpus=64, goodput="failures=0.01,interval=30min,spares=1,repair=1000h")

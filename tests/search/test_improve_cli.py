@@ -75,18 +75,8 @@ def test_a_calibrated_transformer(tmp_path, capsys):
     table, ours = write_runs(tmp_path / "runs.csv", faster=0.7), tmp_path / "ours.yaml"
     assert main(["calibrate", str(table), "--out", str(ours)]) == 0
     capsys.readouterr()
-    training = [
-        "--cluster",
-        "dgx-h100",
-        "--gpus",
-        "2",
-        "--batch",
-        "1",
-        "--seq-len",
-        "512",
-        "--framework",
-        "megatron-lm",
-    ]
+    words = "--cluster dgx-h100 --gpus 2 --batch 1 --seq-len 512 --framework megatron-lm"
+    training = words.split()
     plain = document(capsys, "gpt3-6.7b", *training)
     found = document(capsys, "gpt3-6.7b", *training, "--calibration", str(ours))
     assert found["default_step_time_s"] > 1.1 * plain["default_step_time_s"]

@@ -83,6 +83,7 @@ def test_frameworks_say_how_tensors_come_to_lie_on_the_host() -> None:
         assert bool(profile.host_tensors) == bool(profile.host_setting), profile.name
 
 
+@pytest.mark.slow
 def test_a_jump_in_gpus_is_narrowed_down() -> None:
     few = {"vpp": ["1"], "cp": ["1"], "mbs": ["1"]}
     more = next(r for r in fail("gpt3-175b", gpus=8, overrides=few).diagnosis.fixes if "more GPUs" in r.change)

@@ -68,6 +68,7 @@ def test_a_search_that_is_stopped_before_its_first_slice_prints_the_best_of_its_
     assert "tp" in out and "interrupted after 0 of" in " ".join(out.split())
 
 
+@pytest.mark.slow
 def test_a_sampler_that_is_stopped_keeps_what_it_knows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

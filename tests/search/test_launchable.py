@@ -116,7 +116,7 @@ def test_a_tree_is_marked_unless_it_is_a_strategy_that_has_a_launch_file() -> No
 
 
 def test_a_board_that_nothing_launches_says_so_first() -> None:
-    fields = {"cluster": "dgx-h100", "gpus": 16, "global_batch": 64, "top": 2}
+    fields = {"cluster": "dgx-h100", "gpus": 16, "global_batch": 64, "top": 2, "overrides": {"mbs": [1], "cp": [1]}}
     sound = search("whisper-large-v3", seq_len=448, framework="megatron-lm", **fields)
     adapted = search("llama3-8b", seq_len=8192, lora="16", framework="nanotron", **fields)
 

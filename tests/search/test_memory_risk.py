@@ -116,11 +116,13 @@ def test_one_strategy_is_judged_by_the_risk_at_both_levels(capsys: pytest.Captur
     assert f"OOM risk {tight.oom_risk:.0%}, from measured runs" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_the_command_says_what_risk_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(f"{COMMAND} --oom-risk 0.000001% --set recompute=none --set vpp=1 --set mbs=1".split()) == 3
     assert "--oom-risk " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_sweeps_take_it(tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(
@@ -160,6 +162,7 @@ def test_the_best_with_a_small_risk_is_named_where_the_first_has_none() -> None:
     assert safer_note(resolve(request), (risky,), known) == safer_note(resolve(request), (risky,), NoteSearch())
 
 
+@pytest.mark.slow
 def test_the_fewest_gpus_come_with_a_safer_strategy_on_more() -> None:
     few = Request(model="llama3-8b", **TRAINING, gpus="1..8", objective="gpus", top=1, overrides=FEW)
     board = search_request(few)

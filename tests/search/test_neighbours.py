@@ -10,6 +10,7 @@ from forerun.search.answer.explain.neighbours import difference, neighbours
 from forerun.search.answer.explain.why import why
 from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.answer.notes.faster import lower_because, order_note
+from forerun.search.board.rows import rows_of
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting, legal_strategy
@@ -115,10 +116,8 @@ def test_explanation_orders_changes(make_setting: Callable[..., Setting]) -> Non
 
 def test_why_names_what_bounds_and_what_the_runner_up_loses(make_setting: Callable[..., Setting]) -> None:
     setting = make_setting(gpus=None)
-    first, second = (
-        explain_strategy(setting.context, legal_strategy(setting, text)).row
-        for text in ("tp1 pp1 dp16 mbs1 zero1", "tp1 pp1 dp16 mbs1 zero1 recompute=full")
-    )
+    texts = ("tp1 pp1 dp16 mbs1 zero1", "tp1 pp1 dp16 mbs1 zero1 recompute=full")
+    first, second = rows_of(setting.context, [legal_strategy(setting, text) for text in texts])
     text = why([first, second])
 
     largest = max(first.breakdown_s, key=first.breakdown_s.__getitem__)
@@ -138,12 +137,11 @@ def test_rows_below_slower_ones_are_named_with_the_weightiest_reason() -> None:
     """Four rows: the third is faster than the second and splits short sequences, the fourth is slower."""
     setting = resolve(Request(model="llama3-8b", cluster="dgx-h100", gpus="16", global_batch=64, seq_len=4096))
     texts = ("tp2 dp8 mbs1 sp", "tp4 dp4 mbs1 sp", "tp2 dp4 cp2 mbs1 sp", "tp8 dp2 mbs1 sp")
+    made = rows_of(setting.context, [legal_strategy(setting, text) for text in texts])
     rows = [
-        replace(explain_strategy(setting.context, legal_strategy(setting, text)).row, rank=rank, oom_risk=0.0)
-        for rank, text in enumerate(texts, start=1)
+        replace(row, rank=rank, oom_risk=0.0, step_time_s=step_s)
+        for rank, row, step_s in zip((1, 2, 3, 4), made, (1.0, 1.2, 1.1, 1.3), strict=True)
     ]
-    steps = (1.0, 1.2, 1.1, 1.3)
-    rows = [replace(row, step_time_s=step) for row, step in zip(rows, steps, strict=True)]
 
     note = "rows that rank below slower ones: 3 because of cp below 8,192 tokens per rank"
     assert order_note(setting, rows, NoteSearch()) == (note,)
@@ -155,10 +153,9 @@ def test_rows_below_slower_ones_are_named_with_the_weightiest_reason() -> None:
 
 def test_what_weighs_little_is_no_reason_beside_what_weighs_more() -> None:
     setting = resolve(Request(model="llama3-8b", cluster="dgx-h100", gpus="16", global_batch=64, seq_len=4096))
-    first, second = (
-        replace(explain_strategy(setting.context, legal_strategy(setting, text)).row, oom_risk=risk)
-        for text, risk in (("tp2 dp8 mbs1 sp", 0.0), ("tp1 pp2 dp8 mbs1 recompute=full", 0.01))
-    )
+    texts = ("tp2 dp8 mbs1 sp", "tp1 pp2 dp8 mbs1 recompute=full")
+    made = rows_of(setting.context, [legal_strategy(setting, text) for text in texts])
+    first, second = replace(made[0], oom_risk=0.0), replace(made[1], oom_risk=0.01)
     faster = replace(second, step_time_s=0.9 * first.step_time_s)
     assert lower_because(setting.context, first, faster) == "; ranked lower because of more pipeline stages"
     assert (

@@ -52,6 +52,7 @@ def test_a_training_without_failures_needs_no_checkpoint(facts: str, capsys: pyt
     assert "no failure, no checkpoint is needed" in " ".join(out.split()) and not NONE.search(out)
 
 
+@pytest.mark.slow
 def test_a_sweep_with_a_search_without_failures_ends(tmp_path: Path) -> None:
     path, out = tmp_path / "plan.yaml", tmp_path / "out"
     plan = {

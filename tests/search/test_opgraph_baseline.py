@@ -36,6 +36,7 @@ def test_a_present_run_of_another_size_is_compared_by_sample(capsys: pytest.Capt
     assert apart == pytest.approx(own["row"]["step_time_s"] - best["step_time_s"])
 
 
+@pytest.mark.slow
 def test_mixtures_are_compared_too(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--baseline", "data8, linear*: filter8")
     text = run("search vgg16 --cluster abci-v100 --global-batch 32/gpu --gpus 8 --refine 3", capsys, words=words)

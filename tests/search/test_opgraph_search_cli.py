@@ -67,6 +67,7 @@ def test_the_page_counts_samples_and_comes_back_from_the_folder(
         assert words not in body
 
 
+@pytest.mark.slow
 def test_refined_rows_are_simulated_and_keep_what_holds_them_up(capsys: pytest.CaptureFixture[str]) -> None:
     command = "search alexnet --cluster dgx1-v100 --gpus 4 --global-batch 32/gpu --json"
     closed = {row["strategy"]: row for row in json.loads(run(command, capsys))["leaderboard"]}

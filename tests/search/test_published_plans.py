@@ -25,6 +25,7 @@ def runs() -> dict[str, MeasuredRun]:
     return published(NAMES, load_runs([MEASURED / f"{table}.csv" for table in tables]).runs)
 
 
+@pytest.mark.slow
 def test_every_plan_is_a_measured_run(runs: dict[str, MeasuredRun]) -> None:
     assert list(runs) == NAMES
     assert all(run.step_time_s for run in runs.values())

@@ -37,6 +37,7 @@ def test_every_row_says_where_it_came_from_and_the_notes_what_changed() -> None:
     assert "simulated event by event: step times differ by" in refined.remarks[-1]
 
 
+@pytest.mark.slow
 def test_the_command_line_refines_more_rows_than_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
     flags = "--cluster dgx-a100-80 --gpus 16 --global-batch 64 --seq-len 4096 --top 2 --refine 6 --json"
     assert main(["search", "llama2-7b", *flags.split()]) == 0

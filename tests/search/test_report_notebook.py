@@ -36,6 +36,7 @@ def test_names_are_escaped(board: Leaderboard) -> None:
     assert hostile._repr_html_().count("&lt;script&gt;") == 3
 
 
+@pytest.mark.slow
 def test_pandas_has_the_columns_of_csv(board: Leaderboard) -> None:
     pytest.importorskip("pandas")
     frame = board.to_pandas()

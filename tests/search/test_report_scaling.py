@@ -35,6 +35,7 @@ def test_numbers_without_a_row_are_searched(board: Leaderboard) -> None:
         assert f"<strong>{count} GPUs</strong> {alone.rows[0].strategy} ({place})" in text
 
 
+@pytest.mark.slow
 def test_restrictions_hold(board: Leaderboard) -> None:
     own = dataclasses.replace(board, request={**board.request, "overrides": {"recompute": ["full"]}})
     searched = re.findall(r"</strong> ([^<]*) \(searched", scaling_of(own))

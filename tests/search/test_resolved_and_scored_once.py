@@ -56,6 +56,7 @@ def test_winners_of_a_search_are_scored_once(make_setting: Callable[..., Setting
     assert len(best) > 1 and {times[row.name] for row in best.values()} == {1}
 
 
+@pytest.mark.slow
 def test_what_a_sampler_found_is_scored_once(make_setting: Callable[..., Setting]) -> None:
     overrides = {"mbs": [1], "cp": [1], "zero": [1], "vpp": [1]}
     setting = make_setting(model="llama3-70b", gpus="64", overrides=overrides, top=20)
@@ -84,6 +85,7 @@ def test_a_page_resolves_its_request_once(resolved: list[str]) -> None:
         assert f'id="{section}"' in page
 
 
+@pytest.mark.slow
 def test_a_search_in_parts_resolves_its_request_once(
     tmp_path: Path, plan: SweepPlan, resolved: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def test_a_start_outside_of_the_space_is_noted() -> None:
     assert "tp2 pp4 dp2 mbs2 is outside the search space and is not used as a start" in board.notes
 
 
+@pytest.mark.slow
 def test_stagnation_and_time_stop_it() -> None:
     request = small(overrides={"mbs": [1]})
     slow = explore_request(request, exploring=Exploring(per_stage=PER_STAGE, stagnation=40))

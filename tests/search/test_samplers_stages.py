@@ -236,6 +236,7 @@ def test_steps_lead_to_names_of_the_space(make_setting: Callable[..., Setting]) 
     }
 
 
+@pytest.mark.slow
 def test_plans_are_the_best_of_their_family() -> None:
     """The first plan is what enumeration finds for ``(m - 1) max t + sum t`` over all ways to fill four stages."""
     space = reduced("recompute")
@@ -358,6 +359,7 @@ def test_the_best_so_far_is_on_disk_at_any_moment(tmp_path: Path, make_setting: 
         gone.improved(found.feasible[0], evaluate(space, found.feasible[:1])[0], 1)
 
 
+@pytest.mark.slow
 def test_later_keys_of_an_objective_count(make_setting: Callable[..., Setting]) -> None:
     """Fewest GPUs, then fastest: a faster strategy on as many is better."""
     setting = make_setting(gpus="16", overrides={"mbs": [1], "pp": [2, 4]})

@@ -27,6 +27,7 @@ def step_s(**switches: str) -> float:
     return search_request(Request(**MIXTURE, overrides=ONE, switches=named)).rows[0].step_time_s
 
 
+@pytest.mark.slow
 def test_switches_change_the_prediction_as_they_should() -> None:
     default = step_s()
     assert step_s(dispatcher="deepep") == default

@@ -131,6 +131,7 @@ def test_running_out_of_memory_raises_the_risk_of_others_and_running_lowers_it()
     assert better[0] < 0.2
 
 
+@pytest.mark.slow
 def test_the_probability_of_failing_is_the_share_of_draws_that_fail() -> None:
     """Expectation propagation against rejection sampling from the joint Gaussian."""
     risk, agreed = np.array([0.4, 0.5, 0.2]), agreement([axes_of(text) for text in TEXTS[:3]])

@@ -77,6 +77,7 @@ def test_parameters_that_the_user_declares_otherwise_take_the_values_of_the_stra
     assert 0.0 <= trial.suggest_float("lr", 0.0, 1.0) <= 1.0
 
 
+@pytest.mark.slow
 def test_a_study_goes_on_from_its_storage(tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path / 'study.db'}"
     for _ in range(3):

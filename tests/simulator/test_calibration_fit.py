@@ -27,6 +27,7 @@ def test_constants_of_a_known_machine_are_found() -> None:
     assert moved["host_rank"] == pytest.approx(1, abs=0.05), "runs that ask for no other cost of a rank"
 
 
+@pytest.mark.slow
 def test_predictions_of_other_strategies_get_better_by_far() -> None:
     context, strategies = machine_context(), some_strategies()
     runs = measured_on(context, strategies, TRUTH, noise=0.01)

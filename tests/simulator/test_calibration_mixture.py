@@ -167,6 +167,7 @@ def learned() -> Posterior:
     return fit(measured_on(context, strategies[::2], {"host_layer": 0.7, "compute": -0.8}, noise=0.03)).posterior
 
 
+@pytest.mark.slow
 def test_what_is_believed_is_what_a_calibrated_context_scores(learned: Posterior) -> None:
     context, strategies = learned.applied(machine_context()), some_strategies()
     belief = learned.believe([(context, table_of(strategies))])

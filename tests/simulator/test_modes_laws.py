@@ -60,6 +60,7 @@ def test_asynchronous_never_exceeds_what_the_servers_pass(**drawn: Any) -> None:
         assert found.samples_per_s <= limit * (1.0 + 1e-9 if found.model == "analytic" else 1.05)
 
 
+@pytest.mark.slow
 def test_asynchronous_saturates_at_that_limit() -> None:
     """Once workers are out of step: equal ones leave either direction of the servers idle while all use the other."""
     profile, mode = one_tensor(), TrainingMode(**ASYNC, workers=24, shards=2)

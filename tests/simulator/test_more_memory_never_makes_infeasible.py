@@ -39,6 +39,7 @@ def test_random_requests(data: st.DataObject, memory: float, factor: float) -> N
     check(context, data.draw(candidates(context, 20)), memory, memory * factor)
 
 
+@pytest.mark.slow
 @settings(max_examples=tries(20))
 @given(st.data())
 def test_a_device_with_exactly_the_peak_is_enough(data: st.DataObject) -> None:

@@ -65,7 +65,7 @@ def plain(costs: StepCosts) -> StepCosts:
     [*((text, "generic") for text in STRATEGIES), *((text, "megatron-deepspeed") for text in STRATEGIES[::3])],
 )
 def test_events_and_memory_are_the_same(text: str, framework: str) -> None:
-    context, strategy = request(framework=framework, global_batch=240), parse_strategy(text)
+    context, strategy = request(framework=framework, global_batch=48), parse_strategy(text)
     generic = dataclasses.replace(context.framework, legality=request(framework="generic").framework.legality)
     if strategy.cp > 1:  # which needs a flash kernel
         generic = dataclasses.replace(generic, attention="flash")
