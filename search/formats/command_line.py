@@ -40,6 +40,8 @@ def options(words: Sequence[str], *, kebab: bool = True) -> tuple[dict[str, str 
     while at < len(words):
         word = words[at]
         at += 1
+        if _OPEN.fullmatch(word) and not re.match("-", words[at - 2] if at > 1 else ""):
+            remarks.append(_left_out(word))
         if not re.match(r"--\w", word):
             continue
         name, separator, value = word[2:].partition("=")
@@ -48,8 +50,8 @@ def options(words: Sequence[str], *, kebab: bool = True) -> tuple[dict[str, str 
         while at < len(words) and not separator and not re.match(r"--?[A-Za-z]", words[at]):
             values.append(words[at])
             at += 1
-        while len(values) > 1 and re.fullmatch(r"\$\w+|\$\{\w+(\[[@*]\])?\}", values[-1]):
-            remarks.append(f"{values.pop()} is not assigned; the arguments that it may add are left out")
+        while len(values) > 1 and _OPEN.fullmatch(values[-1]):
+            remarks.append(_left_out(values.pop()))
         result = " ".join(values) if values else True
         if name in found and found[name] != result:
             remarks.append(f"--{name} is given twice; the last one counts")
@@ -57,8 +59,20 @@ def options(words: Sequence[str], *, kebab: bool = True) -> tuple[dict[str, str 
     return found, remarks
 
 
+_OPEN = re.compile(r"\$(?:\w+|\{\w+(?:\[[@*]\])?\}|\([^\s(]*…\))")
+"""A variable that nobody assigns, or a substitution that only a run would know."""
+
+
+def _left_out(word: str) -> str:
+    return f"{word} is not known; the arguments that it may add are left out"
+
+
 PROGRAMS = ("megatron", "swift", "llamafactory-cli")
 """Programs that start themselves on all devices: what they do is their first argument."""
+
+
+_STARTER = re.compile(r"(^|/)(gaudi_spawn|launch)\.py$")
+"""Launchers that are Python files."""
 
 
 def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -66,7 +80,7 @@ def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
     if words and words[0] in PROGRAMS:
         return [], list(words[2:])
     for at, word in enumerate(words):
-        if word.endswith(".py"):
+        if word.endswith(".py") and not _STARTER.search(word):
             return list(words[:at]), list(words[at + 1 :])
     return (list(words), []) if not words or not words[0].startswith("--") else ([], list(words))
 

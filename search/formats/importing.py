@@ -60,20 +60,9 @@ def import_texts(
     Raises:
         RequestError: there is none, or a text says nothing that is a strategy.
     """
-    if not files:
-        raise RequestError("there is no file to import; name a configuration, a launch script or a folder of them")
-    for name, text in files.items():
-        if any("\ud800" <= char <= "\udfff" for char in text):
-            raise RequestError(f"{name} is not UTF-8 text")
-    main = _main(files)
-    beside = {name: text for name, text in files.items() if name != main and Path(name).suffix.lower() in SCRIPTS}
-    others = {name: text for name, text in files.items() if name != main and name not in beside}
-    scripts = {Path(name).name: text for name, text in beside.items()}
-    given = dataclasses.replace(given, scripts=scripts)
-    if Path(main).suffix.lower() in SCRIPTS:
-        others = {**read_script(files[main], main, given).files, **others}
-    source = LaunchFile(name=main, text=files[main], beside=beside, others=others, gpus=gpus, entry=entry, given=given)
-    chosen = recognised(source) if format is None else format_named(format)
+    source = _launch_file(files, gpus, entry, given)
+    chosen, source = _recognised(source) if format is None else (format_named(format), source)
+    main = source.name
     try:
         found = _read(chosen, source)
     except RecursionError:
@@ -88,6 +77,40 @@ def import_texts(
             "name is misspelt; its degrees would be lost"
         )
     return found
+
+
+def _launch_file(files: Files, gpus: int | None, entry: str | None, given: Given) -> LaunchFile:
+    """Return the file that a run begins with, and those around it; here-documents of a script are files, too.
+
+    Raises:
+        RequestError: there is none, or a text is none.
+    """
+    if not files:
+        raise RequestError("there is no file to import; name a configuration, a launch script or a folder of them")
+    for name, text in files.items():
+        if any("\ud800" <= char <= "\udfff" for char in text):
+            raise RequestError(f"{name} is not UTF-8 text")
+    main = _main(files)
+    beside = {name: text for name, text in files.items() if name != main and Path(name).suffix.lower() in SCRIPTS}
+    others = {name: text for name, text in files.items() if name != main and name not in beside}
+    given = dataclasses.replace(given, scripts={Path(name).name: text for name, text in beside.items()})
+    if Path(main).suffix.lower() in SCRIPTS:
+        others = {**read_script(files[main], main, given).files, **others}
+    return LaunchFile(name=main, text=files[main], beside=beside, others=others, gpus=gpus, entry=entry, given=given)
+
+
+def _recognised(source: LaunchFile) -> tuple[Format, LaunchFile]:
+    """Return the format of a file, and the file; for a script that no format knows, of the configuration it writes."""
+    try:
+        return recognised(source), source
+    except RequestError:
+        for name, text in source.others.items() if source.suffix in SCRIPTS else ():
+            beside = {source.name: source.text, **source.beside}
+            others = {other: text for other, text in source.others.items() if other != name}
+            written = dataclasses.replace(source, name=name, text=text, beside=beside, others=others)
+            if item := next((item for item in FORMATS if item.recognise(written)), None):
+                return item, written
+        raise
 
 
 def _read(chosen: Format, source: LaunchFile) -> Imported:

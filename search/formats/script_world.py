@@ -42,7 +42,7 @@ def script_devices(script: Script) -> int | None:
         found = options(launcher)[0]
         if (chosen := _included(launcher)) is not None:
             return chosen
-        if (processes := count(found, "num-processes") or _processes(launcher)) is not None:
+        if (processes := count(found, "num-processes", "world-size") or _processes(launcher)) is not None:
             return processes
         per_node = count(found, "nproc-per-node", "num-gpus", "gpus-per-node")
         nodes = count(found, *_NODES) or short(launcher, "-N")

@@ -15,8 +15,12 @@ FORMATS: tuple[Format, ...] = tuple(entry.load() for entry in ENTRIES)
 _STARTED = re.compile(r"(?:^|[;&\s(\"'])(?:source|\.|bash|sh|sbatch)\s+[\"']?(\S+?\.(?:sh|bash|slurm|sbatch))\b")
 """A script that another one starts or reads."""
 _LAUNCHERS = ("srun", "mpirun", "torchrun", "python", "python3", "deepspeed", "accelerate", "exec", "time", "nohup")
-_NAMED = {"--deepspeed_config": "JSON", "--job.config_file": "TOML"}
-"""Options of programs that name their configuration: its kind."""
+_NAMED = {
+    "--deepspeed_config": "the JSON that --deepspeed_config names",
+    "--job.config_file": "the TOML that --job.config_file names",
+    "torchtitan.train": "the config_registry.py of its --module, with its --config as --entry and",
+}
+"""Marks of scripts whose program has its configuration in another file: that file."""
 _SAID = re.compile(r"^.*\b(?:echo|printf)\b.*$|^[ \t]*#.*$", re.MULTILINE)
 """Lines that print, and comments."""
 _CONFIGURATION = re.compile(r"[\w./-]{1,200}\.(?:yaml|yml|toml|json)")
@@ -72,9 +76,9 @@ def recognised(source: LaunchFile) -> Format:
     if '"model_type"' in source.text and '"architectures"' in source.text:
         hint = "describes a model and no training: `forerun search` takes it as MODEL"
         raise RequestError(f"{source.name} is a Hugging Face configuration, which {hint}")
-    for option, kind in _NAMED.items():
-        if source.suffix in SCRIPTS and option in source.text:
-            hint = f"import the {kind} that {option} names, with this script beside it"
+    for mark, other_file in _NAMED.items():
+        if source.suffix in SCRIPTS and mark in source.text:
+            hint = f"import {other_file} with this script beside it"
             raise RequestError(f"{source.name} starts a program whose configuration is another file: {hint}")
     text = _SAID.sub("", source.text)
     if source.suffix in SCRIPTS and (unset := _unset_program(source)):

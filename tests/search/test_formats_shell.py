@@ -267,6 +267,11 @@ def test_a_placeholder_of_a_template_is_no_redirection() -> None:
         ("torchrun a.py $(cat <<E\n--x 1\n--y 2\nE\n)", ["--x", "1", "--y", "2"]),
         ("f() { X=b; echo $X; }; X=a; torchrun a.py $(f) $X", ["b", "a"]),
         ("IFS=, read -r A B <<< '2,4,x'; read C D <<< '5 6'; torchrun a.py $A $B $C $D", ["2", "4,x", "5", "6"]),
+        ('torchtrain() { bash -c \'torchrun a.py "$@"\' _ "$@"; }; torchtrain --x 1', ["--x", "1"]),
+        (
+            "torchrun a.py $(printf '%s ' --x 1) $(seq 2 4) $(seq 0 5 9) $(seq x)",
+            ["--x", "1", "2", "3", "4", "0", "5", "$(seq…)"],
+        ),
         ("read -ra L <<< 'p q'; torchrun a.py ${L[1]}", ["q"]),
         ("torchrun a.py `# a note` --x 1", ["--x", "1"]),
         ("f() { echo $(nproc); }; torchrun a.py $(f)", ["$(f…)"]),
@@ -292,6 +297,37 @@ def test_a_script_that_is_submitted_from_a_here_document_has_its_own_options() -
     )
 
     assert (found.workload["gpus"], found.strategy.dp) == (16, 2)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'if [[ "${BASH_SOURCE[0]}" == "${0}" ]]; then run; fi',
+        'if [ "$0" = "$BASH_SOURCE" ]; then run; fi',
+        "for host in $(cat hosts); do run $host & done; wait",
+        'for rank in $(seq 0 $((2-1))); do ssh node$rank "$(echo $COMMAND)"; done',
+    ],
+)
+def test_the_run_that_a_script_starts_is_found(line: str) -> None:
+    command = f"torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py {A}"
+
+    found = read(f'COMMAND="{command}"', f"run() {{ {command}; }}", line)
+
+    assert str(found.strategy) == "tp4 pp2 dp2 mbs1"
+
+
+def test_a_script_that_is_read_is_not_the_one_that_is_started() -> None:
+    library = 'TP=4\nif [[ "${BASH_SOURCE[0]}" == "$0" ]]; then TP=8; fi\n'
+    run = f"source ./lib.sh\ntorchrun --nproc_per_node 8 pretrain_gpt.py {B} --tensor-model-parallel-size $TP\n"
+
+    assert import_texts({"run.sh": run, "lib.sh": library}).strategy.tp == 4
+
+
+@pytest.mark.parametrize("word", ["$MORE", "${MORE[@]}", "$(python options.py)"])
+def test_arguments_that_only_a_run_would_know_are_named(word: str) -> None:
+    found = read(f"torchrun --nproc_per_node 8 pretrain_gpt.py {word} {A}", "MORE=$(python options.py)")
+
+    assert any("arguments that it may add are left out" in note for note in found.notes)
 
 
 def test_a_script_that_is_submitted_in_a_substitution_is_read() -> None:

@@ -202,6 +202,32 @@ def test_a_configuration_that_a_script_writes_is_read() -> None:
     assert not found.defaults
 
 
+def test_a_configuration_that_a_script_writes_for_a_program_of_its_own_is_read() -> None:
+    written = 'cat <<E > ds.json\n{"train_micro_batch_size_per_gpu": 2, "train_batch_size": 32, '
+    written += '"zero_optimization": {"stage": 1}}\nE\n'
+
+    found = import_texts({"a.sh": f"{written}deepspeed --num_gpus 8 own.py --deepspeed_config ds.json\n"})
+
+    assert (found.format, str(found.strategy)) == ("deepspeed", "tp1 pp1 dp8 mbs2 zero1")
+
+
+@pytest.mark.parametrize(("sharding", "zero"), [("FULL_SHARD", 3), ("SHARD_GRAD_OP", 2)])
+def test_accelerates_file_that_a_script_writes_decides(sharding: str, zero: int) -> None:
+    written = "cat > fsdp.yaml <<E\ndistributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\n"
+    written += f"fsdp_config:\n  fsdp_sharding_strategy: {sharding}\nE\n"
+    trainer = TRAINER.replace(" --bf16 True", "")
+
+    found = import_texts({"a.sh": f"{written}accelerate launch --config_file fsdp.yaml tune.py {trainer}\n"})
+
+    assert (found.strategy.zero, found.strategy.dp, found.workload["precision"]) == (zero, 8, "bf16")
+
+
+def test_a_program_after_a_launcher_in_python_is_the_program() -> None:
+    found = import_texts({"a.sh": f"python ../gaudi_spawn.py --world_size 8 --use_deepspeed tune.py {TRAINER}\n"})
+
+    assert (found.workload["gpus"], found.strategy.mbs) == (8, 2)
+
+
 def test_a_degree_of_another_tool_stops_the_import_unless_it_is_one() -> None:
     command = "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 2 --micro-batch-size 1 "
     command += "--global-batch-size 8 --my-sequence-parallel-size"
@@ -226,6 +252,7 @@ def test_older_names_of_megatron_count() -> None:
         ("accelerate launch -m axolotl.cli.train examples/8b.yaml", "8b.yaml"),
         ("srun python3 -m fairseq.train --batch-size 8", "starts fairseq.train"),
         ("torchrun src/own.py --batch 8", "starts src/own.py"),
+        ("torchrun -m torchtitan.train --module llama3 --config llama3_8b", r"config_registry\.py of its --module"),
     ],
 )
 def test_a_program_that_is_not_known_is_named(command: str, named: str) -> None:

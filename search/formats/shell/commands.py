@@ -126,15 +126,22 @@ def _start(reader: ScriptReader, words: tuple[str, ...]) -> None:
     flag = next((place for place, word in enumerate(rest[:2]) if re.fullmatch(r"-\w*c", word)), None)
     if flag is not None and flag + 1 < len(rest):
         reader.commands.append(words[:at] or ("bash",))
-        reader.inside(rest[flag + 1], reader.source)
+        _follow_text(reader, rest[flag + 1], reader.source, rest[flag + 3 :])
         return
     reader.commands.append(words)
     name = PurePath(next((word for word in rest if not word.startswith("-")), "")).name
     if (text := reader.scripts.get(name)) is not None:
-        outer = reader.variables.arguments
-        reader.variables.arguments = [*rest[1:]] or outer
-        reader.inside(text, name)
-        reader.variables.arguments = outer
+        _follow_text(reader, text, name, rest[1:])
+
+
+def _follow_text(reader: ScriptReader, text: str, source: str, arguments: Sequence[str]) -> None:
+    """Follow the text of a word or of another script, with arguments of its own where it is given any."""
+    variables = reader.variables
+    outer, outer_source = variables.arguments, variables.values["BASH_SOURCE"]
+    variables.arguments = [*arguments] or outer
+    variables.values["BASH_SOURCE"] = [source]
+    reader.inside(text, source)
+    variables.arguments, variables.values["BASH_SOURCE"] = outer, outer_source
 
 
 def _call(reader: ScriptReader, name: str, arguments: list[str]) -> StatementOutcome:

@@ -19,11 +19,14 @@ def follow_for(reader: ScriptReader, node: "Node") -> StatementOutcome:
     variable, *values = [child for child in node.named_children if child.type not in ("comment", "do_group")]
     over = any(child.type == "in" for child in node.children)
     words = reader.words.fields(values) if over else [*(reader.variables.arguments or ())]
-    if any(UNKNOWN.search(word) for word in words):
-        reader.left_out("loop over", values or [node])
-        return StatementOutcome.SUCCESS
     name = text_of(variable)
     turns = _Turns(reader, node)
+    if any(UNKNOWN.search(word) for word in words):
+        reader.left_out("loop over", values or [node])
+        with reader.variables.restored():  # a run on each of some hosts is a run
+            reader.variables.forget(name)
+            turns.follow()
+        return StatementOutcome.SUCCESS
     for word in words[: 1 if reader.variables.is_given(name) else _MOST_TURNS]:
         reader.variables.assign(name, word)
         if not turns.follow():

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from forerun.search.formats.shell.reader import Leave, ScriptReader, StatementOutcome
-from forerun.search.formats.shell.tree import text_of
+from forerun.search.formats.shell.tree import text_of, whole_number
 from forerun.search.formats.shell.words import UNKNOWN
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _WHOLE = re.compile(r"(?!.*\*\*)[\d\s()*/%+-]{1,200}", re.DOTALL)
 """Arithmetic of whole numbers that means the same to ``expr``, ``bc`` and the shell."""
+_MOST_NUMBERS = 10_000
 
 
 def output(reader: ScriptReader, node: "Node") -> str | None:
@@ -67,14 +68,27 @@ def _echo(reader: ScriptReader, words: list[str]) -> str:
 
 def _printf(reader: ScriptReader, words: list[str]) -> str | None:
     first, *parts = re.split("%[sd]", words[0].replace("\\n", "\n")) if words else [""]
-    if len(parts) != len(words[1:]) or any("%" in part for part in (first, *parts)):
+    values = words[1:]
+    if any("%" in part for part in (first, *parts)) or (len(values) % len(parts) if parts else values):
         return None
-    return first + "".join(value + part for value, part in zip(words[1:], parts, strict=True))
+    turns = [values[at : at + len(parts)] for at in range(0, len(values), len(parts) or 1)] or [[]]
+    return "".join(first + "".join(map("".join, zip(turn, parts, strict=True))) for turn in turns)
+
+
+def _seq(reader: ScriptReader, words: list[str]) -> str | None:
+    numbers = [whole_number(word) for word in words]
+    if None in numbers or not 1 <= len(numbers) <= 3:
+        return None
+    first, step, last = (1, 1, *numbers)[-3:] if len(numbers) < 2 else (numbers[0], *(1, *numbers[1:])[-2:])
+    assert first is not None and step is not None and last is not None
+    turns = range(first, last + (1 if step > 0 else -1), step) if step else ()
+    return None if len(turns) > _MOST_NUMBERS else "".join(f"{number}\n" for number in turns)
 
 
 PRINTERS: Mapping[str, Callable[[ScriptReader, list[str]], str | None]] = {
     "echo": _echo,
     "printf": _printf,
+    "seq": _seq,
     "expr": lambda reader, words: _calculated(reader, " ".join(words)),
     **dict.fromkeys(("cat", "tee"), lambda reader, words: None),
 }

@@ -23,7 +23,7 @@ class Variables:
         self._given = given.variables
         self._source = source
         self._spent = 0
-        self.values: dict[str, Value] = {**values, **given.variables}
+        self.values: dict[str, Value] = {"BASH_SOURCE": [source], **values, **given.variables}
         self.unknown: set[str] = set()
         """Names whose values only a run would know."""
         self._bare = given.bare
@@ -37,6 +37,8 @@ class Variables:
         if not name.isdecimal():
             return self.values.get(name)
         place, arguments = int(name[:6]), self.arguments or []
+        if not place:
+            return self._source
         if 1 <= place <= len(arguments):
             return arguments[place - 1]
         return "" if self._bare and place else None

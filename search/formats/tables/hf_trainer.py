@@ -46,7 +46,7 @@ LAUNCHED = {
 
 def read(source: LaunchFile) -> Mapping[str, Any]:
     """Return the arguments of the program, and the options of accelerate before it."""
-    found: dict[str, Any] = {}
+    found = _accelerate_settings(source)
     for command in read_script(source.text, source.name, source.given).commands:
         launcher = split_command(command)[0]
         if ("accelerate", "launch") in pairwise(launcher):
@@ -57,14 +57,19 @@ def read(source: LaunchFile) -> Mapping[str, Any]:
 
 def read_documents(source: LaunchFile) -> Mapping[str, Any]:
     """Return the settings of TRL's YAML, after those of an accelerate file that is given with it."""
+    return _accelerate_settings(source) | dict(document(source))
+
+
+def _accelerate_settings(source: LaunchFile) -> dict[str, Any]:
+    """Return what decides something in accelerate's file, where it is given or a script writes it."""
     found: dict[str, Any] = {}
     for name, text in source.others.items():
-        other = document(LaunchFile(name=name, text=text, given=source.given))
-        if "distributed_type" in other:
+        if "distributed_type" in text:
+            other = document(LaunchFile(name=name, text=text, given=source.given))
             inside = {key.removeprefix("deepspeed_config."): value for key, value in other.items()}
             deciding = [key for key in inside if key in LAUNCHED or key.startswith("fsdp_")]
             found |= {LAUNCHED.get(key, key): inside[key] for key in deciding}
-    return found | dict(document(source))
+    return found
 
 
 def adjust(facts: LaunchFacts) -> None:
@@ -76,7 +81,7 @@ def adjust(facts: LaunchFacts) -> None:
     path = str(settings.raw("accelerate") or "").rpartition("/")[2].lower()
     if facts.get("zero") is None and re.search(r"z(ero)?[_-]?(stage)?[_-]?[0-3]", path):
         read_deepspeed(facts, "accelerate")
-    elif facts.get("zero") is None and "fsdp" in path:
+    elif facts.get("zero") is None and "fsdp" in path and not any("fsdp_config" in name for name in settings.names()):
         facts.assume("zero", 3, f"by the name {path} (give that file, too, to be sure)")
     if facts.get("zero") is None:
         read_fsdp(facts)
