@@ -1,7 +1,7 @@
-"""Costs of training an operator graph for many splits at once: the counterpart of the transformer core.
+"""Costs of training an operator graph for many splits at once, the counterpart of the transformer core.
 
-Shapes, also as endings of names: N splits, the rows of a table; K distinct shapes that a device computes; L operators
-of the model in their order, of which U differ; A spatial axes (3); B messages that replicas exchange.
+Shapes, also as suffixes of names: N splits (the rows of a table); K distinct shapes of a device's computation; L
+operators of the model in order, of which U are distinct; A spatial axes (3); B messages between replicas.
 """
 
 from forerun.simulator.opgraph.context import GraphContext

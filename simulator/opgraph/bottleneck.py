@@ -1,7 +1,7 @@
 """Bottlenecks of a split, in the classes of ParaDL (arXiv 2104.09075, table 6).
 
-Each class has seconds of the step where time is what it costs, or a share of memory or of devices. ``inference`` says
-whether the class would also hold up inference, which has no gradients and no update.
+Each class has seconds of the step where it costs time, otherwise a share of memory or devices. ``inference``: whether
+the class also limits inference, which has no gradients and no update.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ MIXED_NORMS = "batch normalisation of each layer as its own split says"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
-    """One class: ``seconds`` of a step it takes, or None where it is not time; ``words`` say what it is here."""
+    """One class: its ``seconds`` of a step (None where it does not cost time) and its description in ``words``."""
 
     name: str
     seconds: float | None
@@ -44,10 +44,9 @@ class Bottleneck:
 class SplitFacts:
     """Facts of a row of an operator graph besides its costs.
 
-    ``hidden_s``: gradient exchange under the backward pass; ``repeated_s``: device seconds that all parts of a replica
-    spend on the same work; ``idle_s``: what kernels lose because they do not shrink with the parts; ``host_s``: what
-    waiting for the host adds. ``bottlenecks``: what holds it up, the costliest in time first, then what bounds memory
-    or devices.
+    ``hidden_s``: gradient exchange hidden by the backward pass; ``repeated_s``: device seconds of work that all parts
+    of a replica repeat; ``idle_s``: time lost to kernels that do not shrink with the parts; ``host_s``: extra time of
+    waits for the host. ``bottlenecks``: the most expensive in time first, followed by limits of memory or devices.
     """
 
     global_batch: int
@@ -61,7 +60,7 @@ class SplitFacts:
 
     @property
     def bottleneck(self) -> str:
-        """Name of what holds it up most; empty where that is not known: of a step that was simulated."""
+        """Name of the worst bottleneck; empty where it is unknown (the step was simulated)."""
         return self.bottlenecks[0].name if self.bottlenecks else ""
 
     def to_json(self) -> dict[str, Any]:
@@ -71,11 +70,10 @@ class SplitFacts:
 
 
 def facts_of(context: GraphContext, table: SplitTable, scores: ScoreTable) -> list[SplitFacts]:
-    """Return the facts of every row of a table that was scored; of steps that were simulated (no ``SplitScores``)
-    without what holds them up."""
+    """Return the facts of every row of a scored table; simulated steps (no ``SplitScores``) have no bottlenecks."""
     if not isinstance(scores, SplitScores):
         return [_facts(split, int(batch)) for split, batch in zip(table.splits, table.batch, strict=True)]
-    # What one replica's batch would take on one device, cut into the same segments.
+    # Seconds of one replica's batch on one device, in the same segments.
     keys = [(size // split.replicas, split.segments) for size, split in zip(table.batch, _defaults(table), strict=True)]
     local = sorted(set(keys))
     serial = score_splits(context, [Split(segments=segments) for _, segments in local], [batch for batch, _ in local])
@@ -104,7 +102,7 @@ def _facts(split: AnySplit, batch: int) -> SplitFacts:
 
 
 def _default(split: AnySplit) -> Split:
-    """Return a split, of a mixture that of most layers."""
+    """Return a split; of a mixture, the split of most layers."""
     return split.default if isinstance(split, Mixture) else split
 
 
@@ -129,7 +127,7 @@ class _Cost:
 
 
 def bottlenecks(context: GraphContext, cost: _Cost) -> tuple[Bottleneck, ...]:
-    """Return the classes that apply, the costliest in time first, then those that bound memory or devices."""
+    """Return the classes that apply, the most expensive in time first, followed by limits of memory or devices."""
     timed = sorted(_timed(context, cost), key=lambda one: -(one.seconds or 0.0))
     return (*timed, *_bounds(context, cost))
 
@@ -166,7 +164,7 @@ def _timed(context: GraphContext, cost: _Cost) -> list[Bottleneck]:
 
 
 def _idle(cost: _Cost) -> tuple[str, float, str, bool]:
-    """Time lost to uneven work: by whole tables, or by kernels that are too small to get faster."""
+    """Time lost to uneven work: of whole tables, or of kernels too small to become faster."""
     if cost.split.spread:
         return "load balance", cost.facts.idle_s, "devices with tables look up rows for all others", True
     part = f"1/{cost.split.parts}"
@@ -206,7 +204,7 @@ def _bounds(context: GraphContext, cost: _Cost) -> list[Bottleneck]:
 
 
 def _largest_parts(context: GraphContext, split: Split) -> tuple[int | None, str]:
-    """Return the most parts that the mode of a split allows, and the law that says so; None where no law does."""
+    """Return the largest number of parts under a split's mode, and the law that limits it; None where no law does."""
     limits = split_limits(context.model)
     if split.mode is Mode.FILTER:
         return limits.filters, f"{limits.filters_at} has {limits.filters} filters"

@@ -12,7 +12,7 @@ from forerun.spaces.opgraph.split import Mode, Split
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """Splits of N rows; numbers are floats because everything multiplies them. ``batch_N`` is the global batch."""
+    """Splits of N rows, as floats for later products. ``batch_N``: the global batch."""
 
     splits: tuple[Split, ...]
     mode_N: NDArray[np.int64]

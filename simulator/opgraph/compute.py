@@ -17,9 +17,9 @@ from forerun.spaces.opgraph.profile import GraphProfile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Local:
-    """One device's part of every operator, for K cases: samples, parts along space, of filters, of channels.
+    """One device's part of every operator, for K cases: samples, and parts along space, filters and channels.
 
-    ``grid_KA`` has three columns. Parts are of the largest share: 7 rows over 4 devices are 2 rows.
+    ``grid_KA`` has three columns. Sizes are those of the largest part: 7 rows over 4 devices are 2 rows.
     """
 
     batch_K: Floats
@@ -49,12 +49,12 @@ class OperatorTimes:
 
 
 def activation_bytes(precision: str) -> float:
-    """Bytes per element of activations and of what is computed with."""
+    """Bytes per element of activations in the training precision."""
     return 4.0 if precision in ("fp32", "tf32") else 2.0
 
 
 class OperatorCosts:
-    """Costs operators one by one, each for all K cases."""
+    """Costs of single operators for all K cases."""
 
     def __init__(self, device: Device, precision: str, profile: GraphProfile) -> None:
         self.device, self.precision, self.profile = device, precision, profile
@@ -91,7 +91,7 @@ class OperatorCosts:
     def _moved(
         self, operators: Sequence[Operator], local: Local, pixels_in: Floats, pixels_out: Floats
     ) -> tuple[Floats, Floats]:
-        """Operators that move tensors without multiplying matrices, forward and backward."""
+        """Seconds forward and backward of operators that move tensors without matrix products."""
         batch = local.batch_K[:, None]
         passes = [PASSES[operator.kind] for operator in operators]
 
@@ -116,24 +116,24 @@ class OperatorCosts:
     def _weighted(
         self, operators: Sequence[Operator], local: Local, pixels_in: Floats, pixels_out: Floats
     ) -> tuple[Floats, Floats, Floats]:
-        """Products with a weight: forward, gradient of the inputs, gradient of the weights."""
+        """Seconds of products with a weight: forward, gradient of the inputs, gradient of the weights."""
 
         def row(values: Iterable[float]) -> Floats:
             return np.array(list(values), dtype=np.float64)
 
         linear = np.array([operator.kind is Kind.LINEAR for operator in operators])
         positions = row(math.prod(o.output[:-1]) if o.kind is Kind.LINEAR else 1 for o in operators)
-        # Positions of a sequence are pixels of a picture.
+        # Positions of a sequence count as pixels of an image.
         pixels_in, pixels_out = (np.where(linear, positions, pixels) for pixels in (pixels_in, pixels_out))
         parts_f, parts_c = local.filters_K[:, None], local.channels_K[:, None]
         count = row(operator.groups for operator in operators)
-        # Filters and channels of a group stay together: the groups are dealt out.
+        # Filters and channels of a group stay together: groups are distributed.
         grouped = count > 1
         filters = np.ceil(row(o.filters for o in operators) / np.where(grouped, parts_f * parts_c, parts_f))
         channels = np.ceil(row(o.channels_in for o in operators) / np.where(grouped, parts_f * parts_c, parts_c))
         groups = np.maximum(np.ceil(count / (parts_f * parts_c)), 1.0)
         bias_forward, bias_weight = self._biases(operators, local.batch_K[:, None] * filters * pixels_out)
-        # A transposed convolution is the data gradient of one the other way, and its gradient the forward pass.
+        # A transposed convolution is the data gradient of the reverse convolution, and its gradient the forward pass.
         turned = np.array([operator.kind is Kind.CONV_TRANSPOSE for operator in operators])
         filters, channels = np.where(turned, channels, filters), np.where(turned, filters, channels)
         pixels_in, pixels_out = np.where(turned, pixels_out, pixels_in), np.where(turned, pixels_in, pixels_out)
@@ -159,12 +159,15 @@ class OperatorCosts:
             for direction in names
         )
         forward, gradient = np.where(turned, gradient, forward), np.where(turned, forward, gradient)
-        first = np.array([not operator.inputs for operator in operators])  # nobody asks for the gradient of the data
+        first = np.array([not operator.inputs for operator in operators])  # the gradient of the data is not needed
         return forward + bias_forward, np.where(first, 0.0, gradient), weight + bias_weight
 
     def _biases(self, operators: Sequence[Operator], outputs: Floats) -> tuple[Floats, Floats]:
-        """Passes over the ``outputs`` [K, U] of convolutions that add a bias, forward (read and written; direct kernels
-        of groups add it themselves), and that sum up its gradient; products of linear layers do both by themselves."""
+        """Seconds of passes over the ``outputs`` [K, U] that add a bias and that sum its gradient.
+
+        They apply to convolutions; direct kernels of groups add the bias themselves, and products of linear layers do
+        both.
+        """
         own = np.array([o.bias and o.kind is not Kind.LINEAR for o in operators])
         if self.profile.fuses_elementwise or not own.any():
             return np.zeros_like(outputs), np.zeros_like(outputs)
@@ -173,7 +176,7 @@ class OperatorCosts:
         return np.where(alone, added_s, 0.0), np.where(own, read_s, 0.0)
 
     def _products(self, operator: Operator, batch: Floats) -> tuple[Floats, Floats]:
-        """Products of two activations: each gradient is a product as large as the forward one."""
+        """Seconds of products of two activations: each gradient is a product as large as the forward one."""
         if operator.kind is Kind.INTERACTION:
             vectors, width = operator.input
             shapes = [(batch, vectors, vectors, width)]
@@ -192,7 +195,7 @@ class OperatorCosts:
         return forward, gradient
 
     def _generic(self, operator: Operator, batch: Floats) -> tuple[Floats, Floats]:
-        """Roofline: the slower of the operations at the vector peak and the bytes; twice that backward."""
+        """Roofline: the maximum of operations at the vector peak and of bytes, doubled for the backward pass."""
         peaks = self.device.peak_flops_per_s
         arithmetic = batch * operator.flops / peaks.get("fp32", self.device.peak(self.precision))
         moved = memory_bound_time_s(
@@ -203,6 +206,6 @@ class OperatorCosts:
 
 
 def _minimal(operator: Operator) -> bool:
-    """Whether minimal filtering applies: a window of 3x3 that moves by one."""
+    """Return whether minimal filtering applies: a 3x3 window with stride one."""
     dense = set(operator.stride) == {1} and set(operator.dilation or (1,)) == {1}
     return operator.kind is Kind.CONV and operator.kernel == (3, 3) and dense

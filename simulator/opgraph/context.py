@@ -31,7 +31,7 @@ _MOST_CASES = 4096
 
 
 class SplitCorrection(Protocol):
-    """Correction by measured runs beyond the constants of a context (``forerun.simulator.calibration``)."""
+    """Correction of predictions by measured runs, in addition to a context's constants (``simulator.calibration``)."""
 
     def factor(self, context: "GraphContext", table: Any, time_s: Mapping[str, Floats]) -> Floats:
         """Return a factor on the step of every row of a table of splits, given the parts of its predicted time."""
@@ -41,11 +41,10 @@ class SplitCorrection(Protocol):
 class GraphContext:
     """One request for an operator graph without its split.
 
-    ``seconds_per_sample``: forward and backward pass on one device as measured (None: by the cost rules); all
-    operators are scaled by what it says of the sum of them. ``global_batch``: samples of a step, or of each device.
-    ``memory_share``: what a split may need of a device's memory to count as fitting. ``inference``: forward passes
-    alone, of which nothing is kept, exchanged between replicas or updated. ``correction``: None unless the context was
-    calibrated to measured runs.
+    ``seconds_per_sample``: measured forward and backward pass on one device, which scales all operators (None: by the
+    cost rules). ``global_batch``: samples of a step, or of each device. ``memory_share``: share of device memory up to
+    which a split fits. ``inference``: forward passes only, without stored activations, exchange or update.
+    ``correction``: None unless the context was calibrated to measured runs.
     """
 
     model: GraphModel
@@ -61,13 +60,13 @@ class GraphContext:
     """Times [3, U] that were computed before, by local shape; a changed copy begins with none."""
 
     def batch(self, devices: int) -> int:
-        """Return the global batch on so many devices."""
+        """Return the global batch on a number of devices."""
         asked = self.global_batch
         return asked.samples * devices if isinstance(asked, PerDevice) else asked
 
     @property
     def memory_limit_bytes(self) -> float:
-        """Bytes of one device that a split may need."""
+        """Bytes of one device that a split may use."""
         return self.memory_share * self.cluster.device.memory_bytes
 
     @property
@@ -81,7 +80,7 @@ class GraphContext:
         return activation_bytes(self.precision)
 
     def times(self, local: Local) -> OperatorTimes:
-        """Device seconds of the distinct operators for K cases, scaled to what was measured."""
+        """Device seconds of the distinct operators for K cases, scaled to the measurement."""
         times = self._scaled(self._by_rule(local))
         if not self.inference:
             return times
@@ -100,7 +99,7 @@ class GraphContext:
         )
 
     def _by_rule(self, local: Local) -> OperatorTimes:
-        """Cost every distinct case once, however often it is asked for."""
+        """Device seconds by the cost rules; every distinct case is costed once."""
         columns = (local.batch_K[:, None], local.grid_KA, local.filters_K[:, None], local.channels_K[:, None])
         cases, which = np.unique(np.hstack(columns), axis=0, return_inverse=True)
         known = self.known_times
@@ -118,8 +117,9 @@ class GraphContext:
         return OperatorTimes(forward_KU=forward, input_KU=gradient, weight_KU=weight)
 
     def passes(self, batch: float) -> tuple[Floats, Floats]:
-        """Return seconds forward and backward of every operator of a device with ``batch`` samples, with its waits for
-        the host."""
+        """Return forward and backward seconds of every operator for ``batch`` samples on a device, with waits for the
+        host.
+        """
         times, kinds = self.times(Local.whole(np.array([float(batch)]))), self.layers.kind_of_L
         forward, backward = self.paced(times.forward_KU[:, kinds], times.backward_KU[:, kinds], self.issued_s())
         return forward[0], backward[0]
@@ -127,8 +127,10 @@ class GraphContext:
     def paced(
         self, forward_NL: Floats, backward_NL: Floats, host_N: Floats, own_NL: Floats | float = 1.0
     ) -> tuple[Floats, Floats]:
-        """Return the seconds of kernels with their waits for a host that issues a pass in ``host_N``; ``own_NL``: 1 for
-        operators of the device, the others take no time there."""
+        """Return the seconds of kernels with their waits for a host that issues a pass in ``host_N`` seconds.
+
+        ``own_NL``: 1 for operators of the device; other operators take no time.
+        """
         launched = np.where(self.layers.is_kind(Kind.VIEW), 0.0, np.broadcast_to(own_NL, forward_NL.shape))
         host_N = np.broadcast_to(host_N, len(forward_NL))
         if self.inference:
@@ -136,14 +138,13 @@ class GraphContext:
         return paced(forward_NL, backward_NL, launched, host_N)
 
     def update_s(self, held: Floats | float) -> Floats:
-        """Seconds of the update of ``held`` parameters. Rows of tables are not among them: they are updated in their
-        backward pass."""
+        """Seconds of the update of ``held`` parameters, without rows of tables (updated in their backward pass)."""
         moves = 0.0 if self.inference else self.profile.optimizer_moves
         return passes_time_s(self.cluster.device, np.asarray(held) * 4.0 * moves)
 
     @property
     def parameter_bytes(self) -> float:
-        """Bytes that a device keeps of every parameter: what is trained in fp32, else as it is computed with."""
+        """Bytes per stored parameter: fp32 for trained parameters, otherwise the compute precision."""
         return self.width if self.inference else 4.0
 
     @property
@@ -153,28 +154,31 @@ class GraphContext:
 
     @property
     def directions(self) -> float:
-        """Passes of every operator: forward and backward, or forward alone."""
+        """Number of passes of every operator: forward and backward, or forward only."""
         return 1.0 if self.inference else 2.0
 
     def sent_elements(self, operator: Operator, batch: Floats | float) -> Floats:
-        """Elements of an operator's gradient that are exchanged: of a table the rows that the samples of all replicas
-        (``batch``) look up."""
+        """Exchanged elements of an operator's gradient.
+
+        Of a table they are the rows that the samples of all replicas (``batch``) look up.
+        """
         samples = np.asarray(batch, dtype=np.float64)
         if operator.kind is not Kind.EMBEDDING:
             return np.full_like(samples, operator.parameters)
         return np.minimum(float(operator.parameters), samples * operator.lookups * operator.output[-1])
 
     def issued_s(self, segments: Floats | float = 1.0, calls: Floats | float = 0.0) -> Floats:
-        """Seconds of the host to issue every operator once per direction and microbatch (``segments``), and
-        ``calls`` of collectives."""
+        """Seconds in which the host issues every operator once per direction and microbatch (``segments``), and
+        ``calls`` of collectives.
+        """
         issued = self.directions * sum(operator.kind is not Kind.VIEW for operator in self.model.operators)
         return np.asarray((issued * segments + calls) * self.profile.operator_host_s)
 
     @property
     def dense_parameters(self) -> int:
-        """Parameters that are exchanged and updated whole: all but those of tables."""
+        """Number of parameters that are exchanged and updated as a whole: all except tables."""
         return self.model.parameters - sum(table.parameters for table in self.model.tables)
 
     def nodes(self, devices_N: Floats) -> Floats:
-        """Nodes that hold so many devices."""
+        """Return the number of nodes with ``devices_N`` devices."""
         return np.ceil(devices_N / self.cluster.devices_per_node)

@@ -1,4 +1,4 @@
-"""Cuts of a pipeline into stages, which make its longest stage as short as possible."""
+"""Cuts of a pipeline into stages that minimise its longest stage."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ ROUNDING = 1e-12
 
 
 def balanced_cuts(seconds_L: Floats, parts: int) -> tuple[int, ...]:
-    """Cut operators into runs whose longest is as short as possible, and return the first operator of each.
+    """Cut operators into runs with the shortest possible longest run, and return the first operator of each.
 
-    There are ``parts`` runs, or as many as operators. Bisection over the longest run; each trial fills runs greedily
-    and moves its bound to the nearest one at which another trial would differ. Where fewer runs do, those of most
-    operators are cut in two.
+    The number of runs is ``parts``, or the number of operators where this is smaller. Bisection over the longest run:
+    each trial fills runs greedily and moves its bound to the nearest value at which another trial would differ. Where
+    fewer runs suffice, the runs with most operators are divided in two.
     """
     total = [0.0, *map(float, np.cumsum(seconds_L))]
     low, high = float(seconds_L.max()), total[-1]
@@ -40,7 +40,7 @@ def balanced_cuts(seconds_L: Floats, parts: int) -> tuple[int, ...]:
 
 
 def _filled(total: Sequence[float], longest_s: float, parts: int) -> list[int]:
-    """Fill runs one after the other and return the first operator of each; stop at more than ``parts``."""
+    """Fill runs one after the other and return the first operator of each; stop above ``parts`` runs."""
     begin = 0
     starts: list[int] = []
     while begin < len(total) - 1 and len(starts) <= parts:

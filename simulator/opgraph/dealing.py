@@ -1,4 +1,4 @@
-"""Whole layers dealt out to devices: those with most weights first, each to the device that has least so far."""
+"""Distribution of whole layers to devices: largest first, each to the device with the fewest weights so far."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -7,7 +7,7 @@ from forerun.spaces.opgraph import GraphModel, Operator
 
 
 def dealt(sizes: Sequence[float], devices: int) -> list[int]:
-    """Return the place, of ``devices``, that each of some layers goes to.
+    """Return the device, of ``devices``, for each layer.
 
     >>> dealt([3, 9, 5, 4], 2)
     [0, 0, 1, 1]
@@ -21,7 +21,7 @@ def dealt(sizes: Sequence[float], devices: int) -> list[int]:
 
 @lru_cache(maxsize=256)
 def fullest_tables(model: GraphModel, devices: int) -> tuple[Operator, ...]:
-    """Return the embedding tables of the device that has most of them when they are dealt out to ``devices``."""
+    """Return the embedding tables of the fullest device when they are distributed over ``devices``."""
     tables = model.tables
     if not tables:
         return ()

@@ -1,4 +1,4 @@
-"""Communication inside a replica: halos, gathered and added-up outputs, features of a mixed split, looked-up rows."""
+"""Communication inside a replica: halos, gathered and summed outputs, features of a mixed split, looked-up rows."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,10 +21,12 @@ from forerun.spaces.opgraph.split import Mode, Split
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """Seconds per step of N rows: ``halo_s`` between neighbours in space, ``collective_s`` per layer, ``tail_s`` to
-    bring the parts of a picture together; ``back_NL``: what of all of it the backward pass of one segment has, by
-    operator.
-    ``calls_N`` counts collectives and ``pieces_N`` the pieces that they join or cut, which cost host time."""
+    """Communication of N rows in seconds per step.
+
+    ``halo_s``: between neighbours in space; ``collective_s``: per layer; ``tail_s``: gather of the parts of an image;
+    ``back_NL``: share of the backward pass of one segment, by operator. ``calls_N``: number of collectives;
+    ``pieces_N``: number of joined or cut pieces, which cost host time.
+    """
 
     halo_s: Floats
     collective_s: Floats
@@ -35,7 +37,7 @@ class Exchange:
 
 
 def tails(context: GraphContext, candidates: Candidates) -> Floats:
-    """Index of the first operator that is not split in space, per row; the number of operators for other modes."""
+    """Index of the first operator without a spatial split, per row; the number of operators in other modes."""
     count = float(len(context.model.operators))
     found: dict[tuple[int, ...], float] = {}
     starts = np.full(len(candidates), count)
@@ -48,7 +50,7 @@ def tails(context: GraphContext, candidates: Candidates) -> Floats:
 
 
 def exchanges(context: GraphContext, candidates: Candidates, tail_N: Floats) -> Exchange:
-    """Return the communication of every row; ``tail_N``: the operator at which a spatial split is gathered."""
+    """Return the communication of every row; ``tail_N``: operator at which a spatial split is gathered."""
     zeros = np.zeros(len(candidates))
     halo, collective, tail, calls, pieces = (zeros.copy() for _ in range(5))
     operators = context.model.operators
@@ -71,7 +73,7 @@ def exchanges(context: GraphContext, candidates: Candidates, tail_N: Floats) -> 
         forward, backward = _mixed_s(context, candidates, rows, inputs, outputs)
         backward = backward * (context.directions - 1.0)
         collective[rows] += added(forward + backward)
-        # Forward each linear layer has the gathering of its input, backward that and the rest.
+        # The gather of a linear layer's input is in its forward pass; the backward pass has the gather and the rest.
         linear = [place for place, o in enumerate(operators) if o.kind is Kind.LINEAR and o.inputs]
         back[rows[:, None], linear] += backward
         calls[rows] += context.directions * (len(inputs) + len(outputs))
@@ -95,14 +97,17 @@ def exchanges(context: GraphContext, candidates: Candidates, tail_N: Floats) -> 
 
 
 def _halo_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarray) -> tuple[Floats, Floats, Floats]:
-    """Rows of pixels to and from both neighbours, of the input before and of its gradient behind: of the device with
-    most to send, one message after the other. Seconds, those of the backward pass by operator, and calls."""
+    """Exchange of pixel rows with both neighbours: of the input before a pass and of its gradient after it.
+
+    For the device that sends most, one message after the other. Returns seconds, seconds of the backward pass by
+    operator, and calls.
+    """
     layers = context.layers
     before_tail = np.arange(len(layers.kind_of_L)) < tail_N[rows, None]
     kinds = np.arange(len(layers.distinct))
     times_RU = (before_tail[:, :, None] & (layers.kind_of_L[:, None] == kinds)).sum(axis=1)
     one_RU = _neighbours_s(context, c, rows)
-    # Inputs before the pass; behind it the neighbours' part of their gradients, which nobody asks for of data.
+    # Inputs before the pass; after it the neighbours' part of their gradients, which the data does not need.
     directions_U = np.array([context.directions if operator.inputs else 1.0 for operator in layers.distinct])
     seconds = added(directions_U * times_RU * one_RU)
     back = before_tail * (one_RU * (directions_U - 1.0))[:, layers.kind_of_L]
@@ -110,7 +115,7 @@ def _halo_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarr
 
 
 def _neighbours_s(context: GraphContext, c: Candidates, rows: np.ndarray) -> Floats:
-    """Seconds of what the busiest device sends to its neighbours for each distinct operator, of shape [rows, U]."""
+    """Seconds in which the busiest device sends to its neighbours for each distinct operator, of shape [rows, U]."""
     layers, cluster, staged = context.layers, context.cluster, context.profile.staged_bytes_per_s
     sizes_RAU = _border_bytes(context, c, rows)
     found = [halo_ways(cluster.levels, c.splits[row].replicas, _grid(c.splits[row])) for row in rows]
@@ -138,7 +143,7 @@ def _grid(split: Split) -> tuple[int, ...]:
 
 
 def _border_bytes(context: GraphContext, c: Candidates, rows: np.ndarray) -> Floats:
-    """Bytes of the rows of pixels behind one border along every axis, of shape [rows, AXES, U]."""
+    """Bytes of the pixel rows at one border along every axis, of shape [rows, AXES, U]."""
     layers, grid = context.layers, c.grid_NA[rows]
     own_RUA = np.ceil(layers.input_UA / grid[:, None, :])
     channels = np.array([float(operator.input[0]) for operator in layers.distinct])
@@ -150,15 +155,18 @@ def _border_bytes(context: GraphContext, c: Candidates, rows: np.ndarray) -> Flo
 
 
 def _tail_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarray) -> Floats:
-    """The parts of what the tail reads, brought together on every device; the tail then runs on all of them. Devices
-    keep their parts alone: what a convolution reads is brought together again for its backward pass."""
+    """Seconds to gather the input of the tail, which runs in full on every device.
+
+    Devices store only their parts: inputs of a convolution are gathered again for its backward pass.
+    """
     starts = tail_N[rows].astype(np.int64)
     found = {int(start): _tail_reads(context.model, int(start)) for start in set(starts)}
     forward, again = np.array([found[int(start)] for start in starts]).T
     size, parts = c.local_N[rows] * context.width, c.parts_N[rows]
     stride = part_strides(context.cluster.levels, c)[rows]
     if context.profile.staged_bytes_per_s is not None:
-        # Forward the parts of the others come, backward their gradients go, through the host's memory.
+        # The forward pass receives the parts of the others, the backward pass sends their gradients, through host
+        # memory.
         return np.asarray(
             context.directions * size * forward * (parts - 1) / parts / context.profile.staged_bytes_per_s
         )
@@ -168,7 +176,9 @@ def _tail_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarr
 
 @lru_cache(maxsize=256)
 def _tail_reads(model: GraphModel, start: int) -> tuple[float, float]:
-    """Elements per sample that operators from ``start`` on read of those before, and what products among them read."""
+    """Elements per sample that operators from ``start`` on read from earlier ones, and the share of products among
+    them.
+    """
     size = {operator.name: float(operator.output_elements) for operator in model.operators[:start]}
     tail = model.operators[start:]
     read = {name for operator in tail for name in operator.inputs if name in size}
@@ -177,9 +187,9 @@ def _tail_reads(model: GraphModel, start: int) -> tuple[float, float]:
 
 
 def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarray) -> tuple[Floats, Floats, Floats]:
-    """Seconds forward, backward by operator, and calls.
+    """Return seconds forward, backward by operator, and calls.
 
-    Filter: outputs gathered, input gradients added up. Channel: outputs added up, input gradients gathered.
+    Filter split: outputs gathered, input gradients summed. Channel split: outputs summed, input gradients gathered.
     """
     layers, parts = context.layers, c.parts_N[rows, None]
     counts = np.bincount(layers.kind_of_L, minlength=len(layers.distinct))
@@ -200,7 +210,7 @@ def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarra
         return at_pace(pace, *reduce_s(context.cluster, np.stack([size, one]), parts, stride, share))
 
     one = np.ones_like(output)
-    # Nobody asks for the gradient of the data; what several layers add to one gradient is added up before it is sent.
+    # The data needs no gradient; contributions of several layers to one gradient are summed before they are sent.
     readers = {
         operator.inputs: number
         for number, operator in reversed([*enumerate(context.model.operators)])
@@ -210,7 +220,7 @@ def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarra
     behind = np.bincount(layers.kind_of_L[places], minlength=len(layers.distinct))[weighted]
     if mode is Mode.FILTER:
         forward, backward = gathered(output), added_up(inputs)
-        # A layer with fewer filters than parts stays whole, and what nobody reads stays apart.
+        # A layer with fewer filters than parts is not split, and an output without readers is not gathered.
         cut = np.array([float(operator.filters) for operator in operators]) >= parts
         wanted = {name for operator in context.model.operators for name in operator.inputs}
         asked = [
@@ -220,7 +230,7 @@ def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarra
     else:
         forward = added_up(output)
         backward = (gathered if context.profile.gathers_channel_gradient else added_up)(inputs)
-        before = np.where([bool(operator.inputs) for operator in operators], each, 0)  # the first layer stays whole
+        before = np.where([bool(operator.inputs) for operator in operators], each, 0)  # the first layer is not split
     behind = np.where(context.inference, 0, behind)
     calls = np.broadcast_to(before + behind, output.shape).sum(axis=1)
     back = np.zeros((len(rows), len(layers.kind_of_L)))
@@ -229,8 +239,10 @@ def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarra
 
 
 def _mixed_borders(model: GraphModel) -> tuple[list[int], list[int]]:
-    """Elements per sample of what linear layers read (not of the model's input, which is read where it is needed), and
-    of what leaves a run of them."""
+    """Elements per sample of the inputs of linear layers, and of the outputs of a run of them.
+
+    The model's input is not counted: it is loaded onto the devices that read it.
+    """
     inputs = [o.input_elements for o in model.operators if o.kind is Kind.LINEAR and o.inputs]
     read = {name for o in model.operators if o.name not in model.linear_runs for name in o.inputs}
     return inputs, [o.output_elements for o in model.operators if o.name in model.linear_runs and o.name in read]
@@ -239,10 +251,10 @@ def _mixed_borders(model: GraphModel) -> tuple[list[int], list[int]]:
 def _mixed_s(
     context: GraphContext, c: Candidates, rows: np.ndarray, inputs: list[int], outputs: list[int]
 ) -> tuple[Floats, Floats]:
-    """Seconds forward and backward of each linear layer that reads another, cut by filter over all replicas.
+    """Seconds forward and backward of each linear layer that reads another, split by filter over all replicas.
 
-    Their inputs are gathered for each pass, for samples are kept apart, and the inputs' gradients scattered; what
-    leaves the run goes to the devices of its samples, its gradient back.
+    Samples are split, so inputs are gathered for each pass and their gradients scattered; the output of the run is sent
+    to the devices of its samples, and its gradient back.
     """
     ranks, local = c.replicas_N[rows, None], c.local_N[rows, None] * context.width
 
@@ -257,8 +269,10 @@ def _mixed_s(
 
 
 def _table_s(context: GraphContext, c: Candidates, rows: np.ndarray) -> Floats:
-    """Looked-up rows travel from the devices of their tables to those of their samples, and their gradients back: all
-    wait for the device with most tables, which sends the rows of every sample. Seconds of one direction."""
+    """Seconds per direction of the exchange of looked-up rows between devices of tables and devices of samples.
+
+    All wait for the device with most tables, which sends the rows of every sample.
+    """
     replicas = c.replicas_N[rows]
     most = [sum(t.output_elements for t in fullest_tables(context.model, int(count))) for count in replicas]
     size = c.local_N[rows] * replicas * np.array(most, dtype=np.float64) * context.width

@@ -1,9 +1,9 @@
 """Memory of the outputs that a device keeps from forward to backward passes, by one rule for both levels.
 
-Outputs are kept as they are made. What a product with a weight reads wider it gathers again in its backward pass; any
-other operator that needs what it read has it kept as it read it. An operator that works in place adds nothing but what
-its output has beyond its stored input. A backward pass frees operators from the last to the first, and holds
-the gradients of the one that it is at.
+Outputs are kept in the cut in which they are computed. A product with a weight gathers a wider input again in its
+backward pass; for any other operator the input is kept as it was read. An operator that works in place adds only the
+part of its output that exceeds its stored input. A backward pass frees operators from the last to the first, and keeps
+the gradients of the current one.
 """
 
 import math
@@ -30,7 +30,7 @@ _OUTPUT_AXES = frozenset({"batch", "channels", "depth", "height", "width"})
 class Footprint:
     """Elements per sample of all replicas, by operator.
 
-    ``kept_L`` for the backward pass, ``working_L`` of the gradients that its backward pass reads and writes.
+    ``kept_L``: kept for the backward pass; ``working_L``: gradients that the backward pass reads and writes.
     """
 
     kept_L: Floats
@@ -38,14 +38,14 @@ class Footprint:
 
 
 def output_parts(cuts: Cuts) -> int:
-    """Count the parts that an output is cut into."""
+    """Count the parts of a cut output."""
     return math.prod(degree for axis, degree in cuts.items() if axis in _OUTPUT_AXES)
 
 
 def footprint(model: GraphModel, cuts: Mapping[str, Cuts], stored: Mapping[str, Cuts] | None = None) -> Footprint:
-    """Size what operators keep under their ``cuts``; operators without an entry keep nothing.
+    """Return the memory of operators under their ``cuts``; operators without an entry keep nothing.
 
-    ``stored``: cuts of the outputs that are not kept as they are made.
+    ``stored``: cuts of stored outputs that differ from their cuts when computed.
     """
     share = {name: 1.0 / output_parts(one) for name, one in cuts.items()}
     stored_share = share | {name: 1.0 / output_parts(one) for name, one in (stored or {}).items() if name in cuts}
@@ -63,20 +63,20 @@ def footprint(model: GraphModel, cuts: Mapping[str, Cuts], stored: Mapping[str, 
         if operator.kind in IN_PLACE:
             below = max((stored_share.get(name, 0.0) * size[name] for name in operator.inputs), default=0.0)
             kept[place] = max(kept[place] - below, 0.0) if operator.kind is not Kind.LOSS else 0.0
-        # The model's own input is kept by those that read it.
+        # The model's own input is kept by the operators that read it.
         kept[place] += 0.0 if operator.inputs else each * operator.input_elements
         working[place] = each * (operator.output_elements + operator.input_elements)
     return Footprint(kept_L=kept, working_L=working)
 
 
 def beyond_kept(kept_L: Floats, working_L: Floats) -> float:
-    """Return the elements by which the peak of a backward pass exceeds all that was kept."""
+    """Return the elements by which the peak of a backward pass exceeds all kept elements."""
     return max(float((np.cumsum(kept_L) + working_L).max(initial=0.0) - kept_L.sum()), 0.0)
 
 
 @lru_cache(maxsize=64)
 def whole_footprint(model: GraphModel) -> Footprint:
-    """Size what operators keep that are not cut."""
+    """Return the memory of operators without cuts."""
     return footprint(model, split_cuts(model, Split()))
 
 
@@ -84,8 +84,8 @@ def whole_footprint(model: GraphModel) -> Footprint:
 class SplitFootprint:
     """Parameters and activations of the fullest device of a split.
 
-    Parameters without (``dense``) and of ``tables``; elements per sample of its replica: ``kept`` for the backward
-    pass, and ``beyond`` that at the peak.
+    Parameters without (``dense``) and of ``tables``; elements per sample of its replica that are ``kept`` for the
+    backward pass, and elements ``beyond`` them at the peak.
     """
 
     dense: float
@@ -96,7 +96,7 @@ class SplitFootprint:
 
 @lru_cache(maxsize=4096)
 def split_footprint(model: GraphModel, split: Split) -> SplitFootprint:
-    """Size the fullest device of a split that is no pipeline."""
+    """Return the memory of the fullest device of a split that is not a pipeline."""
     cuts = dict(split_cuts(model, split))
     fullest = {table.name for table in fullest_tables(model, split.replicas)} if split.spread else set()
     cuts |= {name: {} for name in fullest}

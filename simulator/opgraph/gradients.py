@@ -28,9 +28,11 @@ _LEAST_S = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gradients:
-    """``whole_s``: the exchange, with the rendezvous of nodes; ``exposed_s``: its part that the backward pass does not
-    hide, and what its launches take from that; ``straggler_wait_s``: the wait for the slowest device; ``update_s``: the
-    optimizer."""
+    """Exchange of gradients and update, in seconds.
+
+    ``whole_s``: the exchange, with the rendezvous of nodes; ``exposed_s``: its exposed part, and the time that its
+    launches take from computation; ``straggler_wait_s``: wait for the slowest device; ``update_s``: optimizer.
+    """
 
     whole_s: Floats
     exposed_s: Floats
@@ -41,10 +43,10 @@ class Gradients:
 def gradients(
     context: GraphContext, c: Candidates, held: Held, passes_NL: Floats, moved_NL: Floats, busy_N: Floats
 ) -> Gradients:
-    """Return exchange, straggling and update of every row.
+    """Return exchange, straggler wait and update of every row.
 
-    ``passes_NL``, ``moved_NL``: seconds of the backward pass that the exchange may hide under, by operator, in which a
-    device computes, and in which the parts of a replica exchange; ``busy_N``: of all computation of a step.
+    ``passes_NL``, ``moved_NL``: seconds of the backward pass, by operator, that can hide the exchange: computation of a
+    device, and exchange between the parts of a replica. ``busy_N``: all computation of a step.
     """
     backward_NL = passes_NL + moved_NL
     profile = context.profile
@@ -60,16 +62,15 @@ def gradients(
         latency = messages.sent_NB * reduce_s(context.cluster, np.ones(len(c)), ranks, stride, 1.0)[:, None]
         wire = at_pace(pace[:, None], wire, latency)
     whole, shown = hidden_exchange_s(context, messages, wire, added(backward_NL), ranks, stride)
-    # Parts on several nodes exchange over the ports that gradients leave by: what these hide under that adds to it.
+    # Parts on several nodes exchange over the ports of gradients: exchange hidden under theirs lengthens them.
     away = ~spatial & (c.parts_N * part_strides(context.cluster.levels, c) > context.cluster.devices_per_node)
     under_moves = added(moved_NL) / np.maximum(added(backward_NL), _LEAST_S)
     shown = np.where(away, shown + under_moves * (whole - shown), shown)
     if profile.staged_bytes_per_s is not None:
-        # Parts of a picture add up their gradients as they exchange their borders: through the host's memory, to one
-        # of them and back.
+        # Parts of an image sum their gradients through host memory, like borders, to one of them and back.
         local = np.where(spatial & (c.parts_N > 1), 2.0 * added(sizes) / profile.staged_bytes_per_s, 0.0)
         whole, shown = whole + local, shown + local
-    # The groups of a hybrid take turns at the ports that their devices share.
+    # The groups of a hybrid split use their common ports in turn.
     groups = np.where(c.is_mode(Mode.DATA), 1.0, np.minimum(c.parts_N, context.cluster.devices_per_node))
     several = (ranks > 1) & (not context.inference)
     rendezvous = np.where(several, rendezvous_s(profile, context.nodes(ranks * spacing), groups), 0.0)
@@ -82,8 +83,10 @@ def gradients(
 
 
 def wire_s(context: GraphContext, messages: Messages, ranks_N: Floats, stride_N: Floats) -> Floats:
-    """Return the seconds that every bucket travels between ``ranks_N`` replicas, ``stride_N`` devices apart, while all
-    devices exchange; of shape [N, B]."""
+    """Return the duration of every bucket's exchange, of shape [N, B], while all devices exchange.
+
+    ``ranks_N``: replicas; ``stride_N``: their distance in devices.
+    """
     size, share = np.maximum(messages.bytes_NB, 1.0), context.profile.gradient_share
     return messages.sent_NB * reduce_s(context.cluster, size, ranks_N[:, None], stride_N[:, None], share)
 
@@ -91,8 +94,10 @@ def wire_s(context: GraphContext, messages: Messages, ranks_N: Floats, stride_N:
 def hidden_exchange_s(
     context: GraphContext, messages: Messages, wire_NB: Floats, backward_N: Floats, ranks_N: Floats, stride_N: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the seconds that buckets of gradients travel, and the part of them, with the launches, that a backward
-    pass of ``backward_N`` seconds does not hide."""
+    """Return the seconds of the buckets' exchange, and the exposed part including launches.
+
+    ``backward_N``: seconds of the backward pass that hides it.
+    """
     profile = context.profile
     launch_s = reduce_s(context.cluster, np.ones(len(ranks_N)), ranks_N, stride_N, profile.gradient_share)
     shown = exposed_s(messages, wire_NB, profile.blocked_share * launch_s, backward_N, context.cluster.overlap)
@@ -101,16 +106,16 @@ def hidden_exchange_s(
 
 
 def exchanged_bytes(context: GraphContext, c: Candidates) -> Floats:
-    """Return the bytes of every operator's gradient that replicas exchange, of shape [N, L]."""
+    """Return the exchanged bytes of every operator's gradient between replicas, of shape [N, L]."""
     model, layers = context.model, context.layers
     every = layers.per_operator("parameters")
     table = layers.is_kind(Kind.EMBEDDING)
     cut = (c.is_mode(Mode.FILTER) | c.is_mode(Mode.CHANNEL)) & context.profile.shares_hybrid_weights
     parts = np.where(cut, c.parts_N, 1.0)[:, None]
     sizes = np.where(layers.weighted, every / parts, every)
-    # Linear layers of a mixed split are cut over all replicas: nobody else has their gradients.
+    # Linear layers of a mixed split are divided over all replicas: no other device has their gradients.
     sizes = np.where(c.mixed_N[:, None] & layers.is_kind(Kind.LINEAR), 0.0, sizes)
-    # Tables that are copied exchange the gradients of looked-up rows alone, those that are dealt out none.
+    # Copied tables exchange only the gradients of looked-up rows, distributed tables none.
     rows = np.stack([context.sent_elements(operator, c.batch_N) for operator in model.operators], axis=1)
     sizes = np.where(table, np.where(c.spread_N[:, None], 0.0, rows), sizes)
     return np.asarray(sizes * GRADIENT_BYTES)

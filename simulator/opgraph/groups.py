@@ -1,7 +1,7 @@
-"""Places of the groups of a split on the links: replicas are outermost, the parts of one replica are neighbours.
+"""Placement of a split's groups on the links: replicas are outermost, the parts of one replica are neighbours.
 
-A replica whose parts do not divide a node begins in the middle of one, so that groups of one split may cross different
-links: the group that is spread most sets the pace of all.
+A replica whose number of parts does not divide a node starts inside a node, so groups of one split may cross different
+links: the widest group sets the pace of all.
 """
 
 import math
@@ -21,24 +21,24 @@ Ways = tuple[tuple[tuple[int, float], tuple[int, ...]], ...]
 
 
 def part_strides(levels: tuple[Level, ...], c: Candidates) -> Floats:
-    """Return the spacing of the parts of one replica, by which collectives are costed, per row."""
+    """Return the spacing of the parts of one replica, for the cost of its collectives, per row."""
     return per_shape(c, lambda replicas, parts: _part_stride(levels, distinct_replicas(levels, replicas, parts), parts))
 
 
 def replica_strides(levels: tuple[Level, ...], c: Candidates) -> Floats:
-    """Return the spacing of the devices that hold one part in all replicas, per row."""
+    """Return the spacing of the devices with one part in all replicas, per row."""
     return per_shape(c, lambda replicas, parts: max(stage_strides(levels, replicas, parts)))
 
 
 def per_shape(c: Candidates, value: Callable[[int, int], float]) -> Floats:
-    """Return a value of every row's replicas and parts, which is asked for once per pair."""
+    """Return a value of every row's replicas and parts, computed once per pair."""
     shapes = np.stack([c.replicas_N, c.parts_N], axis=1).astype(np.int64)
     distinct, which = np.unique(shapes, axis=0, return_inverse=True)
     return np.array([value(*shape) for shape in distinct.tolist()], dtype=np.float64)[which.reshape(-1)]
 
 
 def distinct_replicas(levels: tuple[Level, ...], replicas: int, parts: int) -> int:
-    """Count the replicas after which their places on the links repeat, all of them at most."""
+    """Return the number of replicas after which their positions on the links repeat, at most all of them."""
     return min(replicas, math.lcm(parts, *(level.size for level in levels[:-1])) // parts)
 
 
@@ -48,8 +48,8 @@ def _part_stride(levels: tuple[Level, ...], replicas: int, parts: int) -> float:
 
 
 def stage_strides(levels: tuple[Level, ...], replicas: int, parts: int) -> tuple[float, ...]:
-    """Return the spacing of the devices that hold one part in all replicas, for each part."""
-    # At least two: one alone has no spacing.
+    """Return the spacing of the devices with one part in all replicas, for each part."""
+    # At least two replicas: one alone has no spacing.
     return _stage_strides(levels, min(replicas, 2 * distinct_replicas(levels, replicas, parts)), parts)
 
 
@@ -59,8 +59,7 @@ def _stage_strides(levels: tuple[Level, ...], replicas: int, parts: int) -> tupl
 
 
 def halo_ways(levels: tuple[Level, ...], replicas: int, grid: tuple[int, ...]) -> tuple[Ways, ...]:
-    """Return the messages between neighbours of a picture cut in a ``grid``: all different patterns except those that
-    another pattern includes."""
+    """Return the messages between neighbours of an image cut in a ``grid``: patterns that no other one includes."""
     return _halo_ways(levels, distinct_replicas(levels, replicas, math.prod(grid)), grid)
 
 

@@ -15,10 +15,10 @@ from forerun.spaces.opgraph.split import Mode, Split
 class Held:
     """Parameters and activations of the fullest device of every row.
 
-    Parameters: ``dense_N`` are those that every step changes, ``tables_N`` those of embedding tables, of which a step
-    changes the rows that were looked up, ``rows_N`` those of copied tables whose gradients replicas exchange, which are
-    kept until they have: the others go as they are made. Elements per sample: ``kept_N`` for the backward pass, and
-    ``beyond_N`` at its peak.
+    Parameters: ``dense_N``: changed by every step; ``tables_N``: embedding tables, of which a step changes the
+    looked-up rows; ``rows_N``: copied tables whose gradients are kept until replicas have exchanged them (other table
+    gradients are consumed at once). Elements per sample: ``kept_N``: kept for the backward pass; ``beyond_N``: the
+    excess over ``kept_N`` at its peak.
     """
 
     dense_N: Floats
@@ -29,11 +29,11 @@ class Held:
 
 
 def held_by(context: GraphContext, c: Candidates, stages: Held | None = None) -> Held:
-    """Size the fullest device of every row; ``stages``: the fullest stage of the rows that are pipelines."""
+    """Return the memory of the fullest device of every row; ``stages``: the fullest stage of pipeline rows."""
     known: dict[tuple[object, ...], SplitFootprint] = {}
     rows: list[SplitFootprint] = []
     for split in c.splits:
-        # A device's part does not depend on the replicas, but where they share layers or tables.
+        # A device's part depends on the replicas only where they share layers or tables.
         replicas = split.replicas if split.mixed or split.spread else 1
         key = (split.mode, split.parts, split.grid, replicas, split.mixed, split.spread)
         if key not in known:

@@ -1,4 +1,4 @@
-"""Seconds to bring samples to devices, while the step before computes."""
+"""Seconds to load samples onto devices during the preceding step."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from forerun.simulator.opgraph.layers import Floats
 
 
 def own_input_s(context: GraphContext, samples: Floats | float) -> Floats:
-    """Return the seconds of so many samples from the host to one device, decoded; 0 where the rate is not known."""
+    """Return the seconds to load and decode samples from the host for one device; 0 where the rate is unknown."""
     counts = np.asarray(samples, dtype=np.float64)
     rate = context.cluster.device.host_bytes_per_s
     elements = float(np.prod(context.model.input))
@@ -15,7 +15,7 @@ def own_input_s(context: GraphContext, samples: Floats | float) -> Floats:
 
 
 def stored_input_s(context: GraphContext, samples: Floats | float) -> Floats:
-    """Return the seconds of so many samples from storage to one node, as they are stored; 0 where it never limits."""
+    """Return the seconds to read samples from storage for one node, in stored form; 0 where storage never limits."""
     counts, model = np.asarray(samples, dtype=np.float64), context.model
     if context.profile.storage_bytes_per_s is None:
         return np.zeros_like(counts)

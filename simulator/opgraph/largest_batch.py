@@ -1,4 +1,4 @@
-"""The most samples that a device of a data-parallel run holds at once."""
+"""Largest number of samples on a device of a data-parallel run."""
 
 import numpy as np
 

@@ -18,9 +18,9 @@ _NAMED = frozenset({"name", "inputs", "block", "notes"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layers:
-    """``distinct``: the operators that differ in more than their name; ``kind_of_L`` numbers them.
+    """``distinct``: operators that differ in more than their name; ``kind_of_L``: their index.
 
-    ``spatial_*_UA``: extents, 1 where an axis is missing. ``halo_UA``: rows beyond a part's own.
+    ``spatial_*_UA``: extents, 1 for a missing axis. ``halo_UA``: rows needed from each neighbour.
     """
 
     model: GraphModel
@@ -45,12 +45,12 @@ class Layers:
 
     @property
     def first(self) -> NDArray[np.bool_]:
-        """Mask of the L operators that read the model's input, whose gradient nothing needs."""
+        """Mask of the L operators that read the model's input, whose gradient is not needed."""
         return np.array([not operator.inputs for operator in self.distinct])[self.kind_of_L]
 
 
 @lru_cache(maxsize=32)
-def layers_of(name: str, model: GraphModel) -> Layers:  # the name makes the hash cheap to tell apart
+def layers_of(name: str, model: GraphModel) -> Layers:  # hashing the name is cheap
     """Return ``model`` as arrays."""
     keys = [_signature(operator) for operator in model.operators]
     order = {key: number for number, key in enumerate(dict.fromkeys(keys))}
@@ -67,8 +67,11 @@ def layers_of(name: str, model: GraphModel) -> Layers:  # the name makes the has
 
 
 def added(values: Floats) -> Floats:
-    """Return sums along the last axis, term by term: numpy's own sum takes another order where an array lies otherwise
-    in memory or has more zeros behind it, and no row of [N, X] may depend on the rows beside it."""
+    """Return sums along the last axis, term by term.
+
+    numpy's sum uses another order for another memory layout or with more trailing zeros, while a row of [N, X] must not
+    depend on other rows.
+    """
     if not values.shape[-1]:
         return np.zeros(values.shape[:-1])
     return np.asarray(np.add.accumulate(values, axis=-1)[..., -1], dtype=np.float64)
@@ -80,13 +83,13 @@ def _signature(operator: Operator) -> tuple[object, ...]:
 
 
 def _extents(shape: tuple[int, ...]) -> tuple[float, ...]:
-    """Return three extents; what lies beyond the third is part of it."""
+    """Return three extents; extents after the third multiply it."""
     padded = (*shape, 1, 1, 1)
     return (*map(float, padded[: AXES - 1]), float(math.prod(shape[AXES - 1 :]) or 1))
 
 
 def _halo(operator: Operator) -> tuple[float, ...]:
-    """Rows beyond a part's own that it needs from each neighbour: what a window reaches beyond its stride, by two."""
+    """Rows needed from each neighbour: half of the window's excess over its stride."""
     if operator.kind not in WINDOWED or not operator.kernel:
         return (0.0,) * AXES
     spread = operator.dilation or (1,) * len(operator.kernel)

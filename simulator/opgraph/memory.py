@@ -28,7 +28,7 @@ class GraphMemory:
 
     @property
     def peak_bytes(self) -> Floats:
-        """Everything together, the reserve included."""
+        """Bytes of all parts together, including the reserve."""
         parts = (self.parameters_bytes, self.gradients_bytes, self.optimizer_bytes, self.activations_bytes)
         return np.asarray(sum(parts) + self.working_bytes + self.buffers_bytes + RESERVE_BYTES, dtype=np.float64)
 
@@ -36,7 +36,7 @@ class GraphMemory:
 def graph_memory(context: GraphContext, c: Candidates, held: Held) -> GraphMemory:
     """Return the memory of every row."""
     pipeline = c.is_mode(Mode.PIPELINE)
-    # A pipeline has all segments under way before the first backward pass.
+    # In a pipeline all segments are in flight before the first backward pass.
     batch = np.where(pipeline, c.batch_N / c.replicas_N, c.local_N)
     kept, beyond = held.kept_N, held.beyond_N
     if context.inference:
@@ -55,5 +55,5 @@ def graph_memory(context: GraphContext, c: Candidates, held: Held) -> GraphMemor
 
 
 def bucket_bytes(context: GraphContext, gradient_bytes: Floats, sharing: Floats) -> Floats:
-    """Return the bytes of buckets of gradients, where several devices share them."""
+    """Return the bytes of gradient buckets, where several devices share gradients."""
     return np.where(sharing > 1, np.minimum(context.profile.bucket_bytes * 2, gradient_bytes), 0.0)

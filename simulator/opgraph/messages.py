@@ -1,6 +1,7 @@
-"""Gradients on their way: filled into buckets as the backward pass makes them, sent one after the other.
+"""Gradient messages: filled into buckets during the backward pass, sent one after the other.
 
-The one rule of what a data-parallel step exchanges, for closed forms, training modes, improvements and events alike.
+This is the only rule for the gradient exchange of a data-parallel step, used by closed forms, training modes,
+improvements and events.
 """
 
 from collections.abc import Sequence
@@ -20,8 +21,10 @@ ALONE = Overlap()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
-    """The rule by which buckets are filled: a bucket closes once it has ``cap_bytes``, the first one ``first_bytes``;
-    ``strict``: before it would exceed that."""
+    """Rule of filling: a bucket closes once it has ``cap_bytes``, the first one ``first_bytes``.
+
+    ``strict``: a bucket closes before it would exceed the limit.
+    """
 
     cap_bytes: float
     first_bytes: float
@@ -35,7 +38,9 @@ class Filling:
         return Filling(cap_bytes=cap, first_bytes=cap if first is None else first, strict=profile.strict_buckets)
 
     def buckets(self, sizes: Sequence[float]) -> list[list[int]]:
-        """Return the places in ``sizes``, which are in the order of sending, of every bucket; nothing of no bytes."""
+        """Return the indices of each bucket's entries in ``sizes``, which are in the order of sending, without empty
+        entries.
+        """
         found: list[list[int]] = []
         held = full = 0.0
         for place, size in enumerate(sizes):
@@ -52,30 +57,35 @@ class Filling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Messages:
-    """The buckets of N rows, at most B each: bytes (0 behind the last), and seconds from the begin of the backward pass
-    until the last gradient of each is there."""
+    """The buckets of N rows, at most B each.
+
+    Bytes (0 after the last bucket), and seconds from the start of the backward pass until the last gradient of each is
+    ready.
+    """
 
     bytes_NB: Floats
     ready_NB: Floats
 
     @property
     def sent_NB(self) -> Floats:
-        """1 for every bucket that there is."""
+        """1 for every existing bucket."""
         return np.where(self.bytes_NB > 0, 1.0, 0.0)
 
 
 def fill(filling: Filling, sizes_NL: Floats, backward_NL: Floats) -> Messages:
-    """Return the buckets of rows whose operators, in the order of the forward pass, have gradients of ``sizes_NL``
-    bytes after ``backward_NL`` seconds of backward pass."""
+    """Return the buckets of rows with gradients of ``sizes_NL`` bytes and backward passes of ``backward_NL`` seconds.
+
+    Operators are in the order of the forward pass.
+    """
     wanted_NL = sizes_NL > 0
     counts = np.count_nonzero(wanted_NL, axis=1)
     rows, most = len(sizes_NL), max(int(counts.max(initial=0)), 1)
-    # Only operators with gradients, those of each row against the right: stages of a pipeline have few of them each.
+    # Only operators with gradients, right-aligned per row: stages of a pipeline have few of them each.
     row, operator = np.nonzero(wanted_NL)
     column = np.cumsum(wanted_NL, axis=1)[row, operator] - 1 + most - counts[row]
     size_NL, now_NL = np.zeros((rows, most)), np.zeros((rows, most))
     size_NL[row, column] = sizes_NL[row, operator]
-    # The backward pass runs right to left: a gradient is there after its own operator and all to the right of it.
+    # The backward pass runs right to left: a gradient is ready after its operator and all operators to its right.
     now_NL[row, column] = np.cumsum(backward_NL[:, ::-1], axis=1)[:, ::-1][row, operator]
     sizes, ready = np.zeros((rows, most)), np.zeros((rows, most))
     number = np.full(rows, -1)
@@ -83,8 +93,8 @@ def fill(filling: Filling, sizes_NL: Floats, backward_NL: Floats) -> Messages:
     every = np.arange(rows)
     for size, now in zip(size_NL.T[::-1], now_NL.T[::-1], strict=True):
         there = size > 0
-        # ``Filling.buckets`` for all rows at once: held is in the bucket so far, full is its bound (the first one's is
-        # smaller), number counts the buckets begun less one.
+        # ``Filling.buckets`` for all rows at once: ``held`` is the fill of the current bucket, ``full`` its bound
+        # (smaller for the first), ``number`` the started buckets minus one.
         over = held + size > full if filling.strict else held >= full
         begins = there & ((number < 0) | over)
         full = np.where(begins, np.where(number < 0, filling.first_bytes, filling.cap_bytes), full)
@@ -102,19 +112,20 @@ def exposed_s(
 ) -> Floats:
     """Return the seconds by which messages prolong the backward pass, per row.
 
-    A message starts when its gradients are ready and the one before it has arrived. The seconds include ``blocked_N``,
-    for which every message stops computation, and the slowdown of computation and traffic while both run
+    A message starts when its gradients are ready and the preceding message has arrived. The seconds include
+    ``blocked_N``, for which every message stops computation, and the slowdown of computation and traffic while both run
     (``overlap``).
     """
     sent = messages.sent_NB
-    now, done = np.zeros(len(wire_NB)), np.zeros(len(wire_NB))  # seconds, and computation by then as it takes alone
+    # seconds, and the computation completed by then, in undisturbed seconds
+    now, done = np.zeros(len(wire_NB)), np.zeros(len(wire_NB))
     computed = backward_N + blocked_N * added(sent)
     for number in range(wire_NB.shape[1]):
         there = sent[:, number] > 0
         ready = messages.ready_NB[:, number] + (number + 1) * blocked_N
         wire, left = wire_NB[:, number], computed - np.maximum(done, ready)
         waited = np.maximum(ready - done, 0.0)
-        # Beside computation traffic moves at 1/communication of its pace, computation at 1/computation of its own.
+        # During computation, traffic runs at 1/communication of its pace and computation at 1/computation of its own.
         beside = np.minimum(wire * overlap.communication, left * overlap.computation)
         took = beside + wire - beside / overlap.communication
         now = np.where(there, now + waited + took, now)
@@ -123,22 +134,23 @@ def exposed_s(
 
 
 def reduce_s(cluster: Cluster, size: Floats, ranks: Floats, stride: Floats, share: float) -> Floats:
-    """Seconds of an all-reduce of ``size`` bytes between ``ranks``, ``stride`` devices apart, of which the framework
-    reaches ``share`` of the rate between nodes."""
+    """Seconds of an all-reduce of ``size`` bytes between ``ranks``, ``stride`` devices apart.
+
+    ``share``: share of the rate between nodes that the framework reaches.
+    """
     seconds = collective_time_s(cluster, "all_reduce", size, ranks, stride)
     away = np.asarray(ranks * stride > cluster.devices_per_node)
     return np.asarray(np.where(away, seconds / share, seconds))
 
 
 def rendezvous_s(profile: GraphProfile, nodes: Floats | float, groups: Floats | float = 1.0) -> Floats:
-    """Seconds that devices of several nodes take to agree on an exchange; ``groups`` of replicas take turns at the
-    ports that they share."""
+    """Seconds in which nodes agree on an exchange; ``groups`` of replicas use common ports in turn."""
     nodes = np.asarray(nodes, dtype=np.float64)
     return np.where(nodes > 1, profile.rendezvous_s + profile.node_step_s * groups * (nodes - 1.0), 0.0)
 
 
 def straggler_wait_s(profile: GraphProfile, busy_s: Floats | float, devices: Floats | float) -> Floats:
-    """Seconds that all devices wait for the slowest of them, whose steps vary by the profile's jitter."""
+    """Seconds that all devices wait for the slowest one; step times vary by the profile's jitter."""
     counts = np.asarray(devices, dtype=np.float64)
     factors = np.array([slowest(profile.jitter, int(count)) for count in counts.reshape(-1)]).reshape(counts.shape)
     return np.asarray(busy_s * (factors - 1.0))

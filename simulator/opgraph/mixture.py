@@ -1,8 +1,8 @@
-"""Step time and memory of a mixture: every operator cut in its own way, communication inferred from the layouts.
+"""Step time and memory of a mixture: every operator with its own cut, communication inferred from the layouts.
 
 Costs are those of the closed forms (``compute``, ``messages``, ``input``, the collective rules); halos and collectives
-are what ``simulator.layouts`` finds between neighbours. Staging of halos through the host, and shares of rates inside a
-replica, are left out: mixtures are for software that exchanges directly.
+between neighbours are from ``simulator.layouts``. Staging of halos through the host and shares of rates inside a
+replica are left out: mixtures assume software that exchanges directly.
 """
 
 import math
@@ -30,8 +30,11 @@ from forerun.spaces.opgraph.mixture import Mixture, check_mixture, cuts_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureScore:
-    """``phases``: seconds by the names of the closed forms, which add up to ``step_s``. ``cuts``: what every operator
-    was really cut in. ``needs``: the communication between operators and of gradients."""
+    """Scores of a mixture.
+
+    ``phases``: seconds by the names of the closed forms, which sum to ``step_s``. ``cuts``: actual cuts of every
+    operator. ``needs``: communication between operators and of gradients.
+    """
 
     phases: dict[str, float]
     hidden_s: float
@@ -53,7 +56,7 @@ class MixtureScore:
 
 
 def score_mixture(context: GraphContext, mixture: Mixture, batch: int) -> MixtureScore:
-    """Cost one step of ``batch`` samples.
+    """Return the costs of one step of ``batch`` samples.
 
     Raises:
         RequestError: the replicas do not divide the batch, or an operator has no iteration space.
@@ -103,7 +106,7 @@ def score_mixture(context: GraphContext, mixture: Mixture, batch: int) -> Mixtur
 
 
 def _filled(cuts: tuple[Cut, ...], devices: int) -> tuple[Cut, ...]:
-    """Cuts whose degrees multiply to the number of devices, which they do; none at all on one device."""
+    """Cuts whose degrees multiply to the number of devices; none on one device."""
     return cuts or (Cut(axis=None, degree=devices),)
 
 
@@ -118,7 +121,7 @@ def _degrees(cuts: tuple[Cut, ...]) -> dict[str, int]:
 def _device_s(
     context: GraphContext, graph: OperatorGraph, degrees: dict[str, dict[str, int]], batch: int
 ) -> tuple[Floats, Floats]:
-    """Device seconds forward and backward of every operator with its own local shape."""
+    """Device seconds forward and backward of every operator with its local shape."""
     layers = context.layers
     known = {operator.name: place for place, operator in enumerate(context.model.operators)}
     places = [known[operator.name] for operator in graph.operators]
@@ -161,7 +164,7 @@ def _gradients(
     batch: int,
     phases: dict[str, float],
 ) -> float:
-    """Add the exchange of gradients to ``phases``; returns what of it the backward pass hides."""
+    """Add the exchange of gradients to ``phases``; return its part hidden by the backward pass."""
     profile, cluster = context.profile, context.cluster
     place = {operator.name: number for number, operator in enumerate(graph.operators)}
     known = {operator.name: operator for operator in context.model.operators}
@@ -176,7 +179,7 @@ def _gradients(
             queues.setdefault((transfer.kind, transfer.groups), []).append(sent)
     found: list[tuple[float, float, float]] = []
     nodes = 1
-    # Gradients of layers that are exchanged among the same devices share buckets.
+    # Gradients of layers with the same exchanging devices share buckets.
     for (kind, groups), queue in queues.items():
         for bucket in Filling.of(profile).buckets([max(sizes) * GRADIENT_BYTES for _, sizes in queue]):
             sizes = tuple(map(math.fsum, zip(*(queue[number][1] for number in bucket), strict=True)))
@@ -195,7 +198,7 @@ def _gradients(
 
 
 def _loading_s(context: GraphContext, degrees: dict[str, dict[str, int]], batch: int, devices: int) -> float:
-    """Seconds to bring the samples of a step to the devices that read them first."""
+    """Seconds to load the samples of a step onto the devices that read them first."""
     own = next(iter(degrees.values()))
     parts = own["batch"] * math.prod(own[name] for name in ("depth", "height", "width"))
     nodes = float(context.nodes(np.array(float(devices))))
@@ -206,7 +209,7 @@ _WHOLE = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "scatter",
 
 
 def _parameters(context: GraphContext, graph: OperatorGraph, degrees: dict[str, dict[str, int]]) -> tuple[float, float]:
-    """Count the parameters of one device, without and of tables."""
+    """Count the parameters of one device, without tables and of tables."""
     known = {operator.name: operator for operator in context.model.operators}
     held, tables = 0.0, 0.0
     for operator in graph.operators:
@@ -221,7 +224,7 @@ def _parameters(context: GraphContext, graph: OperatorGraph, degrees: dict[str, 
 def _activations(
     context: GraphContext, graph: OperatorGraph, degrees: dict[str, dict[str, int]], batch: int
 ) -> tuple[float, float]:
-    """Count the elements that one device keeps for the backward pass, and by how many its peak exceeds them."""
+    """Count the elements that one device keeps for the backward pass, and the excess of its peak over them."""
     if context.inference:
         return batch * math.prod(context.model.input) / _batch_degree(degrees), 2.0 * _largest(graph, degrees)
     made = footprint(context.model, degrees)
@@ -229,7 +232,7 @@ def _activations(
 
 
 def _exchanged_rows(context: GraphContext, needs: Sequence[Need], batch: int) -> float:
-    """Elements of tables' gradients that replicas exchange, and keep until they have."""
+    """Elements of table gradients that replicas exchange, kept until the exchange ends."""
     exchanged = {need.operator for need in needs if need.phase is TransferPhase.GRADIENT}
     return math.fsum(float(context.sent_elements(t, batch)) for t in context.model.tables if t.name in exchanged)
 

@@ -40,11 +40,11 @@ slowest device, ``input`` what loading adds."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphScores:
-    """N rows. ``phases``: seconds by name, which add up to ``step_s``.
+    """Scores of N rows. ``phases``: seconds by name, which sum to ``step_s``.
 
-    ``hidden_s``: gradient exchange under the backward pass; ``loading_s``: all of loading; ``device_s`` and ``host_s``:
-    what the computation would take by either alone; ``repeated_s``: device seconds that every part of a replica spends
-    on the same work. ``fits_N``: the peak memory is within the device's.
+    ``hidden_s``: gradient exchange hidden by the backward pass; ``loading_s``: all loading; ``device_s`` and
+    ``host_s``: duration of the computation limited only by the device or only by the host; ``repeated_s``: device
+    seconds of work that every part of a replica repeats. ``fits_N``: whether peak memory is within the device's limit.
     """
 
     candidates: Candidates
@@ -69,7 +69,7 @@ class GraphScores:
 
 
 def score_splits(context: GraphContext, splits: Sequence[Split], batches: Sequence[int]) -> GraphScores:
-    """Score ``splits``, each with its global batch. Legality is not looked at (``limits.broken_laws``)."""
+    """Score ``splits``, each with its global batch, without a check of laws (``limits.broken_laws``)."""
     c = candidates_of(splits, batches)
     tail = tails(context, c)
     stages = pipeline_stages(context, c)
@@ -82,11 +82,11 @@ def score_splits(context: GraphContext, splits: Sequence[Split], batches: Sequen
     held = held_by(context, c, stages.fullest)
     forward_s = np.where(pipeline, stages.forward_s, added(forward_NL) * c.segments_N)
     backward_s = np.where(pipeline, stages.backward_s, added(backward_NL) * c.segments_N)
-    # Gradients go under the backward pass of the last segment, what parts send each other in it included.
+    # Gradients are hidden by the backward pass of the last segment, including its exchange between parts.
     exchanged = gradients(context, c, held, backward_NL, moved.back_NL, forward_s + backward_s)
     phases = _phases(forward_s, backward_s, moved, exchanged, stages)
     loading = _loading_s(context, c)
-    # Samples are loaded while the step before runs: only what takes longer than that whole step is waited for.
+    # Samples load during the preceding step: only loading beyond its duration adds time.
     phases["input"] = np.maximum(loading - np.asarray(sum(phases.values())), 0.0)
     memory = graph_memory(context, c, held)
     return GraphScores(
@@ -121,7 +121,9 @@ def _phases(
 
 
 def _device_s(context: GraphContext, c: Candidates, tail: Floats) -> tuple[Floats, Floats, Floats]:
-    """Device seconds of every operator forward and backward, of one segment, and what of a step all parts repeat."""
+    """Device seconds forward and backward of every operator for one segment, and seconds per step that all parts
+    repeat.
+    """
     layers = context.layers
     batch = c.local_N
     ones = np.ones(len(c))
@@ -134,7 +136,7 @@ def _device_s(context: GraphContext, c: Candidates, tail: Floats) -> tuple[Float
     split, whole = context.times(cut), context.times(Local.whole(batch))
     position = np.arange(len(layers.kind_of_L))
     repeated = position >= tail[:, None]  # a spatial tail
-    # Channels of the model's input (three of a picture) are too few to split.
+    # Channels of the model's input (three of an image) are too few to split.
     repeated = repeated | (c.is_mode(Mode.CHANNEL)[:, None] & layers.first)
     unsplit = (c.is_mode(Mode.FILTER) | c.is_mode(Mode.CHANNEL))[:, None] & ~layers.weighted
     forward, backward = (
@@ -150,7 +152,7 @@ def _device_s(context: GraphContext, c: Candidates, tail: Floats) -> tuple[Float
                 channels_K=ones,
             )
         )
-        # Data parallel convolutions beside classifiers cut by filter: each device has its filters for all samples.
+        # Data-parallel convolutions and classifiers split by filter: each device has its filters for all samples.
         linear = c.mixed_N[:, None] & layers.is_kind(Kind.LINEAR)
         forward = np.where(linear, everything.forward_KU[:, layers.kind_of_L], forward)
         backward = np.where(linear, everything.backward_KU[:, layers.kind_of_L], backward)
@@ -168,7 +170,7 @@ def _device_s(context: GraphContext, c: Candidates, tail: Floats) -> tuple[Float
 
 
 def _is_here(context: GraphContext, devices: int) -> NDArray[np.bool_]:
-    """Mark the operators that are tables of the fullest of some devices."""
+    """Mark the tables of the fullest of some devices."""
     names = {table.name for table in fullest_tables(context.model, devices)}
     return np.array([operator.name in names for operator in context.model.operators])
 
@@ -179,7 +181,7 @@ def _host_s(context: GraphContext, c: Candidates, moved: Exchange) -> Floats:
 
 
 def _loading_s(context: GraphContext, c: Candidates) -> Floats:
-    """Seconds to bring the samples of a step to the devices, while the step before computes."""
+    """Seconds to load the samples of a step onto the devices, during the preceding step."""
     parts = np.where(c.is_mode(Mode.SPATIAL), c.parts_N, 1.0)
     own = own_input_s(context, c.batch_N / c.replicas_N / parts)
     return np.asarray(np.maximum(own, stored_input_s(context, c.batch_N / context.nodes(c.devices_N))))

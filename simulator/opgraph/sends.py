@@ -1,8 +1,8 @@
 """Messages between the stages of pipelines, and the end of every stage's last pass.
 
-Stages and the links between them work like the machines of a flow shop with equal jobs, whose last job leaves machine k
-after the sum of all times up to k and, for every further job, the longest of them. Shapes: P pipelines of S stages at
-most; M messages of all of them.
+Stages and the links between them behave like the machines of a flow shop with equal jobs: the last job leaves machine k
+after the sum of all times up to k plus, for every further job, the longest of these times. Shapes: P pipelines of at
+most S stages; M messages of all pipelines.
 """
 
 from bisect import bisect_right
@@ -26,8 +26,8 @@ Ints = NDArray[np.int64]
 class CutMessages:
     """Messages of the stages of one cut for one segment in one direction, in the order of sending.
 
-    ``stage_M`` sends ``elements_M`` per sample to ``reader_M``. Seconds from the begin of a pass: ``made_M`` until the
-    sender has made the message, ``needs_M`` until the reader needs it. ``pass_M``: seconds of the sending pass.
+    ``stage_M`` sends ``elements_M`` per sample to ``reader_M``. Seconds from the start of a pass: ``made_M`` until the
+    message is ready, ``needs_M`` until the reader needs it. ``pass_M``: seconds of the sending pass.
     """
 
     stage_M: Ints
@@ -49,10 +49,10 @@ NOTHING = CutMessages(
 
 
 def cut_messages(model: GraphModel, starts: tuple[int, ...], seconds_L: Floats, *, backward: bool) -> CutMessages:
-    """Return the messages of stages that begin at ``starts`` for one segment.
+    """Return the messages for one segment between stages with first operators ``starts``.
 
     A forward pass sends an output to every other stage that reads it, a ``backward`` pass returns its gradient.
-    ``seconds_L``: of the operators in the order of the pass.
+    ``seconds_L``: seconds of the operators in the order of the pass.
     """
     count = len(seconds_L)
     ready, ends = np.cumsum(seconds_L), (*starts[1:], count)
@@ -89,11 +89,10 @@ def cut_messages(model: GraphModel, starts: tuple[int, ...], seconds_L: Floats, 
 def crossing_outputs(
     model: GraphModel, starts: tuple[int, ...], *, backward: bool
 ) -> Mapping[int, tuple[tuple[int, int, int, float], ...]]:
-    """Return the outputs that each stage sends to others, in the order of the pass.
+    """Return the outputs that each stage sends to other stages, in the order of the pass.
 
-    Of each output: the place in that order of the operator that makes it, the stage that reads it, the place of the
-    first operator of that stage that does, and its elements per sample. Gradients of one stage's readers are added up
-    before they are sent.
+    Each output has the index of its operator in that order, the reading stage, the index of the first reading operator
+    of that stage, and its elements per sample. Gradients of one stage's readers are summed before they are sent.
     """
     places = {operator.name: place for place, operator in enumerate(model.operators)}
     last = len(places) - 1
@@ -118,9 +117,9 @@ def crossing_outputs(
 class Sends:
     """Messages of P pipelines in one direction; ``total_PS``: seconds of all messages of a stage for one segment.
 
-    An edge joins a stage to a reader; edges are sorted by the sending stage. ``row_E``: its pipeline. ``behind_E``:
-    seconds from the end of the sending pass until the reader can begin, negative where the reader computes something
-    else first. ``free_E``: the same if messages took no time.
+    An edge connects a stage to a reader; edges are sorted by the sending stage. ``row_E``: its pipeline. ``behind_E``:
+    seconds from the end of the sending pass until the reader can start, negative where the reader computes other
+    operators first. ``free_E``: the same with messages of zero duration.
     """
 
     total_PS: Floats
@@ -131,7 +130,7 @@ class Sends:
     free_E: Floats
 
     def free(self) -> "Sends":
-        """Copy the edges with messages that take no time."""
+        """Copy the edges with messages of zero duration."""
         return Sends(
             total_PS=np.zeros_like(self.total_PS),
             row_E=self.row_E,
@@ -152,15 +151,16 @@ def sends_of(
     segment_P: Floats,
     width: float,
 ) -> Sends:
-    """Return the messages of pipelines; a stage sends one message after the other, as they are made.
+    """Return the messages of pipelines; a stage sends messages in sequence, as they become ready.
 
-    ``cut_P``: which of ``cuts`` each has; ``segment_P``: samples of a segment; ``width``: bytes of an element.
+    ``cut_P``: index into ``cuts`` of each pipeline; ``segment_P``: samples of a segment; ``width``: bytes of an
+    element.
     """
     counts = np.array([len(cut.stage_M) for cut in cuts])
     most, pipelines = int(parts_P.max(initial=1)), len(cut_P)
     row = np.repeat(np.arange(pipelines), counts[cut_P])
     begins = np.concatenate([[0], np.cumsum(counts)])[:-1]
-    # Places of the messages of every pipeline's cut among those of all cuts.
+    # Indices of the messages of every pipeline's cut among the messages of all cuts.
     order = np.arange(len(row)) - np.repeat(np.cumsum(counts[cut_P]) - counts[cut_P], counts[cut_P])
     place = begins[cut_P][row] + order
 
@@ -193,14 +193,14 @@ def sends_of(
 
 
 def _numbers(owner_M: Ints) -> list[Ints]:
-    """Return the first messages of all owners, then the second ones, and so on; those of one owner are neighbours."""
+    """Return the first messages of all owners, the second messages, and so on; messages of one owner are adjacent."""
     first = np.flatnonzero(np.diff(owner_M, prepend=-1))
     number = np.arange(len(owner_M)) - np.repeat(first, np.diff(np.append(first, len(owner_M))))
     return [np.flatnonzero(number == one) for one in range(int(number.max(initial=-1)) + 1)]
 
 
 def _took_s(cluster: Cluster, replicas_M: Ints, parts_M: Ints, stage_M: Ints, reader_M: Ints, size_M: Floats) -> Floats:
-    """Return the seconds that every message travels in the slowest replica."""
+    """Return the seconds of every message in the slowest replica."""
     if not len(size_M):
         return size_M
     span = int(parts_M.max()) + 1
@@ -210,7 +210,7 @@ def _took_s(cluster: Cluster, replicas_M: Ints, parts_M: Ints, stage_M: Ints, re
     shapes = zip(replicas_M[first].tolist(), parts_M[first].tolist(), strict=True)
     for shape, edge in zip(shapes, zip(stage_M[first].tolist(), reader_M[first].tolist(), strict=True), strict=True):
         edges.setdefault(shape, []).append(edge)
-    # Distinct keys are sorted, so that those of one shape follow each other.
+    # Distinct keys are sorted, so keys of one shape are adjacent.
     levels = cluster.levels
     ways = [
         way
@@ -231,7 +231,7 @@ def _took_s(cluster: Cluster, replicas_M: Ints, parts_M: Ints, stage_M: Ints, re
 def _ways(
     levels: tuple[Level, ...], replicas: int, parts: int, edges: tuple[tuple[int, int], ...]
 ) -> tuple[Floats, ...]:
-    """Return the distances between two stages in all replicas, each with the share of its link that is in use.
+    """Return the distances between two stages in all replicas, each with the used share of its link.
 
     One table of distinct (distance, share) for each of ``edges`` (source, target).
     """
@@ -244,17 +244,17 @@ def _ways(
 
 
 def drained_s(forward_PS: Floats, backward_PS: Floats, outputs: Sends, gradients: Sends, count_P: Floats) -> Floats:
-    """Return the seconds until every stage has ended its last backward pass."""
+    """Return the seconds until the end of every stage's last backward pass."""
     stages = range(forward_PS.shape[1])
     begin = _left_s(forward_PS, outputs, stages, np.zeros_like(forward_PS), count_P)
     return _left_s(backward_PS, gradients, stages[::-1], begin, count_P)
 
 
 def _left_s(passes_PS: Floats, sends: Sends, order: Sequence[int], begin_PS: Floats, count_P: Floats) -> Floats:
-    """Return the seconds until every stage has ended all its passes, none of which begins before ``begin_PS``."""
-    # first: when a stage's first pass begins, the longest path through the stages before it. longest: the slowest pass
-    # or send up to it, at whose pace further segments arrive. So the last pass ends at first + pass + (count - 1)
-    # longest, and no earlier than a stage takes that never waits.
+    """Return the seconds until the end of every stage's passes, none of which starts before ``begin_PS``."""
+    # first: start of a stage's first pass, the longest path through the preceding stages. longest: the slowest pass or
+    # send up to the stage, which sets the pace of further segments. The last pass ends at first + pass + (count - 1) *
+    # longest, and no earlier than in a stage that never waits.
     first, longest = begin_PS.copy(), passes_PS.copy()
     bounds = np.searchsorted(sends.stage_E, np.arange(len(order) + 1))
     for stage in order:

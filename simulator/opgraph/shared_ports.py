@@ -1,8 +1,8 @@
-"""Rings of gradients and of parts that meet on ports: each gets its max-min share of what it meets.
+"""Rings of gradients and of parts on common ports: each ring gets its max-min share.
 
-The rule for collectives lets all devices of a node exchange at once. Stages exchange when each is done, and those with
-few parameters soon after: a ring has a whole port while others compute. Shapes: P pipelines, S stages, B buckets, R
-ports that rings of several stages cross.
+The rule for collectives assumes that all devices of a node exchange at once. Stages exchange as soon as they finish,
+and stages with few parameters finish soon: a ring has an entire port while other stages compute. Shapes: P pipelines, S
+stages, B buckets, R ports that rings of several stages cross.
 """
 
 import math
@@ -29,8 +29,8 @@ _SAME = 1e-9
 class Rings:
     """Rings of the replicas of every stage.
 
-    ``pace_S``: the rate of each alone, 1.0 being what the rule for collectives takes it to have; ``load_RS``: share of
-    a port that each takes at the pace 1.0.
+    ``pace_S``: rate of each ring alone, relative to the rule for collectives; ``load_RS``: share of a port that each
+    ring uses at pace 1.0.
     """
 
     pace_S: Floats
@@ -38,15 +38,15 @@ class Rings:
 
 
 def rings_of(cluster: Cluster, replicas: int, parts: int) -> Rings:
-    """Return the rings of some replicas of some stages each."""
+    """Return the rings of the given replicas and stages."""
     return _rings(_ClusterKey(cluster), replicas, parts)
 
 
 def simultaneous_pace(cluster: Cluster, replicas: int, parts: int, *, across: bool) -> float:
-    """Compute the pace of rings that exchange at once; 1.0 is that of the rule for collectives.
+    """Return the pace of rings that exchange at once, relative to the rule for collectives.
 
-    The rings of every part ``across`` the replicas, or those of the parts of every replica. Parts that divide the
-    devices of a node, or the reverse, meet as that rule assumes.
+    The rings are those of every part ``across`` the replicas, or of the parts of every replica. Parts that divide the
+    devices of a node, or the reverse, share ports as the rule assumes.
     """
     unit = cluster.spec.unit if cluster.spec else parts
     if parts == 1 or (across and replicas == 1) or unit % parts == 0 or parts % unit == 0:
@@ -55,12 +55,12 @@ def simultaneous_pace(cluster: Cluster, replicas: int, parts: int, *, across: bo
 
 
 def at_pace(pace: Floats, seconds: Floats, latency_s: Floats) -> Floats:
-    """Return the ``seconds`` of exchanges at another pace, which leaves their ``latency_s`` as it is."""
+    """Return the ``seconds`` of exchanges at another pace; their ``latency_s`` does not change."""
     return np.asarray(np.where(pace == 1.0, seconds, latency_s + (seconds - latency_s) / pace))
 
 
 class _ClusterKey:
-    """A cluster as the key of a cache: hashing all of its description takes longer than looking up."""
+    """A cluster as the key of a cache, since hashing its entire description is slower than a look-up."""
 
     __slots__ = ("cluster",)
 
@@ -105,13 +105,13 @@ def _rings(key: _ClusterKey, replicas: int, parts: int) -> Rings:
 
 @lru_cache(maxsize=4096)
 def _stage_loads(key: _ClusterKey, replicas: int, parts: int) -> Floats:
-    """Return the seconds per byte that the rings of all stages take of a port, [ports, S], distinct ports once."""
+    """Return the seconds per byte of the rings of all stages on each distinct port, [ports, S]."""
     ports = _port_loads(key.cluster, _devices(replicas, parts).T)
     return np.unique(np.array(list(ports.values())).reshape(-1, parts), axis=0)
 
 
 def _repeating_replicas(cluster: Cluster, replicas: int, parts: int) -> int:
-    """Count the replicas up to those whose places in nodes repeat."""
+    """Return the number of replicas after which their positions in nodes repeat."""
     unit = cluster.spec.unit if cluster.spec else cluster.devices_per_node
     return min(replicas, 2 * math.lcm(unit, parts) // parts)
 
@@ -122,7 +122,7 @@ def _devices(replicas: int, parts: int) -> NDArray[np.int64]:
 
 
 def _port_loads(cluster: Cluster, groups: NDArray[np.int64]) -> Mapping[tuple[object, ...], Floats]:
-    """Return the seconds per byte that the ring of each of G groups takes of every port, [G]."""
+    """Return the seconds per byte of the ring of each of G groups on every port, [G]."""
     unit = cluster.spec.unit if cluster.spec else cluster.devices_per_node
     ports: dict[tuple[object, ...], Floats] = defaultdict(lambda: np.zeros(len(groups)))
     for number, members in enumerate(groups.tolist()):
@@ -134,9 +134,9 @@ def _port_loads(cluster: Cluster, groups: NDArray[np.int64]) -> Mapping[tuple[ob
 
 
 def _ports(cluster: Cluster, source: int, target: int) -> list[tuple[tuple[object, ...], float]]:
-    """Return the ports of a connection that devices share, each with its rate.
+    """Return the shared ports of a connection, each with its rate.
 
-    By level the links of the inner group that it leaves, of a network the ways to it of both ends.
+    By level, they are the links that leave the inner group; for a network, the routes of both ends to it.
     """
     number = next(
         (n for n, level in enumerate(cluster.levels) if source // level.size == target // level.size),
@@ -157,9 +157,9 @@ def _ports(cluster: Cluster, source: int, target: int) -> list[tuple[tuple[objec
 def _way(
     spec: ClusterSpec, device: int, direction: str, rail: int | None
 ) -> tuple[list[tuple[tuple[object, ...], float]], int]:
-    """Return the ports that a device shares on its way to the network, and the NIC: PCIe switch, link between sockets.
+    """Return the shared ports between a device and the network, and the NIC: PCIe switch, link between sockets.
 
-    A receiver has the NIC of the sender's ``rail`` where its socket has that, else its own.
+    A receiver uses the NIC of the sender's ``rail`` where its socket has it, otherwise its own.
     """
     assert spec.network is not None
     (node, local), host, network = divmod(device, spec.devices_per_node), spec.host, spec.network
@@ -179,10 +179,10 @@ def _way(
 
 
 def shared_s(rings: Rings, ready_PSB: Floats, wire_PSB: Floats, latency_PSB: Floats) -> Floats:
-    """Return the seconds that every bucket travels once those before it have arrived.
+    """Return the seconds of every bucket's exchange after the arrival of earlier buckets.
 
-    ``wire_PSB``: seconds by the rule for collectives; zero: no bucket. ``ready_PSB``: the time at which a bucket is
-    full. ``latency_PSB``: the part of its seconds that no rate changes.
+    ``wire_PSB``: seconds by the rule for collectives (0: no bucket). ``ready_PSB``: time at which a bucket is full.
+    ``latency_PSB``: part of its seconds that is independent of the rate.
     """
     stages = wire_PSB.shape[1]
     pace, load = rings.pace_S[:stages], rings.load_RS[:, :stages]
@@ -196,7 +196,7 @@ def shared_s(rings: Rings, ready_PSB: Floats, wire_PSB: Floats, latency_PSB: Flo
 def _played_s(
     pace_S: Floats, load_RS: Floats, ready_PSB: Floats, latency_PSB: Floats, work_PSB: Floats, count_PS: np.ndarray
 ) -> Floats:
-    """Play all pipelines at once from one begin or end of a bucket to the next."""
+    """Simulate all pipelines at once from one start or end of a bucket to the next."""
     took = np.zeros_like(work_PSB)
     row, stage = np.meshgrid(*(np.arange(size) for size in count_PS.shape), indexing="ij")
     bucket, free = np.zeros_like(count_PS), np.zeros(count_PS.shape)
@@ -210,7 +210,7 @@ def _played_s(
         if not open_PS.any():
             return took
         active = open_PS & (begin <= now[:, None])
-        # The narrowest port sets the pace of a ring: all on a port get the same of it.
+        # The narrowest port sets the pace of a ring: all rings on a port have an equal share.
         full = active @ load_RS.T
         narrowest = np.where(crossed[None], full[:, :, None], 0.0).max(axis=1)
         pace = np.minimum(pace_S, 1.0 / np.maximum(narrowest, _SAME))

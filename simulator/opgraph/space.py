@@ -1,4 +1,4 @@
-"""Every way to split an operator graph over some numbers of devices that is worth looking at."""
+"""Enumeration of the useful splits of an operator graph over given numbers of devices."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,9 @@ LONGEST_PIPELINE = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnumeratedSplits:
-    """Part of a slice: its legal candidates, the number of illegal ones by reason, and of legal ones passed over."""
+    """Part of a slice: its legal candidates, the number of illegal candidates by reason, and the number of skipped
+    ones.
+    """
 
     table: SplitTable
     rejected: Counter[str]
@@ -35,8 +37,10 @@ class EnumeratedSplits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitSpace:
-    """Candidates in canonical order, by devices and then by their text; ``reasons``: the law that each breaks first,
-    empty for legal ones."""
+    """Candidates in canonical order, by devices and text.
+
+    ``reasons``: the first law that each candidate breaks, empty for legal candidates.
+    """
 
     context: GraphContext
     splits: tuple[Split, ...]
@@ -44,7 +48,7 @@ class SplitSpace:
 
     @property
     def size(self) -> int:
-        """Number of candidates, illegal ones included."""
+        """Number of candidates, including illegal ones."""
         return len(self.splits)
 
     def table(self, low: int, high: int) -> tuple[SplitTable, Counter[str]]:
@@ -57,11 +61,11 @@ class SplitSpace:
 
     @property
     def below(self) -> int:
-        """One: candidates are listed, where those of a space of strategies are below prefixes."""
+        """Return 1: each candidate is listed, whereas a strategy space has candidates below prefixes."""
         return 1
 
     def walk(self, low: int, high: int, hopeless: object = None) -> Iterator[EnumeratedSplits]:
-        """Yield the legal candidates with index in ``[low, high)``; none is known to be ``hopeless``."""
+        """Yield the legal candidates with index in ``[low, high)``; ``hopeless`` is not used."""
         table, rejected = self.table(low, high)
         yield EnumeratedSplits(table=table, rejected=rejected)
 
@@ -71,8 +75,10 @@ class SplitSpace:
 
 
 def split_space(context: GraphContext, counts: Sequence[int], modes: Sequence[Mode]) -> SplitSpace:
-    """Return the splits over each number of devices of ``counts`` in some modes; what does not fit into memory at once
-    also in as few segments as fit (``_in_segments``)."""
+    """Return the splits over each number of devices of ``counts`` in the given modes.
+
+    A split that does not fit into memory is also listed with as few segments as fit (``_in_segments``).
+    """
     found: dict[Split, str] = {}
     for devices in counts:
         batch = context.batch(devices)
@@ -84,8 +90,10 @@ def split_space(context: GraphContext, counts: Sequence[int], modes: Sequence[Mo
 
 
 def _in_segments(context: GraphContext, legal: Sequence[Split]) -> list[Split]:
-    """Cut splits that do not fit into as few segments as the memory needs, at least doubling them, or into single
-    samples where nothing fits. Pipelines have their segments already; splits of which any fits are left alone."""
+    """Divide splits that do not fit into the fewest segments that fit, at least doubled, or into single samples.
+
+    Pipelines already have segments, and splits that fit in some form are left unchanged.
+    """
     most: dict[Split, int] = {}
     fitting: set[Split] = set()
     flat = [split for split in legal if split.mode is not Mode.PIPELINE]
@@ -109,7 +117,7 @@ def _in_segments(context: GraphContext, legal: Sequence[Split]) -> list[Split]:
 
 
 def _fits(context: GraphContext, splits: Sequence[Split]) -> list[bool]:
-    """Mark the splits, none of them pipelines, that fit into memory."""
+    """Mark the splits that fit into memory; none is a pipeline."""
     if not splits:
         return []
     c = candidates_of(splits, [context.batch(split.devices) for split in splits])
@@ -118,7 +126,7 @@ def _fits(context: GraphContext, splits: Sequence[Split]) -> list[bool]:
 
 
 def splits_over(devices: int, model: GraphModel, modes: Sequence[Mode]) -> Iterator[Split]:
-    """Yield the splits that occupy exactly ``devices``, in a fixed order."""
+    """Yield the splits over exactly ``devices``, in a fixed order."""
     if Mode.DATA in modes:
         yield Split(replicas=devices)
         if devices > 1 and any(operator.kind is Kind.LINEAR for operator in model.operators):
@@ -127,7 +135,7 @@ def splits_over(devices: int, model: GraphModel, modes: Sequence[Mode]) -> Itera
             yield Split(replicas=devices, spread=True)
     for parts in divisors(devices)[1:]:
         replicas = devices // parts
-        # The samples of the replica at once, or as many as data parallelism has on a device at a time.
+        # The samples of the replica at once, or the number of samples per device under data parallelism.
         for segments in (1, parts):
             if Mode.SPATIAL in modes:
                 for grid in grids(parts, model.input[1:]):

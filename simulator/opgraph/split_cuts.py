@@ -1,4 +1,4 @@
-"""Cuts of every operator, by axis, under a split that is no pipeline."""
+"""Cuts of every operator, by axis, under a split that is not a pipeline."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -14,7 +14,7 @@ Cuts = Mapping[str, int]
 
 @lru_cache(maxsize=1024)
 def split_cuts(model: GraphModel, split: Split) -> Mapping[str, Cuts]:
-    """Return the cuts of every operator by name, but of tables that are dealt out whole."""
+    """Return the cuts of every operator by name, without distributed tables."""
     dealt = {table.name for table in model.tables} if split.spread else set()
     start = tail_start(model, split.grid) if split.mode is Mode.SPATIAL else len(model.operators)
     mixed = model.linear_runs if split.mixed else frozenset()
@@ -33,13 +33,13 @@ def _cut(operator: Operator, split: Split, *, tail: bool, mixed: bool) -> Cuts:
     if split.parts == 1:
         return cut
     if split.mode is Mode.SPATIAL:
-        # The parts of a picture exchange all gradients with all others, those of the repeated tail too.
+        # The parts of an image exchange all gradients with each other, including those of the repeated tail.
         return cut | ({"average": split.parts} if tail else _grid(operator, split.grid))
     return cut | {_product_axis(operator, split): split.parts}
 
 
 def _features(operator: Operator) -> str:
-    """Return the axis that a linear layer makes: of what follows it element by element on tokens the last one."""
+    """Return the feature axis of a linear layer's output; for element-wise operators on tokens, the last axis."""
     tokens = operator.kind is not Kind.LINEAR and len(operator.output) > 1
     return spatial_axes(len(operator.output) - 1)[-1] if tokens else "channels"
 
@@ -50,10 +50,10 @@ def _grid(operator: Operator, grid: Sequence[int]) -> dict[str, int]:
 
 
 def _product_axis(operator: Operator, split: Split) -> str:
-    """Return the axis that filter or channel cuts of a product with a weight.
+    """Return the axis of a product with a weight that filter or channel splits cut.
 
-    Anything else is repeated, and so is what has less than a part for everyone: the last layer's filters, the channels
-    of the data.
+    Other operators are repeated, and so are operators with fewer units than parts: the last layer's filters, the
+    channels of the data.
     """
     if operator.kind not in WEIGHTED:
         return "replicate"

@@ -1,4 +1,4 @@
-"""A split written as a strategy tree: the cuts of every operator, and the devices of every stage."""
+"""A split as a strategy tree: the cuts of every operator, and the devices of every stage."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from forerun.spaces.trees.values import Computation, Node, Timing
 
 
 def tree_of_split(context: GraphContext, split: Split | Mixture, batch: int) -> Node:
-    """Return the tree of ``split`` at a global ``batch``: its segments are microbatches, a pipeline runs them as GPipe.
+    """Return the tree of ``split`` at a global ``batch``: segments are microbatches, and a pipeline runs them as GPipe.
 
     Replicas are outermost, the parts of one replica are neighbours.
     """
@@ -55,7 +55,7 @@ def _tree_of_mixture(context: GraphContext, mixture: Mixture, batch: int) -> Nod
 
 
 def _root(own: Mapping[tuple[tuple[str, int], ...], Sequence[str]]) -> Node:
-    """Return a node for the operators of every cut; the root has the cut of most of them."""
+    """Return a node for the operators of every cut; the root has the most frequent cut."""
     if not own:
         return Node()
     usual = max(own, key=lambda cut: len(own[cut]))

@@ -1,8 +1,8 @@
-"""Pipelines of whole layers: the time, memory and exchanges of every stage, and the end of the last one.
+"""Pipelines of whole layers: time, memory and exchange of every stage, and the end of the last stage.
 
-GPipe (arXiv 1811.06965): all microbatches forward, then all backward. How operators are cut into stages depends on the
-samples of a segment and the number of stages alone: every such *cut* is costed once. Shapes: P pipelines, the rows of
-a table that are some; C cuts; S stages at most.
+GPipe (arXiv 1811.06965): all microbatches forward, followed by all backward. The cut of operators into stages depends
+only on the samples of a segment and the number of stages, so every distinct *cut* is costed once. Shapes: P pipelines
+(the pipeline rows of a table); C cuts; at most S stages.
 """
 
 from collections import defaultdict
@@ -30,11 +30,11 @@ from forerun.spaces.opgraph.split import Mode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
-    """Per row, zero where there is no pipeline: seconds on the stage that ends last, and sizes of the ``fullest``.
+    """Per row (zero without a pipeline): seconds on the stage that ends last, and sizes of the ``fullest`` stage.
 
-    ``forward_s``, ``backward_s``: all its segments; ``bubble_s``: its waiting while others fill and drain the pipeline;
-    ``p2p_s``: what transfers between stages add to that; ``exchange_s``, ``exposed_s``: its gradients' exchange, and
-    what of it is not hidden; ``straggler_wait_s``, ``update_s`` as in ``Gradients``.
+    ``forward_s``, ``backward_s``: all its segments; ``bubble_s``: its wait while the pipeline fills and drains;
+    ``p2p_s``: additional wait for transfers between stages; ``exchange_s``, ``exposed_s``: exchange of its gradients,
+    and the exposed part; ``straggler_wait_s``, ``update_s``: see ``Gradients``.
     """
 
     forward_s: Floats
@@ -50,9 +50,9 @@ class Stages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cut:
-    """One way to cut the operators: seconds, memory, messages and gradient buckets of its stages.
+    """One cut of the operators: seconds, memory, messages and gradient buckets of its stages.
 
-    ``buckets`` have the shape S x B; ``hiding_S``: seconds of backward pass that they may hide under.
+    ``buckets`` have the shape S x B; ``hiding_S``: seconds of the backward pass that can hide them.
     """
 
     forward_S: Floats
@@ -69,7 +69,7 @@ class _Cut:
 
 
 def pipeline_stages(context: GraphContext, c: Candidates) -> Stages:
-    """Cost the stages of every pipeline row; ``stage_starts`` cuts them."""
+    """Return the costs of the stages of every pipeline row, cut by ``stage_starts``."""
     seconds = [field.name for field in fields(Stages) if field.name != "fullest"]
     holdings = [field.name for field in fields(Held)]
     columns = {name: np.zeros(len(c)) for name in (*seconds, *holdings)}
@@ -82,13 +82,13 @@ def pipeline_stages(context: GraphContext, c: Candidates) -> Stages:
 
 
 def stage_starts(context: GraphContext, segment: float, parts: int) -> tuple[int, ...]:
-    """Return the first operator of every stage of a pipeline whose segments have so many samples."""
+    """Return the first operator of every stage of a pipeline with ``segment`` samples per segment."""
     forward, backward = _passes(context, np.array([segment]))
     return _starts(context, forward[0], backward[0], parts)
 
 
 def _starts(context: GraphContext, forward_L: Floats, backward_L: Floats, parts: int) -> tuple[int, ...]:
-    """Cut stages so that the slowest is as fast as possible; no operator runs faster than it is launched."""
+    """Cut stages to minimise the slowest; no operator runs faster than its launch."""
     host = context.profile.operator_host_s
     return balanced_cuts(np.maximum(forward_L, host) + np.maximum(backward_L, host), parts)
 
@@ -135,7 +135,7 @@ def _pipelines(context: GraphContext, c: Candidates, rows: np.ndarray) -> tuple[
     straggler_wait = straggler_wait_s(profile, passes, c.devices_N[rows][:, None])
     update = context.update_s(dense)
     # The step ends with the stage whose last pass, exposed gradients, wait and update end last. The same pipeline with
-    # free sends says what of that stage's time is bubble (free - passes) and what sends cost (done - free).
+    # free sends separates bubble (free - passes) from the cost of sends (done - free).
     ends = np.where(np.arange(most) < stages_C[cut_P][:, None], done + shown + straggler_wait + update, -np.inf)
     last = np.arange(len(rows)), np.argmax(ends, axis=1)
     free = drained_s(forward, backward, outputs.free(), sent_gradients.free(), count)[last]
@@ -150,7 +150,7 @@ def _pipelines(context: GraphContext, c: Candidates, rows: np.ndarray) -> tuple[
 
 
 def _fullest(context: GraphContext, c: Candidates, held_PS: Sequence[Floats]) -> list[Floats]:
-    """Size the fullest stage of every pipeline, in the order of ``Held``."""
+    """Return the sizes of the fullest stage of every pipeline, in the order of ``Held``."""
     dense, tables, rows, kept, beyond = held_PS
     rows = np.where(c.replicas_N[:, None] > 1, rows, 0.0)
     gradients = (dense + rows) * GRADIENT_BYTES * (context.directions - 1.0)
@@ -162,8 +162,8 @@ def _fullest(context: GraphContext, c: Candidates, held_PS: Sequence[Floats]) ->
 
 
 def _cuts(context: GraphContext, c: Candidates, rows: np.ndarray) -> tuple[list[_Cut], np.ndarray]:
-    """Return the distinct cuts of some rows, and which of them each row has."""
-    # Looked-up rows of tables, which replicas exchange, grow with the global batch; all else with the segment.
+    """Return the distinct cuts of some rows, and each row's index into them."""
+    # Exchanged rows of tables grow with the global batch, all other sizes with the segment.
     batch = c.batch_N[rows] if context.model.tables else np.zeros(len(rows))
     keys = np.stack([c.local_N[rows], c.parts_N[rows], batch], axis=1)
     _, first, cut_P = np.unique(keys, axis=0, return_index=True, return_inverse=True)
@@ -213,7 +213,7 @@ def _exchanges(
     hiding_PS: Floats,
     done_PS: Floats,
 ) -> tuple[Floats, Floats]:
-    """Return the seconds of every stage's exchange, and the exposed part of it, of shape [P, S].
+    """Return the seconds of every stage's exchange, and its exposed part, of shape [P, S].
 
     ``hiding_PS``: seconds of the last backward pass of every stage, which ends at ``done_PS``.
     """
@@ -232,7 +232,7 @@ def _exchanges(
     ranks, stride = np.repeat(replicas_P, shape[1]), strides[which.reshape(-1)].reshape(-1)
     wire = wire_s(context, messages, ranks, stride)
     latency = np.where(wire > 0, reduce_s(context.cluster, np.ones(len(ranks)), ranks, stride, 1.0)[:, None], 0.0)
-    # Without overlap all are sent behind the pass.
+    # Without overlap all buckets are sent after the pass.
     begin = done_PS - hiding_PS if context.profile.overlap else done_PS
     ready = begin[:, :, None] + messages.ready_NB.reshape(*shape, most) * bool(context.profile.overlap)
     wire, latency = wire.reshape(*shape, most), latency.reshape(*shape, most)

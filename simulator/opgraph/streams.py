@@ -1,4 +1,4 @@
-"""Traffic of the operators that move tensors without multiplying matrices: how often each passes over its tensors."""
+"""Memory traffic of operators without matrix products: number of passes over their tensors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ class Passes:
 
 
 PASSES: Mapping[Kind, Passes] = {
-    # Statistics read once, normalising reads again and writes; backward reads both tensors for the sums, then again.
+    # Statistics read once, normalising reads again and writes; backward reads both tensors for the sums, and again.
     Kind.BATCH_NORM: Passes(input_forward=2, output_forward=1, input_backward=3, output_backward=2),
     Kind.LAYER_NORM: Passes(input_forward=2, output_forward=1, input_backward=3, output_backward=2),
     Kind.ACTIVATION: Passes(input_forward=1, output_forward=1, input_backward=1, output_backward=2),
-    # Gradients pass on as they are; where branches meet again they are added up.
+    # Gradients are passed on unchanged; where branches join they are summed.
     Kind.ADD: Passes(input_forward=1, output_forward=1, input_backward=0, output_backward=2),
     Kind.MULTIPLY: Passes(input_forward=1, output_forward=1, input_backward=2, output_backward=2),
     Kind.POOL: Passes(input_forward=1, output_forward=1, input_backward=1, output_backward=1),
     Kind.CONCAT: Passes(input_forward=1, output_forward=1, input_backward=1, output_backward=1),
-    # The mask takes a byte per element.
+    # The mask takes one byte per element.
     Kind.DROPOUT: Passes(input_forward=1, output_forward=1.25, input_backward=1, output_backward=1.25),
     Kind.SOFTMAX: Passes(input_forward=2, output_forward=1, input_backward=1, output_backward=2),
     Kind.UPSAMPLE: Passes(input_forward=1, output_forward=1, input_backward=1, output_backward=1),

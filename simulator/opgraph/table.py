@@ -1,4 +1,4 @@
-"""Splits as a table of candidates, and their scores as rows like those of any other model."""
+"""Splits as a table of candidates, and their scores in the same row format as other models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +22,7 @@ S = TypeVar("S", bound=ScoreTable)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitTable:
-    """N splits in canonical order with the global batch of each; ``index`` (N): their place in the space they come
-    from."""
+    """N splits in canonical order with the global batch of each; ``index`` (N): their place in the source space."""
 
     splits: tuple[AnySplit, ...]
     batch: NDArray[np.int64]
@@ -55,9 +54,12 @@ class SplitTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitScores(ScoreTable):
-    """Scores of N splits. ``hidden_s``: gradient exchange under the backward pass; ``repeated_s``: device seconds that
-    all parts of a replica spend on the same work; ``device_s`` and ``host_s``: what the computation would take by
-    either alone."""
+    """Scores of N splits.
+
+    ``hidden_s``: gradient exchange hidden by the backward pass; ``repeated_s``: device seconds of work that all parts
+    of a replica repeat; ``device_s`` and ``host_s``: duration of the computation limited only by the device or only by
+    the host.
+    """
 
     hidden_s: Floats
     repeated_s: Floats
@@ -68,7 +70,7 @@ class SplitScores(ScoreTable):
 def table_of_splits(
     context: GraphContext, splits: Sequence[AnySplit], index: NDArray[np.int64] | None = None
 ) -> SplitTable:
-    """Return splits as a table, each with the global batch that the request has on its devices."""
+    """Return splits as a table, each with the request's global batch on its devices."""
     return SplitTable(
         splits=tuple(splits),
         batch=np.array([context.batch(split.devices) for split in splits], dtype=np.int64),
@@ -77,7 +79,7 @@ def table_of_splits(
 
 
 def score_table(context: GraphContext, table: SplitTable) -> SplitScores:
-    """Score the splits of a table, which must be legal; a mixture stands in a table of its own.
+    """Score the splits of a table, which must be legal; a mixture needs a table of its own.
 
     Raises:
         RequestError: a mixture is not legal, or an operator of the model has no iteration space.
@@ -87,8 +89,10 @@ def score_table(context: GraphContext, table: SplitTable) -> SplitScores:
 
 
 def corrected(context: GraphContext, table: SplitTable, scores: S, time_s: Mapping[str, Floats]) -> S:
-    """Return scores as measured runs correct them, where the context was calibrated; ``time_s``: phases of the step by
-    the closed forms, by which splits are told to be alike."""
+    """Return scores corrected by measured runs, where the context was calibrated.
+
+    ``time_s``: phases of the step by the closed forms, which measure the similarity of splits.
+    """
     known = context.correction
     return scores if known is None else scores.slowed(known.factor(context, table, time_s))
 

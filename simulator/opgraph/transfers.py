@@ -10,8 +10,10 @@ from forerun.spaces.opgraph import Operator
 
 
 def sent_gradient(context: GraphContext, operator: Operator, batch: float, transfer: Transfer) -> Transfer:
-    """Return the transfer of an operator's gradient for ``batch`` samples of all replicas: of a copied table only the
-    looked-up rows."""
+    """Return the transfer of an operator's gradient for ``batch`` samples of all replicas.
+
+    Of a copied table it has only the looked-up rows.
+    """
     share = float(context.sent_elements(operator, batch)) / max(operator.parameters, 1)
     if share == 1.0:
         return transfer
@@ -19,16 +21,20 @@ def sent_gradient(context: GraphContext, operator: Operator, batch: float, trans
 
 
 def weight_transfer_s(context: GraphContext, transfer: Transfer, element_bytes: float) -> float:
-    """Return the seconds of one transfer of gradients or weights; of all-reduces between nodes the framework reaches a
-    share of the rate."""
+    """Return the seconds of one transfer of gradients or weights.
+
+    All-reduces between nodes reach only the framework's share of the rate.
+    """
     if transfer.kind != "all_reduce":
         return transfer_time_s(context.cluster, transfer, element_bytes)
     return all_reduce_s(context, transfer, element_bytes, context.profile.gradient_share)
 
 
 def all_reduce_s(context: GraphContext, transfer: Transfer, element_bytes: float, share: float) -> float:
-    """Return the seconds of an all-reduce of which the framework reaches ``share`` of the rate between nodes: those of
-    the slowest group."""
+    """Return the seconds of an all-reduce in the slowest group.
+
+    ``share``: share of the rate between nodes that the framework reaches.
+    """
     levels = context.cluster.levels
     distinct = {
         (elements, len(group), stride_of(levels, group))
@@ -39,7 +45,7 @@ def all_reduce_s(context: GraphContext, transfer: Transfer, element_bytes: float
 
 
 def blocked_s(context: GraphContext, transfer: Transfer) -> float:
-    """Return the seconds that computation stands still when an all-reduce is launched under it."""
+    """Return the seconds for which the launch of an all-reduce stops computation."""
     share = context.profile.blocked_share
     if not share or transfer.kind != "all_reduce":
         return 0.0

@@ -1,4 +1,4 @@
-"""Operator graphs under strategy trees: every operator, exchange and bucket of a step as a task."""
+"""Event level of operator graphs under strategy trees: every operator, exchange and bucket of a step is a task."""
 
 from forerun.simulator.opgraph.events.buckets import Bucket, Buckets
 from forerun.simulator.opgraph.events.compile import compile_graph

@@ -1,4 +1,4 @@
-"""Gradients of weights in buckets, as data-parallel frameworks send them."""
+"""Buckets of weight gradients, as in data-parallel frameworks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,15 +17,17 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """One collective for several gradients, and the tasks that make them."""
+    """One collective for several gradients, and the tasks that compute them."""
 
     transfer: Transfer
     members: tuple[int, ...]
 
 
 class Buckets:
-    """Collects transfers of one kind among the same groups until they fill a bucket, as ``Filling`` says of all
-    ``transfers`` that will come, in their order."""
+    """Collector of transfers of one kind between the same groups into buckets.
+
+    ``Filling`` gives the buckets of all future ``transfers`` in order.
+    """
 
     def __init__(self, filling: Filling, element_bytes: float, transfers: Sequence[Transfer]) -> None:
         sizes: dict[Key, list[float]] = {}
@@ -36,7 +38,7 @@ class Buckets:
         self._open: dict[Key, _Open] = {}
 
     def add(self, transfer: Transfer, task: int) -> Bucket | None:
-        """Add the transfer of a gradient that a task makes; return the bucket that ends with it, if one does."""
+        """Add the transfer of a task's gradient; return the bucket that it completes, if any."""
         key = _key(transfer)
         entry = self._open.setdefault(key, _Open([0.0] * len(transfer.groups)))
         entry.elements = [one + other for one, other in zip(entry.elements, transfer.elements, strict=True)]

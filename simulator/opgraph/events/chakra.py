@@ -1,6 +1,6 @@
 """Chakra execution traces of an operator graph's step, one per device; nodes as for transformers (``events.export``).
 
-Every operator is computation of a fixed length, every transfer a collective among its group, or a send and a receive.
+Every operator is computation of fixed length, every transfer a collective within its group, or a send and a receive.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from forerun.spaces.errors import RequestError
 
 
 def write_graph_chakra(plan: GraphPlan, folder: Path, *, contention: bool = False) -> int:
-    """Write the traces of the step of a plan into a folder, which is made; return the number of devices.
+    """Write the traces of a plan's step into a new folder; return the number of devices.
 
     Raises:
         RequestError: more than ``MOST_DEVICES`` devices, or the step cannot be simulated.
@@ -50,7 +50,7 @@ def write_graph_chakra(plan: GraphPlan, folder: Path, *, contention: bool = Fals
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """One device's part in a transfer: a collective among ``members``, or a send or receive between them."""
+    """One device's part of a transfer: a collective of ``members``, or a send or receive between them."""
 
     kind: int
     members: tuple[int, ...]
@@ -59,7 +59,7 @@ class _Part:
 
 
 class _Traces:
-    """Data that the traces of all devices share: the run of a step, and the numbers of groups."""
+    """Data shared by the traces of all devices: the run of a step, and the numbers of groups."""
 
     def __init__(self, step: CompiledStep, run: Execution) -> None:
         self.graph, self.moves, self.run = step.graph, step.moves, run
@@ -74,8 +74,10 @@ class _Traces:
         self._most = max(map(len, parts), default=1)
 
     def of_device(self, rank: int, device: int) -> Iterator[bytes]:
-        """Yield the nodes of a device of a pipeline rank, behind those that they wait for. What it has no part in makes
-        it wait for nothing but what that waits for here."""
+        """Yield the nodes of a device of a pipeline rank, after their dependencies.
+
+        A task without a part on the device is replaced by its own dependencies on the device.
+        """
         nodes: dict[int, tuple[int, ...]] = {}
         for task in self._order:
             waits = tuple(dict.fromkeys(node for other in self._before[task] for node in nodes[other]))
@@ -116,7 +118,7 @@ class _Traces:
 
 
 def _parts(move: Move) -> Iterator[tuple[int, _Part]]:
-    """Yield every device of a transfer with what it does there."""
+    """Yield the devices of a transfer, each with its part."""
     kind = move.transfer.kind
     for members, elements in zip(move.transfer.groups, move.transfer.elements, strict=True):
         size = elements * move.element_bytes

@@ -1,9 +1,9 @@
-"""From operators, their cuts and their communication to the task graph of one step.
+"""Compilation of operators, their cuts and their communication into the task graph of one step.
 
-One device stands for all of a pipeline rank: the parts of every operator are equal. Its compute stream runs operators
-in the order of the schedule's program; what activations need on their way is sent on the feature stream, what weights
-need on the gradient stream, in buckets that start as soon as their last gradient is there. A recomputed run of
-operators is cloned where the backward pass reaches it."""
+One device represents a pipeline rank, since the parts of every operator are equal. Its compute stream runs operators in
+the order of the schedule's program; the feature stream carries activations, and the gradient stream carries weights and
+gradients, in buckets that start after their last gradient. A recomputed run of operators is cloned where the backward
+pass reaches it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from forerun.simulator.opgraph.events.plan import GraphPlan, Move
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledStep:
-    """The graph of one step, and the transfer that each of its communication tasks is."""
+    """The graph of one step, and the transfer of each communication task."""
 
     graph: TaskGraph
     moves: Mapping[int, Move]

@@ -30,8 +30,11 @@ Key = tuple[object, ...]
 
 @dataclass(slots=True)
 class SharedTasks:
-    """Data that the devices of a step share: tasks by their results (``done``), the tasks that wait for these, and the
-    transfer of every task that is one (``moves``)."""
+    """Data shared by the devices of a step.
+
+    Tasks by their results (``done``), tasks that wait for these results, and the transfer of every communication task
+    (``moves``).
+    """
 
     plan: GraphPlan
     graph: TaskGraph
@@ -41,7 +44,7 @@ class SharedTasks:
 
 
 class GraphDeviceWriter:
-    """Writes the tasks of one pipeline rank."""
+    """Writer of the tasks of one pipeline rank."""
 
     def __init__(self, step: SharedTasks, device: int, program: Sequence[Action]) -> None:
         self.step, self.plan, self.graph = step, step.plan, step.graph
@@ -69,7 +72,7 @@ class GraphDeviceWriter:
         self.buckets = Buckets(Filling.of(profile), self.plan.gradient_bytes, sent)
 
     def run(self) -> None:
-        """Add the passes of the program, what is left of the gradients, and the update."""
+        """Add the passes of the program, the remaining gradients, and the update."""
         first = self.graph.add(HOST, 0.0, self.compute)
         if not self.plan.on_host:
             self._load()
@@ -87,7 +90,7 @@ class GraphDeviceWriter:
             self._reduce(bucket)
         if self.plan.on_host:
             self._load()
-        # The slowest device and other nodes are waited for, whatever is exchanged.
+        # Every exchange waits for the slowest device and for other nodes.
         busy_s = max(self._busy_s(place) for place in self.places)
         waiting_s = self.plan.waiting_s(self.device, busy_s, exchanged=bool(self.behind))
         waited = self.graph.add(HOST, waiting_s, self.compute, self.behind)
@@ -95,7 +98,7 @@ class GraphDeviceWriter:
         optimizer_s = max(map(self.plan.optimizer_s, self.places))
         update = self.graph.add(OPTIMIZER, optimizer_s, self.compute, (waited,))
         for move in self.plan.update_moves(self.device):
-            # The next step waits for them: nothing else is left to run meanwhile.
+            # The next step waits for them, and no other work remains to hide them.
             update = self._move(GATHER, (move,), self.gradient, (update,), ("updated weights",))
             self.graph.join(update, (self.compute,))
 
@@ -109,17 +112,17 @@ class GraphDeviceWriter:
         return sum(self.graph.duration_s[task] for task in self.computed if place in self.at.get(task, (place,)))
 
     def _hold(self, operator: CutOperator, task: int, size: float, *, at_end: bool = False) -> None:
-        """Note memory of every device that an operator stands on."""
+        """Record an allocation on every device of an operator."""
         for place in self.plan.places[operator.name]:
             self.graph.hold(task, place, size, at_end=at_end)
 
     def _load(self) -> None:
-        """Add the loading of the samples of the next step, for which nothing of this one waits."""
+        """Add the loading of the next step's samples, for which no task of this step waits."""
         if loading_s := self.plan.loading_s():
             self.graph.add(COPY, loading_s, self.copies.from_host, tag=("input",))
 
     def _move(self, kind: int, moves: Sequence[Move], stream: int, after: Sequence[int], tag: Key) -> int:
-        """Add transfers, one after the other, and return the last; of none a task that takes no time."""
+        """Add transfers in sequence and return the last; without transfers, a task of zero duration."""
         if not moves:
             return self.graph.add(kind, 0.0, stream, after, tag=tag)
         for move in moves:
@@ -135,13 +138,13 @@ class GraphDeviceWriter:
             self._hold_forward(operator, action, task)
             self._send_away(operator, action, task)
         for operator in self.plan.operators[action.chunk] if self.plan.context.inference else ():
-            # Nothing is kept for a backward pass: outputs go when their last reader here has run.
+            # Without a backward pass, an output is freed after its last reader on this rank.
             readers = self.plan.graph.consumers.get(operator.output.name, ())
             last = max(tasks.get(reader.name, tasks[operator.name]) for reader in (operator, *readers))
             self._hold(operator, last, -self.plan.costs[operator.name].kept_bytes, at_end=True)
 
     def _compute_forward(self, operator: CutOperator, action: Action, kind: int) -> int:
-        """Add an operator's forward pass with the communication before and behind it; return the computation."""
+        """Add an operator's forward pass with the communication before and after it; return the computation."""
         plan, microbatch = self.plan, action.microbatch
         again = kind == RECOMPUTE
         tag = (microbatch, action.chunk, operator.name)
@@ -165,7 +168,7 @@ class GraphDeviceWriter:
         return task
 
     def _computation(self, kind: int, operator: CutOperator, seconds: float, after: Sequence[int], tag: Key) -> int:
-        """Add computation, which waits for all exchanges that the program of its devices has before it."""
+        """Add computation that waits for all earlier exchanges in the program of its devices."""
         places = self.plan.places[operator.name]
         waited = [task for task, members in self.exchanged.items() if not set(members).isdisjoint(places)]
         streams = [len(STREAMS) * place for place in places]
@@ -179,7 +182,7 @@ class GraphDeviceWriter:
         return task
 
     def _source(self, what: str, microbatch: int, tensor: str, producer: CutOperator) -> Key:
-        """Return the key that a reader of a tensor waits for: the tensor here, or its arrival from another rank."""
+        """Return the key of a tensor for its readers: the tensor on this rank, or its arrival from another rank."""
         if self.plan.rank_of[producer.name] == self.device:
             return (what, microbatch, tensor, self.device)
         return ("sent", microbatch, tensor, self.device)
@@ -206,7 +209,7 @@ class GraphDeviceWriter:
         key = (need.phase, *tag)
         task = first = self.joined.get(key, -1) if need.joined else -1
         if task < 0:
-            # Frameworks exchange where their program has it: behind what was computed before it.
+            # Frameworks exchange in the order of their program: after earlier computation.
             places = self.plan.places[need.operator]
             after = (*after, *dict.fromkeys(self.last_at[place] for place in places))
             first = len(self.graph)
@@ -219,7 +222,7 @@ class GraphDeviceWriter:
         return task
 
     def _fetch(self, operator: CutOperator, tag: Key) -> list[int]:
-        """Gather weights that are kept in slices, and copy those of the host, at most ``PREFETCH`` operators ahead."""
+        """Gather sharded weights and copy weights from the host, at most ``PREFETCH`` operators ahead."""
         gate = self.computed[-PREFETCH:][0]
         copied = self.plan.fetched_bytes(operator)
         fetched = [self.copies.fetch(self.plan.copied_s(copied), gate, tag)] if copied else []
@@ -258,17 +261,17 @@ class GraphDeviceWriter:
             task = self._computation(Pass.WEIGHT_GRADIENT, operator, cost.weight_s, (), tag)
             if plan.sends_gradients(operator, last=last):
                 self._weights(operator, task)
-        # Frameworks launch both gradients of an operator in one call: what leaves it leaves behind both.
+        # Frameworks launch both gradients of an operator in one call, so the outgoing gradient leaves after both.
         self._pass_on(operator, action.microbatch, task, tag)
         return first, task
 
     def _gradients_of(self, operator: CutOperator, microbatch: int) -> list[Key]:
-        """Return the keys that the gradient of an output waits for: the readers' contributions, here or sent."""
+        """Return the keys that the gradient of an output waits for: the readers' contributions, local or sent."""
         readers = [r for r in self.plan.graph.consumers.get(operator.output.name, ()) if r.differentiable]
         return [("gradient", microbatch, operator.output.name, reader.name) for reader in readers]
 
     def _pass_on(self, operator: CutOperator, microbatch: int, task: int, tag: Key) -> None:
-        """Bring the gradients of an operator's inputs to where these are kept."""
+        """Send the gradients of an operator's inputs to the devices of these inputs."""
         for operand in operator.inputs:
             producer = self.plan.graph.producers.get(operand.name)
             if producer is None:
@@ -294,19 +297,19 @@ class GraphDeviceWriter:
                     self.full.append(bucket)
 
     def _reduce(self, bucket: Bucket) -> None:
-        """Add the collective of a bucket, and what its launch takes from computation."""
+        """Add the collective of a bucket, and the computation time that its launch takes."""
         after = bucket.members
         if not self.overlaps:
             after = tuple(self.computed[-1:])
         elif stands_s := blocked_s(self.plan.context, bucket.transfer):
-            # Computation goes on behind it, and the gradients before it are there.
+            # Computation continues after the launch, and earlier gradients are complete.
             after = (self.graph.add(HOST, stands_s, self.compute, bucket.members),)
         tag = (bucket.transfer.kind, f"{len(bucket.members)} gradients")
         moves = (self.plan.bucket_move(bucket.transfer),)
         self.behind.append(self._move(REDUCE, moves, self.gradient, after, tag))
 
     def _send_away(self, operator: CutOperator, action: Action, task: int) -> None:
-        """Copy what an operator keeps for its backward pass to the host, once it has run."""
+        """Copy the activations of an operator to the host after its forward pass."""
         size = self.plan.costs[operator.name].kept_bytes
         tag: Key = (action.microbatch, action.chunk, operator.name)
         kept = size and operator.name not in self.plan.recomputed and not self.plan.context.inference
@@ -315,7 +318,7 @@ class GraphDeviceWriter:
             self.copies.send_away(tag, task, self.plan.copied_s(size), size, devices, tag)
 
     def _bring_back(self, operator: CutOperator, tag: Key) -> list[int]:
-        """Copy it back, at most ``PREFETCH`` operators ahead."""
+        """Copy the activations of an operator back, at most ``PREFETCH`` operators ahead."""
         if tag not in self.copies.away:
             return []
         size, gate = self.plan.costs[operator.name].kept_bytes, self.computed[-PREFETCH:][0]
@@ -325,7 +328,7 @@ class GraphDeviceWriter:
         return [copy]
 
     def _hold_forward(self, operator: CutOperator, action: Action, task: int) -> None:
-        """Note what an operator keeps; a recomputed one until the end of its run."""
+        """Record the stored activations of an operator; if it is recomputed, until the end of its run."""
         size = self.plan.costs[operator.name].kept_bytes
         self._hold(operator, task, size)
         for recomputed in self.plan.dropped_behind(operator):

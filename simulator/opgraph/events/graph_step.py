@@ -1,4 +1,4 @@
-"""One step of an operator graph under a strategy tree, event by event."""
+"""Event-level simulation of one step of an operator graph under a strategy tree."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,13 +15,13 @@ from forerun.spaces.schedules import PipelineShape
 
 
 def simulate_plan(plan: GraphPlan, *, contention: bool = False) -> EventResult:
-    """Simulate one step, whose transfers share the links that they cross by max-min fairness.
+    """Simulate one step, whose transfers share links by max-min fairness.
 
-    On a cluster without a graph of links each transfer takes what the cost rules say; ``contention`` refuses that.
+    On a cluster without a graph of links each transfer has the time of the cost rules, and ``contention`` is refused.
 
     Raises:
-        RequestError: the schedule has no order for the shape, tasks wait for each other in a circle, or contention is
-            asked for on a cluster without one graph of links.
+        RequestError: the schedule has no order for the shape, tasks wait for each other in a cycle, or contention is
+        requested on a cluster without a single graph of links.
     """
     begin = perf_counter()
     step = compile_graph(plan)
@@ -37,7 +37,7 @@ def simulate_plan(plan: GraphPlan, *, contention: bool = False) -> EventResult:
 
 
 def _shape(plan: GraphPlan) -> StepCosts:
-    """Return the shape of a step for reports; the tasks themselves have the times."""
+    """Return the shape of a step for reports; times are in the tasks."""
     stages, devices = len(plan.tree.stages), plan.place_count
     empty = ChunkCost(forward_s=0.0, backward_s=0.0, weight_s=0.0, parts={})
     return StepCosts(

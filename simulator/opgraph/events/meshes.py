@@ -1,7 +1,7 @@
-"""Devices of a stage that do different things: where operators stand on some of a stage's devices, those that are named
-together stand for each other.
+"""Places: sets of equivalent devices within a stage whose operators use only some of its devices.
 
-A *place* is such a set of devices, of which one is simulated: places are numbered like pipeline ranks, first one for
+One device of each place is simulated. Places are numbered like pipeline ranks: first one per rank, followed by the
+further places of each rank.
 each rank, then those that a rank has besides.
 """
 
@@ -12,8 +12,9 @@ Places = Mapping[str, tuple[int, ...]]
 
 
 def places_of(groups: Sequence[tuple[int, ...]], meshes: Mapping[str, tuple[int, tuple[int, ...]]]) -> Places:
-    """Return the places of operators; ``groups``: devices by pipeline rank, ``meshes``: by operator its rank and its
-    devices.
+    """Return the places of operators.
+
+    ``groups``: devices by pipeline rank; ``meshes``: rank and devices by operator.
 
     >>> places_of([(0, 1, 2, 3)], {"a": (0, (0, 1, 2)), "b": (0, (2, 3)), "c": (0, (0, 1, 2, 3))})
     {'a': (0, 1), 'b': (1, 2), 'c': (0, 1, 2)}

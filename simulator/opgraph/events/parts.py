@@ -1,4 +1,4 @@
-"""Costs of one part of every operator, by the rules of the core of operator graphs."""
+"""Costs of one part of every operator, by the cost rules of operator graphs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +20,10 @@ _MATRIX = frozenset({"conv", "conv_transpose", "linear"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartCost:
-    """Seconds of one device for its part of an operator on one microbatch, bytes that it keeps for the backward pass,
-    and bytes of the gradients that its backward pass reads and writes."""
+    """Cost of one device's part of an operator on one microbatch.
+
+    Seconds, bytes kept for the backward pass, and bytes of the gradients that its backward pass reads and writes.
+    """
 
     forward_s: float
     input_s: float
@@ -37,8 +39,11 @@ def part_costs(
     elsewhere: frozenset[str] = frozenset(),
     stored: Mapping[str, Sequence[Cut]] | None = None,
 ) -> Mapping[str, PartCost]:
-    """Return the cost of a part of every operator of a model's graph; nothing of those that stand ``elsewhere``;
-    ``stored``: cuts that outputs are kept in, where not as they are made. Equal cases are costed once."""
+    """Return the cost of one part of every operator of a model's graph; equal cases are costed once.
+
+    ``elsewhere``: operators without a cost, on other devices; ``stored``: cuts of stored outputs that differ from their
+    cuts when computed.
+    """
     degrees = {name: _by_axis(own) for name, own in cuts.items()}
     batch = {operator.name: operator.axis("batch").size for operator in graph.operators}
     cases: dict[tuple[float, ...], int] = {}
@@ -60,7 +65,7 @@ def part_costs(
             found[layer.name] = PartCost(forward_s=0.0, input_s=0.0, weight_s=0.0, kept_bytes=0.0, working_bytes=0.0)
             continue
         own, case, kind = degrees[layer.name], case_of[layer.name], int(kinds[number])
-        # Passes over memory shrink with the channels that they pass over.
+        # Passes over memory shrink with the channels of their part.
         share = 1.0 if layer.kind.value in _MATRIX else 1.0 / own.get("channels", 1)
         seconds = [float(table[case, kind]) * share for table in (times.forward_KU, times.input_KU, times.weight_KU)]
         forward_s, input_s, weight_s = seconds
@@ -81,8 +86,11 @@ def at_host_speed(
     costs: Mapping[str, PartCost],
     needs: Sequence[Need],
 ) -> Mapping[str, PartCost]:
-    """Return the costs with the waits for the host, which issues the operators of a device (one of ``stages``) and
-    what is sent between them (``needs``), and joins or cuts the pieces of gathered tensors."""
+    """Return the costs with waits for the host.
+
+    The host issues the operators of a device (one of ``stages``) and its transfers (``needs``), and joins or cuts the
+    pieces of gathered tensors.
+    """
     found, profile = dict(costs), context.profile
     for operators in stages:
         names = {operator.name for operator in operators}
@@ -95,7 +103,7 @@ def at_host_speed(
         ]
         issued = sum(operator.kind != Kind.VIEW.value for operator in operators)
         launches = context.directions * issued + len(calls)
-        # What is joined in the forward pass is cut in the backward pass.
+        # Tensors joined in the forward pass are cut in the backward pass.
         joined = [need for need in needs if need.operator in names and need.phase == TransferPhase.FORWARD]
         gathered = [t for need in joined for t in need.transfers if t.kind == "all_gather"]
         pieces = context.directions * sum(len(transfer.groups[0]) for transfer in gathered)
@@ -112,7 +120,7 @@ def at_host_speed(
             there, back = paced(forward, backward, launched, np.array([host_s]))
         waits = zip((there - forward)[0].tolist(), (back - backward)[0].tolist(), strict=True)
         for operator, cost, (before_s, behind_s) in zip(operators, own, waits, strict=True):
-            # What stands on several devices waits for the last of their hosts.
+            # An operator on several devices waits for the last of their hosts.
             known = found[operator.name]
             found[operator.name] = replace(
                 cost,
@@ -131,8 +139,7 @@ def _by_axis(cuts: Sequence[Cut]) -> dict[str, int]:
 
 
 def activation_s(context: GraphContext, transfer: Transfer, element_bytes: float) -> float:
-    """Return the seconds of a transfer of activations; halos go through the host's memory where the framework copies
-    them there."""
+    """Return the seconds of a transfer of activations; halos pass through host memory in frameworks that stage them."""
     staged = context.profile.staged_bytes_per_s
     if transfer.kind == "halo" and staged is not None:
         sent: dict[int, float] = {}

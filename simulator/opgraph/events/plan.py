@@ -1,4 +1,4 @@
-"""Everything that a step of an operator graph is compiled from: who runs where, what it costs, what must be sent."""
+"""Input of the compilation of an operator graph's step: placement, costs and transfers."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ from forerun.spaces.trees.values import KeyPath
 
 
 class Move(NamedTuple):
-    """A transfer with the bytes of each of its elements, and its seconds while nothing else is under way."""
+    """A transfer with its bytes per element, and its duration when it is alone."""
 
     transfer: Transfer
     element_bytes: float
@@ -39,12 +39,14 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class GraphPlan:
-    """``operators`` of every virtual stage in order; ``rank_of``: the pipeline rank of every operator; ``shares``: its
-    cuts and devices; ``costs`` of its parts on one microbatch; ``recomputed``: operators that are computed again, with
-    the node that says so (neighbours of one node are one run). ``elsewhere``: operators that are dealt to other devices
-    of their stage than the fullest one, which stands for all. ``needs``: all communication of a microbatch, and of the
-    weights. ``on_host``: tensors (of ``HOST_TENSORS``) of every operator that lie in the memory of the host.
-    ``places``: see ``meshes``."""
+    """Placement, costs and communication of one step.
+
+    ``operators``: operators of every virtual stage in order; ``rank_of``: pipeline rank of every operator; ``shares``:
+    its cuts and devices; ``costs``: its part's cost on one microbatch; ``recomputed``: recomputed operators with the
+    tree node that requires it (neighbours of one node are one run). ``elsewhere``: operators placed on other devices of
+    their stage than the fullest, which represents all. ``needs``: all communication of a microbatch and of the weights.
+    ``on_host``: tensors (of ``HOST_TENSORS``) of every operator in host memory. ``places``: see ``meshes``.
+    """
 
     context: GraphContext
     tree: ResolvedTree
@@ -61,7 +63,7 @@ class GraphPlan:
 
     @cached_property
     def place_count(self) -> int:
-        """Number of simulated devices: one of every pipeline rank, more where operators are on some of its devices."""
+        """Number of simulated devices: one per pipeline rank, more where operators use some of its devices."""
         return max(max(places) for places in self.places.values()) + 1
 
     def places_of_rank(self, rank: int) -> tuple[int, ...]:
@@ -75,10 +77,10 @@ class GraphPlan:
         return GRADIENT_BYTES
 
     def programs(self) -> Programs:
-        """Return the passes of every pipeline rank in their order.
+        """Return the passes of every pipeline rank in order.
 
         Raises:
-            RequestError: the order has none for this shape.
+            RequestError: the schedule has no order for this shape.
         """
         stages, devices = len(self.tree.stages), len(self.tree.groups)
         shape = PipelineShape(pp=devices, vpp=stages // devices, microbatches=self.tree.microbatches)
@@ -109,7 +111,7 @@ class GraphPlan:
         return self._by_operator.get((phase, operator.name), ((), ()))[1]
 
     def moves(self, needs: Iterable[Need]) -> tuple[Move, ...]:
-        """Return the transfers of activations, one after the other."""
+        """Return the transfers of activations, in sequence."""
         return tuple(move for need in needs for move in self._activations(need))
 
     def _activations(self, need: Need) -> tuple[Move, ...]:
@@ -125,7 +127,7 @@ class GraphPlan:
         return {}
 
     def weight_moves(self, need: Need) -> tuple[Move, ...]:
-        """Return the gathers of weights, which are kept in fp32 and computed with in the training precision."""
+        """Return the gathers of weights, which are stored in fp32 and used in the training precision."""
         return tuple(self._weights(transfer, self.context.width) for transfer in need.transfers)
 
     def bucket_move(self, transfer: Transfer) -> Move:
@@ -136,23 +138,22 @@ class GraphPlan:
         return Move(transfer, element_bytes, weight_transfer_s(self.context, transfer, element_bytes))
 
     def wired(self, moves: Mapping[int, Move]) -> dict[int, Move]:
-        """Return those of some transfers (by task) that cross the cluster's links: halos that are copied through the
-        host's memory do not."""
+        """Return the transfers (by task) that cross the cluster's links: all but halos copied through host memory."""
         staged = self.context.profile.staged_bytes_per_s is not None
         return {task: move for task, move in moves.items() if not (staged and move.transfer.kind == "halo")}
 
     def sent_gradient(self, operator: CutOperator, transfer: Transfer) -> Transfer:
-        """Return the transfer of a gradient: of a copied table only the looked-up rows."""
+        """Return the transfer of a gradient: of a copied table, only the looked-up rows."""
         model = next(one for one in self.context.model.operators if one.name == operator.name)
         batch = operator.axis("batch").size * self.tree.microbatches
         return sent_gradient(self.context, model, batch, transfer)
 
     def sends_gradients(self, operator: CutOperator, *, last: bool) -> bool:
-        """Whether a backward pass of an operator, the ``last`` of a step or not, sends gradients of weights."""
+        """Return whether a backward pass of an operator (``last``: the last of a step) sends weight gradients."""
         return bool(operator.weights) and (last or self.shares[operator.name].zero >= 2)
 
     def sent_gradients(self, stage: int, *, last: bool) -> list[Transfer]:
-        """Return the gradients that a backward pass of a virtual stage sends, in order."""
+        """Return the gradients sent by a backward pass of a virtual stage, in order."""
         return [
             self.sent_gradient(operator, transfer)
             for operator in reversed(self.operators[stage])
@@ -162,15 +163,18 @@ class GraphPlan:
         ]
 
     def waiting_s(self, device: int, busy_s: float, *, exchanged: bool) -> float:
-        """Seconds that devices of a stage wait for the slowest of all, and replicas on several nodes to agree on what
-        they exchange, if they do; ``busy_s``: of the passes."""
+        """Seconds that devices of a stage wait for the slowest device, and for the rendezvous of replicas on several
+        nodes.
+
+        ``busy_s``: duration of the passes; ``exchanged``: whether replicas exchange.
+        """
         profile, group = self.context.profile, self.tree.groups[device]
         nodes = len({number // self.context.cluster.devices_per_node for number in group})
         waiting = straggler_wait_s(profile, busy_s, self.tree.device_count)
         return float(waiting + (rendezvous_s(profile, nodes) if exchanged else 0.0))
 
     def loading_s(self) -> float:
-        """Seconds to bring the samples of a step to the devices that read them first: no step is shorter."""
+        """Seconds to load the samples of a step onto the devices that read them first, a lower bound of the step."""
         first = self.graph.operators[0]
         batch, devices = first.axis("batch").size * self.tree.microbatches, self.tree.device_count
         cut = {cut.axis: cut.degree for cut in self.shares[first.name].cuts}
@@ -179,17 +183,17 @@ class GraphPlan:
         return float(max(own_input_s(self.context, batch / parts), stored_input_s(self.context, batch / nodes)))
 
     def cloned_before(self, operator: CutOperator) -> Sequence[CutOperator]:
-        """Return the operators that are computed again before the backward pass of the last one of their run."""
+        """Return the operators to recompute before the backward pass of the last one of their run."""
         run = self._runs.get(operator.name, ())
         return run[:-1] if run and run[-1].name == operator.name else ()
 
     def dropped_behind(self, operator: CutOperator) -> Sequence[CutOperator]:
-        """Return the operators whose outputs go when the forward pass of the last one of their run has ended."""
+        """Return the operators whose outputs are freed after the forward pass of the last one of their run."""
         return self.cloned_before(operator)
 
     @cached_property
     def _runs(self) -> Mapping[str, tuple[CutOperator, ...]]:
-        """The run of neighbouring recomputed operators that each one belongs to."""
+        """Run of neighbouring recomputed operators, by operator."""
         runs: dict[str, tuple[CutOperator, ...]] = {}
         for operators in self.operators:
             for place, run in groupby(operators, lambda operator: self.recomputed.get(operator.name)):
@@ -199,27 +203,28 @@ class GraphPlan:
         return runs
 
     def keeps_on_host(self, operator: str, tensor: str) -> bool:
-        """Whether a kind of tensors of an operator lies in the memory of the host."""
+        """Return whether a kind of tensors of an operator is in host memory."""
         return tensor in self.on_host.get(operator, ())
 
     def copied_s(self, size: float) -> float:
-        """Seconds of a copy of so many bytes between a device and its host.
+        """Seconds of a copy of ``size`` bytes between a device and its host.
 
         Raises:
-            RequestError: the cluster does not say how fast its host links are.
+            RequestError: the cluster has no rate for its host links.
         """
         return size / host_link_rate(self.context.cluster)
 
     def fetched_bytes(self, operator: CutOperator) -> float:
-        """Bytes of an operator's parameters that are copied from the host for a pass of it."""
+        """Bytes of an operator's parameters copied from the host for one pass."""
         if not (operator.weights and self.keeps_on_host(operator.name, "parameters")):
             return 0.0
         return self._own_elements(operator, 3) * self.context.width
 
     def held_elements(self, device: int, from_stage: int, tensor: str = "", *, away: bool = False) -> float:
-        """Parameters on one device, where sharding from a stage of ZeRO on leaves slices of them: of those whose kind
-        of ``tensor`` is not on the host (``away``: is). Of tables the rows that were looked up are updated in their
-        backward pass: they have no gradients (2) or states (1) of their own.
+        """Parameters on one device, sharded from ZeRO stage ``from_stage`` on.
+
+        ``away``: count parameters whose ``tensor`` kind is on the host, otherwise the others. Looked-up rows of tables
+        are updated in the backward pass: they have no gradients (2) or states (1).
         """
         total = 0.0
         for operator in self.graph.operators:
@@ -242,7 +247,7 @@ class GraphPlan:
         return total
 
     def fixed_bytes(self, device: int) -> float:
-        """Bytes of parameters, gradients, optimizer states and buckets of the device of one place."""
+        """Bytes of parameters, gradients, optimizer states and buckets of one place's device."""
         parameters = self.held_elements(device, 3, "parameters") + self._fetched_at_once(device)
         if self.context.inference:
             return self.context.parameter_bytes * parameters
@@ -255,12 +260,12 @@ class GraphPlan:
         )
 
     def _fetched_at_once(self, device: int) -> float:
-        """Elements of the parameters that are on the device while their operators run: of ``PREFETCH`` of them."""
+        """Elements of the host's parameters on the device while their operators run: at most ``PREFETCH`` operators."""
         own = (one for one in self.graph.operators if device in self.places[one.name])
         return math.fsum(sorted(self.fetched_bytes(one) for one in own)[-PREFETCH:]) / self.context.width
 
     def _update_away(self, device: int) -> tuple[float, float]:
-        """Bytes of states that the host has no room for, and seconds of the update of the others there."""
+        """Bytes of states beyond the host's memory, and seconds of the update of the other states on the host."""
         states = self.held_elements(device, 1, "optimizer", away=True) * (4.0 + self.context.state_bytes)
         if not states or self.context.inference:
             return 0.0, 0.0
@@ -268,7 +273,7 @@ class GraphPlan:
         return float(stay), float(update_s)
 
     def _exchanged_rows(self, device: int) -> float:
-        """Elements of tables' gradients that replicas exchange, and keep until they have."""
+        """Elements of table gradients that replicas exchange, kept until the exchange ends."""
         tables = [one for one in self.graph.operators if one.kind == Kind.EMBEDDING.value]
         return math.fsum(
             max(self.sent_gradient(table, transfer).elements)
@@ -279,13 +284,13 @@ class GraphPlan:
         )
 
     def optimizer_s(self, device: int) -> float:
-        """Seconds of the update of the parameters that one device keeps the states of, and of those of its host."""
+        """Seconds of the update of the parameters whose states one device, or its host, stores."""
         on_device = float(self.context.update_s(self.held_elements(device, 1, "optimizer")))
         stay, update_s = self._update_away(device)
         return on_device + update_s + float(self.context.update_s(stay / (4.0 + self.context.state_bytes)))
 
     def update_moves(self, device: int) -> tuple[Move, ...]:
-        """Return the gathers of weights that were updated in slices: one transfer for all of a group."""
+        """Return the gathers of weights after a sharded update: one transfer per group."""
         sizes: dict[tuple[str, tuple[tuple[int, ...], ...]], float] = {}
         for need in self.needs:
             if need.phase == TransferPhase.UPDATE and self.rank_of[need.operator] == device:

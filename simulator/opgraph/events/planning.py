@@ -1,4 +1,4 @@
-"""From a tree of strategies to the plan of a step: every operator's cuts, devices, costs and communication."""
+"""Construction of a step's plan from a strategy tree: cuts, devices, costs and communication of every operator."""
 
 from collections.abc import Mapping
 
@@ -25,8 +25,8 @@ def graph_plan(context: GraphContext, root: Node, global_batch: int) -> GraphPla
     """Return the plan of a step of ``global_batch`` samples under a tree.
 
     Raises:
-        TreeError: the tree is wrong; the error has the path of the node.
-        RequestError: a cost rule knows no such precision or link.
+        TreeError: the tree is invalid; the error has the path of the node.
+        RequestError: a cost rule does not know a precision or link.
     """
     names = [operator.name for operator in context.model.operators]
     tree = resolve_tree(without_blocks(root, context.model.blocks), names, modules=())
@@ -70,7 +70,7 @@ def graph_plan(context: GraphContext, root: Node, global_batch: int) -> GraphPla
         dealt = dict(_dealt(stage, by_name))
         shares |= {layer: Share(cuts=(), devices=(device,)) for layer, device in dealt.items()}
         elsewhere |= {layer for layer, device in dealt.items() if device != next(iter(dealt.values()))}
-    # A layer that is dealt out stands on one device, for which the fullest of the stage stands.
+    # A distributed layer is on one device, represented by the fullest device of the stage.
     meshes = {leaf.layer: (rank_of[leaf.layer], _mesh(leaf, stage)) for stage in tree.stages for leaf in stage.leaves}
     places = places_of(tree.groups, meshes)
     at_places = [
@@ -108,7 +108,7 @@ def _mesh(leaf: Leaf, stage: Stage) -> tuple[int, ...]:
 
 
 def _dealt(stage: Stage, operators: Mapping[str, CutOperator]) -> list[tuple[str, int]]:
-    """Return the device of every layer of a stage that is dealt out, those of the fullest device first."""
+    """Return the device of every distributed layer of a stage, layers of the fullest device first."""
     chosen = [operators[leaf.layer] for leaf in stage.leaves if leaf.compute.deal]
     sizes = [float(operator.weight_elements) for operator in chosen]
     places = dealt(sizes, len(stage.devices))

@@ -1,4 +1,4 @@
-"""Scores of splits event by event: of a step that was simulated, and of a table whose best a search refines."""
+"""Scores from event-level simulations: of a simulated step, and of the best splits of a table."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from forerun.simulator.score_table import TIME_PARTS, ScoreTable, joined
 
 
 def simulate_split(context: GraphContext, split: AnySplit, *, contention: bool = False) -> EventResult:
-    """Simulate one step of a split event by event, as the tree that it is; ``contention`` as for ``simulate_plan``.
+    """Simulate one step of a split as its strategy tree; ``contention``: see ``simulate_plan``.
 
     Raises:
         RequestError: its schedule has no order.
@@ -25,7 +25,7 @@ def simulate_split(context: GraphContext, split: AnySplit, *, contention: bool =
 
 
 def plan_of_split(context: GraphContext, split: AnySplit) -> GraphPlan:
-    """Return the plan of a step of a split, as the tree that it is.
+    """Return the plan of a step of a split as its strategy tree.
 
     Raises:
         RequestError: its schedule has no order.
@@ -35,8 +35,11 @@ def plan_of_split(context: GraphContext, split: AnySplit) -> GraphPlan:
 
 
 def result_row(context: GraphContext, result: EventResult, parts: dict[str, float]) -> ScoreTable:
-    """Return the scores of one step that was simulated. ``parts``: bytes of its memory by the closed forms, of a tree
-    the reserve alone; what events keep beyond or below them counts as activations, of a tree as in use."""
+    """Return the scores of one simulated step.
+
+    ``parts``: bytes of its memory by the closed forms (of a tree: only the reserve). The difference to the events
+    counts as activations, of a tree as memory in use.
+    """
     peak = result.peak_memory_bytes + RESERVE_BYTES
     rest = "activations" if "activations" in parts else "in use"
     held = {**parts, rest: parts.get(rest, 0.0) + peak - sum(parts.values())}
@@ -52,14 +55,15 @@ def result_row(context: GraphContext, result: EventResult, parts: dict[str, floa
 
 
 def result_scores(context: GraphContext, table: SplitTable, result: EventResult) -> ScoreTable:
-    """Return the scores of the one split of a table from its step as it was simulated."""
+    """Return the scores of a table's only split from its simulated step."""
     closed = score_table(replace(context, correction=None), table)
     row = result_row(context, result, {part: float(sizes[0]) for part, sizes in closed.memory_bytes.items()})
     return corrected(context, table, row, closed.time_s)
 
 
 def event_scores(context: GraphContext, table: SplitTable, *, contention: bool = False) -> ScoreTable:
-    """Score a table of splits event by event, in the form of ``score_table``; ``contention`` as for ``simulate_plan``.
+    """Score a table of splits at the event level, in the form of ``score_table``; ``contention``: see
+    ``simulate_plan``.
 
     Raises:
         RequestError: as for ``simulate_split``.

@@ -1,8 +1,8 @@
-"""Links of the cluster that the transfers of an operator graph's step cross and share.
+"""Cluster links shared by the transfers of an operator graph's step.
 
-A flow is what one transfer keeps under way between the devices of all its groups at once. One device stands for all of
-its pipeline rank, so that a flow has the connections of all of them. Rates and the fair sharing are those of
-transformers (``events.step.traffic``, ``events.step.contention``)."""
+A flow is the traffic of one transfer between the devices of all its groups. One device represents a pipeline rank, so a
+flow has the connections of all its devices. Rates and fair sharing are computed as for transformers
+(``events.step.traffic``, ``events.step.contention``)."""
 
 import itertools
 from collections import Counter
@@ -31,9 +31,9 @@ _LEAST = 1.0
 
 
 def shares_links(cluster: Cluster, devices: int, contention: bool) -> bool:
-    """Whether transfers between some devices share links.
+    """Return whether transfers between some devices share links.
 
-    They do on a cluster with a graph of links, or where the user asks for ``contention``, which is refused without one.
+    They share links on a cluster with a graph of links; ``contention`` on a cluster without one is refused.
     """
     return devices > 1 and (contention or cluster.spec is not None)
 
@@ -41,8 +41,10 @@ def shares_links(cluster: Cluster, devices: int, contention: bool) -> bool:
 def share_links(
     cluster: Cluster, devices: int, graph: TaskGraph, moves: Mapping[int, Move]
 ) -> tuple[Contention, Mapping[Key, float]]:
-    """Put the transfers (by task) of a graph on the cluster's links; return what they share, and what every connection
-    of each flow sends. Time that does not depend on the rate is that of a transfer of next to nothing.
+    """Put the transfers (by task) of a graph on the cluster's links.
+
+    Return the contention, and the bytes of every connection of each flow. Time independent of the rate is measured by a
+    transfer of almost zero bytes.
 
     Raises:
         RequestError: the cluster has no graph of links, or a device cannot be reached.
@@ -72,7 +74,7 @@ def share_links(
 
 
 def _flow(cluster: Cluster, crossed: CrossedLinks, kind: str, groups: tuple[tuple[int, ...], ...]) -> Flow:
-    """Return the connections of all groups, and the rate that the cost rules take each of them to have."""
+    """Return the connections of all groups, at the rate that the cost rules assume."""
     if kind in _RINGS:
         return _ring(cluster, crossed, groups)
     pairs = list(pairs_of(kind, groups))
@@ -81,7 +83,7 @@ def _flow(cluster: Cluster, crossed: CrossedLinks, kind: str, groups: tuple[tupl
     port = level.port_bytes_per_s
     assumed = port if constants_of(level, cluster.device.architecture).mesh else min(port, level.bytes_per_s)
     if kind in _MESSAGES:
-        # Messages are priced at what the senders behind a link have of it, which is more where not all of them send.
+        # The cost of a message assumes its sender's share of a link, which is larger where not all devices send.
         ways = crossings(cluster.levels, [(source, target) for source, target, _ in pairs])
         farthest = max(distance for distance, _ in ways)
         share = max(share for distance, share in ways if distance == farthest)
@@ -90,7 +92,7 @@ def _flow(cluster: Cluster, crossed: CrossedLinks, kind: str, groups: tuple[tupl
 
 
 def _ring(cluster: Cluster, crossed: CrossedLinks, groups: tuple[tuple[int, ...], ...]) -> Flow:
-    """Return the rings of all groups at the pace of the slowest, each with its channels as parts of one connection."""
+    """Return the rings of all groups at the pace of the slowest; channels of a ring are parts of one connection."""
     assert cluster.spec is not None
     connections: list[tuple[int, int, float]] = []
     for members in groups:
@@ -103,12 +105,12 @@ def _ring(cluster: Cluster, crossed: CrossedLinks, groups: tuple[tuple[int, ...]
 
 
 def _connections(transfer: Transfer) -> int:
-    """Count the pairs of devices of a transfer, without the channels of rings."""
+    """Count the pairs of devices of a transfer; channels of a ring do not count."""
     return sum(len(group) ** 2 if transfer.kind == "all_to_all" else len(group) for group in transfer.groups)
 
 
 def pairs_of(kind: str, groups: tuple[tuple[int, ...], ...]) -> Iterator[tuple[int, int, float]]:
-    """Yield (sender, receiver, connections); what a port sends to several one after the other is a share for each."""
+    """Yield (sender, receiver, connections); messages that one port sends in sequence are fractions of a connection."""
     if kind in _MESSAGES:
         sent = Counter(source for source, _ in groups)
         yield from ((source, target, 1.0 / sent[source]) for source, target in groups)
