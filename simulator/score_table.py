@@ -1,4 +1,4 @@
-"""Scores of candidates: one row of time, memory and verdict each, as a structure of arrays."""
+"""Scores of candidates: time, memory and verdict per row, as a structure of arrays."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -43,7 +43,7 @@ communicators and fragmentation."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreTable:
-    """Scores of N candidates, row by row as in the table they were made from."""
+    """Scores of N candidates, in the order of their source table."""
 
     step_time_s: Floats
     """Seconds of one optimizer step, shape N."""
@@ -76,7 +76,7 @@ class ScoreTable:
         )
 
     def holding(self, held: HeldMemory) -> "ScoreTable":
-        """Return the scores with the peak memory that measured runs say."""
+        """Return the scores with the peak memory calibrated to measured runs."""
         peak = sum(held.parts.values(), np.zeros(len(self)))
         return replace(
             self,
@@ -93,12 +93,12 @@ class ScoreTable:
         return _columnwise([self], lambda columns: columns[0][rows])
 
     def limits(self, context: Context) -> float | Floats:
-        """Return the bytes that candidates may need to count as fitting: of each, or the same for all."""
+        """Return the bytes that candidates may need to fit, per candidate or for all."""
         return context.memory_limit_bytes if self.limit_bytes is None else self.limit_bytes
 
 
 def joined(tables: Sequence[ScoreTable], order: NDArray[np.intp]) -> ScoreTable:
-    """Return the rows of several tables, one behind the other, in another order."""
+    """Return the rows of several tables, concatenated and reordered."""
     return _columnwise(tables, lambda columns: np.concatenate(columns)[order])
 
 

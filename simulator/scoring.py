@@ -1,4 +1,4 @@
-"""The cost of candidates, whatever kind of model they are for."""
+"""Scores of candidates of any kind of model."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def score(context: Any, table: "StrategyTable | SplitTable") -> ScoreTable:
-    """Score N legal candidates by closed forms; ``context`` is that of the table's kind of model.
+    """Score N legal candidates by closed forms; ``context``: of the table's kind of model.
 
     Raises:
         RequestError: as for ``score_table`` of splits.
@@ -25,7 +25,7 @@ def score(context: Any, table: "StrategyTable | SplitTable") -> ScoreTable:
 
 
 def table_for(context: Any, strategies: Sequence[Any]) -> "StrategyTable | SplitTable":
-    """Return candidates as a table of the context's kind of model; a mixture stands in one of its own."""
+    """Return candidates as a table of the context's kind of model; a mixture needs a table of its own."""
     if isinstance(context, Context):
         return table_of(strategies)
     from forerun.simulator.opgraph.table import table_of_splits

@@ -1,4 +1,4 @@
-"""Activation memory of every pipeline rank, by the core's closed forms of what a schedule keeps."""
+"""Activation memory of every pipeline rank, by the core's closed forms for the schedule."""
 
 from functools import reduce
 
@@ -15,7 +15,7 @@ from forerun.spaces.strategies import Strategy
 
 
 def rank_activations(assignment: Assignment, blocks: Blocks) -> StageMemory:
-    """Return the activation memory that ``blocks`` [B, C] cause on every rank, [1, P] each."""
+    """Return the activation memory of ``blocks`` [B, C] on every rank, [1, P] each."""
     in_flight_factors = _in_flight_factors(assignment)
     first, *others = (
         _with_settings(assignment, settings, assignment.on_ranks(held), in_flight_factors)
@@ -25,7 +25,7 @@ def rank_activations(assignment: Assignment, blocks: Blocks) -> StageMemory:
 
 
 def _with_settings(assignment: Assignment, settings: Strategy, on: Floats, in_flight_factors: Floats) -> StageMemory:
-    """Size the activations that layers ``on`` [B, P] ranks with the same settings keep."""
+    """Return the activation memory of layers ``on`` [B, P] ranks with the same settings."""
     shape, count = assignment.shape, assignment.shape.pp
     given = (float(assignment.schedule), float(shape.pp), float(shape.vpp), float(shape.microbatches))
     schedule, pp, vpp, microbatches = (np.full(count, value) for value in given)
@@ -48,7 +48,7 @@ def _with_settings(assignment: Assignment, settings: Strategy, on: Floats, in_fl
 
 
 def _in_flight_factors(assignment: Assignment) -> Floats:
-    """Return what every rank keeps at its peak over that of equal virtual stages, [1, P]."""
+    """Return the peak of in-flight activations on every rank relative to equal virtual stages, [1, P]."""
     pp, counts = assignment.shape.pp, assignment.layer_counts
     if not schedule_of(assignment.schedule).in_rounds or len(set(counts)) == 1:
         return np.ones((1, pp))

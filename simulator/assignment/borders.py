@@ -1,10 +1,9 @@
-"""What passes between layers, or modules of one, that are cut differently: on the same devices, and from stage to
-stage.
+"""Transfers between layers, or modules of a layer, with different cuts, on the same devices or between stages.
 
-Activations between layers (the residual stream) lie as the layer has them that reads them. A layer that is cut by tp
-without sequence parallelism makes partial sums of them. It adds them up on all of its tensor ranks, unless every device
-that it gives them to needs only a part of what it has anyway: then the sums go to the parts (a reduce-scatter instead
-of an all-reduce). Gradients go the same way back.
+Activations between layers (the residual stream) have the layout of the layer that reads them. A layer with tp and
+without sequence parallelism computes partial sums of them. It all-reduces them over its tensor ranks, unless every
+receiving device needs only a part of them: then a reduce-scatter sends the sums to the parts. Gradients take the
+reverse way.
 """
 
 from collections.abc import Sequence
@@ -28,8 +27,10 @@ from forerun.spaces.trees import TreeStrategies
 
 
 def activation_layout(strategy: Strategy, devices: Sequence[int], *, summed: bool = False) -> Layout:
-    """Return how the activations [sequences, tokens, hidden] between two layers lie on the devices of a stage;
-    ``summed``: while tensor ranks hold partial sums of them."""
+    """Return the layout of the activations [sequences, tokens, hidden] between two layers on the devices of a stage.
+
+    ``summed``: tensor ranks have partial sums of them.
+    """
     dealt = tuple(np.array(devices, dtype=np.int64).tolist())
     if summed:
         return Layout((strategy.dp, strategy.cp, 1), dealt, strategy.tp)
@@ -39,15 +40,17 @@ def activation_layout(strategy: Strategy, devices: Sequence[int], *, summed: boo
 def moved(
     context: Context, first: Strategy, second: Strategy, before: Sequence[int], behind: Sequence[int]
 ) -> tuple[tuple[Transfer, ...], tuple[Transfer, ...]]:
-    """Return the transfers of one microbatch's activations from layers of one configuration to those of another, and of
-    their gradients back; ``before`` and ``behind``: the devices of either, tensor ranks next to each other."""
+    """Return the transfers of one microbatch's activations between two configurations, and of their gradients.
+
+    ``before`` and ``behind``: devices of the first and the second, tensor ranks next to each other.
+    """
     shape = (first.mbs * first.dp, context.workload.seq_len, context.model.hidden)
     here, there = activation_layout(first, before), activation_layout(second, behind)
     return infer(here, there, shape), infer(there, here, shape)
 
 
 def seconds_of(context: Context, transfers: tuple[Transfer, ...]) -> float:
-    """Return the seconds of transfers of activations, one after the other, with the launch of each."""
+    """Return the seconds of consecutive transfers of activations, including their launches."""
     width = activation_bytes(context.workload.precision)
     launch_s = context.framework.collective_launch_s
     return sum(transfer_time_s(context.cluster, transfer, width) + launch_s for transfer in transfers)
@@ -55,9 +58,11 @@ def seconds_of(context: Context, transfers: tuple[Transfer, ...]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Border:
-    """What two neighbours on the same devices send each other: activations ``ahead``, gradients ``back``. ``sums``:
-    what the first sends in its forward pass instead of its last all-reduce, and the second in its backward pass; ()
-    where sums are all-reduced."""
+    """Transfers between two neighbours on the same devices: activations ``ahead``, gradients ``back``.
+
+    ``sums``: transfers that replace the last all-reduce of the first neighbour's forward pass, and of the second
+    neighbour's backward pass; () where sums are all-reduced.
+    """
 
     ahead: tuple[Transfer, ...]
     back: tuple[Transfer, ...]
@@ -67,8 +72,11 @@ class Border:
 def border_between(
     context: Context, first: Strategy, second: Strategy, devices: Sequence[int], sums: tuple[bool, bool]
 ) -> Border:
-    """Return what neighbours of two configurations send; ``sums``: whether the first ends, and the second begins, with
-    an operator whose outputs (gradients of inputs) are partial sums."""
+    """Return the transfers between neighbours of two configurations.
+
+    ``sums``: whether the first ends, and the second starts, with an operator whose outputs (gradients of inputs) are
+    partial sums.
+    """
     ahead, back = moved(context, first, second, devices, devices)
     shape = (first.mbs * first.dp, context.workload.seq_len, context.model.hidden)
     instead = []
@@ -79,19 +87,19 @@ def border_between(
 
 
 def _parts(maker: Strategy, taker: Strategy, devices: Sequence[int], shape: tuple[int, ...]) -> tuple[Transfer, ...]:
-    """Return how partial sums go to the parts that are needed; () where that is no reduce-scatter."""
+    """Return the transfers of partial sums to their parts; () where they are not a reduce-scatter."""
     wanted = activation_layout(taker, devices)
     found = infer(activation_layout(maker, devices, summed=True), wanted, shape)
     return found if found and found[0].kind == "reduce_scatter" else ()
 
 
 def ends_in_sums(layer: Layer | None) -> bool:
-    """Whether the last operator of a layer makes partial sums on tensor ranks; None: embedding or head, which do."""
+    """Return whether the last operator of a layer (None: embedding or head) leaves partial sums on tensor ranks."""
     return layer is None or not layer.feeds_forward or _dense(layer)
 
 
 def begins_with_sums(layer: Layer | None) -> bool:
-    """Whether the gradient of a layer's input is made as partial sums."""
+    """Return whether the gradient of a layer's input is a partial sum."""
     return layer is None or layer.attends or _dense(layer)
 
 
@@ -100,8 +108,10 @@ def _dense(layer: Layer) -> bool:
 
 
 def changes_inside(assignment: Assignment) -> tuple[Floats, Floats]:
-    """Return for every virtual stage the seconds that activations take to change their layout inside it, and gradients
-    on their way back, less what partial sums save that go to parts; shape C each."""
+    """Return the seconds of layout changes inside every virtual stage, of activations and of gradients, shape C each.
+
+    Savings by partial sums that are sent to parts are subtracted.
+    """
     prices, count = _Prices(assignment), len(assignment.layers)
     there, back = np.zeros(count), np.zeros(count)
     for chunk, (row, devices) in enumerate(zip(assignment.layers, assignment.devices, strict=True)):
@@ -124,7 +134,7 @@ def changes_inside(assignment: Assignment) -> tuple[Floats, Floats]:
 
 
 class _Prices:
-    """Borders of one assignment and what they cost, each found once."""
+    """Borders of one assignment and their costs, each computed once."""
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment, self.context = assignment, assignment.context
@@ -148,7 +158,7 @@ class _Prices:
         return self.times_s[transfers]
 
     def shorter(self, strategy: Strategy, parts: tuple[Transfer, ...]) -> float:
-        """Return the seconds by which some transfers take less than an all-reduce over tensor ranks, 0 for none."""
+        """Return the seconds saved by transfers in place of an all-reduce over tensor ranks, 0 for none."""
         if not parts:
             return 0.0
         if strategy not in self.reduce_s:
@@ -157,8 +167,10 @@ class _Prices:
         return max(self.reduce_s[strategy] - self.seconds(parts), 0.0)
 
     def saved(self, placed: Placed, shorter_s: tuple[float, float]) -> tuple[float, float]:
-        """Return the seconds of its passes that shorter sums save a layer. Embedding and head, which synchronise once,
-        have half of it in each direction."""
+        """Return the seconds of a layer's passes saved by shorter sums.
+
+        Embedding and head, which synchronise once, save half in each direction.
+        """
         layer, settings = self.assignment.layer_of(placed), placed.settings
         if layer is None:
             return (sum(shorter_s) / 2,) * 2
@@ -170,11 +182,11 @@ class _Prices:
 
 
 def p2p_times(assignment: Assignment) -> tuple[tuple[float, float], ...]:
-    """Return the seconds from every virtual stage to the next, and back; shape C - 1.
+    """Return the seconds from every virtual stage to the next and back; shape C - 1.
 
-    Stages of equal size go by the rule of flat strategies; where sizes or context parallelism differ, the parts that
-    meet are sent point to point. A transfer from one group of devices to another leaves over the outermost level of
-    both and goes at the pace of the slower one.
+    Stages of equal size follow the rule of flat strategies; where sizes or context parallelism differ, intersecting
+    parts are sent point to point. A transfer between groups of devices uses the outermost level of both, at the rate of
+    the slower one.
     """
     found, ends = [], _outer_settings(assignment)
     on = [assignment.group_of_rank[rank] for rank in assignment.rank_of_chunk]
@@ -200,9 +212,11 @@ def p2p_times(assignment: Assignment) -> tuple[tuple[float, float], ...]:
 def transfers_between_s(
     context: Context, sender: Strategy, receiver: Strategy, before: Sequence[int], behind: Sequence[int], pp: int
 ) -> tuple[float, float]:
-    """Return the seconds from one of ``pp`` stages to the next, and back, on one group of devices: by the rule of flat
-    strategies where both have as many devices, else the parts that meet point to point. ``before`` and ``behind``: the
-    devices of sender and receiver."""
+    """Return the seconds from one of ``pp`` stages to the next and back, on one group of devices.
+
+    Stages of equal size follow the rule of flat strategies; otherwise intersecting parts are sent point to point.
+    ``before`` and ``behind``: devices of sender and receiver.
+    """
     if sender.cp == receiver.cp and len(before) == len(behind):
         forward_s, backward_s = transfers_alike_s(context, [sender], [receiver], pp)
         return float(forward_s[0]), float(backward_s[0])
@@ -214,8 +228,10 @@ def transfers_between_s(
 def transfers_alike_s(
     context: Context, senders: Sequence[Strategy], receivers: Sequence[Strategy], pp: int
 ) -> tuple[Floats, Floats]:
-    """Return the seconds from one of ``pp`` stages to the next, and back, of N pairs of stages with as many devices and
-    the same placement and cp, shape N each."""
+    """Return the seconds from one of ``pp`` stages to the next and back, of N pairs of stages, shape N each.
+
+    The stages of a pair have equal numbers of devices, placement and cp.
+    """
     near = np.array([float(one.placement == Placement.TP_CP_EP_PP_DP) for one in senders])
     cp, stages = np.array([float(one.cp) for one in senders]), np.full(len(senders), float(pp))
     there = p2p_between_s(context, _ends(senders), _ends(receivers), cp, near, stages)
@@ -238,18 +254,17 @@ def _ends(settings: Sequence[Strategy]) -> P2pEnd:
 
 
 def borders_between(context: Context, strategies: TreeStrategies) -> list[dict[str, object]]:
-    """Return the transfers of one microbatch's activations wherever two layers, or modules of one, that follow each
-    other are cut differently or stand on different devices, as plain data.
+    """Return the transfers of activations between layers or modules with different cuts or devices, as plain data.
 
-    ``bytes`` of all groups together; ``count``: how often a transfer like that takes place, ``between`` the first
-    pair. ``instead_of``: the all-reduce inside a layer that partial sums are spared.
+    Transfers are those of one microbatch. ``bytes``: of all groups together; ``count``: number of equal transfers, of
+    which the first is ``between`` the given pair. ``instead_of``: the all-reduce inside a layer that they replace.
     """
     assignment, found = assign_tree(context, strategies), dict[tuple[object, ...], dict[str, object]]()
     context, prices = assignment.context, _Prices(assignment)
     rows = [
         (leaf.name, placed, stage.devices)
         for stage, row in zip(strategies.tree.stages, assignment.layers, strict=True)
-        for leaf, placed in zip(stage.leaves, row, strict=False)  # MTP blocks behind the head are no leaves
+        for leaf, placed in zip(stage.leaves, row, strict=False)  # MTP blocks after the head are no leaves
     ]
     for (before, first, here), (behind, second, there) in pairwise(rows):
         if here != there:
@@ -279,7 +294,7 @@ def _note(
     transfer: Transfer,
     instead_of: str,
 ) -> None:
-    """Add a transfer to those found, or count it with one that is alike between layers of the same modules."""
+    """Add a transfer, or count it with an equal one between layers of the same modules."""
     modules = tuple("" if name.isdigit() else name.partition(".")[2] or name for name in between)
     key = (*modules, direction, transfer, instead_of)
     if key in found:
@@ -298,8 +313,10 @@ def _note(
 
 
 def _outer_settings(assignment: Assignment) -> list[tuple[Strategy, Strategy]]:
-    """Return the settings of the first and the last layer of every virtual stage; of one without layers those of the
-    layer before it."""
+    """Return the settings of the first and last layer of every virtual stage.
+
+    A stage without layers has the settings of the preceding layer.
+    """
     last = assignment.layers[0][0].settings
     ends = []
     for row in assignment.layers:

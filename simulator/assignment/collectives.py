@@ -1,7 +1,7 @@
-"""The collectives inside a layer, or a module of one: what the cuts of its operators make necessary, as plain data.
+"""Collectives inside a layer, or a module of a layer, that the cuts of its operators require, as plain data.
 
-They are inferred from the operators' iteration spaces (``spaces/operators/transformer.py``). Seconds are not: those of
-transformers come from the core's rules, which know what computation hides.
+They are inferred from the operators' iteration spaces (``spaces/operators/transformer.py``). Their seconds come from
+the core's rules for transformers, which include overlap with computation.
 """
 
 from collections.abc import Sequence
@@ -29,10 +29,12 @@ them are collectives of that part, and slices of gradients are added up over the
 def collectives_inside(
     context: Context, layer: Layer, module: str, strategy: Strategy, devices: Sequence[int]
 ) -> list[dict[str, object]] | None:
-    """Return the collectives of one microbatch on one ``layer`` (its ``module``, "" for all of it) under a strategy,
-    and those of its gradients and weights, by phase and kind; None where its operators are not known one by one.
+    """Return one layer's collectives under a strategy by phase and kind, or None where its operators are not modelled.
 
-    ``bytes``: of the tensor, as ``Transfer.elements`` counts it, of all collectives of a line on one device.
+    They are those of one microbatch and of gradients and weights; ``module``: limit to this module, "" for the entire
+    layer.
+
+    ``bytes``: size of the tensor (see ``Transfer.elements``) summed over all collectives of an entry on one device.
     """
     degrees = LayerDegrees(dp=strategy.dp, tp=strategy.tp, cp=strategy.cp, ep=strategy.ep, sp=strategy.sp)
     if strategy.etp > 1 or len(devices) > MOST_DEVICES:
@@ -45,7 +47,7 @@ def collectives_inside(
             for one in graph.operators
         }
         needs = needs_of(graph, shares)
-    except RequestError:  # latent or cross attention, or tokens that do not spread evenly over experts
+    except RequestError:  # latent or cross attention, or tokens not divisible by the experts
         return None
     width, parts = activation_bytes(context.workload.precision), strategy.copies
     found: dict[tuple[str, str, int], dict[str, object]] = {}

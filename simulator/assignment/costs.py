@@ -1,4 +1,4 @@
-"""The costs of one step as plain numbers: what the event graph of a transformer is compiled from."""
+"""Costs of one step as plain numbers, the input of the event graph of a transformer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class StageCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCosts:
-    """Everything that one step of one pipeline is compiled from."""
+    """All input for the compilation of one step of one pipeline."""
 
     schedule: int
     """Number of a ``Schedule``."""
@@ -116,5 +116,5 @@ class StepCosts:
         return limited(self.shape, self.in_flight) if self.in_flight else programs_of(self.schedule, self.shape)
 
     def p2p_from(self, chunk: int, *, back: bool) -> float:
-        """Return the seconds from a virtual stage to the next, or back to the one before it."""
+        """Return the seconds from a virtual stage to the next, or (``back``) to the preceding one."""
         return self.each_p2p_s[chunk - back][back] if self.each_p2p_s else self.p2p_s

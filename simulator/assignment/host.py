@@ -1,7 +1,8 @@
-"""Tensors that lie in the memory of the host: what they free on the device, and the copies that they cause.
+"""Tensors in host memory: device memory that they free, and copies that they cause.
 
-Activations go out layer by layer behind the forward pass and come back before the backward pass of each; parameters
-come in likewise before each pass. Optimizer states are updated where they lie (``simulator/costs/host.py``).
+Activations are copied to the host layer by layer after the forward pass and back before the layer's backward pass;
+parameters are copied to the device before each pass. Optimizer states are updated on the host
+(``simulator/costs/host.py``).
 """
 
 from dataclasses import replace
@@ -24,10 +25,10 @@ COPY_AHEAD = 3
 
 
 def host_rate(assignment: Assignment) -> float:
-    """Return bytes per second between a device and the host, one direction; 0 where nothing lies there.
+    """Return bytes per second between a device and the host, one direction; 0 without tensors on the host.
 
     Raises:
-        RequestError: something does, and the cluster does not say how fast its host links are.
+        RequestError: tensors are on the host, and the cluster has no rate for its host links.
     """
     if not any(placed.host for row in assignment.layers for placed in row):
         return 0.0
@@ -35,18 +36,17 @@ def host_rate(assignment: Assignment) -> float:
 
 
 def on_host(assignment: Assignment, what: str) -> Blocks:
-    """Return the blocks whose tensors of one kind (of ``HOST_TENSORS``) lie on the host, [B, C]."""
+    """Return the blocks with tensors of one kind (of ``HOST_TENSORS``) on the host, [B, C]."""
     return assignment.blocks(lambda placed: what in placed.host)
 
 
 def check_host_memory(assignment: Assignment, whole: ReplicaCosts, left: ReplicaCosts) -> None:
-    """Refuse an assignment whose tensors do not fit into the memory of their hosts, where the cluster says how large
-    it is.
+    """Refuse an assignment whose tensors exceed the host memory, where the cluster has its size.
 
-    ``whole``, ``left``: the once-per-step costs before and after what lies on the host was taken off the device.
+    ``whole``, ``left``: once-per-step costs before and after tensors were moved from the device to the host.
 
     Raises:
-        RequestError: they do not.
+        RequestError: the tensors do not fit.
     """
     cluster = assignment.context.cluster
     capacity = cluster.host.get("memory_bytes")
@@ -67,23 +67,24 @@ def check_host_memory(assignment: Assignment, whole: ReplicaCosts, left: Replica
 
 
 def host_bytes(assignment: Assignment, whole: ReplicaCosts, left: ReplicaCosts) -> Floats:
-    """Return the bytes that each device of every rank keeps on its host, activations of all microbatches in flight
-    included; shape P."""
+    """Return the bytes that each device of every rank keeps on its host, including in-flight activations; shape P."""
     held: Floats = (whole.optimizer_bytes - left.optimizer_bytes + whole.parameter_bytes - left.parameter_bytes)[0]
     away = on_host(assignment, "activations")
     return held + rank_activations(assignment, away).kept[0] if away else held
 
 
 def host_copies(assignment: Assignment) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return what every virtual stage copies per pass: bytes of activations and the layers that they belong to, bytes
-    of parameters and their layers; shape C each."""
+    """Return the copies of every virtual stage per pass, shape C each.
+
+    They are bytes of activations, their layers, bytes of parameters and their layers.
+    """
     away, fetched = on_host(assignment, "activations"), on_host(assignment, "parameters")
     kept = chunk_passes(assignment.context, away).kept_bytes if away else np.zeros(len(assignment.layers))
     return kept, sum((held.sum(axis=0) for held in away.values()), np.zeros(len(kept))), *_fetched(assignment, fetched)
 
 
 def _fetched(assignment: Assignment, blocks: Blocks) -> tuple[Floats, Floats]:
-    """Return bytes of parameters, and layers, that every virtual stage fetches; shape C."""
+    """Return the bytes of parameters and the number of layers that every virtual stage fetches; shape C."""
     context, count = assignment.context, len(assignment.layers)
     width, size, layers = activation_bytes(context.workload.precision), np.zeros(count), np.zeros(count)
     for settings, held in blocks.items():
@@ -93,11 +94,12 @@ def _fetched(assignment: Assignment, blocks: Blocks) -> tuple[Floats, Floats]:
 
 
 def rank_replicas(assignment: Assignment, whole: ReplicaCosts | None = None) -> ReplicaCosts:
-    """Return the once-per-step costs of every rank: what lies on the host taken off the device, and streamed for the
-    update. ``whole``: those without a host, where they are known.
+    """Return the once-per-step costs of every rank without tensors on the host, with their copies for the update.
+
+    ``whole``: costs without host memory, if already computed.
 
     Raises:
-        RequestError: a cost rule knows no such operator, link or precision.
+        RequestError: a cost rule does not know an operator, link or precision.
     """
     if whole is None:
         whole = all_replicas(assignment.context, replicas_by_settings(assignment, assignment.blocks()))
@@ -106,7 +108,7 @@ def rank_replicas(assignment: Assignment, whole: ReplicaCosts | None = None) -> 
 
 
 def _off_device(assignment: Assignment, replicas: ReplicaCosts, rate: float) -> ReplicaCosts:
-    """Return the costs of devices without what lies on the host; ``rate``: bytes per second to and from there."""
+    """Return the costs of devices without tensors on the host; ``rate``: bytes per second to and from the host."""
     fetched = on_host(assignment, "parameters")
     states = _held(assignment, on_host(assignment, "optimizer"), "optimizer_bytes")
     parameters = _held(assignment, fetched, "parameter_bytes")

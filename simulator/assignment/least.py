@@ -1,8 +1,8 @@
-"""A lower bound of a 1F1B step from its costs: what no order of its tasks can undercut.
+"""Lower bound of a 1F1B step from its costs, for any order of its tasks.
 
-Every rank runs all its passes one after the other on one stream, with the traffic of replicas that the software never
-hides. It begins when the first microbatch has come through the ranks before it, and gradients leave through these
-again after its last pass. All ranks wait for each other before the optimizer.
+Every rank runs all its passes in sequence on one stream, with the replica traffic that the software never hides. It
+starts after the first microbatch has passed the preceding ranks, and its last gradients pass these ranks again. All
+ranks synchronise before the optimizer.
 """
 
 from forerun.simulator.assignment.costs import StageCost, StepCosts
@@ -12,9 +12,9 @@ ROUNDING = 1e-9
 
 
 def least_step_s(costs: StepCosts) -> float:
-    """Return seconds that the simulated step is never shorter than.
+    """Return a lower bound of the simulated step in seconds.
 
-    ``costs`` are those of a pipeline of one virtual stage a rank, with as many backward passes as forward ones.
+    ``costs`` are those of a pipeline with one virtual stage per rank and equal numbers of backward and forward passes.
     """
     count = costs.shape.microbatches
     ready_s, busy_until_s = 0.0, []
@@ -33,12 +33,12 @@ def least_step_s(costs: StepCosts) -> float:
 
 
 def _traffic(costs: StepCosts, stage: StageCost) -> list[tuple[int, StageCost]]:
-    """Return the traffic of a rank by the stage of sharding that decides when it takes place."""
+    """Return the traffic of a rank by the ZeRO stage that determines its time."""
     return [(costs.zero if cost.zero is None else cost.zero, cost) for cost in (stage, *stage.also)]
 
 
 def _before_s(costs: StepCosts, stage: StageCost) -> float:
-    """Return the seconds of gathers that precede the first pass of a rank."""
+    """Return the seconds of gathers before the first pass of a rank."""
     return (1 - costs.overlap_parameters) * sum(cost.gather_s for zero, cost in _traffic(costs, stage) if zero < 3)
 
 

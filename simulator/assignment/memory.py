@@ -1,6 +1,6 @@
-"""Peak memory of every pipeline rank of an assignment, by the rules that give the peak of a candidate.
+"""Peak memory of every pipeline rank of an assignment, by the same rules as the peak of a candidate.
 
-The vectorised core keeps only the fullest of a few representative stages; reports and events want all ranks.
+The vectorised core keeps only the fullest of a few representative stages; reports and events need all ranks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,12 @@ from forerun.spaces.strategies import Context, Strategy, table_of
 
 
 def stage_memory(assignment: Assignment, replicas: ReplicaCosts | None = None) -> TotalMemory:
-    """Return the peak memory of every rank on its own group of devices, shape P each; ``replicas``: its
-    ``rank_replicas``, where they are known.
+    """Return the peak memory of every rank on its own group of devices, shape P each.
+
+    ``replicas``: the result of ``rank_replicas``, if already computed.
 
     Raises:
-        RequestError: a cost rule knows no such operator, link or precision.
+        RequestError: a cost rule does not know an operator, link or precision.
     """
     if len(assignment.contexts) > 1:
         each = [stage_memory(assignment.on_group(group)) for group in range(len(assignment.contexts))]
@@ -41,14 +42,14 @@ def stage_memory(assignment: Assignment, replicas: ReplicaCosts | None = None) -
 
 
 def _picked(on_groups: Sequence[Any], group_of_rank: Sequence[int]) -> Any:
-    """Return the values of every rank from those that all ranks would have on each group."""
+    """Return the values of every rank, chosen from the values of all ranks on each group."""
     return np.array([on_groups[group][rank] for rank, group in enumerate(group_of_rank)])
 
 
 def memory_by_stage(context: Context, strategy: Strategy) -> tuple[Mapping[str, float], ...]:
-    """Return the bytes of every pipeline rank by ``MEMORY_PARTS``, of a strategy that must be legal.
+    """Return the bytes of every pipeline rank of a legal strategy by ``MEMORY_PARTS``.
 
-    The fullest rank has what ``score`` says of the strategy, also where runs calibrated memory.
+    The fullest rank equals the result of ``score``, also with memory calibrated to runs.
 
     Raises:
         RequestError: as for ``score``.

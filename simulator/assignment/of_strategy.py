@@ -1,4 +1,4 @@
-"""The assignment that a strategy writes: stages alike, stages that differ, or stages on groups of nodes that differ."""
+"""Assignment of a strategy with equal stages, different stages, or stages on different groups of nodes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,11 +28,11 @@ from forerun.spaces.strategies.software import running
 
 
 def assign(context: Context, strategy: Strategy) -> Assignment:
-    """Return the assignment of a strategy, which must be legal.
+    """Return the assignment of a legal strategy.
 
     Raises:
-        RequestError: the cluster has groups of nodes, which do not hold the stages, or the strategy has neighbouring
-            stages on one node or halves that differ in tp.
+        RequestError: the cluster's groups of nodes cannot fit the stages, or the strategy has neighbouring stages on
+        one node or halves that differ in tp.
     """
     context = on_racks(running(context, strategy.software), strategy)
     grouped = bool(context.cluster.groups)
@@ -56,7 +56,7 @@ def assign(context: Context, strategy: Strategy) -> Assignment:
 
 
 def _limits(context: Context, strategy: Strategy) -> tuple[int, ...]:
-    """Return the most microbatches in flight on every rank of 1F1B whose stages all have a part of the vocabulary."""
+    """Return the limit of in-flight microbatches on every rank of 1F1B with a part of the vocabulary on all stages."""
     pp, vocabulary = strategy.pp, context.framework.vocabulary
     if vocabulary == "ends" or pp == 1 or strategy.schedule != Schedule.ONE_F_ONE_B:
         return ()
@@ -80,9 +80,9 @@ def _groups(context: Context, strategy: Strategy) -> tuple[int, ...]:
 
 
 def _placed(context: Context, strategy: Strategy, counts: Sequence[int]) -> tuple[tuple[Placed, ...], ...]:
-    """Return what every virtual stage runs; MTP blocks stand behind the head, which they repeat.
+    """Return the layers of every virtual stage; MTP blocks follow the head, which they repeat.
 
-    Stages that differ are whole: virtual stage and pipeline rank have one number.
+    Stages that differ are not divided: virtual stage and pipeline rank have the same number.
     """
     model = context.model
     kinds = [kind for kind, layer in zip(kind_of_entry(model), model.layers, strict=True) for _ in range(layer.count)]
@@ -102,7 +102,7 @@ def _placed(context: Context, strategy: Strategy, counts: Sequence[int]) -> tupl
             entry = StageRecompute(strategy.recompute, strategy.recompute_first)
         if entry is not None:
             recomputed = replace(settings, recompute=entry.kind)
-            # Where only some layers are named, what is predicted besides is none of them.
+            # Where only some layers are named, further predicted layers are not among them.
             settings = recomputed if entry.layers is None else replace(settings, recompute=Recompute.NONE)
             some = count if entry.layers is None else entry.layers
         row = [

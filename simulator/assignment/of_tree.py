@@ -1,4 +1,4 @@
-"""The assignment that a strategy tree writes."""
+"""Assignment of a strategy tree."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +17,7 @@ from forerun.spaces.trees import TreeStrategies
 
 
 def assign_tree(context: Context, strategies: TreeStrategies) -> Assignment:
-    """Return the assignment of a legal tree; its MTP blocks have the settings of the head, behind which they stand."""
+    """Return the assignment of a legal tree; its MTP blocks have the settings of the head, which they follow."""
     context = _with_modules(context, strategies)
     tree, first, numbers = strategies.tree, strategies.first, _leaf_kinds(context.model)
     rows = [
@@ -42,14 +42,16 @@ def assign_tree(context: Context, strategies: TreeStrategies) -> Assignment:
 
 
 def _with_modules(context: Context, strategies: TreeStrategies) -> Context:
-    """Return a context whose model has, besides its layers, the modules of each as kinds of their own, where a tree
-    configures modules apart. They stand first, for what follows the last layer is made like that."""
+    """Return a context whose model has the modules of each layer as additional kinds, where a tree configures them.
+
+    Modules come first, because blocks after the last layer copy the last kind.
+    """
     return replace(context, model=_beside_modules(context.model)) if strategies.per_module else context
 
 
 @lru_cache(maxsize=32)
 def _beside_modules(model: Model) -> Model:
-    """Return the same object for the same model, by which times of its blocks are known again."""
+    """Return the same object for the same model, so that cached times of its blocks are found."""
     if any(layer.module for layer in model.layers):
         return model
     modules = (module_of(kind, module) for kind in layer_kinds(model) for module in MODULES)
@@ -58,7 +60,7 @@ def _beside_modules(model: Model) -> Model:
 
 @lru_cache(maxsize=64)
 def _leaf_kinds(model: Model) -> Mapping[tuple[str, str], int]:
-    """Return the number of the kind of every leaf that a tree may have, by the names of its layer and its module."""
+    """Return the number of the kind of every possible leaf of a tree, by the names of its layer and module."""
     kinds, entries = layer_kinds(model), kind_of_entry(model)
     whole = [kind for kind, layer in zip(entries, model.layers, strict=True) if not layer.module]
     counts = [layer.count for layer in model.layers if not layer.module]

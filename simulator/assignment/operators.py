@@ -1,4 +1,4 @@
-"""The operators that one step of an assignment runs on its busiest rank, with what bounds each."""
+"""Operators of one step of an assignment on its busiest rank, with the bound of each."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -43,18 +43,18 @@ class RankOperator:
 
 
 def busiest_rank_operators(assignment: Assignment) -> tuple[int, tuple[RankOperator, ...]]:
-    """Return the rank that computes longest, and its operators, those that take most time of a step first.
+    """Return the rank with the longest computation, and its operators, most seconds per step first.
 
-    Communication, optimizer and waits are not among them: they are parts of the step.
+    Communication, optimizer and waits are separate parts of the step.
 
     Raises:
-        RequestError: a cost rule knows no such operator or precision.
+        RequestError: a cost rule does not know an operator or precision.
     """
     # A rank of DualPipe runs each of its two stages for half of the microbatches.
     microbatches = assignment.shape.microbatches / schedule_of(assignment.schedule).streams
     ranks: list[list[OperatorTime]] = [[] for _ in assignment.group_of_rank]
-    # Seconds of an operator on a rank and step: passes of its block there, layers [B, P] times microbatches, times what
-    # one pass takes with the block's settings on the rank's devices.
+    # Seconds of an operator on a rank and step: layers [B, P] of its block times microbatches, times the seconds of one
+    # pass with the block's settings on the rank's devices.
     for settings, held in assignment.blocks().items():
         on = assignment.on_ranks(held) * microbatches
         for group, context in enumerate(assignment.contexts):
@@ -90,8 +90,7 @@ def _pass(context: Context, records: list[OperatorTime]) -> OperatorPass | None:
 
 
 def _of_block(context: Context, settings: Strategy, kind: int) -> Iterator[OperatorTime]:
-    """Yield the operators of one block on one microbatch as records of scalars, recomputed ones once more in
-    the backward pass."""
+    """Yield the operators of one block on one microbatch as scalar records, recomputed ones once more for backward."""
     shard, kinds = shard_with(context, settings), layer_kinds(context.model)
     if kind < len(kinds):
         operators = layer_operators(context, kinds[kind], shard)

@@ -1,4 +1,4 @@
-"""Seconds and bytes of one microbatch on every virtual stage: each of few settings costed once, and added up."""
+"""Seconds and bytes of one microbatch on every virtual stage, computed once per distinct setting and summed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -38,11 +38,11 @@ class ChunkPasses:
 
     @property
     def beside_loss_bytes(self) -> Floats:
-        """Bytes that the backward pass of a layer needs beyond those of the loss."""
+        """Bytes that the backward pass of a layer needs in addition to the loss."""
         return np.maximum(self.held_logit_bytes + self.working_bytes - self.logit_bytes, 0.0)
 
     def __add__(self, other: "ChunkPasses") -> "ChunkPasses":
-        """Add the costs of layers of both settings; one layer is recomputed at a time."""
+        """Add the costs of layers of both settings; only one layer is recomputed at a time."""
         added: dict[str, object] = {
             entry.name: getattr(self, entry.name) + getattr(other, entry.name)
             for entry in fields(ChunkPasses)
@@ -65,13 +65,13 @@ def shard_with(context: Context, settings: Strategy) -> Shard:
 
 
 def chunk_passes(context: Context, blocks: Blocks) -> ChunkPasses:
-    """Cost ``blocks`` [B, C] with all their settings on every virtual stage."""
+    """Return the costs of ``blocks`` [B, C] with all their settings on every virtual stage."""
     first, *others = (_with_settings(context, settings, held) for settings, held in blocks.items())
     return sum(others, first)
 
 
 def _with_settings(context: Context, settings: Strategy, held: Floats) -> ChunkPasses:
-    """Cost the layers ``held`` [B, C] that have the same settings on every virtual stage."""
+    """Return the costs of layers ``held`` [B, C] with equal settings on every virtual stage."""
     shard, count = shard_with(context, settings), held.shape[1]
     times = known_block_times(context, shard)
     recompute = np.full(count, int(settings.recompute))
@@ -105,7 +105,7 @@ def _with_settings(context: Context, settings: Strategy, held: Floats) -> ChunkP
         weight_s=times.weight_s[:, 0] @ held,
         host_forward_s=host_forward_s,
         host_backward_s=host_backward_s,
-        # Stage by stage: a product with all of them would add up in another order beside other stages.
+        # Stage by stage: a matrix product would sum in another order next to other stages.
         parts={part: np.array([each @ held[:, chunk] for chunk in range(count)]) for part, each in parts.items()},
         kept_bytes=memory.kept[0],
         logit_bytes=memory.logits[0],

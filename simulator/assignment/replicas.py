@@ -1,4 +1,4 @@
-"""What replicas cost every pipeline rank once per step: that of each of few settings, and all of them together."""
+"""Replica costs of every pipeline rank once per step, per distinct setting and in sum."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -43,9 +43,9 @@ def parameter_counts(context: Context, settings: Strategy, held: Floats) -> Floa
 
 
 def replicas_by_settings(assignment: Assignment, blocks: Blocks, *, fill: bool = True) -> list[SettingsReplicas]:
-    """Return the once-per-step costs of ``blocks`` [B, C] by settings, those that replicas cannot tell apart together.
+    """Return the once-per-step costs of ``blocks`` [B, C], merged over settings with equal replica costs.
 
-    A rank has costs of the settings that its layers have; one without layers those of the first, where ``fill``.
+    A rank has costs of its layers' settings; a rank without layers has those of the first setting, if ``fill``.
     """
     joined = by_replicas(blocks)
     on_ranks = {settings: assignment.on_ranks(held) for settings, held in joined.items()}
@@ -82,12 +82,12 @@ def _costs(assignment: Assignment, settings: Strategy, on: Floats, here: Floats)
 
 @lru_cache(maxsize=32)
 def _known(_: Asked) -> dict[tuple[Strategy, float, bytes, bytes], ReplicaCosts]:
-    """Return the costs that were computed before for a request: trees near each other differ in few settings."""
+    """Return a request's cache of costs: similar trees differ in few settings."""
     return {}
 
 
 def all_replicas(context: Context, each: Sequence[SettingsReplicas]) -> ReplicaCosts:
-    """Return the sum over settings; of the buckets of gradients, which they share, the largest set."""
+    """Return the sum over settings; of the shared gradient buckets, the largest set."""
     if len(each) == 1:
         return each[0].costs
     buckets = [_bucket_copies(context, one) for one in each]
@@ -99,8 +99,7 @@ def all_replicas(context: Context, each: Sequence[SettingsReplicas]) -> ReplicaC
 
 
 def _bucket_copies(context: Context, one: SettingsReplicas) -> Floats:
-    """Return the bytes of the buckets and of libraries' scratch memory that layers with the same settings keep on every
-    rank, [1, P]."""
+    """Return the bytes of gradient buckets and library scratch memory of one setting's layers on every rank, [1, P]."""
     ranks = np.full_like(one.costs.reduce_s, float(one.settings.dp * one.settings.cp))
     copies = context.framework.bucket_copies * bucket_bytes(context, ranks)
     here = one.costs.parameter_bytes[0] > 0

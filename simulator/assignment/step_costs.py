@@ -1,7 +1,7 @@
-"""From an assignment to the costs of its step: the only bridge between the cost rules and the event level.
+"""Costs of an assignment's step, the only connection between the cost rules and the event level.
 
-Every number comes from the functions that the vectorised core uses, so that the two fidelities can differ in when
-things happen and never in how long they take.
+Every number comes from the functions of the vectorised core, so the two fidelities can differ in the order of tasks but
+never in their durations.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def step_costs(assignment: Assignment) -> StepCosts:
     """Return the costs of one step.
 
     Raises:
-        RequestError: a cost rule knows no such operator, link or precision, or the host has no memory for its tensors.
+        RequestError: a cost rule does not know an operator, link or precision, or the tensors exceed the host's memory.
     """
     transfers_s = p2p_times(assignment)
     if len(assignment.contexts) > 1:
@@ -43,7 +43,7 @@ def step_costs(assignment: Assignment) -> StepCosts:
     replicas = rank_replicas(assignment, whole)
     check_host_memory(assignment, whole, replicas)
     stall = _stall(assignment, replicas) if profile.allocator_stall else 0.0
-    # One number for all borders lets the event level use one task length, which it remembers.
+    # One number for all borders lets the event level cache one task length.
     by_round = profile.gradient_sync == "round" and assignment.rounds > 1
     alike = len(set(transfers_s)) <= 1 and all(there == back for there, back in transfers_s)
     chunks = _chunks(assignment, chunk_passes(context, blocks), stall)
@@ -52,7 +52,7 @@ def step_costs(assignment: Assignment) -> StepCosts:
         shape=assignment.shape,
         chunks=chunks,
         stages=_stages(assignment, blocks, each, replicas),
-        # One length stands for all transfers where they are alike; else the longest, for what needs one number.
+        # One length represents all transfers where they are equal; otherwise the longest.
         p2p_s=max((seconds for both in transfers_s for seconds in both), default=0.0),
         each_p2p_s=() if alike else transfers_s,
         overlap_p2p=profile.overlap_pipeline,
@@ -75,8 +75,8 @@ def step_costs(assignment: Assignment) -> StepCosts:
 
 
 def _on_groups(assignment: Assignment, transfers_s: tuple[tuple[float, float], ...]) -> StepCosts:
-    """Return the costs of a step each of whose ranks costs what it costs on its own group of devices."""
-    # A group of unlike devices costs as if it held the whole pipeline; each rank then takes the costs of its own.
+    """Return the costs of a step whose ranks each have the costs of their own group of devices."""
+    # Each group of devices is costed as if it had the whole pipeline; each rank takes the costs of its group.
     costs = [step_costs(assignment.on_group(group)) for group in range(len(assignment.contexts))]
     own = assignment.group_of_rank
     return replace(
@@ -93,38 +93,38 @@ def _on_groups(assignment: Assignment, transfers_s: tuple[tuple[float, float], .
 
 
 def _wait_s(assignment: Assignment, chunks: Sequence[ChunkCost]) -> float:
-    """Return a step's wait for the slowest replica: a share of the busiest rank's computation."""
+    """Return a step's wait for the slowest replica, a share of the busiest rank's computation."""
     ranks = [[chunks[chunk] for chunk in own] for own in assignment.chunks_of_rank]
     busy_s = [sum(chunk.forward_s + chunk.backward_s for chunk in rank) for rank in ranks]
     busiest = next(rank for rank, busy in zip(ranks, busy_s, strict=True) if busy >= max(busy_s) * (1 - 1e-12))
-    # DualPipe feeds half of the microbatches from either end, so a rank computes each of its two chunks for half.
+    # DualPipe feeds half of the microbatches from each end, so a rank computes each of its two chunks for half.
     count = assignment.shape.microbatches / schedule_of(assignment.schedule).streams
     computed_s = count * sum(chunk.parts["compute"] + chunk.parts["recompute"] for chunk in busiest)
     return float(wait_share(max(settings.dp * settings.cp for settings in assignment.blocks()))) * computed_s
 
 
 def reduction_latency_s(assignment: Assignment) -> list[float]:
-    """Return the seconds of one pass over the gradients of every rank that no faster links would save, shape P."""
+    """Return the latency of one pass over the gradients of every rank, in seconds, shape P."""
     context = assignment.context
     blocks = assignment.blocks()
     fast = replace(context, cluster=line_rate_cluster(context, next(iter(blocks))))
     on_fast = replace(assignment, contexts=(fast,))
-    # What takes as long on links of unbounded rate is latency: the event level shares only the rest among flows.
+    # Time that remains on links of unbounded rate is latency: the event level shares only the rest among flows.
     reduce_s: list[float] = all_replicas(fast, replicas_by_settings(on_fast, blocks)).reduce_s.tolist()
     return reduce_s
 
 
 def _stall(assignment: Assignment, replicas: ReplicaCosts) -> float:
-    """Return the share of a step that the allocator loses where its idle buffers find no room on the fullest rank."""
+    """Return the share of a step lost to allocator retries where idle buffers do not fit on the fullest rank."""
     memory = stage_memory(assignment, replicas)
     fullest = int(np.argmax(memory.allocated_bytes))
     return assignment.context.framework.allocator_stall if memory.pressed[fullest] else 0.0
 
 
 def _chunks(assignment: Assignment, passes: ChunkPasses, stall: float) -> tuple[ChunkCost, ...]:
-    """Cost every virtual stage; ``stall``: share of all passes lost to the allocator."""
+    """Return the costs of every virtual stage; ``stall``: share of all passes lost to allocator retries."""
     there, back = changes_inside(assignment)
-    # Host and device work side by side: a pass takes the longer of the two, and the difference is a gap.
+    # Host and device work in parallel: a pass takes the longer of the two, and the difference is a gap.
     device_s = passes.forward_s + passes.backward_s + there + back
     forward_s = np.maximum(passes.forward_s + there, passes.host_forward_s)
     backward_s = np.maximum(passes.backward_s + back, passes.host_backward_s)
@@ -156,19 +156,19 @@ def _chunks(assignment: Assignment, passes: ChunkPasses, stall: float) -> tuple[
 def _stages(
     assignment: Assignment, blocks: Blocks, each: Sequence[SettingsReplicas], replicas: ReplicaCosts
 ) -> tuple[StageCost, ...]:
-    """Return the work of ranks once per step: traffic of each stage of sharding apart, the rest together."""
+    """Return the work of ranks once per step: separate traffic per ZeRO stage, all other work together."""
     by_zero: dict[int, list[SettingsReplicas]] = {}
     for one in each:
         by_zero.setdefault(one.settings.zero, []).append(one)
     traffic = [_traffic(assignment, zero, same) for zero, same in sorted(by_zero.items())]
-    # Passes hold what moves; all else that is there at the fullest moment is there all the time.
+    # Passes allocate the moving part; the rest of the fullest moment is allocated all the time.
     ranks, activations = np.arange(assignment.shape.pp), rank_activations(assignment, blocks)
     fullest = moments_bytes(activations, ranks, replicas, ranks).max(axis=0)
     fixed = fullest - (activations.moving - activations.passing)
     stages = []
     for rank in range(assignment.shape.pp):
         own = [costs[rank] for costs in traffic if any(costs[rank].share.values())]
-        # A rank without parameters of its own still has a cost row, of zero seconds.
+        # A rank without parameters still has a cost row, of zero seconds.
         first, *rest = own or [traffic[0][rank]]
         stages.append(
             replace(
@@ -182,7 +182,7 @@ def _stages(
 
 
 def _traffic(assignment: Assignment, zero: int, same: Sequence[SettingsReplicas]) -> list[StageCost]:
-    """Return the traffic of all layers that are sharded alike, by rank."""
+    """Return the traffic of all layers with equal sharding, by rank."""
     pp = assignment.shape.pp
     reduce_s: Floats = sum((one.costs.reduce_s for one in same), np.zeros(pp))
     gather_s: Floats = sum((one.costs.gather_s for one in same), np.zeros(pp))
@@ -209,7 +209,7 @@ def _reduces_each(context: Context, strategy: Strategy) -> bool:
 
 
 def _one_port(context: Context, strategy: Strategy) -> bool:
-    """Whether the next stage and the replicas of this one are reached over links of the same level."""
+    """Return whether the next stage and the replicas of this stage are reached over links of the same level."""
     inner, replicas = strategy.tp * strategy.cp, strategy.dp * strategy.cp
     near = strategy.placement == Placement.TP_CP_EP_PP_DP
     farthest = inner * strategy.dp * (strategy.pp if near else 1)

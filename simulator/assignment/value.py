@@ -1,8 +1,8 @@
 """Assignment of layers and their settings to virtual stages, pipeline ranks and groups of devices.
 
-A flat strategy, stages that differ, groups of nodes and a strategy tree are four ways to write an ``Assignment``; the
-cost of a step and the memory of its ranks are computed from it alone. The vectorised core (``simulator/core``) is the
-same for many candidates at once, and its tests hold it to the assignment row by row.
+A flat strategy, different stages, groups of nodes and a strategy tree are four notations of an ``Assignment``, from
+which alone the cost of a step and the memory of its ranks are computed. The vectorised core (``simulator/core``)
+computes the same for many candidates at once; its tests compare it with the assignment row by row.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """A step of one pipeline, whose replicas are all alike: C virtual stages on P pipeline ranks."""
+    """A step of one pipeline with equal replicas: C virtual stages on P pipeline ranks."""
 
     contexts: tuple[Context, ...]
     """The request on each group of devices; one where all nodes are equal."""
@@ -53,12 +53,12 @@ class Assignment:
 
     @property
     def context(self) -> Context:
-        """The request on the first group: model, workload and framework are those of all."""
+        """The request on the first group; all groups have its model, workload and framework."""
         return self.contexts[0]
 
     @property
     def rounds(self) -> int:
-        """Virtual stages of a rank that an interleaved pipeline runs in rounds; 1 in other schedules."""
+        """Virtual stages per rank under an interleaved schedule; 1 in other schedules."""
         return self.shape.vpp if schedule_of(self.schedule).in_rounds else 1
 
     @property
@@ -69,24 +69,24 @@ class Assignment:
 
     @property
     def rank_of_chunk(self) -> tuple[int, ...]:
-        """Pipeline rank of each virtual stage, shape C; of the two of DualPipe the one with the stage's own number."""
+        """Pipeline rank of each virtual stage, shape C; under DualPipe the rank with the stage's own number."""
         ranks = {chunk: rank for rank, chunks in enumerate(self.chunks_of_rank) for chunk in chunks}
         ranks |= {rank: rank for rank in range(self.shape.pp)}
         return tuple(ranks[chunk] for chunk in range(len(self.layers)))
 
     def on_group(self, group: int) -> "Assignment":
-        """Return the same layers as if all ranks were of one group."""
+        """Return the same layers with all ranks in one group."""
         if len(self.contexts) == 1:
             return self
         return replace(self, contexts=(self.contexts[group],), group_of_rank=(0,) * self.shape.pp)
 
     def layer_of(self, placed: Placed) -> Layer | None:
-        """Return the kind of layer, or module, that something placed is; None for embedding and head."""
+        """Return the kind of a placed layer or module; None for embedding and head."""
         kinds = layer_kinds(self.context.model)
         return kinds[placed.kind] if placed.kind < len(kinds) else None
 
     def blocks(self, chosen: Callable[[Placed], bool] = lambda placed: True) -> Blocks:
-        """Return how many of each block every virtual stage has with which settings, [B, C]; of those ``chosen``."""
+        """Return the number of blocks of every virtual stage by settings, [B, C]; only ``chosen`` ones."""
         found: dict[Strategy, Floats] = {}
         shape = (len(layer_kinds(self.context.model)) + 2, len(self.layers))
         for chunk, row in enumerate(self.layers):
@@ -114,8 +114,10 @@ class Assignment:
 
 
 def by_replicas(blocks: Blocks) -> Blocks:
-    """Return the same blocks by the settings that the traffic of replicas depends on: not what is recomputed, nor how a
-    microbatch is cut, nor where activations are."""
+    """Return the same blocks by the settings that replica traffic depends on.
+
+    Recompute, the division of a microbatch and offloaded activations are ignored.
+    """
     joined: dict[Strategy, Floats] = {}
     for settings, held in blocks.items():
         key = replace(settings, recompute=Recompute.NONE, recompute_layers=0, mbs=1, sp=False)

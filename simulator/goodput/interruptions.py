@@ -1,10 +1,10 @@
-"""How much of a long training is progress: failures, checkpoints, lost work, restarts and spare nodes.
+"""Goodput of a long training: failures, checkpoints, lost work, restarts and spare nodes.
 
 A job of many devices stops when any of them fails. It restarts from its last checkpoint, so a checkpoint interval
-trades the time of writing against the work that a failure loses. Failures are independent and memoryless while the
-job runs; for those the expected time of a training is exact (as J. T. Daly, A higher order estimate of the optimum
-checkpoint interval for restart dumps, Future Generation Computer Systems 22, 2006, equation 20, which lets restarts
-fail as well; published logs count interruptions of a job that runs, and a restart that fails as one that takes long):
+trades the time of writing against the work lost by a failure. Failures are independent and memoryless while the job
+runs; under these assumptions the expected time of a training is exact (J. T. Daly, A higher order estimate of the
+optimum checkpoint interval for restart dumps, Future Generation Computer Systems 22, 2006, equation 20, where restarts
+fail as well; published logs count interruptions of a running job, and a failed restart as a long one):
 
     time = useful * (M + recovery) / interval * (exp((interval + write) / M) - 1)
 
@@ -35,7 +35,7 @@ _RANGES: dict[str, tuple[float, float]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reliability:
-    """Failure rates of devices and the time that a job needs to recover. Defaults are those of large published runs."""
+    """Failure rates of devices and the recovery time of a job. Defaults are those of large published runs."""
 
     failures_per_device_hour: float = 2.0e-5
     """Interruptions of the job per device and hour in which it runs. Llama 3 405B: 419 unexpected ones on 16,384 H100
@@ -74,7 +74,7 @@ class Reliability:
 class Goodput:
     """The goodput of a training and the shares of lost time.
 
-    The shares (of the effective time, adding up with ``effective`` to 1) say where the time goes.
+    The shares sum with ``effective`` to 1 and divide the effective time by cause.
     """
 
     effective: float
@@ -125,7 +125,7 @@ def goodput_of(
         )
     running = mean_s / interval_s * math.expm1((interval_s + write_s) / mean_s)
     total = running * (1 + recovery) + planned_share
-    # Time without a node to continue on comes on top: the share of time in which more nodes are away than spares exist.
+    # Time without a replacement node is additional: the share of time with more nodes in repair than spares.
     down = _short_of_nodes(reliability, failures_per_s=rate_per_s)
     if down > 1 - 1e-9:
         raise RequestError(
@@ -160,7 +160,7 @@ def best_interval_s(*, write_s: float, mean_s: float) -> float:
 
     ``write_s``: seconds of one checkpoint. ``mean_s``: mean seconds between failures of the job.
     """
-    from scipy.special import lambertw  # not needed by a search without goodput
+    from scipy.special import lambertw  # only needed by a search with goodput
 
     write = write_s / mean_s
     if write < _NEAR_BRANCH:  # W = -1 + p - p^2 / 3 + ... at its branch point, where rounding loses the argument
@@ -170,7 +170,7 @@ def best_interval_s(*, write_s: float, mean_s: float) -> float:
 
 
 def _without_failures(reliability: Reliability, *, write_s: float, step_s: float, planned_share: float) -> Goodput:
-    # Nothing asks for a checkpoint but the user.
+    # Only the user asks for a checkpoint.
     interval_s = reliability.interval_s
     writes = 0.0 if interval_s is None else write_s / max(interval_s, step_s)
     total = 1 + writes + planned_share
@@ -189,10 +189,10 @@ def _without_failures(reliability: Reliability, *, write_s: float, step_s: float
 
 
 def _short_of_nodes(reliability: Reliability, *, failures_per_s: float) -> float:
-    """Return the share of time in which more nodes are in repair than there are spares.
+    """Return the share of time with more nodes in repair than spares.
 
     Nodes in repair are Poisson distributed (M/G/infinity queue). Failures are assumed to continue while the job waits,
-    so that the share is an upper bound.
+    so the share is an upper bound.
     """
     if reliability.spare_nodes is None:
         return 0.0

@@ -1,4 +1,4 @@
-"""Changes that make a data-parallel step faster: buckets, fusions, pieces, recomputation, and questions of what if."""
+"""Improvements of a data-parallel step: buckets, fusions, pieces, recomputation, and what-if questions."""
 
 from forerun.simulator.improve.buckets import best_buckets
 from forerun.simulator.improve.defaults import RULES, BucketRule, best_cap, rule_of, rule_plan

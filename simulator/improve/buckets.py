@@ -1,13 +1,13 @@
-"""The best buckets and fusions together, exactly: dynamic programming over where buckets end.
+"""Exact search for the best buckets and fusions, by dynamic programming over the ends of buckets.
 
-Walk the operators in the order of the backward pass. Within a bucket nothing is sent before its last operator, so
-joining kernels there only saves time. A bucket that ends between two operators which can be fused either cuts them
-apart, or is sent when the kernel of both has ended: that of all which can be fused behind them, or one that is cut
-sooner. So a plan is where its buckets end, and where the kernels that they wait for do.
-Two numbers say all about a beginning of the pass: when computation has reached its end (p) and when the wire is free
-(q). Of two beginnings that end alike, one with both numbers no larger can only lead to a step as short or shorter, also
-where messages slow computation down. So only beginnings that no other beats are kept: the search simulates no plan from
-its start, and loses none that is best.
+Operators are visited in the order of the backward pass. A bucket sends nothing before its last operator, so joining
+kernels inside it only saves time. A bucket that ends between two fusable operators either separates them, or is sent at
+the end of their common kernel, which has all fusable operators after them or is cut earlier. A plan is therefore given
+by the ends of its buckets and of the kernels that they wait for.
+Two numbers describe a beginning of the pass: the time when computation reaches its end (p) and the time when the wire
+is free (q). Of two beginnings with the same end, one with both numbers no larger leads to an equal or shorter step,
+also where messages slow computation. Only undominated beginnings are kept, so the search simulates no plan from its
+start and loses no optimal one.
 """
 
 import itertools
@@ -30,9 +30,12 @@ LATER_CUTS = 8
 
 @dataclass(slots=True)
 class _Labels:
-    """Beginnings, one entry each: ``reached`` (p), ``free`` (q), the ``place`` at which its last bucket ends, the place
-    that computation has ``done`` (further, where that bucket waits for the end of a kernel), and the number of the
-    beginning ``before`` that bucket."""
+    """Beginnings, one entry each.
+
+    ``reached`` (p), ``free`` (q), the ``place`` at the end of its last bucket, the place up to which computation is
+    ``done`` (later than ``place`` where the bucket waits for the end of a kernel), and the number of the beginning
+    ``before`` that bucket.
+    """
 
     reached: Floats
     free: Floats
@@ -41,7 +44,7 @@ class _Labels:
     before: Integers
 
     def grown(self, reached: Floats, free: Floats, place: int, done: int, before: Integers) -> "_Labels":
-        """Return the beginnings with more of one place."""
+        """Return the beginnings with those of one more place."""
         return _Labels(
             reached=np.concatenate([self.reached, reached]),
             free=np.concatenate([self.free, free]),
@@ -52,7 +55,7 @@ class _Labels:
 
 
 def best_buckets(step: RankStep, *, fuse: bool = True, cut: bool = True) -> StepPlan:
-    """Return the plan with the shortest step of all with one pass and overlap.
+    """Return the plan with the shortest step, with one pass and overlap.
 
     ``fuse``: whether operators may be fused; ``cut``: whether buckets may be cut into pieces.
     """
@@ -63,7 +66,7 @@ def best_buckets(step: RankStep, *, fuse: bool = True, cut: bool = True) -> Step
 def _search(step: RankStep, *, fuse: bool, cut: bool) -> StepPlan:
     ops = step.ops
     count = len(ops)
-    # Place j: the last j operators of the model have gone backward. A bucket may end behind any of them that sends.
+    # Place j: the backward pass of the last j operators is done. A bucket may end after any of them with a gradient.
     work = np.zeros(count + 1)
     for place, number in enumerate(range(count - 1, -1, -1)):
         work[place + 1] = work[place] + ops[number].backward_s
@@ -71,7 +74,7 @@ def _search(step: RankStep, *, fuse: bool, cut: bool) -> StepPlan:
     saved, whole_saved = np.zeros(count + 1), 0.0
     lost = np.zeros(count + 1)
     if fuse:
-        # saved[j]: by fusing all pairs among the last j operators; the pair across place j is lost where it ends there.
+        # saved[j]: by fusing all pairs among the last j operators; the pair across place j is lost where a bucket ends.
         for place in range(1, count + 1):
             number = count - place
             after = ops[number + 1] if number + 1 < count else None
@@ -95,7 +98,7 @@ def _search(step: RankStep, *, fuse: bool, cut: bool) -> StepPlan:
         known = np.flatnonzero(size[labels.place] < size[place])
         if not len(known):
             continue
-        # The fusion across this place is cut, or the bucket waits for the end of its kernel, which may be cut, too.
+        # The fusion across this place is cut, or the bucket waits for the end of its kernel, which may be cut as well.
         for end in {*range(place, min(place + LATER_CUTS, ends[place]) + 1), ends[place]}:
             open_ = known[(labels.done[known] <= end)]
             wire_s, start = wires[labels.place[open_], place], labels.done[open_]
@@ -106,7 +109,7 @@ def _search(step: RankStep, *, fuse: bool, cut: bool) -> StepPlan:
             free = np.maximum(free_s + shift * (free_s > 0), reached) + wire_s
             kept = _unbeaten(reached, free)
             labels = labels.grown(reached[kept], free[kept], place, end, open_[kept])
-    # Behind the last gradient, what is left is computed while the last bucket travels.
+    # After the last gradient, the remaining computation runs during the last bucket.
     whole = np.flatnonzero(size[labels.place] == size[-1])
     start = labels.done[whole]
     rest = work[count] - work[start] - (saved[count] - saved[start] - across[start])
@@ -128,7 +131,7 @@ def _advance(now: Floats, work_s: Floats, free: Floats, slowdown: float) -> Floa
 
 
 def _ends(ops: tuple[Op, ...], count: int, fuse: bool) -> list[int]:
-    """Return for every place where the kernel ends that goes across it; the place itself where none does."""
+    """Return, for every place, the end of the kernel across it, or the place itself without one."""
     ends = list(range(count + 1))
     for place in range(count - 1, 0, -1):
         if fuse and ops[count - place].fusable:
@@ -137,14 +140,14 @@ def _ends(ops: tuple[Op, ...], count: int, fuse: bool) -> list[int]:
 
 
 def _across(ops: tuple[Op, ...], count: int, start: int, fuse: bool) -> float:
-    """Return the backward saving of fusing the pair across the place ``start``: a bucket ends there, so nothing."""
+    """Return the backward saving of fusing the pair across the place ``start``, which a bucket's end removes."""
     if not fuse or not 0 < start < count:
         return 0.0
     return ops[count - start].fused_backward_s
 
 
 def _unbeaten(reached: Floats, free: Floats) -> Integers:
-    """Return the beginnings that no other beats in both numbers, thinned where there are too many."""
+    """Return the undominated beginnings, thinned where there are too many."""
     order = np.lexsort((free, reached))
     least = np.minimum.accumulate(free[order])
     fresh = np.concatenate([[True], free[order][1:] < least[:-1] - 1e-12])
@@ -155,7 +158,7 @@ def _unbeaten(reached: Floats, free: Floats) -> Integers:
 
 
 def _plan(step: RankStep, places: list[int], cuts: Set[int], *, fuse: bool, cut: bool) -> StepPlan:
-    """Return the plan whose buckets end at some places, the first of which is 0; no kernel goes across ``cuts``."""
+    """Return the plan whose buckets end at ``places`` (the first is 0); no kernel crosses ``cuts``."""
     count = len(step.ops)
     buckets = []
     for start, end in itertools.pairwise(places):
@@ -169,7 +172,7 @@ def _plan(step: RankStep, places: list[int], cuts: Set[int], *, fuse: bool, cut:
 
 
 def _fused(step: RankStep, places: Set[int]) -> frozenset[int]:
-    """Return the operators to fuse with the one before them: all but those at whose place a kernel is cut."""
+    """Return the operators to fuse with their predecessor: all except those where a kernel is cut."""
     count = len(step.ops)
     broken = {count - place for place in places if 0 < place < count}
     return frozenset(number for number in range(1, count) if step.ops[number].fusable and number not in broken)

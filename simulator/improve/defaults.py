@@ -1,4 +1,4 @@
-"""Buckets that frameworks form by default."""
+"""Default buckets of frameworks."""
 
 import math
 from collections.abc import Mapping
@@ -15,8 +15,11 @@ _ALIKE = 2e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketRule:
-    """Rule by which a framework fills buckets: in its order, a new one once a bucket has ``cap_bytes`` or more;
-    ``first_bytes``: the same for the first. ``setting``: the user's name of the size. ``source``: where it is said."""
+    """A framework's rule for filling buckets: in its order, a new one after ``cap_bytes`` or more.
+
+    ``first_bytes``: the limit of the first. ``setting``: the user's name of the size. ``source``: reference of the
+    rule.
+    """
 
     cap_bytes: float
     first_bytes: float
@@ -59,7 +62,7 @@ def rule_of(profile: GraphProfile) -> BucketRule:
 
 
 def rule_plan(step: RankStep, rule: BucketRule) -> StepPlan:
-    """Return the buckets of a framework: nothing fused, nothing cut, exchanged under the backward pass."""
+    """Return the plan with a framework's buckets: no fusion, no pieces, exchanged during the backward pass."""
     filling = Filling(cap_bytes=rule.cap_bytes, first_bytes=rule.first_bytes, strict=rule.strict)
     order = step.order or step.senders
     buckets = filling.buckets([step.ops[op].gradient_bytes for op in order])
@@ -67,10 +70,10 @@ def rule_plan(step: RankStep, rule: BucketRule) -> StepPlan:
 
 
 def best_cap(step: RankStep, rule: BucketRule) -> tuple[BucketRule, PlanOutcome]:
-    """Return the rule with the size that is best for a step, and what it takes.
+    """Return the rule with the best bucket size for a step, and its outcome.
 
-    A size that the user sets holds for the first bucket too. A grid of eight sizes per doubling comes within 9 % of
-    every size. Of sizes alike, the largest: fewer messages.
+    A size set by the user also applies to the first bucket. A grid of eight sizes per doubling is within 9 % of every
+    size. Of equally fast sizes the largest wins, since it has fewer messages.
     """
     total = max(step.gradient_bytes, 1.0)
     least = min((step.ops[op].gradient_bytes for op in step.senders), default=1.0)

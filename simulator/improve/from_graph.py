@@ -1,4 +1,4 @@
-"""The step of an operator graph trained data-parallel, from the cost rules."""
+"""The data-parallel step of an operator graph, from the cost rules."""
 
 import numpy as np
 
@@ -21,14 +21,15 @@ _HOSTS = frozenset(
 def graph_step(context: GraphContext, *, ranks: int, batch: float) -> RankStep:
     """Return the step with ``batch`` samples per device on ``ranks`` devices that exchange gradients in fp32.
 
-    Passes, messages, waiting and loading are those of every other verb (``GraphContext.passes``,
-    ``opgraph.messages``, ``opgraph.input``).
+    Passes, messages, waits and loading are those of all other verbs (``GraphContext.passes``, ``opgraph.messages``,
+    ``opgraph.input``).
 
-    A fused pointwise operator saves its kernel and, forward, the tensor between the two, which is neither written nor
-    read; backward the gradient between them. The estimate is by the memory rule; what else the operator reads stays.
+    A fused pointwise operator saves its kernel and, in the forward pass, writing and reading the tensor between the two
+    operators; in the backward pass the gradient between them. The estimate is by the memory rule; other inputs of the
+    operator are still read.
 
     Raises:
-        RequestError: a cost rule knows no such operator, link or precision.
+        RequestError: a cost rule does not know an operator, link or precision.
     """
     model = context.model
     forward, backward = context.passes(batch)
@@ -70,12 +71,12 @@ def graph_step(context: GraphContext, *, ranks: int, batch: float) -> RankStep:
 
 
 def _joins(before: Operator, operator: Operator) -> bool:
-    """Whether an operator can be done by the one that runs before it: it reads what that one just made."""
+    """Return whether an operator can be fused into its predecessor, because it reads its output."""
     return operator.kind in POINTWISE and before.kind in _HOSTS and before.name in operator.inputs
 
 
 def _kept_bytes(operator: Operator, batch: float, width: float) -> float:
-    """Bytes that an operator's backward pass needs of its output; a view shares those of its input."""
+    """Bytes of an operator's output that its backward pass needs; a view shares the bytes of its input."""
     if operator.kind in (Kind.VIEW, Kind.ADD, Kind.LOSS):
         return 0.0
     return operator.output_elements * batch * (1.0 if operator.kind is Kind.DROPOUT else width)

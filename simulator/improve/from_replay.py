@@ -1,5 +1,4 @@
-"""The step of a replayed run: operators and gradients of the rank that works most, and the wire that its buckets
-met."""
+"""The step of a replayed run: operators and gradients of the rank with the most work, and the wire of its buckets."""
 
 import math
 from dataclasses import dataclass, replace
@@ -28,10 +27,13 @@ _SLOWEST_LINK = 1e9 / 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedStep:
-    """``step`` and the ``plan`` that the run had; ``rank``: whose operators; ``measured_s``: seconds of the run's step;
-    ``rest_s`` of it that one rank does not explain (waits for the others, what varies), which is kept as it is;
-    ``split``: whether the trace tells the gradients within buckets (else buckets can be joined but not split).
-    ``latency_known``: whether buckets differ enough in size to tell what a message takes besides its bytes."""
+    """A run's ``step`` and ``plan``.
+
+    ``rank``: rank of the operators; ``measured_s``: seconds of the run's step; ``rest_s``: its constant part that one
+    rank does not explain (waits for others, variation); ``split``: whether the trace distinguishes the gradients within
+    buckets (otherwise buckets can be joined but not split). ``latency_known``: whether bucket sizes differ enough to
+    separate latency from bandwidth.
+    """
 
     step: RankStep
     plan: StepPlan
@@ -43,13 +45,14 @@ class ReplayedStep:
 
 
 def replayed_step(analysis: Analysis, *, link_bytes_per_s: float | None = None) -> ReplayedStep:
-    """Return the step of a run, as the median over its steps.
+    """Return the step of a run, the median over its steps.
 
-    ``link_bytes_per_s``: nominal rate of a rank's link, which separates the work of hosts from that of the link; None:
-    not known, and all time that grows with a message counts as the link's.
+    ``link_bytes_per_s``: nominal rate of a rank's link, which separates work of hosts from work of the link; None:
+    unknown, and all time that grows with a message counts as the link's.
 
     Raises:
-        RequestError: no collective of the run exchanges gradients, or operators of backward passes are not told apart.
+        RequestError: no collective of the run exchanges gradients, or operators of backward passes cannot be
+        distinguished.
     """
     graph = analysis.replay.graph
     place = max(range(len(graph.traces)), key=lambda one: (analysis.uses[one].compute_s, -one))
@@ -87,8 +90,11 @@ def replayed_step(analysis: Analysis, *, link_bytes_per_s: float | None = None) 
 def _exchanged(
     analysis: Analysis, place: int, step: int, link_bytes_per_s: float | None
 ) -> tuple[Floats, Floats, list[float], bool, tuple[LineWire, bool]]:
-    """Return the times at which gradients of a step were ready, their bytes, the bytes of the messages that carried
-    them, True if buckets can be split, and the wire."""
+    """Return a step's gradients and messages.
+
+    The result has the times when gradients were ready, their bytes, the bytes of their messages, whether buckets can be
+    split, and the wire.
+    """
     graph = analysis.replay.graph
     trace = graph.traces[place]
     if names_tensors(trace):
@@ -106,13 +112,13 @@ def _exchanged(
 
 
 def _reductions(graph: ReplayGraph, place: int, step: int) -> tuple[list[int], tuple[int, ...]]:
-    """Return the reductions of gradients of a step in order, and the ranks between which they are.
+    """Return the reductions of a step's gradients in order, and their ranks.
 
-    Of several groups of ranks (tensor and data parallel) it is the one whose reductions have as many bytes as there are
-    gradients, where the trace says how many.
+    Of several groups of ranks (tensor and data parallel) it is the group whose reductions have the bytes of all
+    gradients, where the trace has their bytes.
 
     Raises:
-        RequestError: there is none.
+        RequestError: there is no such reduction.
     """
     trace = graph.traces[place]
     between: dict[int, tuple[int, ...]] = {}
@@ -151,7 +157,7 @@ def _reductions(graph: ReplayGraph, place: int, step: int) -> tuple[list[int], t
 
 
 def typical(analysis: Analysis, pieces: list[int]) -> int:
-    """Return the step whose time is nearest the median, of those with as many operators as most have."""
+    """Return the step with the time nearest the median, among steps with the most common number of operators."""
     measured = analysis.replay.measured_s
     usual = max(set(pieces), key=lambda count: (pieces.count(count), count))
     far = np.abs(measured - np.median(measured)) + np.where(np.array(pieces) == usual, 0.0, np.inf)
@@ -159,8 +165,10 @@ def typical(analysis: Analysis, pieces: list[int]) -> int:
 
 
 def timed_passes(graph: ReplayGraph, place: int, step: int) -> tuple[float, list[tuple[float, float, str]]]:
-    """Return, of the rank at ``place`` of the graph, seconds of the forward pass, and (start, seconds, name) of
-    backward operators, each from the end of the one before it."""
+    """Return a rank's seconds of the forward pass, and (start, seconds, name) of its backward operators.
+
+    ``place``: index of the rank in the graph. Each operator lasts from the end of the one before it.
+    """
     trace, start_s, end_s = graph.traces[place], graph.start_s[place], graph.end_s[place]
     own = np.flatnonzero((trace.kind == SpanKind.COMPUTE) & (trace.step == step))
     own = own[np.argsort(start_s[own], kind="stable")]
@@ -179,8 +187,7 @@ def timed_passes(graph: ReplayGraph, place: int, step: int) -> tuple[float, list
 def _gradients(
     trace: RankTrace, graph: ReplayGraph, place: int, step: int, reductions: list[int], sizes: list[float]
 ) -> tuple[Floats, Floats, bool]:
-    """Return the time at which each gradient was ready, and its bytes: of every tensor, or of whole buckets where those
-    are unknown."""
+    """Return the time when each gradient was ready, and its bytes: by tensor, or by bucket without known tensors."""
     ready, found = own_gradients(trace, graph, place, step)
     if len(found) and not trace.has_device:
         return ready, found, True
@@ -196,8 +203,10 @@ def _gradients(
 
 
 def holders(pieces: list[tuple[float, float, str]], moments: Floats) -> list[int]:
-    """Return the operator of ``pieces`` (start, seconds, name), by its turn in the backward pass, during which each
-    gradient was ready."""
+    """Return, for each gradient, the operator of ``pieces`` (start, seconds, name) during which it became ready.
+
+    Operators are numbered in the order of the backward pass.
+    """
     ends = np.maximum.accumulate(np.array([start + seconds for start, seconds, _ in pieces]))
     found: list[int] = np.minimum(np.searchsorted(ends, moments - 1e-9), len(pieces) - 1).tolist()
     return found
@@ -215,9 +224,9 @@ def own_gradients(trace: RankTrace, graph: ReplayGraph, place: int, step: int) -
 def _ops(
     pieces: list[tuple[float, float, str]], took: list[float], holder: list[int], gradients: Floats, forward_s: float
 ) -> tuple[tuple[Op, ...], list[int]]:
-    """Return the operators in forward order, and the one that makes each gradient.
+    """Return the operators in forward order, and the operator of each gradient.
 
-    The forward pass only shifts the backward pass: it is one operator, before all.
+    The forward pass only shifts the backward pass: it is one operator, before all others.
     """
     count = len(pieces)
     size = np.zeros(count)
@@ -235,12 +244,12 @@ def _ops(
 
 
 def kernel_name(name: str) -> str:
-    """Return an operator's name without the autograd engine's words."""
+    """Return an operator's name without the prefix and suffix of the autograd engine."""
     return name.split("evaluate_function: ")[-1][:80]
 
 
 def _buckets(owners: list[int], gradients: Floats, sizes: list[float]) -> tuple[tuple[int, ...], ...]:
-    """Return the run's own buckets as operators: gradients in order, cut where the reductions' bytes say."""
+    """Return the run's own buckets as operators: gradients in order, cut by the reductions' bytes."""
     limits = np.cumsum(sizes) * (1 - 1e-6)
     reached = np.cumsum(gradients)
     number = np.minimum(np.searchsorted(limits, reached - gradients * 0.5), len(sizes) - 1)
@@ -254,7 +263,7 @@ def _buckets(owners: list[int], gradients: Floats, sizes: list[float]) -> tuple[
 
 
 def _wire(analysis: Analysis, ranks: tuple[int, ...], link_bytes_per_s: float | None) -> tuple[LineWire, bool]:
-    """Return the line through all reductions of the run, or their rate alone (and False) where sizes hardly differ."""
+    """Return the line through all reductions of the run, or only their rate (and False) where sizes hardly differ."""
     graph = analysis.replay.graph
     rows, across = [], 0.0
     for one, took_s in served_exchanges(graph):
@@ -269,11 +278,11 @@ def _wire(analysis: Analysis, ranks: tuple[int, ...], link_bytes_per_s: float | 
 
 
 def _line(table: Floats, across: float, link_bytes_per_s: float | None) -> tuple[LineWire, bool]:
-    """Return the line through (bytes, seconds) of messages, which cross a link ``across`` times."""
+    """Return the line through (bytes, seconds) of messages that cross a link ``across`` times."""
     latency_s, rate = fit_line(table[:, 0], table[:, 1])
     known = not math.isnan(rate)
     if not known:
-        # One size alone: what the slowest link would not need is paid per message.
+        # With one size, the time beyond the slowest link counts per message.
         slowest = min(_SLOWEST_LINK, link_bytes_per_s or math.inf)
         latency_s = max(float(np.median(table[:, 1] - across * table[:, 0] / slowest)), 0.0)
         rate = float(np.median(table[:, 0] / np.maximum(table[:, 1] - latency_s, SHORTEST_S)))
@@ -282,7 +291,7 @@ def _line(table: Floats, across: float, link_bytes_per_s: float | None) -> tuple
 
 
 def optimizer_s(graph: ReplayGraph, place: int, step: int) -> float:
-    """Return seconds of the optimizer: from its first operator to the step's end."""
+    """Return the seconds of the optimizer, from its first operator to the step's end."""
     trace = graph.traces[place]
     own = np.flatnonzero((trace.phase == SpanPhase.OPTIMIZER) & (trace.step == step) & (trace.kind == SpanKind.COMPUTE))
     if not len(own):

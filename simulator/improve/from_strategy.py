@@ -1,4 +1,4 @@
-"""The step of a transformer whose replicas exchange gradients, from the cost rules: one stage, any tp, cp, ep."""
+"""The step of a transformer whose replicas exchange gradients, from the cost rules (one stage, any tp, cp, ep)."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ Frameworks have a few more; small ones (norms, biases) travel with their neighbo
 
 
 def strategy_step(context: Context, strategy: Strategy) -> RankStep:
-    """Return the last pass of a step, whose backward pass gradients are exchanged under.
+    """Return the last pass of a step, whose backward pass hides the exchange of gradients.
 
     Raises:
         RequestError: the strategy has several stages, shards gradients or parameters, or has no replicas.
@@ -53,7 +53,7 @@ def strategy_step(context: Context, strategy: Strategy) -> RankStep:
             number += 1
     ops.append(_op("head", times.forward_s[-1, 0], times.backward_s[-1, 0], bytes_of[-1]))
     costs = step_costs(assign(context, strategy))
-    # Passes of other microbatches come before, and the host's gaps are spread over them all.
+    # Passes of other microbatches precede it, and the host's gaps are spread over all passes.
     chunk, count = costs.chunks[0], costs.shape.microbatches
     device_s = sum(op.forward_s + op.backward_s for op in ops)
     pass_s = chunk.forward_s + chunk.backward_s

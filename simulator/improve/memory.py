@@ -1,4 +1,4 @@
-"""Choice of recomputation and of microbatches, so that a step fits into memory at the least time."""
+"""Recomputation or gradient accumulation that fits a step into memory in the least time."""
 
 import math
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ time)."""
 
 
 def fit_memory(step: RankStep, plan: StepPlan, limit_bytes: float) -> StepPlan:
-    """Return the plan with as little recomputed as the memory needs; the plan itself where it fits.
+    """Return the plan with the least recomputation that fits; the plan itself where it already fits.
 
-    Operators are taken by forward seconds per byte that they keep, cheapest first; then those that turned out not to be
-    needed are let go, dearest first.
+    Operators are chosen by forward seconds per byte kept, cheapest first; unnecessary ones are dropped afterwards, most
+    expensive first.
 
     Raises:
-        InfeasibleError: it does not fit with everything recomputed.
+        InfeasibleError: the step does not fit with everything recomputed.
     """
     if memory_bytes(step, plan) <= limit_bytes:
         return plan
@@ -47,7 +47,7 @@ def fit_memory(step: RankStep, plan: StepPlan, limit_bytes: float) -> StepPlan:
 
 
 def split_batch(step: RankStep, parts: int) -> RankStep:
-    """Return the step of a pass over a ``parts``-th of the batch."""
+    """Return the step of a pass over 1/``parts`` of the batch."""
     factor = FIXED_SHARE + (1 - FIXED_SHARE) / parts
     ops = tuple(
         replace(
@@ -64,7 +64,7 @@ def split_batch(step: RankStep, parts: int) -> RankStep:
 
 
 def cheapest_fit(step: RankStep, plans: Sequence[StepPlan], limit_bytes: float) -> tuple[RankStep, StepPlan]:
-    """Return step and plan that fit at the least time: by recomputing, or by accumulating passes over 2, 4, 8 parts.
+    """Return the fastest step and plan that fit, by recomputation or by accumulation over 2, 4 or 8 parts.
 
     Raises:
         InfeasibleError: neither fits.

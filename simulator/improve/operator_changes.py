@@ -1,4 +1,4 @@
-"""Steps of a replayed run with other times of some operators: scaled, or longer by a delay, on all ranks or on one."""
+"""What-if questions about operators of a replayed run: scaled or delayed, on all ranks or on one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,10 +18,12 @@ GROUPS = {"computation": (SpanKind.COMPUTE, SpanKind.COPY), "communication": MES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorChange:
-    """``operators``: a word of ``GROUPS``, what messages do (``all_reduce``), a name, or a pattern with ``*``;
-    ``rank``: only there (None: on all).
+    """A change of operators.
 
-    Each takes ``factor`` times as long and ``delay_s`` seconds more, never less than nothing.
+    ``operators``: a name of ``GROUPS``, an operation of messages (``all_reduce``), an operator's name, or a pattern
+    with ``*``; ``rank``: limit to this rank (None: all).
+
+    The duration is multiplied by ``factor`` and increased by ``delay_s``, but never negative.
     """
 
     operators: str
@@ -31,11 +33,10 @@ class OperatorChange:
 
 
 def changed_steps(analysis: Analysis, changes: Sequence[OperatorChange]) -> tuple[Question, ...]:
-    """Return the step with each of the changes, and last with all of them where there are several.
+    """Return the step with each of the changes, and with all of several changes together.
 
     Raises:
-        RequestError: no operator or rank of the run is meant; or the traces say what waits for what but in which order
-            it ran.
+        RequestError: no operator or rank of the run matches, or the traces have dependencies but no order of execution.
     """
     graph = analysis.replay.graph
     together: dict[int, float] = {}
@@ -54,13 +55,13 @@ def changed_steps(analysis: Analysis, changes: Sequence[OperatorChange]) -> tupl
 def _durations(
     graph: ReplayGraph, change: OperatorChange, tasks: list[int], before: dict[int, float]
 ) -> dict[int, float]:
-    """Return the durations of tasks with a change, on top of those that ``before`` has changed."""
+    """Return the durations of tasks with a change, in addition to the changes of ``before``."""
     took = graph.graph.duration_s
     return {task: max(before.get(task, took[task]) * change.factor + change.delay_s, 0.0) for task in tasks}
 
 
 def _tasks(graph: ReplayGraph, change: OperatorChange) -> list[int]:
-    """Return the tasks that a change means.
+    """Return the tasks that match a change.
 
     Raises:
         RequestError: there are none.
@@ -78,7 +79,7 @@ def _tasks(graph: ReplayGraph, change: OperatorChange) -> list[int]:
 
 
 def _nothing_meant(graph: ReplayGraph, operators: str) -> RequestError:
-    """Return the error for an operator of which there is no span: an unknown one, or one that others call."""
+    """Return the error for an operator without a span: an unknown one, or one that others call."""
     own = {trace.title(span) for trace in graph.traces for span in range(len(trace))}
     if any(operators in trace.names for trace in graph.traces):
         return RequestError(
@@ -90,7 +91,7 @@ def _nothing_meant(graph: ReplayGraph, operators: str) -> RequestError:
 
 
 def _meant(trace: RankTrace, operators: str) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Return the spans of a trace that a word or a pattern means."""
+    """Return the spans of a trace that match a name or a pattern."""
     if operators in GROUPS:
         return np.isin(trace.kind, GROUPS[operators])
     numbers = [number for number, name in enumerate(trace.names) if fnmatchcase(name, operators)]

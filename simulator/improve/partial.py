@@ -1,7 +1,7 @@
-"""Questions of what if on a whole replayed graph, of which only what a change reaches is computed again.
+"""What-if questions on a replayed graph, with only the affected tasks computed again.
 
-The order on every lane is the run's, so a task starts at the latest end of what it waits for. When durations change,
-tasks are visited in topological order, from the changed ones on, as long as their ends move.
+Every lane keeps the run's order, so a task starts at the latest end of its dependencies. When durations change, tasks
+are visited in topological order from the changed ones on, as long as their ends move.
 """
 
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from forerun.spaces.errors import RequestError
 
 
 class GraphTimes:
-    """Ends of all tasks of a graph whose streams are ordered, and of what changes would make of them.
+    """Ends of all tasks of a graph with ordered streams, and their values under changes.
 
-    ``makespan_s``: the last end. ``visited``: tasks that the last question had to compute again.
+    ``makespan_s``: the last end. ``visited``: tasks computed again for the last question.
 
     Raises:
-        RequestError: tasks wait for each other in a circle, share links or streams without order, or slow each other.
+        RequestError: tasks wait for each other in a cycle, share links or unordered streams, or slow each other.
     """
 
     def __init__(self, graph: TaskGraph) -> None:
@@ -50,7 +50,7 @@ class GraphTimes:
         self.visited = 0
 
     def what_if(self, durations_s: Mapping[int, float]) -> float:
-        """Return the last end if some tasks took other times; the timing itself stays as it is."""
+        """Return the last end with other durations of some tasks, without changing the stored times."""
         graph, end_s, place = self.graph, self.end_s, self.place
         fresh: dict[int, float] = {}
         heap = [place[task] for task, seconds in durations_s.items() if seconds != graph.duration_s[task]]

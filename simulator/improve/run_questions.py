@@ -1,4 +1,4 @@
-"""Changes that help a replayed run: a faster link or kernel, no straggler, no waits for the host, free messages."""
+"""What-if questions about a replayed run: faster links or kernels, no stragglers, no host waits, free messages."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,8 +16,7 @@ _KERNELS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """``step_s``: mean seconds of a step with the change, ``gain_s`` what it saves; ``visited``: tasks computed
-    again."""
+    """``step_s``: mean seconds of a step with the change; ``gain_s``: its saving; ``visited``: tasks computed again."""
 
     name: str
     what: str
@@ -30,7 +29,7 @@ FREE_MESSAGES = "free messages"
 
 
 def free_messages_s(answers: Iterable[Question]) -> float | None:
-    """Return the seconds of a replayed step if its messages took no time; None where that was not asked."""
+    """Return the seconds of a replayed step with free messages; None where the question was not answered."""
     return next((one.step_s for one in answers if one.name == FREE_MESSAGES), None)
 
 
@@ -38,16 +37,16 @@ def run_questions(analysis: Analysis) -> tuple[Question, ...]:
     """Return all questions with their answers, most gain first.
 
     Raises:
-        RequestError: the traces say what waits for what but in which order it ran.
+        RequestError: the traces have dependencies but no order of execution.
     """
     return tuple(sorted(answered(analysis, _changes(analysis)), key=lambda one: (-one.gain_s, one.name, one.what)))
 
 
 def answered(analysis: Analysis, changes: Iterable[tuple[str, str, Mapping[int, float]]]) -> Iterator[Question]:
-    """Yield the answer to each change: its name, what it is in words, and the seconds of every task that it changes.
+    """Yield the answer to each change, given by name, description and new durations of tasks.
 
     Raises:
-        RequestError: the traces say what waits for what but in which order it ran.
+        RequestError: the traces have dependencies but no order of execution.
     """
     timing, steps = GraphTimes(analysis.replay.graph.graph), len(analysis.replay.measured_s)
     for name, what, durations in changes:
@@ -57,7 +56,7 @@ def answered(analysis: Analysis, changes: Iterable[tuple[str, str, Mapping[int, 
 
 
 def _changes(analysis: Analysis) -> list[tuple[str, str, dict[int, float]]]:
-    """Return (name, words, durations of tasks) of every question."""
+    """Return (name, description, durations of tasks) of every question."""
     graph = analysis.replay.graph
     took = graph.graph.duration_s
     messages: list[int] = []

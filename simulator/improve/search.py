@@ -1,4 +1,4 @@
-"""From what a framework does by default to the best plan, change by change, each with its gain."""
+"""Search from a framework's default plan to the best one, change by change, each with its gain."""
 
 from dataclasses import dataclass, replace
 
@@ -13,7 +13,7 @@ LEAST_GAIN = 1e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChange:
-    """One change on top of those before it. ``gain_s``: what it takes off the step."""
+    """One change in addition to the previous ones. ``gain_s``: seconds that it saves per step."""
 
     name: str
     what: str
@@ -23,10 +23,13 @@ class PlanChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Improvement:
-    """``default``: the framework's plan and its time; ``plan``: the best found; ``changes``: from one to the other.
-    ``rule``: the best size of the framework's own buckets, ``capped`` what it alone gives. ``bound_s``: the step if
-    messages took no time. ``step``: the step that ``plan`` is of (a part of the batch, where that had to be split).
-    ``fitted_plan``: the framework's plan with what the memory needs, of ``step`` too."""
+    """Result of a search.
+
+    ``default``: the framework's plan and its time; ``plan``: the best plan; ``changes``: from ``default`` to ``plan``.
+    ``rule``: the best size of the framework's own buckets, ``capped``: its outcome alone. ``bound_s``: the step with
+    free messages. ``step``: the step of ``plan`` (a part of the batch, where it had to be split). ``fitted_plan``: the
+    framework's plan with the changes that memory requires, also of ``step``.
+    """
 
     step: RankStep
     rule: BucketRule
@@ -41,7 +44,7 @@ class Improvement:
 
     @property
     def gain(self) -> float:
-        """Share of the default step that the plan saves."""
+        """Share of the default step saved by the plan."""
         return 1 - self.best.step_s / self.default.step_s
 
 
@@ -53,9 +56,9 @@ def improve(
     fuse: bool = True,
     limit_bytes: float | None = None,
 ) -> Improvement:
-    """Search buckets, their order and pieces, and fusions; recompute or accumulate where the memory needs it.
+    """Search buckets, their order and pieces, and fusions; recompute or accumulate where memory requires it.
 
-    ``base``: the plan to improve on (None: what ``rule`` does).
+    ``base``: the plan to improve (None: the plan of ``rule``).
 
     Raises:
         InfeasibleError: nothing fits into ``limit_bytes``.
@@ -100,7 +103,7 @@ def improve(
 
 
 def _stages(step: RankStep, base: StepPlan, *, fuse: bool) -> list[tuple[str, str, StepPlan]]:
-    """Return the exact searches, each with one more kind of change."""
+    """Return the plans of the exact searches, each with one more kind of change."""
     groups = best_buckets(step, fuse=False, cut=False)
     stages = [("tensor fusion", f"{len(groups.buckets)} buckets of chosen gradients", groups)]
     cut = best_buckets(step, fuse=False, cut=True)
@@ -114,12 +117,12 @@ def _stages(step: RankStep, base: StepPlan, *, fuse: bool) -> list[tuple[str, st
 
 
 def kept(plan: StepPlan, base: StepPlan) -> StepPlan:
-    """Return a plan with what the memory needs."""
+    """Return a plan with the changes that memory requires."""
     return replace(plan, recomputed=base.recomputed, accumulate=base.accumulate)
 
 
 def with_recompute(step: RankStep, plan: StepPlan) -> RankStep:
-    """Return the step with what a plan recomputes counted in the backward passes, so that buckets are dealt with it."""
+    """Return the step with a plan's recomputation added to its backward passes, as input for the search of buckets."""
     ops = tuple(
         replace(op, backward_s=op.backward_s + op.forward_s) if number in plan.recomputed else op
         for number, op in enumerate(step.ops)

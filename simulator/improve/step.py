@@ -1,7 +1,7 @@
-"""One data-parallel step as a search sees it: the operators of one rank, their gradients, and the wire.
+"""One data-parallel step for a search: the operators of one rank, their gradients, and the wire.
 
-All ranks are alike, so one stands for all (rank symmetry); operators between two that make gradients are one where
-nothing tells them apart (the coarsened view). What may be changed is a ``StepPlan``; what that takes is ``simulate``.
+All ranks are equal, so one represents all; consecutive operators without a gradient between them are merged (the
+coarsened view). A ``StepPlan`` has the possible changes, and ``simulate`` gives their outcome.
 """
 
 import math
@@ -18,9 +18,9 @@ from forerun.spaces.errors import RequestError
 class Op:
     """An operator of the forward pass, with its backward pass.
 
-    ``gradient_bytes``: of its parameters on the wire (0: none). ``fused_forward_s``, ``fused_backward_s``: seconds that
-    computing it in one kernel with the operator before it saves (both 0: it cannot be, or that saves nothing).
-    ``kept_bytes``: activations kept for its backward pass, which recomputing it does without.
+    ``gradient_bytes``: of its parameters on the wire (0: none). ``fused_forward_s``, ``fused_backward_s``: seconds
+    saved by one kernel with the preceding operator (both 0: not possible or no saving). ``kept_bytes``: activations
+    kept for its backward pass, unless it is recomputed.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Op:
 
     @property
     def fusable(self) -> bool:
-        """Whether joining it to the operator before it saves anything."""
+        """Whether fusing it with the preceding operator saves time."""
         return self.fused_forward_s + self.fused_backward_s > 0
 
 
@@ -47,10 +47,10 @@ class Op:
 class RankStep:
     """Work of one rank in a step.
 
-    ``ops``: in the order of the forward pass. ``order``: numbers of the operators with gradients in the order in which
-    the framework fills its buckets (empty: as gradients become ready). ``update_s``: optimizer; ``host_s``: of a step,
-    besides. ``slowdown``: factor on computation while a message is under way. ``message_s``: what packing and launching
-    a message takes from computation. ``least_s``: no step is shorter (loading). ``fixed_bytes``: memory besides
+    ``ops``: in the order of the forward pass. ``order``: indices of the operators with gradients in the framework's
+    order of filling buckets (empty: as gradients become ready). ``update_s``: optimizer; ``host_s``: further host time
+    per step. ``slowdown``: factor on computation while a message is under way. ``message_s``: computation time lost to
+    packing and launching a message. ``least_s``: lower bound of a step (loading). ``fixed_bytes``: memory without
     activations.
     """
 
@@ -73,7 +73,7 @@ class RankStep:
 
     @property
     def senders(self) -> tuple[int, ...]:
-        """Operators with gradients, in the order in which those become ready."""
+        """Operators with gradients, in the order in which the gradients become ready."""
         return tuple(number for number in range(len(self.ops) - 1, -1, -1) if self.ops[number].gradient_bytes > 0)
 
     @property
@@ -91,10 +91,10 @@ class RankStep:
 class StepPlan:
     """The choices of a step.
 
-    ``buckets``: numbers of operators whose gradients travel together, in the order of sending; ``pieces``: into how
-    many parts each is cut. ``fused``: operators computed in one kernel with the one before. ``recomputed``: operators
-    whose forward pass runs again before their backward pass. ``accumulate``: passes per exchange. ``overlap``: whether
-    messages run under the backward pass.
+    ``buckets``: indices of the operators of each bucket, in the order of sending; ``pieces``: number of parts of each
+    bucket. ``fused``: operators computed in one kernel with the preceding one. ``recomputed``: operators whose forward
+    pass runs again before their backward pass. ``accumulate``: passes per exchange. ``overlap``: whether messages run
+    during the backward pass.
     """
 
     buckets: tuple[tuple[int, ...], ...]
@@ -105,15 +105,17 @@ class StepPlan:
     overlap: bool = True
 
     def cut(self, bucket: int) -> int:
-        """Return into how many pieces a bucket is cut."""
+        """Return the number of pieces of a bucket."""
         return self.pieces[bucket] if self.pieces else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOutcome:
-    """Seconds of a step under a plan: ``pass_s`` is the step over its accumulated passes, which plans are compared by.
-    ``exposed_s``: messages behind the last backward pass. ``ready_s``, ``sent_s``: per bucket, from the step's
-    start."""
+    """Seconds of a step under a plan.
+
+    ``pass_s``: the step divided by its accumulated passes, the measure that compares plans. ``exposed_s``: messages
+    after the last backward pass. ``ready_s``, ``sent_s``: per bucket, from the step's start.
+    """
 
     step_s: float
     pass_s: float
@@ -124,12 +126,12 @@ class PlanOutcome:
 
 
 def simulate(step: RankStep, plan: StepPlan) -> PlanOutcome:
-    """Play a step: operators one after the other, buckets one after the other, each as soon as it is full.
+    """Simulate a step: operators in sequence, buckets in sequence, each as soon as it is full.
 
     While a message is under way, computation is slower by ``slowdown``. Linear in operators and buckets.
 
     Raises:
-        RequestError: the buckets do not hold every gradient once.
+        RequestError: the buckets do not contain every gradient exactly once.
     """
     check(step, plan)
     bucket_of = {op: number for number, bucket in enumerate(plan.buckets) for op in bucket}
@@ -170,8 +172,7 @@ def simulate(step: RankStep, plan: StepPlan) -> PlanOutcome:
 
 
 def advance(now: float, work_s: float, free: float, slowdown: float) -> float:
-    """Return the end of work that starts at ``now``, ``slowdown`` times slower while messages are under way (until
-    ``free``)."""
+    """Return the end of work that starts at ``now``, ``slowdown`` times slower during messages (until ``free``)."""
     if free <= now or slowdown == 1:
         return now + work_s
     done_s = (free - now) / slowdown
@@ -206,14 +207,14 @@ def _wires_s(step: RankStep, plan: StepPlan) -> list[float]:
 
 
 def memory_bytes(step: RankStep, plan: StepPlan) -> float:
-    """Return bytes at the end of the forward pass; with recomputation, of the largest recomputed operator too."""
+    """Return the bytes at the end of the forward pass; with recomputation, plus the largest recomputed operator."""
     kept = math.fsum(op.kept_bytes for number, op in enumerate(step.ops) if number not in plan.recomputed)
     again = max((step.ops[number].kept_bytes for number in plan.recomputed), default=0.0)
     return step.fixed_bytes + kept + again
 
 
 def check(step: RankStep, plan: StepPlan) -> None:
-    """Check that a plan is one of a step.
+    """Check that a plan belongs to a step.
 
     Raises:
         RequestError: a gradient is in no bucket or in two, a fused or recomputed operator does not exist, or there are
@@ -235,12 +236,12 @@ def check(step: RankStep, plan: StepPlan) -> None:
 
 
 def coarse(step: RankStep) -> tuple[RankStep, tuple[tuple[int, ...], ...]]:
-    """Return the step with what makes no gradient and cannot be fused joined to its neighbours, and who is in each.
+    """Return the step with plain operators merged into their neighbours, and the members of each merged operator.
 
-    Operators between two gradients run one after the other in any plan; where no fusion starts or ends among them they
-    are one to a search over buckets.
+    Operators between two gradients run in sequence in any plan; where no fusion starts or ends among them they are one
+    operator for a search over buckets.
     """
-    groups: list[list[int]] = []  # -1 heads those that may take another plain operator in
+    groups: list[list[int]] = []  # -1 heads groups that may take another plain operator
     for number, op in enumerate(step.ops):
         # Plain: no plan decides anything at its end, neither a bucket (it has no gradient) nor a fusion with its
         # neighbours.
@@ -271,7 +272,7 @@ def coarse(step: RankStep) -> tuple[RankStep, tuple[tuple[int, ...], ...]]:
 
 
 def spread(plan: StepPlan, members: Sequence[tuple[int, ...]]) -> StepPlan:
-    """Return a plan of the coarse step, each of whose operators stands for ``members``, as one of the whole step."""
+    """Return a plan of the coarse step as a plan of the full step; ``members``: operators of each merged operator."""
     return replace(
         plan,
         buckets=tuple(tuple(members[op][0] for op in bucket) for bucket in plan.buckets),

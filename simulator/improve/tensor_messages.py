@@ -1,7 +1,7 @@
-"""Gradients of runs whose traces name tensors (dPRO, BytePS): their sizes, and when and how long they travelled.
+"""Gradients in traces that name tensors (dPRO, BytePS): sizes, start and duration of their messages.
 
-Such traces have the pieces of a tensor (SEND and RECV, or push and pull) and no collective. A tensor travels from its
-first piece to its last; of all ranks the shortest time counts, since the others also waited.
+Such traces have the pieces of a tensor (SEND and RECV, or push and pull) and no collective. A tensor's message lasts
+from its first piece to its last; the shortest time over all ranks counts, since the other ranks also waited.
 """
 
 from collections import defaultdict
@@ -27,13 +27,13 @@ class TensorMessage:
 
 
 def names_tensors(trace: RankTrace) -> bool:
-    """Whether a rank's messages are pieces of named tensors, none of them a reduction."""
+    """Return whether a rank's messages are pieces of named tensors, none of them a reduction."""
     operations = {message.operation for message in trace.messages.values()}
     return bool(operations & {"send", _PUSHED}) and not operations & set(_ALL)
 
 
 def tensor_of(title: str) -> str:
-    """Return the tensor of the title of a piece; empty where it names none.
+    """Return the tensor named by the title of a piece; empty for none.
 
     >>> tensor_of("Comm.layer1.conv.SEND")
     'layer1.conv'
@@ -43,7 +43,7 @@ def tensor_of(title: str) -> str:
 
 
 def tensor_messages(graph: ReplayGraph, place: int, step: int) -> list[TensorMessage]:
-    """Return the tensors that the rank at ``place`` exchanged in a step, as they became ready."""
+    """Return the tensors that the rank at ``place`` exchanged in a step, in the order in which they became ready."""
     trace = graph.traces[place]
     made, sizes = _made_s(graph, place, step), _sizes_bytes(trace, step, len(graph.traces))
     windows = [_windows(graph, other, step) for other in range(len(graph.traces))]
@@ -61,14 +61,14 @@ def tensor_messages(graph: ReplayGraph, place: int, step: int) -> list[TensorMes
 
 
 def _made_s(graph: ReplayGraph, place: int, step: int) -> dict[str, float]:
-    """Return the ends of the backward operators that have the names of tensors."""
+    """Return the ends of the backward operators named like tensors."""
     trace = graph.traces[place]
     own = np.flatnonzero((trace.phase == SpanPhase.BACKWARD) & (trace.kind == SpanKind.COMPUTE) & (trace.step == step))
     return {trace.title(span).partition(".")[2]: float(graph.end_s[place][span]) for span in own.tolist()}
 
 
 def _windows(graph: ReplayGraph, place: int, step: int) -> dict[str, tuple[float, float]]:
-    """Return the begin and end of every tensor's transfer, without the negotiation of ranks before it."""
+    """Return the start and end of every tensor's transfer, without the preceding negotiation of ranks."""
     trace, windows = graph.traces[place], dict[str, tuple[float, float]]()
     for span in np.flatnonzero((trace.kind != SpanKind.COMPUTE) & (trace.step == step)).tolist():
         message, tensor = trace.messages.get(span), tensor_of(trace.title(span))
@@ -81,7 +81,7 @@ def _windows(graph: ReplayGraph, place: int, step: int) -> dict[str, tuple[float
 
 
 def _sizes_bytes(trace: RankTrace, step: int, ranks: int) -> dict[str, float]:
-    """Add up the bytes of every tensor; in a ring of n ranks each sends 2 (n - 1) / n of them in pieces."""
+    """Return the bytes of every tensor; in a ring of n ranks each sends 2 (n - 1) / n of them in pieces."""
     sizes: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for span, message in trace.messages.items():
         if trace.step[span] == step and np.isfinite(message.size_bytes):

@@ -1,4 +1,4 @@
-"""Steps on another machine or in another way of working: each change alone, with the framework's and the best plan."""
+"""What-if questions about the machine or the software, each with the framework's and the best plan."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,8 +15,11 @@ MOST_GROUPS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """A question. ``default_s``, ``best_s``: seconds per pass over the batch with the framework's plan, and with the
-    one that is best once things are so; both with what the memory needs."""
+    """A question. ``default_s``, ``best_s``: seconds per pass over the batch.
+
+    They are with the framework's plan and with the best plan under the change, both with the changes that memory
+    requires.
+    """
 
     name: str
     what: str
@@ -25,7 +28,7 @@ class WhatIf:
 
 
 def what_ifs(step: RankStep, found: Improvement, *, fuse: bool = True) -> tuple[WhatIf, ...]:
-    """Return the standard questions about a step, with the times that answer them."""
+    """Return the standard questions about a step, with their answers."""
     slowest = slowest_kind(step)
     machines: list[tuple[str, str, Callable[[RankStep], RankStep]]] = [
         ("as it is", "", lambda one: one),
@@ -64,12 +67,12 @@ def what_ifs(step: RankStep, found: Improvement, *, fuse: bool = True) -> tuple[
 
 
 def group_plan(step: RankStep, count: int) -> StepPlan:
-    """Return the plan of so many groups of equally many gradients, as Horovod's num_groups makes them.
+    """Return the plan with ``count`` groups of equally many gradients, as under Horovod's num_groups.
 
     Raises
     ------
     RequestError
-        There are not so many gradients.
+        The step has fewer gradients.
     """
     senders = step.senders
     if not 1 <= count <= len(senders):
@@ -80,8 +83,10 @@ def group_plan(step: RankStep, count: int) -> StepPlan:
 
 
 def best_groups(step: RankStep, base: StepPlan) -> tuple[int, float]:
-    """Return into how many groups of equally many gradients a step is best cut, the fewest of those alike, and seconds
-    per pass; ``base``: what the memory needs."""
+    """Return the best number of groups of equally many gradients (the fewest of equal ones), and seconds per pass.
+
+    ``base``: plan with the changes that memory requires.
+    """
     tried = [
         (simulate(step, kept(group_plan(step, count), base)).pass_s, count)
         for count in range(1, min(len(step.senders), MOST_GROUPS) + 1)
@@ -91,12 +96,12 @@ def best_groups(step: RankStep, base: StepPlan) -> tuple[int, float]:
 
 
 def scaled(step: RankStep, factor: float, *, kind: str | None = None) -> RankStep:
-    """Return the step with all operators (of one kind) ``factor`` times as fast."""
+    """Return the step with all operators (or those of one kind) ``factor`` times as fast."""
     return replace(step, ops=tuple(_faster(op, factor) if kind in (None, kind_of(op)) else op for op in step.ops))
 
 
 def slowest_kind(step: RankStep) -> str:
-    """Return the kind of operator that takes most time."""
+    """Return the kind of operator with the most time."""
     totals: dict[str, float] = {}
     for op in step.ops:
         totals[kind_of(op)] = totals.get(kind_of(op), 0.0) + op.forward_s + op.backward_s

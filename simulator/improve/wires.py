@@ -1,4 +1,4 @@
-"""Seconds of a message of gradients: all-reduce by the cost rules or by a measured line, or through servers."""
+"""Seconds of a message of gradients: all-reduce by the cost rules or a measured line, or parameter servers."""
 
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
@@ -19,11 +19,11 @@ class Wire(Protocol):
     """The connection over which gradients travel. ``seconds`` accepts arrays; more bytes never take less time."""
 
     def seconds(self, size_bytes: ArrayLike, pieces: ArrayLike = 1) -> Floats:
-        """Return seconds of messages of so many bytes, cut into so many pieces."""
+        """Return the seconds of messages of the given bytes and pieces."""
         ...
 
     def best_pieces(self, size_bytes: ArrayLike) -> NDArray[np.int64]:
-        """Return the number of pieces that is fastest for each message."""
+        """Return the fastest number of pieces for each message."""
         ...
 
     def faster(self, factor: float) -> Self:
@@ -33,9 +33,9 @@ class Wire(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineWire:
-    """A wire that was measured: ``latency_s + bytes / bytes_per_s``. Pieces follow each other, so one is best.
+    """A measured wire: ``latency_s + bytes / bytes_per_s``. Pieces are sent in sequence, so one piece is best.
 
-    ``host_s_per_byte``: of the seconds of a byte, what hosts take to copy and add up: a faster link leaves it.
+    ``host_s_per_byte``: part of the seconds per byte in which hosts copy and sum; a faster link does not change it.
     """
 
     latency_s: float
@@ -67,10 +67,10 @@ class LineWire:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleWire:
-    """All-reduce between ``ranks`` devices of a cluster, by the cost rules. ``issue_s``: per message besides.
+    """All-reduce between ``ranks`` devices of a cluster, by the cost rules. ``issue_s``: further seconds per message.
 
-    ``factor``: of the bandwidth beyond the cluster's; the time of an empty message stays. ``share``: what the framework
-    reaches of the rule's rate between nodes.
+    ``factor``: factor on the cluster's bandwidth; the time of an empty message does not change. ``share``: share of the
+    rule's rate between nodes that the framework reaches.
     """
 
     cluster: Cluster
@@ -81,7 +81,7 @@ class RuleWire:
     share: float = 1.0
 
     def seconds(self, size_bytes: ArrayLike, pieces: ArrayLike = 1) -> Floats:
-        """Return seconds of messages; pieces follow each other."""
+        """Return the seconds of messages; pieces are sent in sequence."""
         size, cut = np.broadcast_arrays(np.asarray(size_bytes, dtype=np.float64), np.asarray(pieces, dtype=np.float64))
         ranks, stride = np.array(float(self.ranks)), np.array(float(self.stride))
         whole = reduce_s(self.cluster, size / cut, ranks, stride, self.share)
@@ -100,10 +100,10 @@ class RuleWire:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerWire:
-    """Gradients pushed to servers and parameters pulled back, one direction under the other.
+    """Gradients pushed to servers and parameters pulled back, in both directions at the same time.
 
-    Every piece is pushed, added up and pulled; while one is pulled the next is pushed. ``push_s``, ``pull_s``: per
-    message; ``push_bytes_per_s``, ``pull_bytes_per_s``: what a worker gets of each direction.
+    Every piece is pushed, summed and pulled; the next piece is pushed during the pull. ``push_s``, ``pull_s``: per
+    message; ``push_bytes_per_s``, ``pull_bytes_per_s``: a worker's rate in each direction.
     """
 
     push_s: float
@@ -112,7 +112,7 @@ class ServerWire:
     pull_bytes_per_s: float
 
     def seconds(self, size_bytes: ArrayLike, pieces: ArrayLike = 1) -> Floats:
-        """Return seconds of messages: k - 1 pieces of the slower direction, and one of both."""
+        """Return the seconds of messages: k - 1 pieces of the slower direction, and one of both."""
         size, cut = np.asarray(size_bytes, dtype=np.float64), np.asarray(pieces, dtype=np.float64)
         push = self.push_s + size / cut / self.push_bytes_per_s
         pull = self.pull_s + size / cut / self.pull_bytes_per_s
@@ -120,8 +120,10 @@ class ServerWire:
         return result
 
     def best_pieces(self, size_bytes: ArrayLike) -> NDArray[np.int64]:
-        """Return the best number for each: the root of bytes times the faster direction's slope over the slower one's
-        start, and what is beside it."""
+        """Return the best number of pieces for each message.
+
+        It is next to the root of bytes times the faster direction's slope over the slower one's latency.
+        """
         size = np.atleast_1d(np.asarray(size_bytes, dtype=np.float64))
         push, pull = (self.push_s, 1 / self.push_bytes_per_s), (self.pull_s, 1 / self.pull_bytes_per_s)
         slow, fast = (push, pull) if push[1] >= pull[1] else (pull, push)
@@ -132,7 +134,7 @@ class ServerWire:
         return result.reshape(np.shape(size_bytes))
 
     def faster(self, factor: float) -> "ServerWire":
-        """Return the wire with more bandwidth both ways."""
+        """Return the wire with more bandwidth in both directions."""
         return replace(
             self, push_bytes_per_s=self.push_bytes_per_s * factor, pull_bytes_per_s=self.pull_bytes_per_s * factor
         )

@@ -1,4 +1,4 @@
-"""The gradient profile of one worker from traces of a run: what training modes are predicted from (``scale``)."""
+"""Gradient profile of one worker from traces of a run, the input of training modes (``scale``)."""
 
 import numpy as np
 
@@ -18,10 +18,10 @@ from forerun.spaces.errors import RequestError
 
 
 def worker_profile(analysis: Analysis, *, batch: float) -> GradientProfile:
-    """Profile the rank that computes most in a step of ``batch`` samples; it may be the only one.
+    """Return the profile of the rank with the most computation in a step of ``batch`` samples (possibly the only rank).
 
-    A layer ends where a gradient is ready. Its share of the forward pass is its share of the backward pass. Waits for
-    other ranks are left out, and so are messages that nothing hides.
+    A layer ends when a gradient is ready. Its share of the forward pass is its share of the backward pass. Waits for
+    other ranks and exposed messages are left out.
 
     Raises:
         RequestError: the traces name no gradients, or no operators of a backward pass.
@@ -40,7 +40,7 @@ def worker_profile(analysis: Analysis, *, batch: float) -> GradientProfile:
     forward_s = float(np.mean([seconds for seconds, _ in passes]))
     own_s = np.array([seconds + sum(piece[1] for piece in pieces) for seconds, pieces in passes])
     pieces = passes[chosen][1]
-    # A kernel that was launched before a gradient was said to be ready belongs to it.
+    # A kernel launched before a gradient was reported as ready belongs to it.
     held = (
         np.searchsorted(_launched(graph, place, chosen), moments) - 1 if trace.has_device else holders(pieces, moments)
     )
@@ -72,7 +72,7 @@ def worker_profile(analysis: Analysis, *, batch: float) -> GradientProfile:
 
 
 def _launched(graph: ReplayGraph, place: int, step: int) -> Floats:
-    """Return the ascending launch times of the kernels of a step's backward pass, in the order in which they ran."""
+    """Return the launch times (ascending) of the kernels of a step's backward pass, in the order of execution."""
     trace = graph.traces[place]
     own = np.flatnonzero((trace.kind == SpanKind.COMPUTE) & (trace.step == step) & (trace.phase == SpanPhase.BACKWARD))
     own = own[np.argsort(graph.start_s[place][own], kind="stable")]

@@ -1,8 +1,8 @@
 """Communication of a graph of operators, given the cuts of every operator.
 
-A tensor is kept as its producer makes it; where that leaves partial sums, as its first consumer needs it. Its gradient
-is kept alike. Consumers that need a tensor in one layout share one transfer, and what several consumers add to a
-gradient in one layout is added before it is sent.
+A tensor is kept in the layout of its producer, or of its first consumer where the producer leaves partial sums. Its
+gradient is kept in the same layout. Consumers that need a tensor in one layout share one transfer, and their
+contributions to a gradient in one layout are summed before the transfer.
 """
 
 import math
@@ -16,7 +16,7 @@ from forerun.spaces.operators import Cut, CutOperator, Operand, OperatorGraph, c
 
 
 class TransferPhase(StrEnum):
-    """When a transfer takes place."""
+    """Phase of a step in which a transfer takes place."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -32,10 +32,12 @@ class TransferPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """The layout of one operator: its cuts, outermost first, and the device numbers in the order of the cuts. ``zero``:
-    from which stage on its optimizer states (1), gradients (2) and weights (3) are kept in slices by those that hold
-    the same ones. ``output``, ``gradient``: cuts that its output and the gradient of that are kept in, where not as it
-    makes them; ``input``: those of what no operator makes, before it reads that."""
+    """The layout of one operator: its cuts, outermost first, and the device numbers in the order of the cuts.
+
+    ``zero``: ZeRO stage from which optimizer states (1), gradients (2) and weights (3) are sharded over devices with
+    equal copies. ``output``, ``gradient``: cuts in which the output and its gradient are kept, where these differ from
+    the computed ones; ``input``: cuts of inputs without a producer, before they are read.
+    """
 
     cuts: tuple[Cut, ...]
     devices: tuple[int, ...]
@@ -47,10 +49,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Transfers, one after the other, that ``operator`` waits for (of gradients of weights: gives rise to).
+    """Consecutive transfers that ``operator`` waits for (for gradients of weights: that it causes).
 
-    ``joined``: the transfers of all joined needs of this operator in this phase are one all-to-all, which belongs to
-    the first of them."""
+    ``joined``: the transfers of all joined needs of this operator in this phase are one all-to-all, stored in the first
+    of them."""
 
     phase: TransferPhase
     operator: str
@@ -79,7 +81,7 @@ class _Flow:
     def stored(
         self, operator: CutOperator, operand: Operand, cuts: tuple[Cut, ...] | None, otherwise: Layout
     ) -> Layout:
-        """Return the layout in which a tensor is kept: that of its ``cuts`` if it has some, else ``otherwise``."""
+        """Return the layout in which a tensor is kept: by its ``cuts`` if it has any, otherwise ``otherwise``."""
         if cuts is None:
             return otherwise
         return operand_layout(operator, operand, cuts, self.shares[operator.name].devices)
@@ -117,7 +119,7 @@ class _Flow:
 
 
 def flattened(layout: Layout) -> Layout:
-    """Return a layout whose dimensions except the first are one: parts of the others are dealt in order."""
+    """Return a layout with all dimensions except the first merged; their parts are assigned in order."""
     rest = 1
     for degree in layout.degrees[1:]:
         rest *= degree
@@ -132,11 +134,12 @@ def needs_of(
 ) -> tuple[Need, ...]:
     """Return all communication of one training step of a graph, in the order in which its operators run.
 
-    Tensors that no operator makes are placed where their first consumer needs them. ``input_gradients``: inputs of the
-    graph have gradients, too.
+    Tensors without a producer are placed where their first consumer needs them. ``input_gradients``: inputs of the
+    graph have gradients as well.
 
     Raises:
-        RequestError: an operator cannot be cut like that, or its cuts are not as many as its devices.
+        RequestError: an operator cannot be cut in this way, or the number of its parts is not the number of its
+        devices.
     """
     flow = _Flow(graph, shares)
     for operator in graph.ordered:
@@ -150,7 +153,7 @@ def needs_of(
 
 
 def _with_joined(needs: Sequence[Need]) -> tuple[Need, ...]:
-    """Return the needs with scatters (or gathers) of one operator whose roots are all of a group as one all-to-all."""
+    """Return the needs with scatters (or gathers) of one operator, rooted at all members, as one all-to-all."""
     rooted: dict[tuple[str, ...], list[int]] = {}
     for place, need in enumerate(needs):
         kinds = {transfer.kind for transfer in need.transfers}
@@ -186,7 +189,7 @@ def _forward(flow: _Flow, operator: CutOperator) -> None:
 
 
 def _wanted_first(flow: _Flow, operator: CutOperator, made: Layout) -> Layout:
-    """Return the layout in which a tensor that is made as partial sums is kept."""
+    """Return the layout in which a tensor computed as partial sums is kept."""
     for consumer in flow.graph.consumers.get(operator.output.name, ()):
         for operand in consumer.inputs:
             if operand.name == operator.output.name:
@@ -233,7 +236,7 @@ def _backward(flow: _Flow, operator: CutOperator, input_gradients: bool) -> None
 def _gradient(flow: _Flow, operator: CutOperator, operand: Operand) -> None:
     """Add the transfers that bring one contribution to the gradient of a tensor to its layout.
 
-    Nothing is added if another consumer, which runs later in the backward pass, adds to it in the same layout.
+    Nothing is added if another consumer, later in the backward pass, contributes to it in the same layout.
     """
     made = flow.layout(operator, operand, summed=True)
     consumers = flow.graph.consumers[operand.name]
@@ -249,10 +252,10 @@ def _weights(flow: _Flow, operator: CutOperator) -> None:
     zero = flow.shares[operator.name].zero
     for weight in operator.weights:
         made, used = (flow.layout(operator, weight, summed=True, averaged=True), flow.layout(operator, weight))
-        # What the dimensions do not count (windows, biases) goes to the slices.
+        # Elements outside the dimensions (windows, biases) belong to the slices.
         counted = math.prod(operator.shape(weight))
         shape = (*operator.shape(weight), operator.elements(weight) / counted)
-        # One more dimension, of one part, for the slices that sharding makes.
+        # One more dimension of one part, for the slices of sharding.
         open_made = Layout((*made.degrees, 1), made.devices, made.partial)
         open_used = Layout((*used.degrees, 1), used.devices)
         if zero and made.partial > 1:

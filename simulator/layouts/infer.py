@@ -1,17 +1,17 @@
 """Communication between layouts: the transfers that turn one layout of a tensor into another.
 
-A producer that leaves a tensor in one layout and a tensor that is kept in another (a *write*), or a kept tensor and a
-consumer that needs it in another (a *read*), are one question. The rules are tried in order (after Proteus, arXiv
-2306.02267, section 4.2):
+A *write* is between the layout in which a producer leaves a tensor and the layout in which it is kept; a *read* is
+between the kept layout and the layout of a consumer. Both are the same problem, and the rules are tried in order (after
+Proteus, arXiv 2306.02267, section 4.2):
 
 1. partial sums, same parts, copies wanted on the same devices: all-reduce;
-2. partial sums, wanted in finer parts on the same devices: reduce-scatter (with an all-reduce behind it where finer
-   parts are wanted in several copies);
+2. partial sums, wanted in finer parts on the same devices: reduce-scatter (followed by an all-reduce where finer parts
+are wanted in several copies);
 3. every device has what it needs: nothing;
 4. finer parts than wanted, on the same devices: all-gather;
-5. as many parts as wanted but cut along other dimensions, on the same devices: all-to-all;
+5. the wanted number of parts but cut along other dimensions, on the same devices: all-to-all;
 6. all on one device, wanted in parts: scatter; parts, wanted on one device: gather;
-7. else point-to-point transfers of all parts that meet.
+7. otherwise point-to-point transfers of all intersecting parts.
 """
 
 import math
@@ -29,8 +29,8 @@ class Transfer:
 
     ``kind``: "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "scatter", "gather", "point_to_point" or
     "halo". ``groups``: the members of each (scatter and gather: the root first; point-to-point and halo: sender and
-    receiver). ``elements`` of each group: of the whole tensor that it reduces, gathers, scatters; of all-to-all, of
-    each member before it; of point-to-point, of the message.
+    receiver). ``elements`` of each group: of the whole tensor for reductions, gathers and scatters; of each member
+    before it for all-to-all; of the message for point-to-point.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class Transfer:
 
 
 def infer(made: Layout, wanted: Layout, shape: Sequence[float]) -> tuple[Transfer, ...]:
-    """Return the transfers that bring a tensor of ``shape`` elements from one layout to the other, in order.
+    """Return the transfers, in order, that bring a tensor of ``shape`` elements from one layout to the other.
 
     The two layouts have one dimension for each of the shape's; ``wanted`` has no partial sums.
     """
@@ -93,7 +93,7 @@ def halo(layout: Layout, shape: Sequence[float], widths: Sequence[int]) -> tuple
 def fuse(transfers: Iterable[Transfer]) -> tuple[Transfer, ...]:
     """Merge scatters from several members of one group into one all-to-all (the same for gathers).
 
-    An example are tables on one device each that are read by samples on all devices.
+    Tables on one device each, read by samples on all devices, are an example.
     """
     rest: list[Transfer] = []
     rooted: dict[tuple[str, frozenset[int]], dict[int, float]] = {}
@@ -107,7 +107,7 @@ def fuse(transfers: Iterable[Transfer]) -> tuple[Transfer, ...]:
     for (kind, members), roots in rooted.items():
         if len(roots) > 1:
             group = tuple(sorted(members))
-            # Every member waits for the one with most to send.
+            # Every member waits for the one that sends most.
             rest.append(Transfer(kind="all_to_all", groups=(group,), elements=(max(roots.values()),)))
         else:
             groups = tuple((root, *sorted(members - {root})) for root in roots)
@@ -249,7 +249,7 @@ def _point_to_point(made: Layout, wanted: Layout, shape: Sequence[float]) -> tup
 
 
 def _borders(layout: Layout, units: Sequence[int]) -> tuple[Devices, Devices]:
-    """Return where every part begins and ends along each dimension, [parts, dimensions], in 1/``units`` of it."""
+    """Return the start and end of every part along each dimension, [parts, dimensions], in 1/``units`` of it."""
     places = np.array(list(np.ndindex(*layout.degrees)), dtype=np.int64).reshape(layout.parts, -1)
     width = np.array(units, dtype=np.int64) // np.array(layout.degrees, dtype=np.int64)
     return places * width, (places + 1) * width

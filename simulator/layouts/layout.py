@@ -1,7 +1,7 @@
 """Assignment of the parts of a tensor to devices.
 
-A tensor is cut in a grid of equal parts. Of a part there may be *copies*, and it may be a *partial sum*: as many
-addends of it exist, on as many devices. So a layout is a grid of devices [*degrees, partial, copies].
+A tensor is cut in a grid of equal parts. A part may have *copies*, and it may be a *partial sum*, with one addend per
+device. A layout is therefore a grid of devices [*degrees, partial, copies].
 """
 
 import math
@@ -46,7 +46,7 @@ class Layout:
 
     @property
     def copies(self) -> int:
-        """Copies of every part (of every addend of it)."""
+        """Copies of every part (or of every addend)."""
         return len(self.devices) // (self.parts * self.partial)
 
     @property
@@ -69,7 +69,7 @@ class Layout:
     def sliced(self, count: int) -> "Layout":
         """Return the layout with one more dimension, in which every part is dealt in ``count`` slices to its copies.
 
-        The slices need not divide the part's dimensions (frameworks flatten and pad). ZeRO keeps a tensor in this way.
+        The slices need not divide the part's dimensions (frameworks flatten and pad). ZeRO uses such slices.
 
         Raises:
             RequestError: ``count`` does not divide the copies.
@@ -96,12 +96,12 @@ def operand_layout(
 ) -> Layout:
     """Return the layout of an operand on ``devices`` when its operator is cut by ``cuts``, the outermost first.
 
-    What the operand does not follow it is copied over, or, if it is ``summed`` (the output, and the gradients of input
-    and weight, which run over the same points), split into addends; copies whose gradients are averaged are addends
-    too where ``averaged`` (gradients of weights).
+    Along cuts that the operand does not follow it is copied or, if it is ``summed`` (the output, and the gradients of
+    input and weight, which run over the same points), split into addends; copies whose gradients are averaged are also
+    addends where ``averaged`` (gradients of weights).
 
     Raises:
-        RequestError: the parts are not as many as the devices.
+        RequestError: the number of parts is not the number of devices.
     """
     count = math.prod(cut.degree for cut in cuts)
     if count != len(devices):

@@ -1,4 +1,4 @@
-"""Seconds of inferred transfers, by the same rules of collectives that the vectorised core uses."""
+"""Seconds of inferred transfers, by the collective rules of the vectorised core."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _RULES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
 
 
 def transfer_time_s(cluster: Cluster, transfer: Transfer, element_bytes: float) -> float:
-    """Return the seconds that all groups of a transfer take, side by side: those of the slowest.
+    """Return the seconds of a transfer whose groups run in parallel, those of the slowest group.
 
     Raises:
         RequestError: the cluster has no links, or a kind of link without constants.
@@ -40,7 +40,7 @@ def transfer_time_s(cluster: Cluster, transfer: Transfer, element_bytes: float) 
 
 
 def reach(cluster: Cluster, members: tuple[int, ...]) -> int:
-    """Return a distance that crosses the same levels of links as the way between the farthest of some devices."""
+    """Return a distance that crosses the same levels of links as the route between the farthest of some devices."""
     inside = 1
     for level in cluster.levels:
         if len({device // level.size for device in members}) == 1:
@@ -56,7 +56,7 @@ def _sent_s(cluster: Cluster, size: float, members: tuple[int, ...]) -> float:
 def crossings(levels: Sequence[Level], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, float]]:
     """Return the distance and the load of every pair (sender, receiver).
 
-    The distance crosses the same levels; the load is the share of the devices beyond the crossed link that send over it
+    The distance crosses the same levels; the load is the share of the devices behind the crossed link that send over it
     at the same time.
     """
     distance, share = crossings_of(levels, *np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
@@ -74,7 +74,7 @@ def crossings_of(
     distance = sizes[crossed]
     many = int(source.max(initial=0)) + 1
     group = (case * max(len(levels), 1) + crossed) * many + source // distance
-    # Every sender counts once behind each link that it sends over.
+    # Every sender counts once for each link that it uses.
     senders = np.unique(group * many + source) // many
     behind, count = np.unique(senders, return_counts=True)
     return distance, count[np.searchsorted(behind, group)] / distance
@@ -83,7 +83,7 @@ def crossings_of(
 def sent_s(cluster: Cluster, size: ArrayLike, distance: ArrayLike, share: ArrayLike) -> Floats:
     """Compute the seconds of messages of ``size`` bytes over some distance.
 
-    A fraction ``share`` of the devices beyond a link use it at once and share its bandwidth; each gets at most the rate
+    A fraction ``share`` of the devices behind a link use it at once and share its bandwidth; each has at most the rate
     of one port.
     """
     bytes_sent = np.asarray(size, dtype=np.float64)

@@ -1,6 +1,5 @@
-"""Peak memory of every candidate, and how likely it is to run out.
+"""Peak memory and OOM risk of every candidate.
 
-Shapes: R runs of equal stages (or one row, where every column is a stage); S pipelines; D strategies that replicas can
-tell apart; N candidates that look both up; B blocks as in
-``simulator/layer``.
+Shapes: R runs of equal stages (or one row, where every column is a stage); S pipelines; D strategies with distinct
+replica costs; N candidates, which refer to both; B blocks as in ``simulator/layer``.
 """

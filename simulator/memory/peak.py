@@ -1,7 +1,7 @@
-"""Peak memory of every candidate: the largest of its representative stages, with what it is made of.
+"""Peak memory of every candidate: the largest of its representative stages, with its parts.
 
 Steady state from the second step on: optimizer states exist when the forward passes run, and gradients unless the
-framework drops them behind each update.
+framework frees them after each update.
 """
 
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ class StageMemory:
         return self.kept + self.passing + np.maximum(self.logits, self.held_logits + self.working)
 
     def beside(self, other: "StageMemory") -> "StageMemory":
-        """Return the memory of stages that also have the layers of ``other``; one layer is worked on at a time."""
+        """Return the memory of stages that also have the layers of ``other``; only one layer is computed at a time."""
         added = {name: getattr(self, name) + getattr(other, name) for name in _ADDED}
         return replace(self, working=np.maximum(self.working, other.working), **added)
 
@@ -104,10 +104,12 @@ def activation_memory(
     spared: Floats | None = None,
     group: Floats | None = None,
 ) -> StageMemory:
-    """Return the activation memory of S strategies; ``key`` is the shard of each, ``blocks`` [B, R, S] its layers,
-    ``in_flight_factor`` that of ``StagePlans``, ``spared`` [kinds, R, S] those of its layers that keep everything
-    although others are recomputed, ``group`` [S] how many are recomputed at once from the input of the first (None:
-    one)."""
+    """Return the activation memory of S strategies.
+
+    ``key``: their index into ``shard``; ``blocks`` [B, R, S]: their layers; ``in_flight_factor``: see ``StagePlans``;
+    ``spared`` [kinds, R, S]: layers that keep everything although others are recomputed; ``group`` [S]: number of
+    layers recomputed at once from the input of the first (None: one).
+    """
     profile = context.framework
     ahead = profile.passes_ahead
     flight = in_flight(schedule, stage, pp, vpp, microbatches, in_flight_factor, profile.vocabulary, ahead)
@@ -142,12 +144,12 @@ def activation_memory(
     each, kept, idle = kept / vpp, kept * flight, idle * held
     passing = np.zeros_like(stage)
     if away.any():
-        # What the memory of the host has no room for stays on the device.
+        # Tensors beyond the host's memory stay on the device.
         capacity = context.cluster.host.get("memory_bytes", np.inf) / context.cluster.devices_per_node
         hosted = away * kept
         hosted = np.where(hosted <= capacity, hosted, 0.0)
         passing, kept = np.minimum(hosted, HOST_COPIES * away * most), kept - hosted
-    # What graphs of layers work with is theirs alone, so that the loss has no use of it meanwhile.
+    # Working memory of layer graphs is private to them, so the loss cannot use it.
     held_meanwhile = profile.holds_logits or profile.graphs == "layers"
     held_logits = logits if held_meanwhile else logits * ((at_once - 1.0) / at_once)
     return StageMemory(
@@ -166,7 +168,7 @@ def activation_memory(
 
 
 def _gap_bytes(context: Context, shard: Shard) -> Floats:
-    """Size the logits of a microbatch that a loss in fp32 frees, of trainers in units, [K]."""
+    """Return the bytes of a microbatch's logits that a loss in fp32 frees, of trainers in units, [K]."""
     profile, width = context.framework, activation_bytes(context.workload.precision)
     copies = width + profile.logit_bytes > 2 * BUFFER_BYTES and width < BUFFER_BYTES
     if not (profile.unit_parameters and copies and "cross_entropy" in context.eager):
@@ -175,10 +177,12 @@ def _gap_bytes(context: Context, shard: Shard) -> Floats:
 
 
 def _grouped(blocks: Floats, vpp: Floats, group: Floats) -> tuple[Floats, Floats]:
-    """Return the share of the inputs of layers that are not kept where ``group`` of them are recomputed at once, and
-    the layers that are live beside the one that runs, [R, S]."""
+    """Return the share of layer inputs that are not kept, and the layers live besides the running one, [R, S].
+
+    ``group`` layers are recomputed at once.
+    """
     total = blocks[:-2].sum(axis=0)
-    # One input per group of a virtual stage; the last group is what is left.
+    # One input per group of a virtual stage; the last group has the remainder.
     kept = vpp * np.ceil(total / vpp / group) / np.maximum(total, 1.0)
     return np.where(group > 1, 1.0 - kept, 0.0), np.minimum(group, np.maximum(total / vpp, 1.0)) - 1.0
 
@@ -186,9 +190,12 @@ def _grouped(blocks: Floats, vpp: Floats, group: Floats) -> tuple[Floats, Floats
 def moments_bytes(
     activations: StageMemory, key: NDArray[np.intp], replicas: ReplicaCosts, replica: NDArray[np.intp]
 ) -> Floats:
-    """Compute the allocated bytes of stages at two or three moments, [M, R, N]: at the loss, when a layer runs backward
-    after it and, where that can be fuller, at the end of that backward pass."""
-    # The end has all gradients and all parameters that stay gathered, but not the activations of that microbatch.
+    """Return the allocated bytes of stages at two or three moments, [M, R, N].
+
+    The moments are the loss, the backward pass of a layer after it and, where it can be fuller, the end of this
+    backward pass.
+    """
+    # The end has all gradients and all parameters that stay gathered, but not the activations of its microbatch.
     fixed = replicas.parameter_bytes + replicas.gradient_bytes + replicas.optimizer_bytes + replicas.buffer_bytes
     held = fixed[:, replica] + (activations.kept + activations.passing)[:, key]
     layer = (activations.held_logits + activations.working)[:, key]
@@ -204,12 +211,12 @@ def moments_bytes(
 
 
 def _ends_fuller(replicas: ReplicaCosts) -> bool:
-    """Whether some backward pass has more at its end than at its beginning."""
+    """Return whether some backward pass needs more memory at its end than at its start."""
     return bool(replicas.whole_bytes.any() or replicas.backward_bytes.any() or replicas.dropped_bytes.any())
 
 
 def lost_bytes(profile: FrameworkProfile, live: Floats, parts: Mapping[str, Floats]) -> Floats:
-    """Return the bytes that the allocator loses to gaps with ``live`` bytes in use, of ``parts``; any shape."""
+    """Return the bytes lost to allocator gaps with ``live`` bytes in use, of ``parts``; any shape."""
     moving = parts["activations"] + parts["working"] + parts["logits"]
     return np.asarray(profile.fragmentation * (live if profile.states_fragment else moving))
 
@@ -221,7 +228,7 @@ def total_memory(
     replicas: ReplicaCosts,
     replica: NDArray[np.intp],
 ) -> TotalMemory:
-    """Return the peak over stages of N candidates; ``key`` and ``replica`` are their columns in the two tables."""
+    """Return the peak over stages of N candidates; ``key`` and ``replica``: their columns in the two tables."""
     profile = context.framework
     moments = moments_bytes(activations, key, replicas, replica)
     allocated = moments.max(axis=0)
@@ -229,11 +236,11 @@ def total_memory(
     live = np.take_along_axis(allocated, slot[None, :], axis=0)[0]
     moments = np.take_along_axis(moments, slot[None, None, :], axis=1)[:, 0]
     moment = np.argmax(moments, axis=0)
-    # Where the peak's stage stands in arrays of all stages, row by row: one index is quicker than two.
+    # Flat indices of the peak's stage in arrays of all stages: one index is faster than two.
     held, active = slot * replicas.parameter_bytes.shape[1] + replica, slot * activations.kept.shape[1] + key
     parts = _parts_at(moment, activations, active, replicas, held)
     parts["reserve"] = profile.context_bytes + profile.communicator_bytes + lost_bytes(profile, live, parts)
-    # Idle buffers are given back before an allocation fails, so they never make a strategy infeasible.
+    # Idle buffers are freed before an allocation fails, so they never make a strategy infeasible.
     room = np.maximum(context.cluster.device.memory_bytes - live - parts["reserve"], 0.0)
     moving = parts["activations"] + parts["working"] + parts["logits"]
     idle = activations.idle.take(active) + activations.idle_share.take(active) * moving
@@ -255,8 +262,10 @@ def _parts_at(
     replicas: ReplicaCosts,
     held: NDArray[np.intp],
 ) -> dict[str, Floats]:
-    """Split the allocated bytes at a ``moment`` of ``moments_bytes`` (N) by ``MEMORY_PARTS``, the reserve not included;
-    ``active`` and ``held`` are flat indices into the arrays of activations and of replicas."""
+    """Split the allocated bytes at a ``moment`` of ``moments_bytes`` (N) by ``MEMORY_PARTS``, without the reserve.
+
+    ``active`` and ``held``: flat indices into the arrays of activations and of replicas.
+    """
     working, backward, end = (
         values.take(at)
         for values, at in (
@@ -289,7 +298,7 @@ def _cached_bytes(
     held: NDArray[np.intp],
 ) -> Floats:
     """Compute ``TotalMemory.cached_bytes`` of stages with ``moments`` [M, N]; other parameters as for ``_parts_at``."""
-    # Each stream keeps the most that it had. Sharded gradients are allocated by the stream that reduces them.
+    # Each stream keeps its maximum. Sharded gradients are allocated by the stream that reduces them.
     gradients, reduction = replicas.dropped_bytes.take(held), replicas.reduce_stream_bytes.take(held)
     early = gradients * (1.0 - activations.undone.take(active))
     streams = np.stack([early, early, gradients + reduction])[: len(moments)]

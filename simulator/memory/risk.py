@@ -1,14 +1,14 @@
-"""Probability that a strategy runs out of memory, from measured runs whose predicted memory was as full.
+"""OOM risk of a strategy, from measured runs with equal predicted use of memory.
 
-Peaks are predicted with an error of several per cent, so a strategy that needs 98 % of a device on paper runs out of
-memory more often than one that needs 80 %. Whether published runs ended so, against the share of the device's memory
-that forerun predicts for them, follows a logistic curve over the logarithm of that share.
-``benchmarks/accuracy/memory_risk.py`` fits it, also leaving each table out, and counts how often it holds.
+Peaks are predicted with an error of several per cent, so a predicted use of 98 % of a device runs out of memory more
+often than one of 80 %. The outcome of published runs against their predicted share of the device's memory follows a
+logistic curve over the logarithm of the share. ``benchmarks/accuracy/memory_risk.py`` fits it, also with each table
+left out, and counts how often it is right.
 
-Where runs of the user's machine calibrated memory, the curve lies around the calibrated peak. Its middle, which holds
-for predictions as they are, moves to where what is needed is all there is, as far as the runs make the peak surer than
-it was; its width is made of what makes peaks unsure, which runs take away, and of what no peak tells, which they do
-not. Far from every run both are as they were. Judged on runs left out:
+Where runs of the user's machine calibrated memory, the curve is around the calibrated peak. Its middle, which is fitted
+to uncalibrated predictions, moves towards 100 % of the memory in proportion to the reduction of the peak's uncertainty
+by the runs; its width combines the peak's uncertainty, which runs reduce, with the part that no peak explains, which
+they do not. Far from every run both are unchanged. Evaluated on runs left out:
 benchmarks/results/2026-11-22-calibration-memory.md.
 """
 
@@ -35,7 +35,7 @@ RISKY = 0.1
 
 
 def oom_risk(share: float) -> float:
-    """Return the share of runs that run out of memory among those predicted to need ``share`` of the device's memory.
+    """Return the share of runs that run out of memory among runs predicted to need ``share`` of the device's memory.
 
     >>> round(oom_risk(0.7), 3), round(oom_risk(0.97), 2)
     (0.002, 0.31)
@@ -44,16 +44,18 @@ def oom_risk(share: float) -> float:
 
 
 def curve(share: Floats, even: float, steepness: float) -> Floats:
-    """Return the risk at some shares above 0, on the curve with half of the runs at ``even`` and a slope of
-    ``steepness / 4`` per unit of the logarithm of ``share`` there; any shape."""
+    """Return the risk at shares above 0 on a logistic curve; any shape.
+
+    Half of the runs fail at ``even``, where the slope is ``steepness / 4`` per unit of the logarithm of ``share``.
+    """
     return np.asarray(1.0 / (1.0 + (even / share) ** steepness))
 
 
 def share_at(risk: float) -> float:
-    """Return the largest share of the device's memory that a strategy may need at a risk; never above 1.
+    """Return the largest share of the device's memory that a strategy may need at a risk; at most 1.
 
     Raises:
-        RequestError: no such probability.
+        RequestError: the risk is not a probability.
 
     >>> round(share_at(0.05), 2)
     0.85
@@ -64,8 +66,7 @@ def share_at(risk: float) -> float:
 
 
 def chance_above(limit: float, low: float, high: float) -> float:
-    """Return the probability that a peak whose 80 % interval is ``low`` to ``high`` exceeds ``limit``, by a lognormal
-    distribution.
+    """Return the probability that a peak with 80 % interval ``low`` to ``high`` exceeds ``limit`` (lognormal).
 
     >>> round(chance_above(80.0, 60.0, 80.0), 2), chance_above(90.0, 80.0, 80.0)
     (0.1, 0.0)
@@ -77,10 +78,10 @@ def chance_above(limit: float, low: float, high: float) -> float:
 
 
 def risking(context: Context, risk: float | None) -> Context:
-    """Return the context in which what is riskier than ``risk`` does not fit; None: what needs more than there is.
+    """Return the context in which strategies above an OOM risk do not fit; None: strategies above the memory.
 
     Raises:
-        RequestError: no such probability.
+        RequestError: the risk is not a probability.
     """
     return replace(context, memory_share=1.0 if risk is None else share_at(risk), oom_risk=risk)
 
@@ -89,9 +90,9 @@ def risking(context: Context, risk: float | None) -> Context:
 class CalibratedPeaks:
     """Peaks of N strategies after runs were measured, as shares of the device's memory.
 
-    ``peak`` is what is predicted to be in use, ``needed`` that without the idle buffers that an allocator gives back
-    before it fails. ``left``: variance of the peak's logarithm over what it was before the runs; ``scale``: by how much
-    the runs' errors scatter more, in variance, than was thought.
+    ``peak``: predicted memory in use; ``needed``: the same without idle buffers, which an allocator frees before it
+    fails. ``left``: variance of the peak's logarithm relative to its value before the runs; ``scale``: variance of the
+    runs' errors relative to the expected one.
     """
 
     peak: Floats
@@ -100,11 +101,11 @@ class CalibratedPeaks:
     scale: float
 
     def oom_risk(self) -> Floats:
-        """Return the probability of each to run out of memory."""
+        """Return the OOM risk of each."""
         return np.asarray(1.0 / (1.0 + np.exp(-self._logits())))
 
     def factor_to(self, risk: float) -> Floats:
-        """Return the factor on each peak at which the probability would be ``risk``."""
+        """Return the factor on each peak at which its OOM risk would be ``risk``."""
         return np.asarray(np.exp((math.log(risk / (1 - risk)) - self._logits()) * self._width()))
 
     def _logits(self) -> Floats:
@@ -112,5 +113,5 @@ class CalibratedPeaks:
         return np.asarray(moved / self._width())
 
     def _width(self) -> Floats:
-        """Return the change of a peak's logarithm that is one logit."""
+        """Return the change of a peak's logarithm that corresponds to one logit."""
         return np.asarray(np.sqrt(1 - PEAKS_SHARE + PEAKS_SHARE * self.scale * self.left) / STEEPNESS)

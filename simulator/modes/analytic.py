@@ -1,8 +1,8 @@
-"""The analytic model: a step as a sequence of phases, queues in closed form, overlap by a heuristic.
+"""Analytic model of training modes: a sequence of phases, queues in closed form, overlap by a heuristic.
 
-Synchronous: every phase takes as long as the fullest NIC, the passes as long as those of the slowest worker on average.
-Asynchronous: workers are the customers of a closed queueing network whose stations are the NICs and update units of
-the servers. The overlap of transfers and passes is known for one worker only; more workers are assumed to have the same
+Synchronous: every phase takes the time of the fullest NIC, the passes the mean time of the slowest worker.
+Asynchronous: workers are the customers of a closed queueing network whose stations are the NICs and update units of the
+servers. The overlap of transfers and passes is known for one worker only; more workers are assumed to have the same
 exposed share. All-reduce needs no heuristic: buckets are sent one after the other, each when its last gradient is
 ready.
 """
@@ -35,8 +35,8 @@ def analytic_prediction(
 ) -> ModePrediction:
     """Return the throughput of a mode.
 
-    ``one_worker_s``: a step of one worker with the same servers and overlap, measured or simulated; it says how much of
-    the transfers passes hide (None: nothing is hidden). An all-reduce does not need it.
+    ``one_worker_s``: measured or simulated step of one worker with the same servers and overlap, which gives the hidden
+    share of the transfers (None: nothing is hidden). An all-reduce does not need it.
 
     Raises:
         RequestError: a slow worker does not exist, or shards outnumber the layers or parameters to place on them.
@@ -61,7 +61,7 @@ def check_slow(slow: Mapping[int, float], workers: int) -> None:
 
 
 def draws(profile: GradientProfile, noise: Disturbance) -> Floats:
-    """Return the equally likely factors of a step's passes: sampled ones, else log-normal ones of the given jitter.
+    """Return equally likely factors of a step's passes: sampled ones, otherwise log-normal with the given jitter.
 
     Raises:
         RequestError: both are given.
@@ -151,11 +151,11 @@ def _synchronous(
     update_s = profile.update_s * max(loads.shard_bytes) / (profile.total_bytes or 1.0)
     slowest_s = profile.compute_s * expected_order(factors, noise.slow, mode.workers, senders)
     shown = _unhidden(profile, update_s, alone_s, one_worker_s) if mode.overlap else 1.0
-    # Two phases of transfers share no NIC direction: with a barrier per layer they run beside each other.
+    # Two phases of transfers share no NIC direction: with a barrier per layer they run at the same time.
     floor_s = down_s + up_s if mode.barrier == "step" else max(down_s, up_s)
     step_s = max(slowest_s + shown * (down_s + up_s), floor_s)
     if mode.barrier == "step":
-        # No gradient is there before all parameters are: downloads hide behind forward passes alone.
+        # No gradient is ready before all parameters have arrived: only forward passes hide downloads.
         backward_s = slowest_s * profile.backward_s / profile.compute_s
         step_s = max(step_s, max(down_s, slowest_s - backward_s) + max(up_s, backward_s))
     step_s += update_s
@@ -181,8 +181,8 @@ def _asynchronous(
     share = [size / (profile.total_bytes or 1.0) for size in loads.shard_bytes]
     update = [profile.update_s * part for part in share]
     demand = [*loads.shard_s, *loads.shard_s, *(part for part in update if part)]
-    # Stations follow each other in the queueing network; shards work beside each other. What that counts too much, and
-    # what the worker's own NIC takes longer, goes to the time away from the stations.
+    # Stations follow each other in the queueing network, while shards work in parallel. The excess, and the additional
+    # time of the worker's own NIC, is added to the time away from the stations.
     transfers_s = 2 * (loads.alone_s + network.latency_s)
     alone = server_loads(profile, _one_worker(mode), network, 1)
     apart_s = 2 * (alone.alone_s + network.latency_s)

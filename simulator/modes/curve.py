@@ -1,4 +1,4 @@
-"""A curve of throughput against workers by the analytic model, the event level or both, and how far they differ."""
+"""Throughput against workers by the analytic model, the event level or both, and their disagreement."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ SATURATED = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """The predictions of both models for one number of workers; None for a model that was not asked.
+    """The predictions of both models for one number of workers; None for a model that was not requested.
 
     ``exact``: the analytic model is complete and has the mean of the events' random draws, as for all-reduces that are
     not simulated round by round.
@@ -33,7 +33,7 @@ class CurvePoint:
 
     @property
     def chosen(self) -> ModePrediction:
-        """The finer answer of those that were asked for."""
+        """The finer of the requested answers."""
         prediction = (self.analytic or self.events) if self.exact else (self.events or self.analytic)
         assert prediction is not None
         return prediction
@@ -48,8 +48,11 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Throughput against workers. ``one_worker_s``: the step of one worker that overlap is judged by (servers only).
-    ``alone_samples_per_s``: throughput of one worker that exchanges nothing, which efficiency is measured by."""
+    """Throughput against workers.
+
+    ``one_worker_s``: step of one worker, from which overlap is estimated (servers only). ``alone_samples_per_s``:
+    throughput of one worker without any exchange, the reference of efficiency.
+    """
 
     points: tuple[CurvePoint, ...]
     one_worker_s: float | None
@@ -62,7 +65,7 @@ class Curve:
 
     @property
     def saturation(self) -> CurvePoint:
-        """The first point that reaches 95 % of the best throughput: more workers bring next to nothing."""
+        """The first point that reaches 95 % of the best throughput: more workers add almost nothing."""
         enough = SATURATED * self.best.chosen.samples_per_s
         return next(point for point in self.points if point.chosen.samples_per_s >= enough)
 
@@ -72,7 +75,7 @@ class Curve:
         return self.saturation.workers < self.points[-1].workers
 
     def efficiency(self, point: CurvePoint) -> float:
-        """Compute throughput per worker over that of one worker that exchanges nothing."""
+        """Compute throughput per worker relative to one worker without any exchange."""
         return point.chosen.samples_per_s / point.workers / self.alone_samples_per_s
 
     def to_json(self) -> dict[str, Any]:
@@ -111,8 +114,8 @@ def throughput_curve(
 ) -> Curve:
     """Predict the throughput for each number of workers.
 
-    The number of workers of ``mode`` is ignored. Co-located shards are never more than workers. ``core``: closed forms
-    with more detail, used instead of the analytic model.
+    The number of workers of ``mode`` is ignored. Co-located shards never outnumber workers. ``core``: closed forms with
+    more detail, in place of the analytic model.
 
     Raises:
         RequestError: no number is given, or the mode is not possible for one of them.
@@ -144,7 +147,7 @@ def throughput_curve(
 
 
 def one_worker_step_s(profile: GradientProfile, mode: TrainingMode, network: ModeNetwork) -> float:
-    """Return the step of one undisturbed worker with the mode's servers elsewhere, event by event."""
+    """Return the event-level step of one undisturbed worker with the mode's servers on other nodes."""
     from forerun.simulator.modes.events import event_prediction
 
     alone = replace(mode, workers=1, colocated=False, backup_workers=0)

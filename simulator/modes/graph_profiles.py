@@ -1,4 +1,4 @@
-"""Gradient profiles of operator graphs, from the same cost rules as their other strategies."""
+"""Gradient profiles of operator graphs, by the cost rules of their other strategies."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ def graph_profile(context: GraphContext, batch: float) -> GradientProfile:
     """Return one worker's step: a layer is an operator with parameters and all operators up to the next one.
 
     Passes are those of ``GraphContext.passes``. Of embedding tables only the looked-up rows are exchanged. Parameters
-    and gradients move in fp32.
+    and gradients are sent in fp32.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def graph_profile(context: GraphContext, batch: float) -> GradientProfile:
 def _layer(
     context: GraphContext, group: list[int], batch: float, forward_L: np.ndarray, backward_L: np.ndarray
 ) -> GradientLayer:
-    """Return the layer that begins with the first operator of a group, the only one with parameters."""
+    """Return the layer of a group whose first operator is the only one with parameters."""
     first = context.model.operators[group[0]]
     table = first.kind is Kind.EMBEDDING
     return GradientLayer(

@@ -29,22 +29,22 @@ BUCKET_BYTES = 25 * 2.0**20
 class TrainingMode:
     """A variant of data-parallel training.
 
-    ``exchange``: all-reduce among the workers, or parameter servers that workers fetch from and send to.
-    ``synchronous``: a step ends when the gradients of all have been applied; else every worker goes on with what the
-    servers have when its own gradient has been applied. ``workers``: replicas of the model.
-    ``shards``: servers that the parameters are spread over: ``placement`` "even" cuts every layer into as many pieces,
-    "whole" gives each layer to the shard with the fewest bytes so far. ``colocated``: shard s runs on the node of
-    worker s and shares its NIC. ``policy``: what a connection sends first: all tensors at once, in the order in which
-    they come (fifo), lower layers first (priority), or the first ``window_bytes`` of each at once and the rest in order
+    ``exchange``: all-reduce between workers, or parameter servers that workers fetch from and send to. ``synchronous``:
+    a step ends after the gradients of all workers are applied; otherwise every worker continues with the servers'
+    current parameters after its own gradient is applied. ``workers``: replicas of the model.
+    ``shards``: number of servers for the parameters: ``placement`` "even" cuts every layer into as many pieces, "whole"
+    assigns each layer to the shard with the fewest bytes so far. ``colocated``: shard s runs on the node of worker s
+    and shares its NIC. ``policy``: order of sending on a connection: all tensors at once, in the order in which they
+    are ready (fifo), lower layers first (priority), or the first ``window_bytes`` of each at once and the rest in order
     (windowed).
-    ``overlap``: transfers overlap with the passes, layer by layer; otherwise download, passes and upload run one after
-    the other. ``barrier``: whether a worker fetches a layer for its next step when the whole step, or when that layer,
-    has been updated. ``bucket_bytes``: gradients that one all-reduce carries; ``first_bucket_bytes``: the first one
-    (None: as the others); ``strict_buckets``: never more than that. ``backup_workers``: how many of the slowest
-    gradients of a synchronous step are not waited for (they are dropped).
+    ``overlap``: transfers overlap with the passes, layer by layer; otherwise download, passes and upload run in
+    sequence. ``barrier``: whether a worker fetches a layer for its next step after the update of the whole step, or of
+    that layer. ``bucket_bytes``: gradients of one all-reduce; ``first_bucket_bytes``: those of the first (None: like
+    the others); ``strict_buckets``: never more. ``backup_workers``: number of slowest gradients of a synchronous step
+    that are dropped.
 
     Raises:
-        RequestError: a value is out of range, or the values do not go together.
+        RequestError: a value is out of range, or the values are inconsistent.
     """
 
     exchange: Exchange = "all-reduce"
@@ -142,7 +142,7 @@ class TrainingMode:
         return tuple(rows)
 
     def buckets(self, profile: GradientProfile) -> tuple[tuple[int, ...], ...]:
-        """Return the layers of every all-reduce, in the order in which their gradients get ready (last layer first)."""
+        """Return the layers of every all-reduce, in the order of ready gradients (last layer first)."""
         first = self.bucket_bytes if self.first_bucket_bytes is None else self.first_bucket_bytes
         filling = Filling(cap_bytes=self.bucket_bytes, first_bytes=first, strict=self.strict_buckets)
         sizes = [layer.reduced_bytes(self.workers) for layer in reversed(profile.layers)]

@@ -1,4 +1,4 @@
-"""The network between workers and servers, as far as training modes see it."""
+"""The network between workers and servers in training modes."""
 
 import math
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ MOST_LATENCY_S = 3600.0
 
 
 class ModeNetwork(Protocol):
-    """The network as training modes see it. Rates are per direction (full duplex)."""
+    """A network for training modes. Rates are per direction (full duplex)."""
 
     @property
     def worker_bytes_per_s(self) -> float:
@@ -38,7 +38,7 @@ class ModeNetwork(Protocol):
 
     @property
     def ring(self) -> bool:
-        """Whether an all-reduce is a ring over the workers' NICs, which the event level then runs round by round."""
+        """Whether an all-reduce is a ring over the workers' NICs, which the event level runs round by round."""
 
     def all_reduce_s(self, size_bytes: float, workers: int) -> float:
         """Compute the seconds of an all-reduce of ``size_bytes`` per worker."""
@@ -87,9 +87,9 @@ class NicNetwork:
 class ClusterNetwork:
     """A cluster of the catalogue: a worker is a device, a server a separate node at the same switches.
 
-    All-reduces follow the collective rule for consecutive nodes. A worker's NIC is its share of its node's; a server's
-    is the entire node's. In a cluster of one node workers reach servers, which are the host, over PCIe. ``rules``: of
-    the software that exchanges gradients.
+    All-reduces follow the collective rule for consecutive nodes. A worker's NIC is its share of its node's NICs; a
+    server's is all NICs of its node. In a cluster of one node workers reach servers, which are the host, over PCIe.
+    ``rules``: rules of the software that exchanges gradients.
     """
 
     cluster: Cluster
@@ -97,7 +97,7 @@ class ClusterNetwork:
 
     @property
     def worker_bytes_per_s(self) -> float:
-        """A device's share of its node's NICs; of PCIe in a cluster of one node."""
+        """A device's share of its node's NICs, or of PCIe in a cluster of one node."""
         level = self._outer
         return self.cluster.device.host_bytes_per_s if level is None else level.bytes_per_s
 
@@ -144,5 +144,5 @@ class ClusterNetwork:
         return self.rules.blocked_share * self.all_reduce_s(1.0, workers) if workers > 1 else 0.0
 
     def rendezvous_s(self, workers: int) -> float:
-        """Return the profile's time for the nodes of these workers."""
+        """Return the profile's rendezvous time for the nodes of these workers."""
         return float(rendezvous_s(self.rules, -(-workers // self.cluster.devices_per_node)))

@@ -10,10 +10,10 @@ class ModePrediction:
     """Throughput of one mode with one number of workers.
 
     ``model``: analytic or events. ``step_s``: seconds between two steps of a worker (asynchronous: on average).
-    ``samples_per_s``: of all workers, dropped gradients not counted. ``parts_s``: parts of a step, which add up to
-    ``step_s``. ``bound_samples_per_s``: limit of the network (infinite: nothing is exchanged). ``staleness``: updates
-    by others between a worker's fetch and its own update, on average over all updates; ``staleness_worst``: of the
-    worker for which it is largest. Both None where workers wait for each other.
+    ``samples_per_s``: of all workers, without dropped gradients. ``parts_s``: parts of a step, which sum to ``step_s``.
+    ``bound_samples_per_s``: limit of the network (infinite: nothing is exchanged). ``staleness``: updates by other
+    workers between a worker's fetch and its own update, mean over all updates; ``staleness_worst``: mean of the worker
+    with the largest. Both are None where workers wait for each other.
     """
 
     model: str
@@ -26,7 +26,7 @@ class ModePrediction:
     staleness_worst: float | None = None
 
     def no_faster_than(self, least_s: float) -> "ModePrediction":
-        """Return the prediction with steps no shorter than data loading takes."""
+        """Return the prediction with steps no shorter than data loading."""
         if self.step_s >= least_s:
             return self
         parts = {**self.parts_s, "input": least_s - self.step_s}

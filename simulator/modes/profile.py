@@ -1,6 +1,6 @@
-"""One step of one worker, layer by layer: the gradient profile from which every training mode is predicted.
+"""One step of one worker, layer by layer: the gradient profile behind the prediction of every training mode.
 
-It is measured on one worker, or filled from a model's cost. A layer's parameters are fetched before its forward pass
+It is measured on one worker, or computed from a model's cost. A layer's parameters are fetched before its forward pass
 and its gradient is sent after its backward pass; both have ``parameter_bytes``.
 """
 
@@ -35,7 +35,7 @@ class GradientLayer:
                 raise RequestError(f"{field} of a layer is finite and at least 0, but got {value} for {self.name!r}")
 
     def reduced_bytes(self, workers: int) -> float:
-        """Return the bytes of an all-reduce: of a table, of the rows of all workers."""
+        """Return the bytes of an all-reduce; for a table, the rows of all workers."""
         if not self.table_bytes:
             return self.parameter_bytes
         return min(self.table_bytes, workers * self.parameter_bytes)
@@ -46,11 +46,11 @@ class GradientProfile:
     """One step of one worker.
 
     ``layers``: in the order of the forward pass. ``batch``: samples per worker and step. ``host_s``: exposed time of a
-    step in addition to its passes (input, launches). ``update_s``: applying one gradient of the whole model, on a
-    worker or on a server. ``step_factors``: sampled times of passes over their mean, from which jitter is drawn (empty:
-    none was measured). Samples of the next step are loaded at the same time: ``input_s`` is the time to copy one
-    worker's samples to its device, ``node_input_s`` the time to read them from storage if no other worker runs on the
-    node, which has room for ``node_workers``.
+    step in addition to its passes (input, launches). ``update_s``: application of one gradient of the whole model, on a
+    worker or on a server. ``step_factors``: sampled times of passes over their mean, the distribution of jitter (empty:
+    not measured). Samples of the next step are loaded at the same time: ``input_s`` is the time to copy one worker's
+    samples to its device, ``node_input_s`` the time to read them from storage for a single worker on the node, which
+    has room for ``node_workers``.
 
     Raises:
         RequestError: there is no layer, no time or no batch.
@@ -102,16 +102,16 @@ class GradientProfile:
 
     @property
     def step_s(self) -> float:
-        """Seconds of a step of a worker that exchanges nothing."""
+        """Seconds of a step of a worker without any exchange."""
         return self.compute_s + self.update_s
 
     def loading_s(self, workers: int) -> float:
-        """Return the seconds in which the samples of a step of all workers are brought: no step is shorter."""
+        """Return the seconds to load the samples of a step of all workers, a lower bound of the step."""
         nodes = -(-workers // self.node_workers)
         return max(self.input_s, self.node_input_s * workers / nodes)
 
     def lasting(self, step_s: float) -> "GradientProfile":
-        """Return the profile with all times stretched so that a step takes ``step_s``: a measured one-worker step.
+        """Return the profile with all times scaled to a measured one-worker step of ``step_s``.
 
         Raises:
             RequestError: the time is not above zero.
@@ -130,9 +130,9 @@ class GradientProfile:
         return self.merged(1)
 
     def merged(self, most: int) -> "GradientProfile":
-        """Return the profile with neighbouring layers joined until no more than ``most`` are left; sums are kept.
+        """Return the profile with neighbouring layers joined until at most ``most`` remain; sums do not change.
 
-        Parts have about equal shares of bytes and of time.
+        Joined layers have about equal shares of bytes and of time.
         """
         if len(self.layers) <= most:
             return self
@@ -150,9 +150,9 @@ class GradientProfile:
         return replace(self, layers=tuple(_join(group) for group in groups))
 
     def merged_at(self, ends: Sequence[int], workers: int) -> "GradientProfile":
-        """Return the profile with a layer for each run that begins at one of the ``ends``.
+        """Return the profile with one layer per run of layers; runs start at ``ends``.
 
-        An all-reduce of ``workers`` sends each run as one message, so that its cost does not change.
+        An all-reduce of ``workers`` sends each run as one message, so its cost does not change.
         """
         layers = [
             replace(layer, parameter_bytes=layer.reduced_bytes(workers), table_bytes=0.0) for layer in self.layers

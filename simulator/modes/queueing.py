@@ -1,4 +1,4 @@
-"""Closed queueing networks: workers that compute, then queue at shared servers, over and over.
+"""Closed queueing networks: workers that compute and queue at shared servers in a cycle.
 
 Mean value analysis (Reiser and Lavenberg 1980): an arriving customer sees the queues of the same network with one
 customer fewer. Exact for stations that share their service or serve exponential times in order.
@@ -22,8 +22,8 @@ _ROUNDS = 100_000
 class ClosedNetwork:
     """The solution of a closed network.
 
-    ``cycles_per_s``: of all customers. ``cycle_s``: seconds of one cycle per class. ``wait_s``: of it, at the stations
-    beyond the class's service. ``queue``: mean customers at every station.
+    ``cycles_per_s``: of all customers. ``cycle_s``: seconds of one cycle per class. ``wait_s``: part of it spent at the
+    stations beyond the class's service. ``queue``: mean customers at every station.
     """
 
     cycles_per_s: float
@@ -36,7 +36,7 @@ def mean_value_analysis(think_s: float, demand_s: Sequence[float], customers: in
     """Return the exact solution for equal customers: R_k = D_k (1 + Q_k(n-1)), X = n / (Z + sum R), Q_k = X R_k.
 
     Raises:
-        RequestError: nobody is there, or a cycle takes no time.
+        RequestError: there are no customers, or a cycle takes no time.
     """
     _check(think_s, demand_s, customers)
     demand = np.asarray(demand_s, dtype=np.float64)
@@ -57,11 +57,11 @@ def mean_value_analysis(think_s: float, demand_s: Sequence[float], customers: in
 def mean_value_classes(think_s: Sequence[float], counts: Sequence[int], demand_s: Sequence[float]) -> ClosedNetwork:
     """Compute an approximate solution for classes that differ in their think time; ``counts``: their customers.
 
-    Bard and Schweitzer: an arriving customer of a class of n sees the mean queues less one n-th of its own class's.
-    A class of one sees no own queue, which is exact. Cycle times are per class.
+    Bard and Schweitzer: an arriving customer of a class of n sees the mean queues minus one n-th of its own class's
+    queue. A class of one has no queue of its own, which is exact. Cycle times are per class.
 
     Raises:
-        RequestError: a class has nobody, or a cycle takes no time.
+        RequestError: a class has no customers, or a cycle takes no time.
     """
     for think, count in zip(think_s, counts, strict=True):
         _check(think, demand_s, count)

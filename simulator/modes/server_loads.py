@@ -1,4 +1,4 @@
-"""Seconds for which one step's traffic occupies every NIC, from which phases and queues are computed."""
+"""Seconds for which one step's traffic occupies every NIC, the input of phases and queues."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,8 @@ class ServerLoads:
     """Traffic between one worker and the servers.
 
     ``shard_bytes``: bytes of every shard. ``alone_s``: one worker's download, or upload, without other workers;
-    ``shard_s``: occupation of every server's NIC, per direction, by one step of one worker, on average over workers
-    (co-located: with what the worker on that node itself sends). ``phase_s``: all workers at once, the slowest NIC.
+    ``shard_s``: mean occupation of every server's NIC, per direction, by one step of one worker (if co-located,
+    including messages of the worker on that node). ``phase_s``: the slowest NIC when all workers transfer at once.
     """
 
     shard_bytes: tuple[float, ...]
@@ -25,8 +25,8 @@ class ServerLoads:
 def server_loads(profile: GradientProfile, mode: TrainingMode, network: ModeNetwork, senders: int) -> ServerLoads:
     """Return the loads of a mode with servers when ``senders`` of its workers transfer at once.
 
-    A server's NIC passes what it exchanges with every worker; a worker's NIC passes all its bytes. A co-located shard
-    and its worker have one NIC, and what they exchange with each other does not cross it.
+    A server's NIC passes its exchange with every worker; a worker's NIC passes all its bytes. A co-located shard and
+    its worker have one NIC, which their exchange with each other does not use.
 
     Raises
     ------
@@ -44,8 +44,8 @@ def server_loads(profile: GradientProfile, mode: TrainingMode, network: ModeNetw
             shard_s=tuple(size / server_rate for size in shard_bytes),
             phase_s=max(total / worker_rate, senders * max(shard_bytes) / server_rate),
         )
-    # A direction of node s passes what its shard exchanges with the other workers, and, in the other phase of the same
-    # step, what its worker exchanges with the other shards.
+    # One direction of node s passes its shard's exchange with other workers and, in the other phase of the same step,
+    # its worker's exchange with other shards.
     workers = mode.workers
     worker_bytes = [total - size for size in shard_bytes] + [total] * (workers > mode.shards)
     return ServerLoads(

@@ -1,4 +1,4 @@
-"""Data-parallel jobs whose exchanges cross the same links: an event per pass and message, links shared by max-min."""
+"""Data-parallel jobs whose exchanges share links by max-min fairness, with an event per pass and message."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ COMPUTE, EXCHANGE = range(len(KINDS))
 class SharedMessage:
     """One message of a step.
 
-    It is ready ``ready_s`` after the step begins and takes ``alone_s`` on an idle link, which ``sent_bytes`` cross.
+    It is ready ``ready_s`` after the step starts and takes ``alone_s`` on an idle link, which ``sent_bytes`` cross.
     """
 
     ready_s: float
@@ -28,8 +28,8 @@ class SharedMessage:
 class SharedJob:
     """A step of a job.
 
-    Alone it takes ``step_s``, of which its passes take ``passes_s``. Its ``messages`` are sent one after the other; the
-    remaining time follows both.
+    Alone it takes ``step_s``, including ``passes_s`` for its passes. Its ``messages`` are sent one after the other; the
+    remaining time follows passes and messages.
     """
 
     step_s: float
@@ -60,7 +60,7 @@ def steps_together(jobs: Sequence[SharedJob], shared_bytes_per_s: float | None) 
     ends: dict[int, list[int]] = {}
     for number in crossing:
         job, ends[number] = jobs[number], []
-        # What its own ports do to a message: those of unlike sizes reach unlike rates.
+        # Slowdown of a message by the job's own ports, where messages of different sizes reach different rates.
         ports = [
             graph.add_link(f"job {number} message {place}", message.sent_bytes / message.alone_s)
             for place, message in enumerate(job.messages)
@@ -76,7 +76,7 @@ def steps_together(jobs: Sequence[SharedJob], shared_bytes_per_s: float | None) 
             end = (graph.add(COMPUTE, job.rest_s, after=last, tag=tag),)
             ends[number] += end
     run = execute(graph)
-    # All are under way from the end of the first quarter to the end of the first that stops.
+    # All are under way from the end of the first quarter to the end of the first job that stops.
     until_s = min(run.end_s[step_ends[-1]] for step_ends in ends.values())
     for number, step_ends in ends.items():
         moments = [run.end_s[task] for task in step_ends if until_s / 4 <= run.end_s[task] <= until_s * (1 + 1e-12)]

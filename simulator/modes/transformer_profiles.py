@@ -1,4 +1,4 @@
-"""Gradient profiles of transformers, from the same cost rules as their other strategies, without any split."""
+"""Gradient profiles of unsplit transformers, by the cost rules of their other strategies."""
 
 from forerun.simulator.assignment.passes import shard_with
 from forerun.simulator.costs import adam_time_s
@@ -15,13 +15,13 @@ from forerun.spaces.strategies import Context, Strategy
 def transformer_profile(context: Context, batch: int) -> GradientProfile:
     """Return one worker's step of ``batch`` sequences: embedding, every layer, head.
 
-    A layer takes as long as its kernels, or as the host needs to launch them. Every worker has all experts and their
-    gradients.
+    A layer takes the time of its kernels or of their launches by the host, whichever is longer. Every worker has all
+    experts and their gradients.
 
     Raises
     ------
     RequestError
-        A cost rule knows no such operator or precision.
+        A cost rule does not know an operator or precision.
     """
     model, framework = context.model, context.framework
     times = block_times(context, shard_with(context, Strategy(mbs=batch)))

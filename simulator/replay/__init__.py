@@ -1,4 +1,4 @@
-"""Traces of a real run: read, brought to one clock, matched, executed again and explained."""
+"""Replay of a real run: read its traces, align their clocks, match messages, execute the graph and explain it."""
 
 from forerun.simulator.replay.analysis import Analysis, analyse, analyse_files
 from forerun.simulator.replay.clocks import Clocks, align, unaligned

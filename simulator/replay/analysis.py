@@ -1,4 +1,4 @@
-"""From trace files to everything that a replay tells."""
+"""Analysis of trace files: every result of a replay."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,9 +23,12 @@ PHASES = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """A replayed run and what it shows; see the classes of the parts. ``averaged``: the same graph with every task
-    taking its mean over steps, ``paced``: that times the pace of its rank in its step; None for a single step.
-    ``blame_s``: seconds per step that each rank (row) waits for each other one (column)."""
+    """A replayed run and its results; see the classes of the parts.
+
+    ``averaged``: the same graph with the mean duration over steps for every task; ``paced``: the mean times the pace of
+    the task's rank in its step; both None for a single step. ``blame_s``: seconds per step that each rank (row) waits
+    for each other one (column).
+    """
 
     replay: Replay
     averaged: Replay | None
@@ -42,7 +45,7 @@ class Analysis:
 def analyse_files(
     paths: Sequence[Path], *, aligned: bool = True, reading: Reading | None = None, phase: Phase | None = None
 ) -> Analysis:
-    """Read, align, replay and look; ``reading`` and ``phase`` are told how far that is.
+    """Read, align, replay and analyse; ``reading`` and ``phase`` are progress callbacks.
 
     Raises:
         RequestError: as for ``read_traces`` and ``replay``.
@@ -51,10 +54,10 @@ def analyse_files(
 
 
 def analyse(traces: Sequence[RankTrace], *, aligned: bool = True, phase: Phase | None = None) -> Analysis:
-    """Align the clocks of traces (unless told not to), replay them and look.
+    """Align the clocks of traces if ``aligned``, replay the traces and analyse the replay.
 
     Raises:
-        RequestError: spans wait for each other in a circle.
+        RequestError: spans wait for each other in a cycle.
     """
     say = phase or (lambda words, done, of: None)
     say("matching messages", 0, PHASES)

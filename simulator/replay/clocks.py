@@ -1,10 +1,10 @@
-"""The clocks of hosts, brought to one time.
+"""Alignment of the clocks of hosts.
 
 Every clock has an offset and, where the trace is long enough to show it, a drift. Members of a collective leave it
-together, and a receive ends when its send does, up to a delay that is the same both ways: offsets and drifts are those
-that make these ends agree best (least squares with Huber's weights, so that a late stamp counts little). Two laws must
-then hold: nobody leaves a collective before everybody has come, and nothing is received before it is sent. Those that
-the fit breaks are added as constraints (a quadratic programme, solved by Hildreth's method) until none is broken.
+together, and a receive ends with its send, after a delay that is equal in both directions: offsets and drifts are
+fitted to make these ends agree (least squares with Huber's weights, which limit the influence of late stamps). Two laws
+must hold: no member leaves a collective before all have entered, and no message is received before it is sent. Laws
+that the fit breaks are added as constraints (a quadratic programme, solved by Hildreth's method) until none is broken.
 """
 
 from collections.abc import Sequence
@@ -31,8 +31,9 @@ _MOST_DRIFT = 500e-6
 class Clocks:
     """True time of rank place p: ``t + offset_s[p] + drift[p] * (t - middle_s)``, against the first host.
 
-    ``hosts``: number of clocks; ``residual_s``: median distance of ends from their common end; ``broken``: exchanges
-    that still break a law; ``unlinked``: hosts that share no exchange with the first, left as they are.
+    ``hosts``: number of clocks; ``residual_s``: median distance of ends from their common end; ``broken``: number of
+    exchanges that still break a law; ``unlinked``: number of hosts without an exchange with the first, which are not
+    aligned.
     """
 
     offset_s: Floats
@@ -72,7 +73,7 @@ def align(traces: Sequence[RankTrace], exchanges: Sequence[MatchedMessage]) -> C
         longer = _fit(seen, count, drifts=True)
         free = len(seen.end_s) - len(np.unique(seen.exchange))
         gain = free * np.log(max(fit.cost, 1e-30) / max(longer.cost, 1e-30))
-        # Bayes' information criterion: a drift must earn its place.
+        # Bayesian information criterion: a drift must reduce the residuals enough.
         if gain > (count - 1) * np.log(max(free, 2)) and np.abs(longer.values[count - 1 : 2 * count - 2]).max() < (
             _MOST_DRIFT * seen.span_s
         ):
@@ -96,9 +97,11 @@ def align(traces: Sequence[RankTrace], exchanges: Sequence[MatchedMessage]) -> C
 
 @dataclass(slots=True, kw_only=True)
 class _Seen:
-    """One row per member of an exchange between clocks. ``exchange``: number, ascending; ``pair``: number of the pair
-    of clocks of a send (-1 for collectives and where traffic goes one way only), ``side``: -1 for a send, +1 for its
-    receive, 0 else."""
+    """One row per member of an exchange between clocks.
+
+    ``exchange``: number, ascending; ``pair``: number of the pair of clocks of a send (-1 for collectives and one-way
+    traffic); ``side``: -1 for a send, +1 for its receive, 0 otherwise.
+    """
 
     exchange: Integers
     clock: Integers
@@ -112,17 +115,17 @@ class _Seen:
 
 
 def _observe(traces: Sequence[RankTrace], exchanges: Sequence[MatchedMessage], clock: Integers) -> _Seen:
-    """Collect the ends of what crosses hosts."""
+    """Collect the ends of exchanges between hosts."""
     rows: list[tuple[int, int, float, float, int, int, int]] = []
     number = 0
-    # Every k-th exchange, so that about _ENOUGH ends are left.
+    # Every k-th exchange, which keeps about _ENOUGH ends.
     for one in exchanges[:: max(sum(len(each.members) for each in exchanges) // _ENOUGH, 1)]:
         clocks = [int(clock[place]) for place, _ in one.members]
         paired = one.operation == "pair"
         if len(set(clocks)) < 2 or not (one.synchronising or (paired and len(one.members) == 2)):
             continue
-        # A collective says that its members' ends are one moment, whatever their clocks show: side 0. A pair says that
-        # the receive (member 1, side +1) ends a delay after the send (member 0, side -1).
+        # The members of a collective end at one moment on any clock: side 0. The receive of a pair (member 1, side +1)
+        # ends a delay after the send (member 0, side -1).
         for turn, (place, span) in enumerate(one.members):
             ends = (float(traces[place].start_s[span]), float(traces[place].end_s[span]))
             low, high = sorted(clocks)[0], sorted(clocks)[-1]
@@ -147,7 +150,7 @@ def _observe(traces: Sequence[RankTrace], exchanges: Sequence[MatchedMessage], c
 
 
 def _two_way(table: Floats, own: Integers, side: Integers) -> Integers:
-    """Number the pairs of clocks with messages both ways, whose delay can be told from their offset."""
+    """Number the pairs of clocks with messages in both directions, which separates delay from offset."""
     pair = np.full(len(table), -1, dtype=np.int64)
     senders: dict[tuple[int, int], set[int]] = {}
     for row in np.flatnonzero(side < 0):
@@ -159,7 +162,7 @@ def _two_way(table: Floats, own: Integers, side: Integers) -> Integers:
 
 
 def _waited(seen: _Seen, count: int) -> _Seen:
-    """Leave out receives that began after their send, as a first fit shows: their end says nothing of the sender."""
+    """Drop receives that started after their send in a first fit: their end has no information about the sender."""
     for _ in range(3):
         fit = _fit(seen, count, drifts=False)
         clocks_only = fit.values.copy()
@@ -180,7 +183,7 @@ def _waited(seen: _Seen, count: int) -> _Seen:
 
 @dataclass(slots=True, kw_only=True)
 class _Fit:
-    """A fit: ``values`` are offsets of clocks 1.., drifts times the span, delays of pairs; ``normal``: its matrix."""
+    """A fit. ``values``: offsets of clocks 1.., drifts times the span, delays of pairs; ``normal``: its matrix."""
 
     values: Floats
     normal: Floats
@@ -194,7 +197,7 @@ class _Fit:
 
 
 def _centred(values: Floats, weights: Floats, group: Integers) -> Floats:
-    """Return values [rows] or [rows, columns] less the weighted mean of their group; groups are runs of rows."""
+    """Return values [rows] or [rows, columns] minus the weighted mean of their group; groups are runs of rows."""
     edges = np.flatnonzero(np.diff(group, prepend=-1))
     spread = weights if values.ndim == 1 else weights[:, None]
     total = np.add.reduceat(spread, edges, axis=0)
@@ -204,7 +207,7 @@ def _centred(values: Floats, weights: Floats, group: Integers) -> Floats:
 
 
 def _design(seen: _Seen, count: int, *, drifts: bool) -> Floats:
-    """Return the matrix of what unknowns add to ends: [rows, unknowns]."""
+    """Return the coefficient of every unknown in every end: [rows, unknowns]."""
     rows, width = len(seen.end_s), count - 1
     design = np.zeros((rows, width * (2 if drifts else 1) + seen.pairs))
     moved = np.flatnonzero(seen.clock > 0)
@@ -218,7 +221,7 @@ def _design(seen: _Seen, count: int, *, drifts: bool) -> Floats:
 
 
 def _fit(seen: _Seen, count: int, *, drifts: bool) -> _Fit:
-    """Fit by least squares whose weights follow the residuals."""
+    """Fit by least squares with weights from the residuals."""
     design = _design(seen, count, drifts=drifts)
     weights = np.ones(len(seen.end_s))
     values: Floats = np.zeros(design.shape[1])
@@ -228,7 +231,7 @@ def _fit(seen: _Seen, count: int, *, drifts: bool) -> _Fit:
         centred = _centred(design, weights, seen.exchange)
         target = _centred(seen.end_s, weights, seen.exchange)
         normal = centred.T @ (centred * weights[:, None])
-        # A clock that nothing ties to the others keeps its time.
+        # A clock without a connection to the others keeps its time.
         ridge = 1e-9 * max(float(np.trace(normal)) / len(normal), 1e-9)
         matrix = normal + ridge * np.eye(len(normal))
         new: Floats = np.asarray(np.linalg.solve(matrix, -centred.T @ (weights * target)), dtype=np.float64)
@@ -244,7 +247,7 @@ def _fit(seen: _Seen, count: int, *, drifts: bool) -> _Fit:
 
 
 def _obey(fit: _Fit, seen: _Seen, count: int) -> tuple[Floats, int]:
-    """Return the nearest values, in the metric of the fit, that break no law, and how many exchanges still do."""
+    """Return the nearest values, in the metric of the fit, that obey all laws, and the number of violations."""
     laws: list[Floats] = []
     bounds: list[float] = []
     known: set[tuple[int, int]] = set()
@@ -260,7 +263,7 @@ def _obey(fit: _Fit, seen: _Seen, count: int) -> tuple[Floats, int]:
         fresh = [(a, b) for a, b in zip(early.tolist(), late.tolist(), strict=True) if (a, b) not in known]
         if not fresh:
             break
-        # One law per pair of clocks and round, the one that is broken most; others often hold with it.
+        # One law per pair of clocks and round, the most violated one; it often repairs others.
         worst: dict[tuple[int, int], tuple[float, int, int]] = {}
         for (a, b), much in zip(zip(early.tolist(), late.tolist(), strict=True), by_s.tolist(), strict=True):
             key = (int(seen.clock[a]), int(seen.clock[b]))
@@ -271,19 +274,19 @@ def _obey(fit: _Fit, seen: _Seen, count: int) -> tuple[Floats, int]:
                 laws.append(clocks_only[b] - clocks_only[a])
                 bounds.append(float(seen.end_s[a] - seen.start_s[b]))
         values, settled = _hildreth(fit.values, inverse, np.array(laws), np.array(bounds))
-        if not settled:  # they contradict each other, and more of them do no less
+        if not settled:  # the laws contradict each other, and more of them cannot help
             broken = len(_broken(seen, clocks_only @ values)[2])
             break
     return values, broken
 
 
 def _broken(seen: _Seen, shift: Floats) -> tuple[Integers, Integers, Floats]:
-    """Return, per exchange that breaks its law, the row that ends early, the one that starts late, and by how much."""
+    """Return, per exchange that breaks its law, the row that ends early, the row that starts late, and the excess."""
     none: Integers = np.empty(0, dtype=np.int64)
     if not len(seen.end_s):
         return none, none, np.empty(0)
     start, end = seen.start_s + shift, seen.end_s + shift
-    # Of a pair only the send's start and the receive's end are bound.
+    # In a pair, only the start of the send and the end of the receive are bound.
     start = np.where(seen.side > 0, -np.inf, start)
     end = np.where(seen.side < 0, np.inf, end)
     edges = np.flatnonzero(np.diff(seen.exchange, prepend=-1))
@@ -296,10 +299,11 @@ def _broken(seen: _Seen, shift: Floats) -> tuple[Integers, Integers, Floats]:
 
 
 def _hildreth(values: Floats, inverse: Floats, laws: Floats, bounds: Floats) -> tuple[Floats, bool]:
-    """Return the point nearest to ``values`` under the metric whose inverse is given with ``laws @ x <= bounds``, and
-    whether there is one.
+    """Return the point nearest to ``values`` with ``laws @ x <= bounds``, and whether one exists.
 
-    One multiplier after the other is set to what its law needs, until none changes (Hildreth 1957).
+    The metric is given by its ``inverse``.
+
+    Multipliers are set in turn to satisfy their law, until none changes (Hildreth 1957).
     """
     ways = inverse @ laws.T
     strength = np.maximum(np.einsum("ij,ji->i", laws, ways), 1e-15)
@@ -318,7 +322,7 @@ def _hildreth(values: Floats, inverse: Floats, laws: Floats, bounds: Floats) -> 
 
 
 def _unlinked(seen: _Seen, count: int) -> int:
-    """Count the clocks that no chain of exchanges ties to the first."""
+    """Return the number of clocks that no chain of exchanges connects to the first."""
     reached, grown = {0}, True
     groups: dict[int, set[int]] = {}
     for number, clock in zip(seen.exchange.tolist(), seen.clock.tolist(), strict=True):

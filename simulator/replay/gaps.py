@@ -1,4 +1,4 @@
-"""When what computes stood still: the longest gaps between neighbouring spans of a rank."""
+"""The longest gaps between consecutive spans of a rank's computing lanes."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from forerun.simulator.replay.trace import Place, SpanKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """A lane without work for ``seconds``, ``at_s`` into the run, between two spans."""
+    """A lane without work for ``seconds``, ``at_s`` after the start of the run, between two spans."""
 
     rank: int
     lane: str
@@ -22,7 +22,7 @@ class Gap:
 
 
 def largest_gaps(graph: ReplayGraph, count: int) -> tuple[Gap, ...]:
-    """Return the longest gaps of all lanes that compute (of the device, where there is one), longest first."""
+    """Return the longest gaps of all computing lanes (of the device, where the rank has one), longest first."""
     found = []
     for place, trace in enumerate(graph.traces):
         where = Place.DEVICE if trace.has_device else Place.HOST

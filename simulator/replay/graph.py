@@ -1,9 +1,9 @@
-"""The global data-flow graph: spans of all ranks as tasks, exchanges joined, gaps as tasks of their own.
+"""The global data-flow graph: spans of all ranks as tasks, gaps as tasks of their own, exchanges joined.
 
-A span waits for the one before it on its lane, for its launch, and for what its gap shows that it waited for; whatever
-is then left of the gap is the host's (or the device's) own delay and stays. Members of an exchange come to it; those
-that did not leave before the last had come wait for that one, and behind it each takes its own time. So a late rank
-delays the others in a replay as it did in the run, and would not if it were faster.
+A span waits for the preceding span of its lane, for its launch, and for the cause of its gap; the rest of the gap is a
+constant delay of the host (or the device). Members of an exchange enter it one by one; members that leave after the
+last entry wait for that entry, and each keeps its duration after it. A late rank therefore delays the others in a
+replay as in the run, and no longer does when it is faster.
 """
 
 from array import array
@@ -29,11 +29,11 @@ _STAMP_S = 5e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayGraph:
-    """A graph and the run that it was made from.
+    """A graph and its source run.
 
-    ``task``: per trace, the task of every span; ``start_s``, ``end_s``: per trace, measured on the common clock, from
+    ``task``: per trace, the task of every span; ``start_s``, ``end_s``: per trace, measured on the common clock from
     the first start; ``step``: per task, -1 for joins; ``finish_s``: measured end of every step over all ranks;
-    ``origin_s``: where all that begins; ``lanes``: per trace, the stream of every lane.
+    ``origin_s``: time of the first start; ``lanes``: per trace, the stream of every lane.
     """
 
     graph: TaskGraph
@@ -54,7 +54,7 @@ def build_graph(traces: Sequence[RankTrace], matching: Matching, clocks: Clocks)
     """Return the graph as measured.
 
     Raises:
-        RequestError: spans wait for each other in a circle (found when the graph is executed).
+        RequestError: spans wait for each other in a cycle (detected on execution).
     """
     return _Builder(traces, matching, clocks).build()
 
@@ -62,9 +62,10 @@ def build_graph(traces: Sequence[RankTrace], matching: Matching, clocks: Clocks)
 def build_graphs(
     traces: Sequence[RankTrace], matching: Matching, clocks: Clocks
 ) -> tuple[ReplayGraph, ReplayGraph, ReplayGraph]:
-    """Return the graph as measured; with every task taking the mean of what it took in all steps; and with that times
-    the pace of its rank in its step: what that rank's tasks took there over the sum of their means. They share all but
-    their durations: a run of many ranks has millions of tasks.
+    """Return the graph as measured, with mean durations, and with mean durations times paces.
+
+    A mean is over all steps; a pace is that of a rank in a step: the duration of its tasks over the sum of their means.
+    The graphs share everything except durations, since a run of many ranks has millions of tasks.
     """
     builder = _Builder(traces, matching, clocks)
     measured = builder.build()
@@ -73,14 +74,14 @@ def build_graphs(
 
 
 def _lasting(graph: TaskGraph, seconds: Floats) -> TaskGraph:
-    """Return a graph whose tasks take other times."""
+    """Return a graph with other durations."""
     other = copy(graph)
     other.duration_s = array("d", seconds.tobytes())
     return other
 
 
 class _Builder:
-    """Adds the tasks of one rank after the other, then the edges between them."""
+    """Adds the tasks of one rank after the other, followed by the edges between them."""
 
     def __init__(self, traces: Sequence[RankTrace], matching: Matching, clocks: Clocks) -> None:
         self.traces, self.matching, self.clocks = tuple(traces), matching, clocks
@@ -127,7 +128,9 @@ class _Builder:
         )
 
     def _waits(self, place: int, trace: RankTrace) -> dict[int, list[int]]:
-        """Find the spans that a span waits for besides its lane: by the trace itself, or by its launch and its gap."""
+        """Return the dependencies of every span besides its lane: from the trace itself, or from its launch and its
+        gap.
+        """
         if trace.after is not None:
             return {span: list(before) for span, before in enumerate(trace.after) if before}
         start_s, end_s = self.start_s[place], self.end_s[place]
@@ -139,7 +142,7 @@ class _Builder:
         return waits
 
     def _spans(self, place: int, trace: RankTrace, waits: dict[int, list[int]]) -> None:
-        """Add the lanes and spans of one rank, each behind its gap."""
+        """Add the lanes and spans of one rank, each after its gap."""
         free = trace.after is not None
         streams = tuple(
             self.graph.add_stream(f"rank {trace.rank} {name}", device=place, ordered=not free) for name in trace.lanes
@@ -163,7 +166,7 @@ class _Builder:
             stream = streams[lane]
             begun = -1
             if gap_s > 0 or message:
-                # A free stream must not stand still while a gap passes.
+                # A gap must not occupy a free stream.
                 begun = self._add(GAP, gap_s, -1 if free else stream, tag, key, step, trace.rank)
             task = self._add(
                 kind,
@@ -177,7 +180,7 @@ class _Builder:
             if free and begun >= 0:
                 self.graph.need(task, begun)
                 if reached.get(lane, 0.0) > max(before, default=0.0):
-                    self.graph.need(begun, latest[lane])  # its lane was busy until then
+                    self.graph.need(begun, latest[lane])  # its lane was busy until this time
             latest[lane] = task
             self.task[place][span] = task
             self.entry[place][span] = begun if begun >= 0 else task
@@ -201,10 +204,11 @@ class _Builder:
         return self.graph.add(kind, seconds, stream, tag=tag)
 
     def _join(self, one: MatchedMessage) -> None:
-        """Let members of an exchange wait for the last of them, and take from there what each took."""
+        """Let members of an exchange wait for the last entry, and last as long after it as measured."""
         coming = [(float(self.start_s[place][span]), place, span) for place, span in one.members]
         if one.operation == "pair":
-            # A receive waits for the send's start; a send for the receive's only where it did not leave before.
+            # A receive waits for the start of the send; a send waits for the receive only where it left after its
+            # start.
             last_s = max(coming[0][0], coming[1][0])
         else:
             last_s = max(moment for moment, _, _ in coming)
@@ -221,8 +225,10 @@ class _Builder:
             self.graph.duration_s[task] = max(float(self.end_s[place][span]) - last_s, 0.0)
 
     def averages(self) -> tuple[Floats, Floats]:
-        """Return for every task the mean over steps of what stands at its place on its rank and lane, and that times
-        the pace of its rank in its step."""
+        """Return mean durations over steps, and these means times the pace of the task's rank in its step.
+
+        A mean is over the tasks at the same place on a rank and lane.
+        """
         took_s = np.array(self.graph.duration_s)
         known = np.flatnonzero(np.array(self.key, dtype=np.int64) >= 0)
         key, own_s = np.array(self.key, dtype=np.int64)[known], took_s[known]

@@ -1,4 +1,4 @@
-"""Facts of the machine from a run: the slowdown of kernels by overlap, and the rates of messages on their links."""
+"""Machine properties measured in a run: slowdown of kernels under overlap, and achieved bandwidth of messages."""
 
 import re
 from collections import defaultdict
@@ -32,8 +32,11 @@ _ROUNDS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedOverlap:
-    """``factor``: time under messages over time alone, of the same kernel and shape, weighted by time; ``kernels``: how
-    many different ones were seen both ways."""
+    """Slowdown of one kind of kernel.
+
+    ``factor``: time during messages over time alone, for the same kernel and shape, weighted by time; ``kernels``:
+    number of distinct kernels seen in both conditions.
+    """
 
     kind: str
     factor: float
@@ -42,9 +45,12 @@ class LearnedOverlap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkUse:
-    """One kind of message between as many ranks. ``bandwidth_bytes_per_s``: median of what crosses a rank's link per
-    second once all have come, over the larger half of the messages. ``latency_s``, ``bytes_per_s``: the line through
-    (tensor bytes, seconds); NaN where sizes do not differ or are unknown."""
+    """Use of links by one kind of message and number of ranks.
+
+    ``bandwidth_bytes_per_s``: median bytes per second on a rank's link after the last arrival, over the larger half of
+    the messages. ``latency_s``, ``bytes_per_s``: parameters of the line through (tensor bytes, seconds); NaN where
+    sizes are equal or unknown.
+    """
 
     operation: str
     size: int
@@ -58,7 +64,7 @@ class LinkUse:
 
 
 def kernel_kind(name: str) -> str:
-    """Return the group of a kernel or operator, by its name."""
+    """Return the kind of a kernel or operator from its name."""
     for kind, pattern in _KINDS:
         if re.search(pattern, name, re.IGNORECASE):
             return kind
@@ -66,7 +72,7 @@ def kernel_kind(name: str) -> str:
 
 
 def overlap_factors(graph: ReplayGraph) -> tuple[LearnedOverlap, ...]:
-    """Return the slowdown of every kind of kernel that ran both under messages and alone."""
+    """Return the slowdown of every kind of kernel that ran both during messages and alone."""
     alone: dict[tuple[int, str, int], list[float]] = defaultdict(list)
     under: dict[tuple[int, str, int], list[float]] = defaultdict(list)
     for place, trace in enumerate(graph.traces):
@@ -91,7 +97,7 @@ def overlap_factors(graph: ReplayGraph) -> tuple[LearnedOverlap, ...]:
 
 
 def link_uses(graph: ReplayGraph) -> tuple[LinkUse, ...]:
-    """Return the rate of every kind of message, most time first."""
+    """Return the achieved rate of every kind of message, most time first."""
     seen: dict[tuple[str, int, tuple[int, ...]], list[tuple[float, float]]] = defaultdict(list)
     for one, took_s in served_exchanges(graph):
         ranks = tuple(sorted(graph.traces[place].rank for place, _ in one.members))
@@ -101,10 +107,10 @@ def link_uses(graph: ReplayGraph) -> tuple[LinkUse, ...]:
 
 
 def served_exchanges(graph: ReplayGraph) -> list[tuple[MatchedMessage, float]]:
-    """Return every exchange with the seconds that it had the link for, from the last arrival to the median end.
+    """Return every exchange with the seconds for which it had the link, from the last arrival to the median end.
 
-    Where several between the same ranks are under way at once (gloo works on two), each counts with its share of the
-    time: half of what two take together. Exchanges that ended before the last rank came are left out.
+    Where several exchanges of the same ranks are under way at once (gloo works on two), each counts with its share of
+    the time, for example half of the common time of two. Exchanges that ended before the last arrival are left out.
     """
     between: dict[tuple[int, ...], list[tuple[float, float, MatchedMessage]]] = defaultdict(list)
     for one in graph.matching.exchanges:
@@ -121,7 +127,7 @@ def served_exchanges(graph: ReplayGraph) -> list[tuple[MatchedMessage, float]]:
 
 
 def shared_seconds(intervals: Sequence[tuple[float, float]]) -> list[float]:
-    """Return the length of each interval if a moment in n of them counts 1/n for each.
+    """Return the length of each interval, where a moment that n intervals share counts 1/n for each.
 
     >>> shared_seconds([(0.0, 4.0), (2.0, 6.0)])
     [3.0, 3.0]
@@ -163,7 +169,7 @@ def _link_use(operation: str, size: int, ranks: tuple[int, ...], rows: Floats) -
 
 
 def crossing(operation: str, size: int) -> float:
-    """Count how many times a tensor crosses the link of one of ``size`` ranks."""
+    """Return the number of times that a tensor crosses the link of one of ``size`` ranks."""
     return _ROUNDS.get(operation, 0.0) * (size - 1) / size or 1.0
 
 
@@ -172,8 +178,10 @@ SHORTEST_S = 1e-9
 
 
 def fit_line(size_bytes: Floats, seconds: Floats) -> tuple[float, float]:
-    """Return (latency, bytes per second) of the least-squares line with neither below zero, weighted by relative error;
-    NaN where there are not two sizes, or time does not grow with size."""
+    """Return (latency, bytes per second) of the least-squares line, weighted by relative error.
+
+    Neither is below zero; NaN where there are fewer than two sizes, or time does not grow with size.
+    """
     nothing = (float("nan"), float("nan"))
     usable = (seconds >= SHORTEST_S) & (seconds < np.inf)
     size_bytes, seconds = size_bytes[usable], seconds[usable]

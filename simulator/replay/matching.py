@@ -1,9 +1,9 @@
-"""Spans of different ranks that are one exchange.
+"""Matching of the spans of different ranks that belong to one exchange.
 
 A send and its receive share source, destination and tag; members of a collective share their ranks and label. The k-th
-of a step on one rank belongs to the k-th of that step on the others, for a communicator keeps its order. Where a trace
-names no group (gloo), the groups that the run has set up are tried: the one all of whose members come next with the
-same operation and size.
+span of a step on one rank matches the k-th of that step on the others, since a communicator keeps its order. Where a
+trace names no group (gloo), the groups set up in the run are tried: it is the group whose members all have the same
+operation and size next.
 """
 
 from collections import defaultdict, deque
@@ -19,8 +19,11 @@ SYNCHRONISING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchedMessage:
-    """One message. ``members``: (place of the trace, span); of a send and its receive in this order. ``size``: how many
-    ranks take part, traced or not."""
+    """One message.
+
+    ``members``: (index of the trace, span); a send precedes its receive. ``size``: number of participating ranks,
+    traced or not.
+    """
 
     operation: str
     size_bytes: float
@@ -29,13 +32,13 @@ class MatchedMessage:
 
     @property
     def synchronising(self) -> bool:
-        """Whether no member can end before the last has started."""
+        """Whether every member must wait for the start of the last one."""
         return self.operation in SYNCHRONISING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matching:
-    """``exchanges`` and how many messages found no partner among the traces."""
+    """``exchanges``, and the number of messages without a partner among the traces."""
 
     exchanges: tuple[MatchedMessage, ...]
     unmatched: int
@@ -45,7 +48,7 @@ _Key = tuple[object, ...]
 
 
 def match(traces: Sequence[RankTrace]) -> Matching:
-    """Return all exchanges, in order of the first trace that takes part in them."""
+    """Return all exchanges, in order of the first trace with a part in them."""
     places = {trace.rank: place for place, trace in enumerate(traces)}
     found: dict[_Key, list[tuple[int, int]]] = defaultdict(list)
     facts: dict[_Key, tuple[SpanMessage, int]] = {}
@@ -74,13 +77,13 @@ def match(traces: Sequence[RankTrace]) -> Matching:
 
 
 def _in_order(trace: RankTrace) -> list[int]:
-    """Return the messages of a rank in the order in which it asked for them."""
+    """Return the messages of a rank in the order of their requests."""
     asked = trace.start_s
     return sorted(trace.messages, key=lambda span: asked[cause] if (cause := trace.cause[span]) >= 0 else asked[span])
 
 
 def _only_group(trace: RankTrace, traces: Sequence[RankTrace]) -> tuple[int, ...] | None:
-    """Return the group of messages that name none, where there is but one."""
+    """Return the group of messages without a named group, where only one exists."""
     own = [ranks for ranks in trace.groups if trace.rank in ranks]
     if len(own) == 1:
         return own[0]
@@ -101,8 +104,11 @@ def _exchange(
 def _by_turns(
     traces: Sequence[RankTrace], places: dict[int, int], unknown: list[list[tuple[int, SpanMessage]]]
 ) -> tuple[list[MatchedMessage], int]:
-    """Match messages whose group is unknown: take, of all groups whose members come next with the same operation and
-    size, the one whose members end closest together."""
+    """Match messages of unknown groups.
+
+    Of all groups whose members have the same operation and size next, take the group whose members end closest
+    together.
+    """
     queues = [deque(one) for one in unknown]
     groups = list(dict.fromkeys(ranks for trace in traces for ranks in trace.groups))
     made, lost = [], 0

@@ -1,4 +1,4 @@
-"""Single messages that took much longer than others like them: congestion, a retry, a host that was elsewhere."""
+"""Single messages that took much longer than similar ones, because of congestion, a retry or a busy host."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -17,8 +17,9 @@ _FACTOR, _LEAST_SHARE = 2.0, 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowMessage:
-    """``took_s`` from the last arrival, where alike ones (same operation, bytes and ranks) took ``usual_s`` in the
-    median; ``at_s`` into the run."""
+    """``took_s``: duration from the last arrival; ``usual_s``: median of similar messages (same operation, bytes and
+    ranks); ``at_s``: time since the start of the run.
+    """
 
     operation: str
     ranks: tuple[int, ...]
@@ -30,7 +31,7 @@ class SlowMessage:
 
 
 def slow_messages(graph: ReplayGraph) -> tuple[SlowMessage, ...]:
-    """Return the messages that stand out, those that lost most first."""
+    """Return the outliers, largest loss first."""
     alike: dict[tuple[object, ...], list[tuple[MatchedMessage, float]]] = defaultdict(list)
     for one, took_s in served_exchanges(graph):
         ranks = tuple(graph.traces[place].rank for place, _ in one.members)

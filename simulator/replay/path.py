@@ -1,4 +1,4 @@
-"""The critical path in words: what it consists of, and its longest pieces."""
+"""Parts of the critical path, and its longest pieces."""
 
 from collections import defaultdict
 from dataclasses import dataclass

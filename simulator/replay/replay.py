@@ -1,4 +1,4 @@
-"""Executes the graph of a run again and compares it with the run."""
+"""Execution of a run's graph, and comparison with the run."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,11 @@ from forerun.simulator.replay.trace import Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """A run executed again. ``measured_s``, ``replayed_s``: seconds of every step, from the end of the one before over
-    all ranks. ``path``: tasks of the critical path, first to last."""
+    """An executed run.
+
+    ``measured_s``, ``replayed_s``: seconds of every step, from the end of the previous step over all ranks. ``path``:
+    tasks of the critical path, first to last.
+    """
 
     graph: ReplayGraph
     run: Execution
@@ -41,7 +44,7 @@ def replay(graph: ReplayGraph) -> Replay:
     """Execute a graph.
 
     Raises:
-        RequestError: spans wait for each other in a circle: clocks that are not aligned can do that.
+        RequestError: spans wait for each other in a cycle, which unaligned clocks can cause.
     """
     run = execute(graph.graph)
     return Replay(
@@ -54,7 +57,7 @@ def replay(graph: ReplayGraph) -> Replay:
 
 
 def _finish(graph: ReplayGraph, run: Execution) -> Floats:
-    """Return when every step had ended on all ranks."""
+    """Return the end of every step over all ranks."""
     finish = np.zeros(len(graph.finish_s))
     counted = graph.step >= 0
     np.maximum.at(finish, graph.step[counted], np.array(run.end_s)[counted])

@@ -1,4 +1,4 @@
-"""Time of every rank by part: computing, in communication that nothing covers, held up by its host, or idle."""
+"""Time of every rank in the run by use: computation, exposed communication, wait for the host, idle."""
 
 from dataclasses import dataclass
 
@@ -14,10 +14,10 @@ _MOSTLY = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankUse:
-    """Seconds per step of one rank; they add up to the step.
+    """Seconds per step of one rank; they sum to the step.
 
-    ``compute_s``: kernels, or operators where the host computes. ``exposed_s``: messages under way, nothing computed;
-    ``waiting_s`` of it for ranks that had not come yet. ``host_s``: nothing runs since the host has not launched it.
+    ``compute_s``: kernels, or operators where the host computes. ``exposed_s``: messages under way without computation;
+    ``waiting_s``: its part before the last rank arrives. ``host_s``: idle because the host has not launched work.
     ``idle_s``: the rest.
     """
 
@@ -57,8 +57,10 @@ def rank_uses(graph: ReplayGraph) -> tuple[RankUse, ...]:
 
 
 def blame(graph: ReplayGraph) -> Floats:
-    """Return [ranks, ranks]: seconds per step that one rank (row) waits with nothing to compute for another (column),
-    which came last. A moment counts once, however many exchanges are waited for; rows add up to ``waiting_s``."""
+    """Return [ranks, ranks]: seconds per step that one rank (row) waits idle for another (column) that arrives last.
+
+    A moment counts once, for any number of awaited exchanges; rows sum to ``waiting_s``.
+    """
     last: list[dict[int, list[tuple[float, float]]]] = [{} for _ in graph.traces]
     came, _ = arrivals(graph)
     for one in graph.matching.exchanges:
@@ -72,7 +74,7 @@ def blame(graph: ReplayGraph) -> Floats:
     for place in range(len(graph.traces)):
         taken = _computing(graph, place)
         waits = {late: union(*np.array(spans).T) for late, spans in last[place].items()}
-        # Where two are waited for at once, the one that is waited for longer in all has the moment.
+        # Of two simultaneous waits, the longer one gets the moment.
         for late, own in sorted(waits.items(), key=lambda pair: -length(pair[1])):
             found[place, late] = outside(own, taken) / len(graph.finish_s)
             taken = joined(taken, own)
@@ -80,13 +82,16 @@ def blame(graph: ReplayGraph) -> Floats:
 
 
 def working_spans(graph: ReplayGraph, place: int) -> Booleans:
-    """Mark the spans of a rank that are its own work: what computes or copies and, where the host computes, calls that
-    ask for messages. Not the last call before its thread mostly waits for its message: that is a part of the wait."""
+    """Return the spans of a rank's own work.
+
+    They are computation and copies and, where the host computes, calls that request messages, except a last call whose
+    thread mostly waits for its message: it is part of the wait.
+    """
     trace, start_s, end_s = graph.traces[place], graph.start_s[place], graph.end_s[place]
     working = np.isin(trace.kind, (SpanKind.COMPUTE, SpanKind.COPY))
     moving = np.flatnonzero(np.isin(trace.kind, MESSAGES) & (trace.cause >= 0))
     cause = trace.cause[moving]
-    call = np.minimum(cause + 1, len(trace.kind) - 1)  # on its lane it follows what came before it
+    call = np.minimum(cause + 1, len(trace.kind) - 1)  # on its lane it follows the preceding span
     follows = (call > cause) & (trace.lane[call] == trace.lane[cause])
     noted = np.flatnonzero(follows & (trace.kind[call] == SpanKind.HOST))
     if trace.has_device or not len(noted):
@@ -102,16 +107,16 @@ def working_spans(graph: ReplayGraph, place: int) -> Booleans:
 
 
 def _computing(graph: ReplayGraph, place: int) -> Floats:
-    """Return when a rank worked on its own."""
+    """Return the intervals of a rank's own work."""
     working = working_spans(graph, place)
     return union(graph.start_s[place][working], graph.end_s[place][working])
 
 
 def arrivals(graph: ReplayGraph) -> tuple[list[Floats], list[Floats]]:
-    """Return, per trace and span, when its rank came to its exchange, and when the last member came.
+    """Return, per trace and span, the arrival of its rank at its exchange, and the last member's arrival.
 
-    A rank comes when a host asks for a message, not when a thread of the network takes it up: on a busy host that is
-    milliseconds later. On a device it comes with the message. Spans without an exchange: their own start.
+    A rank arrives when a host requests a message, not when a network thread starts it, which is milliseconds later on a
+    busy host. On a device, arrival is the start of the message. Spans without an exchange have their own start.
     """
     came = [start.copy() for start in graph.start_s]
     for place, trace in enumerate(graph.traces):
@@ -127,17 +132,17 @@ def arrivals(graph: ReplayGraph) -> tuple[list[Floats], list[Floats]]:
 
 
 def _host_s(graph: ReplayGraph, place: int, busy: Floats) -> float:
-    """Return the seconds for which neither device nor network had anything to do and the host was the reason."""
+    """Return the seconds in which device and network were idle because of the host."""
     trace, start_s, end_s = graph.traces[place], graph.start_s[place], graph.end_s[place]
     if not trace.has_device:
-        # Where the host computes, what it does between operators is the interpreter's.
+        # Where the host computes, time between operators is the interpreter's.
         active = union(np.array([start_s.min()]), np.array([end_s.max()]))
         return outside(active, busy)
     on_device = np.array([spot == Place.DEVICE for spot in trace.places])[trace.lane]
     launched = np.flatnonzero(on_device & (trace.cause >= 0))
     if not len(launched) or not len(busy):
         return 0.0
-    # The first span behind a moment at which all was idle: the idle time up to its launch is the host's.
+    # At the first span after a moment of idleness, the idle time up to its launch is the host's.
     launched = launched[np.argsort(start_s[launched], kind="stable")]
     first = np.searchsorted(start_s[launched], busy[1:, 0])
     first = launched[np.minimum(first, len(launched) - 1)]

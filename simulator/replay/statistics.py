@@ -1,4 +1,4 @@
-"""Time of each operator: over all ranks and steps of a run, and against another run."""
+"""Duration of each operator over all ranks and steps of a run, and compared with another run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from forerun.simulator.replay.trace import RankTrace, SpanKind, SpanPhase
 class OperatorUse:
     """One operator of a run: spans of one name, kind and phase.
 
-    ``count``: spans of all ranks and steps; ``mean_s``, ``deviation_s``, ``least_s``, ``most_s``: of one span, seconds;
-    ``step_s``: seconds per step, mean over ranks; ``slowest_rank``: the rank where it takes longest per step.
+    ``count``: spans of all ranks and steps; ``mean_s``, ``deviation_s``, ``least_s``, ``most_s``: seconds of one span;
+    ``step_s``: seconds per step, mean over ranks; ``slowest_rank``: rank with the most seconds per step.
     """
 
     name: str
@@ -30,7 +30,7 @@ class OperatorUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorDifference:
-    """One operator in two runs: seconds per step, mean over ranks; 0 where a run has no such operator."""
+    """One operator in two runs: seconds per step, mean over ranks; 0 where a run does not have the operator."""
 
     name: str
     kind: str
@@ -40,12 +40,12 @@ class OperatorDifference:
 
     @property
     def difference_s(self) -> float:
-        """Seconds per step that this run takes more than the other."""
+        """Seconds per step in this run minus seconds in the other."""
         return self.step_s - self.other_step_s
 
 
 def operator_uses(traces: Sequence[RankTrace]) -> tuple[OperatorUse, ...]:
-    """Return all operators of a run, the costliest per step first."""
+    """Return all operators of a run, most seconds per step first."""
     steps = max(trace.steps for trace in traces)
     taken: dict[tuple[str, int, int], dict[int, list[float]]] = {}
     for trace in traces:
@@ -75,7 +75,7 @@ def operator_uses(traces: Sequence[RankTrace]) -> tuple[OperatorUse, ...]:
 
 
 def operator_differences(uses: Sequence[OperatorUse], others: Sequence[OperatorUse]) -> tuple[OperatorDifference, ...]:
-    """Return the operators of two runs side by side, those whose time per step differs most first."""
+    """Return the operators of two runs in pairs, largest difference in seconds per step first."""
     here, there = ({(use.name, use.kind, use.phase): use.step_s for use in run} for run in (uses, others))
     found = [
         OperatorDifference(

@@ -1,4 +1,4 @@
-"""Ranks that hold up the others: which, by how much a step, and since when."""
+"""Stragglers: ranks that delay the others, the delay per step, and its start."""
 
 from dataclasses import dataclass
 
@@ -19,9 +19,12 @@ _STEPS_EACH = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Straggler:
-    """``excess_s``: its own work of a step beyond the median rank's. ``caused_s``: seconds by which all steps would be
-    shorter, on average, had it had no more work than the median rank: what the others lose by waiting for it.
-    ``since_step``: first step of it (0: from the first), ``since_s`` into the run."""
+    """One straggler.
+
+    ``excess_s``: its own work per step beyond the median rank's. ``caused_s``: mean reduction of all steps if it had
+    the median rank's work, the time that the others lose to it. ``since_step``: its first slow step (0: from the
+    start), ``since_s`` after the start of the run.
+    """
 
     rank: int
     excess_s: float
@@ -31,7 +34,7 @@ class Straggler:
 
 
 def stragglers(graph: ReplayGraph) -> tuple[Straggler, ...]:
-    """Return the stragglers, worst first; with fewer than three ranks the faster one is the measure."""
+    """Return the stragglers, worst first; with fewer than three ranks the faster one is the reference."""
     if len(graph.traces) < 2:
         return ()
     work = _work(graph)
@@ -64,7 +67,7 @@ def stragglers(graph: ReplayGraph) -> tuple[Straggler, ...]:
 
 
 def _work(graph: ReplayGraph) -> Floats:
-    """Return [ranks, steps]: seconds of what a rank does on its own, waits for others left out."""
+    """Return [ranks, steps]: seconds of a rank's own work, without waits for others."""
     work = np.zeros((len(graph.traces), len(graph.finish_s)))
     durations = np.array(graph.graph.duration_s)
     for place in range(len(graph.traces)):
@@ -74,19 +77,19 @@ def _work(graph: ReplayGraph) -> Floats:
 
 
 def _own_tasks(graph: ReplayGraph, place: int) -> Integers:
-    """Return the tasks that a rank does on its own; where the host computes, what lies between operators is work."""
+    """Return the tasks of a rank's own work; where the host computes, gaps between operators are work."""
     trace = graph.traces[place]
     own = graph.task[place][working_spans(graph, place)]
     if trace.has_device:
         return own
     hosts = [lane for lane, spot in zip(graph.lanes[place], trace.places, strict=True) if spot == Place.HOST]
     gap = (np.array(graph.graph.kind) == GAP) & np.isin(graph.graph.stream, hosts) & (graph.step >= 0)
-    # The first gap of a lane is when its rank began.
+    # The first gap of a lane is the start of its rank.
     return np.concatenate([own, np.flatnonzero(gap)[1:]])
 
 
 def _lost_s(graph: ReplayGraph, place: int, work: Floats, reference: Floats) -> float:
-    """Return the gain of a step in a replay in which one rank's work takes no longer than the reference."""
+    """Return the reduction of each step in a replay in which one rank's work is at most the reference."""
     durations = graph.graph.duration_s
     measured, own = durations[:], _own_tasks(graph, place)
     pace = np.minimum(reference / np.maximum(work, 1e-30), 1.0)
@@ -100,7 +103,7 @@ def _lost_s(graph: ReplayGraph, place: int, work: Floats, reference: Floats) -> 
 
 
 def _since(excess: Floats) -> int:
-    """Return the step at which a series rises from one level to another, 0 where one level tells it as well."""
+    """Return the step at which a series changes from one level to another, 0 where one level fits as well."""
     steps = len(excess)
     if steps < 2 * _STEPS_EACH:
         return 0

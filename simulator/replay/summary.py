@@ -1,4 +1,4 @@
-"""Results of a replay as plain data: the document of ``replay --json``."""
+"""A replay as plain data: the document of ``replay --json``."""
 
 from dataclasses import asdict
 from math import isfinite
@@ -69,7 +69,7 @@ def _path_s(analysis: Analysis) -> float:
 
 
 def _waited_for(analysis: Analysis, place: int) -> dict[str, float]:
-    """Return the seconds per step that one rank waits for each other one, by its number: those it waits for at all."""
+    """Return the positive seconds per step that one rank waits for each other one, by its number."""
     waits = analysis.blame_s[place].tolist()
     return {str(use.rank): seconds for use, seconds in zip(analysis.uses, waits, strict=True) if seconds > 0}
 
@@ -87,5 +87,5 @@ def _clocks(analysis: Analysis) -> dict[str, Any]:
 
 
 def _number(value: Any) -> Any:
-    """Return None for what is not a number: JSON has no NaN."""
+    """Return None for NaN and infinity, which JSON does not have."""
     return None if isinstance(value, float) and not isfinite(value) else value

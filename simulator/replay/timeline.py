@@ -47,8 +47,10 @@ def _events(result: Replay) -> Iterator[dict[str, Any]]:
 
 
 def _queues(result: Replay, lane_of: dict[int, tuple[int, int]]) -> Iterator[dict[str, Any]]:
-    """Yield, for every lane, how many spans were launched or called from elsewhere and have not begun: kernels behind
-    a running one, messages behind another or waiting for other ranks."""
+    """Yield, for every lane, the number of launched or called spans that have not started.
+
+    They are kernels after a running one, or messages that wait for others or for other ranks.
+    """
     graph, run = result.graph.graph, result.run
     called_s = np.full(len(graph.kind), np.inf)
     for task, later in enumerate(graph.successors):
@@ -57,7 +59,7 @@ def _queues(result: Replay, lane_of: dict[int, tuple[int, int]]) -> Iterator[dic
                 called_s[other] = min(called_s[other], run.end_s[task])
     changes: dict[tuple[int, int], list[tuple[float, int]]] = {}
     for task, kind in enumerate(graph.kind):
-        # What is called is the gap before a span, where there is one.
+        # The call is the gap before a span, where it has one.
         called = min(called_s[task], called_s[task - 1] if task and graph.kind[task - 1] == GAP else np.inf)
         if kind not in (GAP, JOIN) and called < run.start_s[task]:
             changes.setdefault(lane_of[graph.stream[task]], []).extend(((called, 1), (run.start_s[task], -1)))

@@ -1,7 +1,7 @@
-"""Activity of a rank, whatever profiler wrote it down: spans on lanes, as arrays.
+"""A rank's trace from any profiler: spans on lanes, as arrays.
 
 A *lane* runs one span at a time, as measured: a thread of the host, a stream of a device, a channel of the network.
-Times are seconds of the rank's own clock, from a moment that is common to all traces of one reading.
+Times are seconds of the rank's own clock since a moment common to all traces of one reading.
 """
 
 from collections.abc import Mapping
@@ -24,8 +24,7 @@ that takes it was not scheduled at once."""
 
 
 class SpanKind(IntEnum):
-    """Kinds of spans. ``HOST`` is the work of a host that drives a device; a host that computes itself has
-    ``COMPUTE``."""
+    """Kind of a span. ``HOST`` is the work of a host that drives a device; a computing host has ``COMPUTE``."""
 
     COMPUTE = 0
     COPY = 1
@@ -40,7 +39,7 @@ MESSAGES = (SpanKind.COLLECTIVE, SpanKind.SEND, SpanKind.RECEIVE)
 
 
 class SpanPhase(IntEnum):
-    """Part of a step that a span belongs to."""
+    """Phase of the step of a span."""
 
     FORWARD = 0
     BACKWARD = 1
@@ -49,7 +48,7 @@ class SpanPhase(IntEnum):
 
 
 class Place(IntEnum):
-    """Where a lane is."""
+    """Location of a lane."""
 
     HOST = 0
     DEVICE = 1
@@ -62,10 +61,13 @@ LARGEST_BYTES = 1e15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanMessage:
-    """Message of a span. ``operation``: as ``all_reduce``, ``send``. ``size_bytes``: of the whole tensor, for
-    all-gather and reduce-scatter the larger side; NaN where the trace does not say, or says more than
-    ``LARGEST_BYTES``. ``ranks``: who takes part, None where the trace does not say; of a send or receive (source,
-    destination). ``label``: what tells messages of the same ranks apart (process group, tensor, tag)."""
+    """The message of a span.
+
+    ``operation``: for example ``all_reduce`` or ``send``. ``size_bytes``: size of the entire tensor, for all-gather and
+    reduce-scatter the larger side; NaN where the trace has none, or one above ``LARGEST_BYTES``. ``ranks``:
+    participants, None where the trace has none; for a send or receive (source, destination). ``label``: distinguishes
+    messages of the same ranks (process group, tensor, tag).
+    """
 
     operation: str
     size_bytes: float
@@ -81,12 +83,12 @@ class SpanMessage:
 class RankTrace:
     """One rank. Arrays have one entry per span, in order of (lane, start).
 
-    ``cause``: span whose end lets this one start (a kernel's launch), -1 where none is known. ``synced``: whether the
-    gap before a span is a call that waits for the device. ``step``: number of the
-    step. ``after``: all that a span waits for, where the trace says so itself (then order on lanes is not measured but
-    free); None elsewhere. ``variant``: number of the shapes or grid of a span among ``variants``, so that only alike
-    are compared. ``marked``: whether the trace says where steps begin.
-    ``gradient_s``, ``gradient_bytes``: when each gradient was ready, and its bytes.
+    ``cause``: span whose end starts this one (a kernel's launch), -1 if unknown. ``synced``: whether the gap before a
+    span is a call that waits for the device. ``step``: number of the step. ``after``: all dependencies of a span, where
+    the trace has them (order on lanes is free in this case, not measured); None otherwise. ``variant``: index of a
+    span's shapes or grid in ``variants``, so that only equal ones are compared. ``marked``: whether the trace has the
+    starts of steps.
+    ``gradient_s``, ``gradient_bytes``: time when each gradient was ready, and its bytes.
     """
 
     rank: int
@@ -120,12 +122,12 @@ class RankTrace:
 
     @property
     def steps(self) -> int:
-        """Number of steps of the trace."""
+        """Number of steps in the trace."""
         return int(self.step.max()) + 1 if len(self.step) else 0
 
     @property
     def has_device(self) -> bool:
-        """Whether a device computes, and not the host."""
+        """Whether a device, rather than the host, computes."""
         return Place.DEVICE in self.places
 
     def title(self, span: int) -> str:

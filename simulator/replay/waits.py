@@ -1,7 +1,8 @@
-"""Causes of waits, as gaps on a lane show them.
+"""Waits inferred from the gaps on lanes.
 
-A trace names what launched a kernel, but not what a host or a stream waited for. It shows: a gap that another lane of
-the same rank kept busy almost to its end was a wait for that lane. Gaps shorter than ``LEAST_S`` stay as they are.
+A trace names the launch of a kernel, but not the waits of a host or a stream. They are inferred: a gap during which
+another lane of the same rank was busy almost to its end was a wait for that lane. Gaps shorter than ``LEAST_S`` are not
+changed.
 """
 
 import numpy as np
@@ -15,7 +16,7 @@ _COVERED = 0.5
 def inferred_waits(trace: RankTrace, start_s: Floats, end_s: Floats) -> dict[int, list[int]]:
     """Return, by span, the spans on other lanes that it waited for.
 
-    Ends of messages that the host noted late are moved before the span that they let start, in ``end_s``.
+    Ends of messages that the host recorded late are moved, in ``end_s``, before the span that they start.
     """
     waits: dict[int, list[int]] = {}
     place_of = np.array([int(place) for place in trace.places], dtype=np.int64)[trace.lane]
@@ -43,8 +44,8 @@ def _explain(
         return
     others = others[np.argsort(end_s[others], kind="stable")]
     ends = end_s[others]
-    # A span may start at r = max(end of the one before it on its lane, end of what launched it); the gap that is to be
-    # explained lasts from r to its start s. -inf: the trace shows neither.
+    # A span may start at r = max(end of the preceding span of its lane, end of its launch); the gap to be explained
+    # lasts from r to its start s. -inf: the trace shows neither.
     before_s = np.concatenate([[-np.inf], end_s[own[:-1]]])
     launched = np.where(trace.cause[own] >= 0, end_s[trace.cause[own]], -np.inf)
     ready_s = np.maximum(before_s, launched)
@@ -52,8 +53,8 @@ def _explain(
         span, low, high = int(own[place]), float(ready_s[place]), float(start_s[own[place]])
         if low == -np.inf and launched[place] == -np.inf and trace.places[int(trace.lane[span])] != Place.HOST:
             continue
-        # Of the spans on other lanes, sorted by their end e, the last with e <= s is what the gap waited for, if the
-        # wait makes up most of it: e - r >= _COVERED (s - r).
+        # Of the spans on other lanes, sorted by end e, the last with e <= s is the awaited one, if the wait is most of
+        # the gap: e - r >= _COVERED (s - r).
         ended = int(np.searchsorted(ends, high, side="right"))
         late = _late(others[ended : ended + 8], trace, high, low, start_s, end_s)
         if late:
@@ -68,7 +69,7 @@ def _explain(
 
 
 def _late(after: Integers, trace: RankTrace, high: float, low: float, start_s: Floats, end_s: Floats) -> list[int]:
-    """Return messages that were noted as ended just behind ``high`` and that the gap before it waited for."""
+    """Return messages recorded as ended just after ``high`` for which the gap before it waited."""
     return [
         int(other)
         for other in after
@@ -82,7 +83,7 @@ def _late(after: Integers, trace: RankTrace, high: float, low: float, start_s: F
 def _device_waits(
     own: Integers, kernels: Integers, trace: RankTrace, start_s: Floats, end_s: Floats, waits: dict[int, list[int]]
 ) -> None:
-    """Let a span behind a call that waits for the device wait for the last kernel that ended during it."""
+    """Let a span after a call that waits for the device wait for the last kernel that ended during the call."""
     if not len(kernels):
         return
     kernels = kernels[np.argsort(end_s[kernels], kind="stable")]

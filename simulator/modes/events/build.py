@@ -1,9 +1,9 @@
-"""Compile some steps of a training mode into a task graph.
+"""Compilation of several steps of a training mode into a task graph.
 
-Every worker has one compute stream. With servers: a layer is fetched, computed forward and backward, sent, and applied;
+Every worker has one compute stream. With servers: a layer is fetched, computed forward and backward, sent and applied;
 the next step's fetch waits for all workers (synchronous) or for the worker's own gradient (asynchronous), per step or
-per layer. All-reduce: buckets go one behind the other, as a ring of transfers between neighbours where the network is
-one, else as one task that all workers enter.
+per layer. All-reduce: buckets follow each other, as a ring of transfers between neighbours on a ring network, otherwise
+as one task for all workers.
 """
 
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ def drawn_factors(profile: GradientProfile, mode: TrainingMode, noise: Disturban
         noise = replace(noise, jitter=NATURAL_JITTER)
     choices = draws(profile, noise)
     slow = [noise.slow.get(worker, 1.0) for worker in range(mode.workers)]
-    if len(choices) == 1 or mode.workers == 1:  # one worker waits for nobody: its mean is all that counts
+    if len(choices) == 1 or mode.workers == 1:  # one worker waits for no other: only its mean matters
         return [slow] * steps
     picked = np.random.default_rng(noise.seed).choice(choices, size=(steps, mode.workers))
     return (picked * np.asarray(slow)).tolist()  # type: ignore[no-any-return]
@@ -90,7 +90,7 @@ class _Builder:
         self.closing = {bucket[-1] for bucket in self.buckets}
         self.blocked_s = network.blocked_s(mode.workers) if self.buckets and mode.overlap else 0.0
         servers = range(self.links.servers)
-        # An update unit is shared by the gradients that are there, so that nobody is served first by his number.
+        # An update unit is shared by all waiting gradients, so that none is preferred by its number.
         self.unit = [self.graph.add_link(f"update {server}", 1.0) for server in servers]
         self.ring = [self.graph.add_stream(f"ring {w}", device=w) for w in range(mode.workers)]
 
@@ -181,12 +181,12 @@ class _Builder:
         return [self._apply(sent[worker], f"worker {worker} step {step}") for worker in count]
 
     def _apply(self, sent: list[list[int]], label: str) -> list[Sequence[int]]:
-        """Add the updates of all layers by the gradients in ``sent``; return per layer when they are done."""
+        """Add the updates of all layers by the gradients in ``sent``; return the tasks that complete each layer."""
         graph, total = self.graph, self.profile.total_bytes or 1.0
         if not self.mode.overlap or self.mode.barrier == "step":
             all_sent = graph.add(BARRIER, 0.0, after=[task for row in sent for task in row], tag=(label,))
             sent = [[all_sent] for _ in self.layers]
-        # Servers that are kept as one update their pieces at the same time.
+        # Servers simulated as one update their pieces at the same time.
         update_s = self.profile.update_s / (self.mode.shards if len(self.unit) == 1 else 1)
         done: list[Sequence[int]] = []
         for layer, row in enumerate(self.links.pieces):
@@ -223,7 +223,7 @@ class _Builder:
         return updates
 
     def _bucket(self, size: float, ready: Sequence[int], tag: tuple[int, str]) -> list[int]:
-        """Add one all-reduce; return per worker when it has the sum."""
+        """Add one all-reduce; return the tasks that complete the sum on each worker."""
         graph, count = self.graph, self.mode.workers
         if not self.network.ring or count > RING_WORKERS:
             time_s = self.network.all_reduce_s(size, count)
@@ -238,7 +238,7 @@ class _Builder:
                     size / count,
                     (links.out[worker], links.into[(worker + 1) % count]),
                     self.ring[worker],
-                    # Its own gradient and what its left neighbour sent in the round before.
+                    # Its own gradient and the message of its left neighbour from the preceding round.
                     sorted({ready[worker], arrived[worker]}),
                     latency_s=latency_s,
                     tag=tag,

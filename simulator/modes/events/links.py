@@ -1,4 +1,4 @@
-"""NICs as links of a task graph, and how one tensor crosses them under a transfer policy."""
+"""NICs as links of a task graph, and the parts of a tensor under a transfer policy."""
 
 from collections.abc import Sequence
 
@@ -16,8 +16,8 @@ TURNS = 4
 class ModeLinks:
     """The NICs of workers and servers and the connections between them.
 
-    Dedicated servers with equal pieces of every layer work in lockstep, so that they are simulated as one with the NICs
-    of all.
+    Dedicated servers with equal pieces of every layer work in lockstep, so they are simulated as one server with all
+    their NICs.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ModeLinks:
         else:
             route = (self.out[worker], self.server_in[server])
         if self.latency_s:
-            # The connection is free while a first byte is under way: messages are sent one behind the other.
+            # The connection is free while a first byte is under way: messages are sent one after the other.
             after = [self.graph.add(kind, self.latency_s, after=after, tag=tag)]
         queue = self._queue(kind, worker, server)
         last = -1
@@ -59,10 +59,11 @@ class ModeLinks:
         return last
 
     def _parts(self, size: float, layer: int) -> list[tuple[float, int]]:
-        """Cut a tensor into (bytes, priority), the last part to be sent last.
+        """Cut a tensor into (bytes, priority), in the order of sending.
 
-        A connection sends one part at a time, and connections share a NIC evenly however much each has to send, as TCP
-        does. Multiplexed tensors take turns with equal parts; windowed ones all send their first bytes before the rest.
+        A connection sends one part at a time, and connections share a NIC evenly regardless of their remaining bytes,
+        as under TCP. Multiplexed tensors alternate with equal parts; windowed tensors all send their first bytes before
+        the rest.
         """
         policy, window = self.mode.policy, self.mode.window_bytes
         if policy == "multiplexed":

@@ -33,8 +33,10 @@ def event_prediction(
     steps: int = STEPS,
     draws: int = DRAWS,
 ) -> ModePrediction:
-    """Return the throughput of a mode, every transfer and pass being an event; neighbouring layers beyond ``LAYERS``
-    are joined (of an all-reduce, those of one bucket). Of asynchronous workers it is the mean of ``draws`` runs.
+    """Return the throughput of a mode from its events, the mean of ``draws`` runs for asynchronous workers.
+
+    Every transfer and pass is an event; above ``LAYERS`` layers, neighbours are joined (for an all-reduce, layers of
+    one bucket).
 
     Raises:
         RequestError: a slow worker does not exist, or shards outnumber the layers or parameters to place on them.
@@ -134,7 +136,7 @@ def _asynchronous(
 
 
 def _completed(ends: list[float], begin_s: float, stop_s: float) -> float:
-    """Count the steps that a worker completes between two instants, the parts of those under way included."""
+    """Return the number of steps that a worker completes between two instants, including fractions of running steps."""
 
     def position(now_s: float) -> float:
         place = bisect.bisect_right(ends, now_s)
@@ -149,10 +151,11 @@ def _completed(ends: list[float], begin_s: float, stop_s: float) -> float:
 def _staleness(
     everything: list[float], starts: list[float], ends: list[float], begin_s: float, stop_s: float
 ) -> list[int]:
-    """Return for each step that ends in between how many updates of others came after its fetch began."""
+    """Return, for each step that ends between two instants, the updates of other workers since its fetch began."""
     found = []
     for start, end in zip(starts, ends, strict=True):
         if begin_s < end <= stop_s:
-            # Its own update is among those up to the end; updates at the instant of the fetch are in what it fetched.
+            # Its own update is among the updates up to the end; updates at the instant of the fetch are part of the
+            # fetch.
             found.append(bisect.bisect_right(everything, end) - bisect.bisect_right(everything, start) - 1)
     return found

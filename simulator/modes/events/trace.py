@@ -1,7 +1,7 @@
 """The timeline of a training mode as a Chrome trace (Trace Event Format, object form), which Perfetto opens.
 
-A process is a worker, its threads are passes, downloads, uploads and all-reduces; updates of servers are a process of
-their own. Transfers that share a NIC overlap; each is drawn in the first free lane of its thread. Times are in
+A process is a worker, its threads are passes, downloads, uploads and all-reduces; updates of servers are a separate
+process. Transfers that share a NIC overlap; each is drawn in the first free lane of its thread. Times are in
 microseconds, as the format requires.
 """
 
@@ -57,7 +57,7 @@ def _names(mode: TrainingMode) -> Iterator[dict[str, Any]]:
 
 
 def _tasks(made: ModeGraph, run: Execution, workers: int) -> Iterator[dict[str, Any]]:
-    """Yield one complete event per task that takes time, in the order in which they start."""
+    """Yield one complete event per task of non-zero duration, in the order of their starts."""
     graph = made.graph
     free: dict[tuple[int, int], list[float]] = {}
     for task in sorted(range(len(graph)), key=lambda task: (run.start_s[task], task)):

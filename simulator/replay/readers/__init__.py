@@ -1,1 +1,1 @@
-"""Trace files of several profilers, read without trust in them."""
+"""Readers of untrusted trace files of several profilers."""

@@ -1,9 +1,9 @@
-"""Chakra execution traces (MLCommons, ``et_def.proto``): one file of protocol buffers per rank.
+"""Chakra execution traces (MLCommons, ``et_def.proto``): one Protobuf file per rank.
 
-The first message is the metadata, every other a node: what it is, what it waits for (``data_deps``, ``ctrl_deps``),
-when it started and how long it took in microseconds, and attributes (``comm_type``, ``comm_size``, ``comm_src``,
-``comm_dst``, ``comm_tag``, ``pg_name``, ``is_cpu_op``). Files that forerun wrote say start and length to the last digit
-(``forerun_start_s``, ``forerun_s``), and who is in a process group (``forerun.groups.json`` beside them).
+The first message is the metadata, every other a node: its kind, its dependencies (``data_deps``, ``ctrl_deps``), its
+start and duration in microseconds, and attributes (``comm_type``, ``comm_size``, ``comm_src``, ``comm_dst``,
+``comm_tag``, ``pg_name``, ``is_cpu_op``). Files written by forerun have exact starts and durations
+(``forerun_start_s``, ``forerun_s``) and the members of process groups (``forerun.groups.json`` in the same folder).
 """
 
 import re
@@ -52,8 +52,8 @@ def read_chakra(path: Path, progress: Progress | None = None) -> tuple[RankTrace
     """Return the rank of one file (``NAME.RANK.et``) and its origin in microseconds.
 
     Raises:
-        RequestError: the file is torn, empty or no Chakra trace, its nodes have no durations, or wait for nodes that do
-            not exist.
+        RequestError: the file is torn, empty or not a Chakra trace, or its nodes have no durations or wait for nodes
+        that do not exist.
     """
     found = re.search(r"(\d{1,6})\D*$", path.stem) or re.search(r"(\d{1,6})", path.name)
     if found is None:
@@ -83,10 +83,10 @@ def read_chakra(path: Path, progress: Progress | None = None) -> tuple[RankTrace
 
 
 def _groups(path: Path) -> Mapping[str, tuple[int, ...]]:
-    """Return the ranks of every process group, where a file beside the traces names them.
+    """Return the ranks of every process group that a file in the folder of the traces names.
 
     Raises:
-        RequestError: the file is no map of names to lists of ranks.
+        RequestError: the file is not a map of names to lists of ranks.
     """
     if not path.is_file():
         return {}
@@ -151,7 +151,7 @@ def _lanes_and_kinds(nodes: list[dict[str, Any]]) -> tuple[Integers, Integers]:
     kind = np.array([_KINDS.get(node["type"], SpanKind.COPY) for node in nodes], dtype=np.int64)
     host = np.array([bool(node.get("is_cpu_op")) and node["type"] == _COMPUTE for node in nodes])
     lane = np.where(kind >= SpanKind.COLLECTIVE, 2, np.where(host, 0, 1)).astype(np.int64)
-    # With operators of the host only, that host computes itself.
+    # With host operators only, the host itself computes.
     if not (lane == 1).any():
         lane[lane == 0] = 1
     kind[lane == 0] = SpanKind.HOST
@@ -167,7 +167,7 @@ def _in_order(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _disjoint_lanes(
     lane: Integers, start_s: Floats, end_s: Floats
 ) -> tuple[Integers, tuple[str, ...], tuple[Place, ...]]:
-    """Return lanes on which nothing runs beside anything else: what was measured at the same time ran on several."""
+    """Return lanes without overlap: spans measured at the same time ran on several lanes."""
     names, places = list(_LANES), list(_PLACES)
     free: dict[int, list[tuple[int, float]]] = {number: [(number, 0.0)] for number in range(len(_LANES))}
     found = lane.copy()
@@ -230,7 +230,7 @@ def _node(data: bytes, source: str) -> dict[str, Any]:
         elif number in (4, 5):
             parents = packed(value, source)
             node["after"] += parents
-            node["controls"] += parents if number == 4 else []  # void where the tracer left their parents out
+            node["controls"] += parents if number == 4 else []  # void where the tracer did not record their parents
         elif number in (6, 7) and isinstance(value, int):
             node["start" if number == 6 else "duration"] = min(value, 2**60)
         elif number == 10 and isinstance(value, bytes):

@@ -1,13 +1,13 @@
 """Event files in the format of dPRO: one JSON of complete events for any number of ranks.
 
 ``name``: ``FW.conv1``, ``BW.conv1``, ``Comm.12.SEND``, ``UPDATE_0``, ``I/O_0``; ``pid``: ``host0.rank1``; ``ts``,
-``dur`` in microseconds; ``args``: ``step``, ``cnt`` (which occurrence), ``name`` with a suffix
-``~>loop_channel_chunk_slice`` that tells the pieces of a message apart. A SEND goes to the next rank of the ring of its
-channel, as NCCL's log beside the file says (``rings``), else to the next rank, unless ``args.peer`` says otherwise.
+``dur`` in microseconds; ``args``: ``step``, ``cnt`` (number of the occurrence), ``name`` with a suffix
+``~>loop_channel_chunk_slice`` that distinguishes the pieces of a message. A SEND goes to the next rank of its channel's
+ring according to NCCL's log in the same folder (``rings``), otherwise to the next rank, unless ``args.peer`` is given.
 
-Stages of one tensor (``_STAGES``) follow each other. Of Horovod's, the negotiation is an exchange of all ranks, and so
-is the reduction where no SEND and RECV tell more of it. Of BytePS's, a pull begins where its push has ended and ends
-when all workers have pushed: an exchange of all ranks too. What servers do (``pid``: ``server_0``) is part of it.
+Stages of one tensor (``_STAGES``) follow each other. In Horovod, the negotiation is an exchange of all ranks, and so is
+the reduction unless SEND and RECV describe it. In BytePS, a pull starts at the end of its push and ends after the
+pushes of all workers, which is also an exchange of all ranks. Work of servers (``pid``: ``server_0``) is part of it.
 """
 
 import re
@@ -52,7 +52,7 @@ _STAGES = {
 
 
 def is_dpro(event: Any) -> bool:
-    """Whether an event is one of dPRO's."""
+    """Return whether an event is in dPRO's format."""
     return isinstance(event, dict) and isinstance(event.get("pid"), str) and bool(_PID.fullmatch(event["pid"]))
 
 
@@ -89,8 +89,11 @@ def read_dpro(path: Path, progress: Progress | None = None) -> list[tuple[RankTr
 
 
 class _Rank:
-    """Growing spans of one rank. ``rows``: (lane, start, end, name, kind, phase, step); ``stages``: of each row that is
-    a stage of a tensor (its label with the step), and which."""
+    """Growing spans of one rank.
+
+    ``rows``: (lane, start, end, name, kind, phase, step); ``stages``: for each row of a tensor's stage, its label with
+    the step, and the stage.
+    """
 
     def __init__(self, rank: int, host: str, source: str, rings: Rings) -> None:
         self.rank, self.host, self.source, self.world = rank, host, source, 0
@@ -135,7 +138,7 @@ class _Rank:
         self.stages.append(stage)
 
     def _message(self, rest: str, arguments: dict[str, Any]) -> tuple[SpanKind, SpanMessage | None]:
-        """Return the kind of a stage, and its message: with one other rank, or with all."""
+        """Return the kind of a stage and its message, with one other rank or with all."""
         tensor, _, operation = rest.rpartition(".")
         _, _, suffix = str(arguments.get("name", "")).rpartition("~>")
         kind, word = _STAGES.get(operation, (SpanKind.COPY, ""))
@@ -156,7 +159,7 @@ class _Rank:
         return kind, SpanMessage(operation=word, size_bytes=size, ranks=ranks, label=label)
 
     def _settled(self) -> list[int]:
-        """Return the rows that count, in order of their start; pulls begin where their pushes have ended."""
+        """Return the rows in use in order of their start; pulls start at the end of their pushes."""
         finer, pushed = set[str](), dict[str, float]()
         pulled = {stage[0] for stage in self.stages if stage is not None and stage[1] == "PULL_RES"}
         for row, stage in zip(self.rows, self.stages, strict=True):
@@ -171,7 +174,7 @@ class _Rank:
                 if operation in _WAITS and (operation != "PULL" or key in pulled):
                     continue
                 if key in finer and _STAGES.get(operation, (None, ""))[1] == "all_reduce":
-                    continue  # its SEND and RECV are there
+                    continue  # described by its SEND and RECV
                 if operation in ("PULL", "PULL_RES") and key in pushed:
                     lane, _, end, name, kind, phase, step = self.rows[place]
                     self.rows[place] = (lane, min(pushed[key], end), end, name, kind, phase, step)
@@ -179,7 +182,9 @@ class _Rank:
         return sorted(kept, key=lambda place: (self.rows[place][1], self.rows[place][2]))
 
     def _own_lanes(self, order: list[int]) -> None:
-        """Move what overlaps on a thread (a SEND and a RECV) to lanes of their own: a lane does one thing at a time."""
+        """Move overlapping spans of a thread (a SEND and a RECV) to separate lanes, since a lane runs one span at a
+        time.
+        """
         names = list(self.lanes)
         reached: dict[int, list[tuple[int, float]]] = {}
         for place in order:
@@ -238,8 +243,10 @@ class _Rank:
 
 
 def _causes(start: Floats, end: Floats, kind: Integers, stages: Sequence[tuple[str, str] | None]) -> Integers:
-    """Find the operator that lets every communication event start, for the file names none: the last one that ended
-    before it, or the stage of its tensor before it, whichever ended later."""
+    """Return the cause of every communication event's start, since the file names no producer.
+
+    It is the last ended operator before it or the preceding stage of its tensor, whichever ended later.
+    """
     cause = np.full(len(start), -1, dtype=np.int64)
     computing = np.flatnonzero(kind == SpanKind.COMPUTE)
     computing = computing[np.argsort(end[computing], kind="stable")]

@@ -1,7 +1,7 @@
-"""Reads a JSON document with one long array piece by piece, so that a file of gigabytes needs the memory of one piece.
+"""Reader of a JSON document with one long array, piece by piece: a file of gigabytes needs the memory of one piece.
 
-Pieces are cut by the decoder of the standard library, which runs in C; a value that a piece ends in is read again with
-the next. Nothing but JSON is understood, nothing is evaluated, and a single value may be no larger than ``MOST_VALUE``.
+Pieces are parsed by the decoder of the standard library, which runs in C; a value cut by the end of a piece is read
+again with the next. Only JSON is accepted, nothing is evaluated, and a single value is limited to ``MOST_VALUE``.
 """
 
 import codecs
@@ -33,18 +33,18 @@ Progress = Callable[[int], None]
 
 
 def is_moment(value: Any) -> TypeGuard[float]:
-    """Whether what stands for a time of an event is one: finite, and no more microseconds than clocks count."""
+    """Return whether an event's time is finite and within the microseconds that clocks count."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18
 
 
 class JsonStream:
-    """The values of one file in the order in which they stand there.
+    """The values of one file, in order.
 
-    ``items(array)``: yields the members of the array that is the value of the key ``array`` of the outermost object, or
-    of the outermost array itself. ``header``: all other keys, complete once the items are exhausted.
+    ``items(array)``: yields the members of the array with key ``array`` in the outermost object, or of the outermost
+    array itself. ``header``: all other keys, complete once the items are exhausted.
 
     Raises:
-        RequestError: the file cannot be read, is empty, is torn, is no JSON, or holds a value that is too large.
+        RequestError: the file cannot be read, is empty, torn or not JSON, or a value is too large.
     """
 
     def __init__(self, path: Path, progress: Progress | None = None) -> None:
@@ -60,7 +60,7 @@ class JsonStream:
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
 
     def items(self, array: str) -> Iterator[Any]:
-        """Yield the members of the array; a bare array may lack its end, as the trace event format allows."""
+        """Yield the members of the array; the trace event format lets a bare array lack its closing bracket."""
         try:
             with opened(self.path) as raw:
                 self._raw: BinaryIO = raw
@@ -132,17 +132,17 @@ class JsonStream:
                 return
 
     def _value(self) -> Any:
-        """Return the next value, reading on until it is whole."""
+        """Return the next value, after reading all of it."""
         self._peek()
         while True:
             try:
                 value, end = self._decoder.raw_decode(self._text, self._place)
             except json.JSONDecodeError as error:
-                # The error of a string without its closing quote is at its start; that of all else where it occurs.
+                # A string without its closing quote has its error at its start; other errors are where they occur.
                 cut = self._text[error.pos : error.pos + 1] == '"' and _STRING.match(self._text, error.pos) is None
                 if error.pos < len(self._text) - _LONGEST_WORD and not cut:
                     raise RequestError(f"{self.path} is no valid JSON near {self._near(error.pos)}") from None
-            except ValueError:  # Python converts no number of thousands of digits
+            except ValueError:  # Python does not convert numbers of thousands of digits
                 raise RequestError(f"{self.path} has a number that no trace has: it is too long") from None
             else:
                 if end < len(self._text) or self._end:
@@ -159,7 +159,7 @@ class JsonStream:
             self._fill()
 
     def _count(self, characters: int, blanks: int = 0) -> None:
-        """Count values and what stands between them, and refuse what would keep a reader busy for nothing."""
+        """Count values and the blanks between them, and refuse files that only cost time."""
         self._values += characters > 0
         self._characters += characters
         self._blanks += blanks
@@ -169,7 +169,7 @@ class JsonStream:
             raise RequestError(f"{self.path} is no trace: most of it is blank")
 
     def _fill(self) -> None:
-        """Drop what has been read and read the next piece."""
+        """Drop the parsed text and read the next piece."""
         want = PIECE if len(self._text) - self._place < PIECE else len(self._text)
         piece = self._file.read(want)
         self._end = not piece
@@ -184,7 +184,7 @@ class JsonStream:
             self._told = now
 
     def _peek(self) -> str:
-        """Return the next character that is no space; nothing at the end."""
+        """Return the next character that is not a space; an empty string at the end."""
         while True:
             text, place = self._text, self._place
             if place < len(text) and text[place] in _SPACE:
@@ -198,7 +198,7 @@ class JsonStream:
             self._fill()
 
     def _expect(self, marks: str) -> str:
-        """Take one of ``marks``."""
+        """Consume one of ``marks``."""
         mark = self._peek()
         if mark == "":
             raise RequestError(self._torn(f"one of {' '.join(marks)} is missing at its end"))

@@ -1,8 +1,8 @@
-"""From the columns of a PyTorch profiler file to the spans of one rank.
+"""Spans of one rank from the columns of a PyTorch profiler file.
 
-Threads of the host become lanes of their outermost operators, cut where something is launched, so that a kernel or a
-message waits for no more of its operator than came before it. A call that waits for the device is cut out: what it
-waited for is found again from the order of events. Where kernels ran, the host only drives them.
+Threads of the host become lanes of their outermost operators, divided at each launch, so that a kernel or a message
+waits only for the preceding part of its operator. A call that waits for the device is removed; its wait is inferred
+again from the order of events. Where kernels ran, the host only drives them.
 """
 
 import re
@@ -36,10 +36,10 @@ _ASKED_US = 50.0
 
 
 def read_kineto(path: Path, progress: Progress | None = None) -> tuple[RankTrace, int]:
-    """Return the rank of one file and the moment that its times count from, in microseconds of its clock.
+    """Return the rank of one file and the origin of its times, in microseconds of its clock.
 
     Raises:
-        RequestError: the file is no whole trace of one rank.
+        RequestError: the file is not a complete trace of one rank.
     """
     columns = read_columns(path, progress)
     if not len(columns):
@@ -51,7 +51,7 @@ def read_kineto(path: Path, progress: Progress | None = None) -> tuple[RankTrace
 
 
 class _Reduction:
-    """Reduces one file; event numbers refer to the columns, span numbers to what is made of them."""
+    """Reduces one file; event numbers index the columns, span numbers the resulting spans."""
 
     def __init__(self, columns: Columns, path: Path) -> None:
         self.columns, self.path = columns, path
@@ -94,20 +94,20 @@ class _Reduction:
         self._device(places, hosts)
         self._messages(places, hosts)
         marks, ready = self._intervals(Sort.STEP), hosts.ready
-        # Columns and what looks at them are as large as the spans: let them go before those are put in order.
+        # Columns and their indices are as large as the spans: free them before the spans are sorted.
         del hosts, host, self.start, self.end, self.sort, self.lane
         self.columns.forget()
         return self._trace(places, ready, marks), self.base
 
     def _begins(self) -> dict[int, list[float]]:
-        """Return when messages begin, by the lane of the thread that records them."""
+        """Return the starts of messages, by the lane of the recording thread."""
         found: dict[int, list[float]] = {}
         for event in self._by_start(Sort.MESSAGE):
             found.setdefault(int(self.lane[event]), []).append(float(self.start[event]))
         return found
 
     def _carries(self, lane: int, events: Integers) -> bool:
-        """Whether a thread does nothing outside of the messages that it records: its copies are part of them."""
+        """Return whether all events of a thread are within its recorded messages, so that its copies belong to them."""
         own = np.flatnonzero((self.sort == Sort.MESSAGE) & (self.lane == lane))
         if not len(own):
             return False
@@ -122,7 +122,7 @@ class _Reduction:
         return np.column_stack([self.start[chosen], self.end[chosen]])
 
     def _device(self, places: dict[int, Place], hosts: HostLanes) -> None:
-        """Add kernels and copies, each behind its launch."""
+        """Add kernels and copies, each after its launch."""
         columns, groups, grouped = self.columns, _pg_ranks(self.columns), []
         for event in np.flatnonzero(np.isin(self.sort, (Sort.KERNEL, Sort.COPY))).tolist():
             number = columns.name[event]
@@ -150,8 +150,10 @@ class _Reduction:
     def _grouped(
         self, events: list[int], places: dict[int, Place], hosts: HostLanes, groups: dict[str, tuple[int, ...]]
     ) -> None:
-        """Add kernels that send and receive for several calls: sends leave where the kernel starts, receives end with
-        it."""
+        """Add kernels that send and receive for several calls.
+
+        Sends leave at the start of the kernel, receives end with it.
+        """
         columns, calls = self.columns, GroupedCalls(self.columns, self.origin)
         launches = [hosts.of_correlation.get(columns.correlation[event], -1) for event in events]
         for event, launch in sorted(zip(events, launches, strict=True), key=lambda one: (self._launched(*one), one[0])):
@@ -160,7 +162,7 @@ class _Reduction:
             asked = calls.taken(int(self.lane[launch]), float(self.start[launch])) if launch >= 0 else []
             found = [kernel_message(name, arguments, self.rank, groups, str(self.path)) for arguments in asked]
             messages = [one for one in found if one is not None]
-            if not messages:  # no call was recorded: matched with nothing, it keeps its measured time
+            if not messages:  # no call was recorded: without a match it keeps its measured duration
                 messages = [SpanMessage(operation="send", size_bytes=float("nan"), ranks=(self.rank, self.rank))]
             piece = hosts.piece_of.get(launch, -1)
             phase = self.spans.phase[piece] if piece >= 0 else SpanPhase.OTHER
@@ -175,11 +177,11 @@ class _Reduction:
                 self.spans.messages[span] = message
 
     def _launched(self, event: int, launch: int) -> float:
-        """Return when an event was launched, or began where nothing launched it."""
+        """Return the launch time of an event, or its start where it has no launch."""
         return float(self.start[launch if launch >= 0 else event])
 
     def _messages(self, places: dict[int, Place], hosts: HostLanes) -> None:
-        """Add what gloo exchanged, each behind the call that asked for it."""
+        """Add gloo's messages, each after the call that requested it."""
         columns = self.columns
         asked: dict[str, list[int]] = {}
         for event in self._by_start(Sort.ISSUE)[::-1]:
@@ -213,14 +215,14 @@ class _Reduction:
         return ordered
 
     def _network_lane(self, lane: int, places: dict[int, Place]) -> int:
-        """Return the lane for messages that a thread of operators reports: one of its own."""
+        """Return a separate lane for the messages that a thread of operators reports."""
         if lane in places:
             lane = self.columns.lanes.setdefault(("network", str(lane)), len(self.columns.lanes))
         places[lane] = Place.NETWORK
         return lane
 
     def _trace(self, places: dict[int, Place], ready: list[tuple[float, float]], marks: Floats) -> RankTrace:
-        """Put the spans in order and number their steps."""
+        """Sort the spans and number their steps."""
         spans = self.spans
         titles = {place: key for key, place in self.columns.lanes.items()}
         numbered = np.zeros(len(titles), dtype=np.int64)
@@ -269,7 +271,7 @@ class _Reduction:
 
 
 def _steps(start: Floats, cause: Integers, marks: Floats) -> Integers:
-    """Return the step of every span by its start, of a launched one by its launch's; -1 outside of all marks."""
+    """Return the step of every span by its start, of a launched span by its launch; -1 outside of all marks."""
     if not len(marks):
         return np.zeros(len(start), dtype=np.int64)
     moment = start.copy()
@@ -281,13 +283,13 @@ def _steps(start: Floats, cause: Integers, marks: Floats) -> Integers:
 
 
 def _base_us(columns: Columns) -> int:
-    """Return the moment that the file's times count from: 0 before Kineto wrote it."""
+    """Return the origin of the file's times: 0 for early versions of Kineto."""
     base = columns.header.get("baseTimeNanoseconds", 0)
     return base // 1000 if isinstance(base, int) and abs(base) < 2**63 else 0
 
 
 def _place(columns: Columns, path: Path) -> tuple[int, int, tuple[tuple[int, ...], ...]]:
-    """Return rank, number of ranks and process groups; the rank also from a name as ``rank3.json``, else -1."""
+    """Return rank, number of ranks and process groups; the rank also from a name like ``rank3.json``, otherwise -1."""
     info = columns.header.get("distributedInfo")
     if isinstance(info, dict) and whole(info.get("rank")) >= 0:
         return whole(info.get("rank")), max(whole(info.get("world_size")), 0), _groups(info)
@@ -300,13 +302,13 @@ def _groups(info: dict[str, Any]) -> tuple[tuple[int, ...], ...]:
 
 
 def _pg_ranks(columns: Columns) -> dict[str, tuple[int, ...]]:
-    """Return the ranks of every process group that the header names."""
+    """Return the ranks of every process group in the header."""
     info = columns.header.get("distributedInfo")
     return _configured(info) if isinstance(info, dict) else {}
 
 
 def _configured(info: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the ranks of the process groups of a header; PyTorch writes none for the group of all."""
+    """Return the ranks of the process groups of a header; PyTorch writes none for the default group of all ranks."""
     config, world, known = info.get("pg_config"), whole(info.get("world_size")), {}
     for one in config if isinstance(config, list) else ():
         if not isinstance(one, dict):

@@ -1,8 +1,8 @@
-"""The events of one PyTorch profiler file as columns: what replay needs of them, and no more.
+"""The events of one PyTorch profiler file as columns, limited to the needs of a replay.
 
 Format: Trace Event Format with the categories of Kineto (``cpu_op``, ``kernel``, ``cuda_runtime``, ...), times in
-microseconds from ``baseTimeNanoseconds``. A file of a gigabyte holds about five million events; a column entry takes
-8 bytes, names and shapes are kept once.
+microseconds from ``baseTimeNanoseconds``. A file of a gigabyte has about five million events; a column entry takes 8
+bytes, and names and shapes are stored once.
 """
 
 from array import array
@@ -21,7 +21,7 @@ MOST_EVENTS = 100_000_000
 
 
 class Sort(IntEnum):
-    """Kind of an event in a replay."""
+    """Kinds of events in a replay."""
 
     OPERATOR = 0
     LAUNCH = 1
@@ -41,8 +41,11 @@ _SYNC = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
 
 @dataclass(slots=True)
 class Columns:
-    """Growing columns; ``names`` and ``variants`` number texts as they are met. ``arguments``: of events that exchange
-    something, by number of the event; ``records``: start, lane and arguments of every call that the host noted."""
+    """Growing columns.
+
+    ``names`` and ``variants``: numbers of texts in order of occurrence. ``arguments``: of events that exchange data, by
+    event number; ``records``: start, lane and arguments of every call recorded by the host.
+    """
 
     start_us: "array[float]" = field(default_factory=lambda: array("d"))
     duration_us: "array[float]" = field(default_factory=lambda: array("d"))
@@ -64,7 +67,7 @@ class Columns:
         return len(self.start_us)
 
     def forget(self) -> None:
-        """Let go of all that has an entry per event."""
+        """Free all columns with an entry per event."""
         self.start_us, self.duration_us, self.correlation = array("d"), array("d"), array("q")
         self.sort, self.lane, self.name, self.variant = array("b"), array("i"), array("i"), array("i")
         self.arguments, self.external, self.records = {}, {}, []
@@ -86,7 +89,7 @@ def read_columns(path: Path, progress: Progress | None = None) -> Columns:
 
 
 def _take(columns: Columns, event: dict[str, Any], path: Path) -> None:
-    """Keep one complete event if it matters."""
+    """Keep one complete event if a replay needs it."""
     category, name = event.get("cat"), event.get("name")
     if not isinstance(name, str) or not isinstance(category, str):
         return
@@ -136,7 +139,7 @@ def _lane(columns: Columns, event: dict[str, Any]) -> int:
 
 
 def _sort(category: str, name: str, arguments: dict[str, Any]) -> Sort | None:
-    """Return the kind of an event, None where it does not matter."""
+    """Return the kind of an event, None where a replay does not need it."""
     if category == "cpu_op":
         if name == "record_param_comms":
             return None

@@ -1,7 +1,7 @@
-"""Sends and receives that were asked for one by one and run as one kernel (``batch_isend_irecv``, pipelines on GPUs).
+"""Sends and receives requested one by one and run as one kernel (``batch_isend_irecv``, pipelines on GPUs).
 
-Such a kernel carries no arguments: each send and receive left a record (``record_param_comms``) on the thread that then
-launched the kernel of all of them. Records of a kernel with arguments of its own are known by its external id.
+Such a kernel has no arguments: each send and receive left a record (``record_param_comms``) on the thread that launched
+their common kernel. Records of a kernel with its own arguments are identified by its external id.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ _PAIRS = ("send", "receive")
 
 
 class GroupedCalls:
-    """Records of sends and receives by thread, in the order of their launches; each is taken once."""
+    """Records of sends and receives by thread, in the order of launches; each is used once."""
 
     def __init__(self, columns: Columns, origin_us: float) -> None:
         known = {
@@ -30,8 +30,7 @@ class GroupedCalls:
                 self._waiting.setdefault(lane, deque()).append((start_us - origin_us, arguments))
 
     def taken(self, lane: int, launch_us: float) -> list[Mapping[str, Any]]:
-        """Return the arguments of what a launch on a thread sends and receives: all that was recorded since the one
-        before."""
+        """Return the arguments of a launch's sends and receives: all records of its thread since the last launch."""
         waiting, found = self._waiting.get(lane, deque()), []
         while waiting and waiting[0][0] <= launch_us:
             found.append(waiting.popleft()[1])

@@ -1,4 +1,4 @@
-"""Threads of a host as lanes of their outermost operators, cut where something is launched or waited for."""
+"""Threads of a host as lanes of their outermost operators, divided at launches and waits."""
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -17,11 +17,11 @@ _CUTTING = (Sort.LAUNCH, Sort.ISSUE, Sort.SYNC)
 
 @dataclass(slots=True)
 class HostLanes:
-    """Adds threads to ``spans``. Event numbers refer to ``columns``.
+    """Adds threads to ``spans``; event numbers index ``columns``.
 
-    ``start``, ``end``, ``sort``, ``lane``: of all events. ``optimizer``: intervals of optimizer steps, ``ends`` of
-    messages and ``begins`` of those by the thread that records them, ascending. Fills ``piece_of`` (event that launches
-    -> span before it), ``of_correlation`` (number of a launch -> its event) and ``ready`` (gradients: moment, bytes).
+    ``start``, ``end``, ``sort``, ``lane``: of all events. ``optimizer``: intervals of optimizer steps; ``ends``: of
+    messages, ascending; ``begins``: of messages by recording thread, ascending. Fills ``piece_of`` (launching event ->
+    preceding span), ``of_correlation`` (number of a launch -> its event) and ``ready`` (gradients: moment, bytes).
     """
 
     columns: Columns
@@ -39,7 +39,7 @@ class HostLanes:
     ready: list[tuple[float, float]] = field(default_factory=list)
 
     def add(self, events: Integers) -> None:
-        """Add one thread, whose ``events`` these are."""
+        """Add one thread with its ``events``."""
         order = events[np.lexsort((-self.end[events], self.start[events]))]
         start, end, sort = self.start[order], self.end[order], self.sort[order]
         reached = np.maximum.accumulate(end)
@@ -57,7 +57,7 @@ class HostLanes:
         self.spans.extend(
             start[outer][plain], end[outer][plain], lane, name[plain], self.kind, phase[plain], variant[plain]
         )
-        # Pieces of an operator are not compared with each other: shapes are those of the whole.
+        # Pieces of an operator are not compared with each other: shapes belong to the entire operator.
         unknown = self.columns.variants.setdefault("", len(self.columns.variants))
         first = np.searchsorted(holder, np.arange(len(outer) + 1))
         for place in np.flatnonzero(cut).tolist():
@@ -68,7 +68,7 @@ class HostLanes:
     def _pieces(
         self, low: float, high: float, cuts: list[int], arguments: tuple[int, int, int, int, int], starts: Floats
     ) -> None:
-        """Add an operator in pieces: one before each launch, none while it waits."""
+        """Add an operator in pieces: one before each launch, none during a wait."""
         synced = False
         for cut in cuts:
             begin, end = float(self.start[cut]), float(self.end[cut])
@@ -83,7 +83,7 @@ class HostLanes:
                 following = int(np.searchsorted(starts, end, side="right"))
                 waited = self._waited(end, min(float(starts[following]), high) if following < len(starts) else high)
                 if self.kind == SpanKind.COMPUTE:
-                    # The call itself is apart: where its thread then waits for its message, it belongs to that wait.
+                    # The call is separate: where its thread waits for its message afterwards, it belongs to that wait.
                     name = self.columns.name[cut]
                     self.spans.add(low, max(end, low), arguments[0], name, int(SpanKind.HOST), *arguments[3:])
                     low = max(waited, low)
@@ -93,30 +93,33 @@ class HostLanes:
         self.spans.add(low, high, *arguments, synced=synced)
 
     def blocked(self, event: int) -> bool:
-        """Whether an event is a call that asks for a message and waits before it records its begin: the message came
-        with the call (gloo's sends and receives, while the other side is not there)."""
+        """Return whether a call that requests a message waits before it records the message's start.
+
+        The message took place within the call (gloo's sends and receives, while the other side is missing).
+        """
         begins = self.begins.get(int(self.lane[event]), ()) if self.sort[event] == Sort.ISSUE else ()
         late = bisect_right(begins, float(self.start[event]) + LEAST_S * 1e6)
         return late < len(begins) and begins[late] <= self.end[event]
 
     def _waited(self, low: float, high: float) -> float:
-        """Return when a thread that does nothing from ``low`` to ``high`` was let go on by a message; ``low`` if by
-        none.
+        """Return the end of the message that ended a thread's pause from ``low`` to ``high``; ``low`` without one.
 
-        A call that asks for a message and returns when it is done (``dist.all_reduce`` within an operator) shows so.
+        It identifies a call that requests a message and returns at its end (``dist.all_reduce`` within an operator).
         """
         if high - low < LEAST_S * 1e6:
             return low
         last = bisect_right(self.ends, high) - 1
         if last >= 0 and self.ends[last] > low:
             return self.ends[last]
-        # The host may note the end of a message late: it is then just behind the wait.
+        # The host may record the end of a message late, just after the wait.
         late = last + 1 < len(self.ends) and self.ends[last + 1] - high < LATE * (high - low)
         return high if late else low
 
     def _phases(self, events: Integers, start: Floats, sort: Integers) -> Integers:
-        """Return the part of a step that each outermost event belongs to: by its name, by the optimizer's marks; a call
-        between operators to the part that it is made in."""
+        """Return the phase of the step of each outermost event, by its name or the optimizer's marks.
+
+        A call between operators belongs to the phase in which it is made.
+        """
         backward = np.array(
             [
                 name.startswith("autograd::engine") or "Backward" in name or "AccumulateGrad" in name
@@ -137,7 +140,7 @@ class HostLanes:
         return found
 
     def _gradients(self, events: Integers) -> None:
-        """Note gradients that became ready, with their sizes where shapes were recorded."""
+        """Record the times of ready gradients, with their sizes where shapes were recorded."""
         number = self.columns.names.get("torch::autograd::AccumulateGrad", -1)
         names = np.frombuffer(self.columns.name, dtype=np.int32)[events]
         for event in events[names == number].tolist():

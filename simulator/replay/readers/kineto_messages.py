@@ -1,4 +1,4 @@
-"""Messages of kernels of NCCL and records of gloo: operation, bytes and ranks, from their arguments."""
+"""Operation, bytes and ranks of NCCL kernels and gloo records, from their arguments."""
 
 import re
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ MOST_RANKS = 1 << 20
 
 
 def operation_of(text: str) -> str | None:
-    """Return forerun's word for a collective, None for anything else (as ``gloo:all_reduce`` or ``c10d::recv_``)."""
+    """Return forerun's name of a collective (from ``gloo:all_reduce`` or ``c10d::recv_``), None for other texts."""
     return _OPERATIONS.get(re.sub(r"[^a-z]", "", text.split(":")[-1].lower()))
 
 
@@ -59,10 +59,10 @@ def kernel_message(
     groups: Mapping[str, tuple[int, ...]],
     source: str,
 ) -> SpanMessage | None:
-    """Return the message of a kernel, None for one that is not NCCL's (RCCL's); ``groups``: ranks by group name.
+    """Return the message of a kernel, None if it is not NCCL's (RCCL's); ``groups``: ranks by group name.
 
     Raises:
-        RequestError: the kernel does not say which collective it is.
+        RequestError: the kernel does not name its collective.
     """
     if "nccl" not in name.lower():
         return None
@@ -87,7 +87,7 @@ def kernel_message(
 
 
 def _strided(arguments: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """Return the ranks of a group by its first, its stride and its size; None where one is missing."""
+    """Return the ranks of a group by its first rank, stride and size; None where one is missing."""
     keys = ("Global rank start", "Global rank stride", "Group size")
     first, stride, size = (whole(arguments.get(key)) for key in keys)
     if first < 0 or stride < 1 or not 1 <= size <= MOST_RANKS:
@@ -96,13 +96,13 @@ def _strided(arguments: Mapping[str, Any]) -> tuple[int, ...] | None:
 
 
 def is_grouped(name: str, arguments: Mapping[str, Any]) -> bool:
-    """Whether a kernel is one of NCCL's for several sends and receives, which does not say for which."""
+    """Return whether a kernel is NCCL's for several sends and receives, which it does not list."""
     known = operation_of(str(arguments.get("Collective name", "")).lstrip("_"))
     return known is None and "nccl" in name.lower() and "sendrecv" in name.lower()
 
 
 def host_message(operation: str, own: Mapping[str, Any], asking: Mapping[str, Any], rank: int) -> SpanMessage:
-    """Return the message of a record of gloo, by its arguments and those of the call that asked for it."""
+    """Return the message of a gloo record, from its arguments and the arguments of the requesting call."""
     size = float("nan")
     for arguments in (own, asking):
         count, width = elements(arguments.get("Input Dims")), dtype_bytes(arguments.get("Input type"))
@@ -118,7 +118,7 @@ def host_message(operation: str, own: Mapping[str, Any], asking: Mapping[str, An
 
 
 def numbers(value: Any) -> tuple[int, ...] | None:
-    """Return a list of ranks, also from text as ``[0, 1]``; None where it is missing or shortened."""
+    """Return a list of ranks, also from text like ``[0, 1]``; None where it is missing or shortened."""
     if isinstance(value, str) and re.fullmatch(r"\[\s*\d{1,7}(\s*,\s*\d{1,7})*\s*\]", value):
         value = [int(word) for word in re.findall(r"\d+", value)]
     if not isinstance(value, list) or not value or not all(whole(one) >= 0 for one in value):
@@ -127,5 +127,5 @@ def numbers(value: Any) -> tuple[int, ...] | None:
 
 
 def whole(value: Any) -> int:
-    """Return a whole number, -1 for anything else."""
+    """Return an integer, -1 for any other value."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62 else -1

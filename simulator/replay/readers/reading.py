@@ -1,6 +1,6 @@
-"""Finds the files of a run, tells their format by their content and reads all ranks into one time.
+"""Search for a run's trace files, detection of their format, and reading of all ranks onto one time axis.
 
-Formats must not be mixed, nor versions of one: times and arguments of different profilers do not compare.
+Formats, and versions of one format, must not be mixed: times and arguments of different profilers are not comparable.
 """
 
 import re
@@ -25,11 +25,12 @@ Reading = Callable[[Path, int], None]
 
 
 def find_traces(paths: Sequence[Path]) -> list[Path]:
-    """Return the trace files among ``paths`` and in the folders among them, in order of their names; where a folder has
-    none directly, those of its sub-folders (trial/host/device).
+    """Return the trace files among ``paths`` and in folders among them, in order of their names.
+
+    A folder without trace files contributes the files of its sub-folders (trial/host/device).
 
     Raises:
-        RequestError: one does not exist, or there is none.
+        RequestError: a path does not exist, or no trace file is found.
     """
     found: list[Path] = []
     for path in paths:
@@ -51,10 +52,11 @@ def _in_folder(paths: Iterable[Path]) -> list[Path]:
 
 
 def read_traces(paths: Sequence[Path], reading: Reading | None = None) -> tuple[RankTrace, ...]:
-    """Return all ranks in order, their times from one moment of their own clocks.
+    """Return all ranks in order; times of a rank count from one common moment on its own clock.
 
     Raises:
-        RequestError: a file is torn, empty or no trace, formats or versions are mixed, or ranks are missing or double.
+        RequestError: a file is torn, empty or not a trace, formats or versions are mixed, or ranks are missing or
+        duplicate.
     """
     read: list[tuple[RankTrace, int]] = []
     for path in find_traces(paths):
@@ -75,7 +77,7 @@ def read_traces(paths: Sequence[Path], reading: Reading | None = None) -> tuple[
 
 
 def _read(path: Path, progress: Callable[[int], None] | None) -> list[tuple[RankTrace, int]]:
-    """Read one file by what it is."""
+    """Read one file in its detected format."""
     if path.name.endswith(".et"):
         return [read_chakra(path, progress)]
     for number, event in enumerate(JsonStream(path).items("traceEvents")):
@@ -98,11 +100,12 @@ def _check_versions(traces: Sequence[RankTrace]) -> None:
 
 
 def _numbered(traces: Sequence[RankTrace]) -> list[RankTrace]:
-    """Give ranks to traces that do not know theirs: a single one is rank 0, and those that lie in numbered folders of
-    their own (trial/host1/gpu0) count in the order of these numbers.
+    """Assign ranks to traces without one: a single trace is rank 0.
+
+    Traces in numbered folders (trial/host1/gpu0) are ranked by these numbers.
 
     Raises:
-        RequestError: a rank is unknown or there twice.
+        RequestError: a rank is unknown or duplicate.
     """
     if len(traces) == 1 and traces[0].rank < 0:
         return [replace(traces[0], rank=0)]

@@ -1,7 +1,7 @@
-"""Rings of NCCL, as it writes them into its log (``NCCL_DEBUG=INFO``): who sends to whom on every channel.
+"""NCCL's rings from its log (``NCCL_DEBUG=INFO``): the next rank of every rank on every channel.
 
-Two kinds of lines say it: ``Channel 00/02 : 0 2 1 3`` has all ranks in order, ``Ring 00 : 3 -> 0 -> 2`` the neighbours
-of one rank.
+Two kinds of lines have it: ``Channel 00/02 : 0 2 1 3`` lists all ranks in order, ``Ring 00 : 3 -> 0 -> 2`` the
+neighbours of one rank.
 """
 
 import re
@@ -20,7 +20,7 @@ Rings = Mapping[int, Mapping[int, int]]
 
 
 def rings_beside(trace: Path) -> Rings:
-    """Return the rings of the logs that lie in the folder of a trace, named like ``nccl.log`` or ``nccl-host0.txt``.
+    """Return the rings in the logs in the folder of a trace, named like ``nccl.log`` or ``nccl-host0.txt``.
 
     Raises:
         RequestError: a log cannot be read, or two lines contradict each other.

@@ -1,7 +1,7 @@
-"""Timelines that forerun wrote of a simulated step (``--trace``): a process per pipeline rank, a thread per stream.
+"""Timelines of simulated steps written by forerun (``--trace``): a process per pipeline rank, a thread per stream.
 
-Nothing in them says what waited for what, but everything is where it ran, to the last digit: a replay gives the step
-back. Each exchange stands on the stage that has it and has no partner on others.
+The timelines contain no dependencies, but all starts and durations exactly, so a replay reproduces the step. Each
+exchange belongs to its stage and has no partner on other stages.
 """
 
 import re
@@ -31,7 +31,7 @@ _OPERATIONS = {"gather": "all_gather", "send": "send"}
 
 
 def is_simulated(event: Any) -> bool:
-    """Whether an event is the first of such a timeline: it names a stage as ``process_name``."""
+    """Return whether an event is the first of such a timeline: it names a stage as ``process_name``."""
     if not isinstance(event, dict) or event.get("ph") != "M" or event.get("name") != "process_name":
         return False
     named = event.get("args")
@@ -39,7 +39,7 @@ def is_simulated(event: Any) -> bool:
 
 
 def read_simulated(path: Path, progress: Progress | None = None) -> list[tuple[RankTrace, int]]:
-    """Return a rank for every process of one file, and where their times begin (0).
+    """Return a rank for every process of one file, and the origin of their times (0).
 
     Raises:
         RequestError: the file is torn, or has no tasks.

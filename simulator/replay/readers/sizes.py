@@ -1,4 +1,4 @@
-"""Sizes of tensors as profilers write them: shapes as nested lists, dtypes by many names."""
+"""Sizes of tensors in profiles: shapes as nested lists, dtypes under many names."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ _BYTES = {
 
 
 def dtype_bytes(value: Any) -> int:
-    """Return the bytes of one element of the first dtype that is known in ``value`` (text or list); 0 for none."""
+    """Return the bytes of one element of the first known dtype in ``value`` (text or list); 0 for none."""
     for one in value if isinstance(value, list) else [value]:
         if isinstance(one, str) and one.lower() in _BYTES:
             return _BYTES[one.lower()]
@@ -42,7 +42,7 @@ def dtype_bytes(value: Any) -> int:
 
 
 def elements(value: Any) -> int:
-    """Return the elements of the first operand that has any, summed over a list of tensors; 0 where there are none.
+    """Return the elements of the first operand with elements, summed over a list of tensors; 0 for none.
 
     >>> elements([[[2, 3], [4]], []])
     10

@@ -10,8 +10,11 @@ from forerun.simulator.replay.trace import Floats, Integers, SpanMessage
 
 @dataclass(slots=True)
 class Spans:
-    """One entry per span and column. ``cause``: span that lets it start (-1: none); ``synced``: whether the gap before
-    it is a call that waits for the device; ``messages`` by number of the span."""
+    """One entry per span and column.
+
+    ``cause``: span whose end starts it (-1: none); ``synced``: whether the gap before it is a call that waits for the
+    device; ``messages``: by span number.
+    """
 
     start: "array[float]" = field(default_factory=lambda: array("d"))
     end: "array[float]" = field(default_factory=lambda: array("d"))
@@ -55,7 +58,7 @@ class Spans:
     def extend(
         self, start: Floats, end: Floats, lane: int, name: Integers, kind: int, phase: Integers, variant: Integers
     ) -> None:
-        """Add many spans of one lane that nothing launched."""
+        """Add many spans of one lane without launches."""
         count = len(start)
         self.start.frombytes(np.ascontiguousarray(start).tobytes())
         self.end.frombytes(np.ascontiguousarray(end).tobytes())

@@ -1,4 +1,4 @@
-"""Texts of a trace, each kept once and numbered as it is met."""
+"""Texts of a trace, each stored once and numbered in order of occurrence."""
 
 from forerun.spaces.errors import RequestError
 
@@ -9,10 +9,10 @@ LONGEST = 200
 
 
 def number_of(texts: dict[str, int], text: str, source: object) -> int:
-    """Return the number of a text, which is added where it is new.
+    """Return the number of a text, which is added if it is new.
 
     Raises:
-        RequestError: ``source`` has more different ones than any trace.
+        RequestError: ``source`` has more different texts than any real trace.
     """
     number = texts.setdefault(text[:LONGEST], len(texts))
     if number >= MOST_TEXTS:
