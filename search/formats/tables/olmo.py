@@ -1,4 +1,7 @@
-"""OLMo 1: one YAML file for ``scripts/train.py``. Source: ``olmo/config.py`` of allenai/OLMo 0.6."""
+"""OLMo 1 and LLM Foundry: one YAML file for ``scripts/train.py`` or ``train/train.py``, with much the same keys.
+
+Source: ``olmo/config.py`` of allenai/OLMo 0.6; ``llmfoundry/utils/config_utils.py`` of llm-foundry 0.22.
+"""
 
 import re
 
@@ -14,7 +17,7 @@ def adjust(facts: LaunchFacts) -> None:
     """Settle what is sharded: FSDP over all unless replicas are copies."""
     settings = facts.settings
     strategy = settings.one_of("distributed_strategy", ("fsdp", "ddp", "single"))
-    sharding = settings.text("fsdp.sharding_strategy")
+    sharding = settings.text("fsdp.sharding_strategy", "fsdp_config.sharding_strategy")
     if strategy in ("ddp", "single"):
         facts.values["zero"] = 0
     else:
@@ -34,5 +37,5 @@ LAUNCHER = read_launcher(
 
 
 def _marked(source: LaunchFile) -> bool:
-    lines = r"^(device_train_microbatch_size|global_train_batch_size|fsdp|max_duration)\s*:"
+    lines = r"^(device_train_microbatch_size|global_train_batch_size|fsdp(_config)?|max_duration)\s*:"
     return len(set(re.findall(lines, source.text, re.MULTILINE))) > 1
