@@ -272,6 +272,8 @@ def test_a_placeholder_of_a_template_is_no_redirection() -> None:
             "torchrun a.py $(printf '%s ' --x 1) $(seq 2 4) $(seq 0 5 9) $(seq x)",
             ["--x", "1", "2", "3", "4", "0", "5", "$(seq…)"],
         ),
+        ("declare -A F=([--x]=1 [--y]=2); L=(p q); torchrun a.py ${!F[@]} ${!L[@]}", ["--x", "--y", "0", "1"]),
+        ("N=4; declare -i W=N*8 D=W/2; let X=D+1; torchrun a.py $W $D $X", ["32", "16", "17"]),
         ("read -ra L <<< 'p q'; torchrun a.py ${L[1]}", ["q"]),
         ("torchrun a.py `# a note` --x 1", ["--x", "1"]),
         ("f() { echo $(nproc); }; torchrun a.py $(f)", ["$(f…)"]),

@@ -198,6 +198,8 @@ class ScriptWords:
             yield self._of_text(str(len(value)), quoted)
         elif prefix == "!" and isinstance(value, str) and (target := self._variables.value(value)) is not None:
             yield self._of_value(target, quoted)
+        elif prefix == "!" and isinstance(value, list | dict):
+            yield self._of_value([*map(str, range(len(value)) if isinstance(value, list) else value)], quoted)
         elif value is None or prefix:
             yield Piece(elements=(written,), quoted=quoted)
         elif len(inside) == 1 or inside[1].type in (":?", "?"):
