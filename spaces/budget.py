@@ -1,4 +1,4 @@
-"""Number of devices that a search may use: a count, a range, or as many as an hourly sum of money rents."""
+"""Number of devices that a search may use: a count, a range, or the number that an hourly price rents."""
 
 import re
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from forerun.spaces.errors import RequestError
 _COUNT = re.compile(r"[0-9]{1,9}")
 _RANGE = re.compile(r"([0-9]{1,9})\s*(?:\.\.|-|:)\s*([0-9]{1,9})")
 _MONEY = re.compile(r"\$?\s*([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*(?:usd|\$)?\s*(?:(?:/|per)\s*h(?:our)?)?", re.IGNORECASE)
-# A range with more node counts than this is thinned to those that factor well.
+# A range with more node counts is reduced to those that factor well.
 _FEW = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """At least ``least`` and at most ``most`` devices, or what ``usd_per_hour`` rents (then ``most`` is None).
+    """At least ``least`` and at most ``most`` devices, or as many as ``usd_per_hour`` rents (``most`` is None).
 
     Raises:
         RequestError: an empty range, a count below 1, or no bound at all.
@@ -40,13 +40,13 @@ class Budget:
     def device_counts(self, cluster: Cluster) -> tuple[int, ...]:
         """Return the counts of devices to search on ``cluster``, ascending.
 
-        One count stands as it is. A range yields its powers of two inside a node and whole nodes beyond; of many node
-        counts only those that split well: 1, 3, 5, 7 or 9 times a power of two (times the nodes of a scale-up
-        domain where that spans several), and the largest.
+        A single count is returned as it is. A range gives its powers of two inside a node and whole nodes beyond; of
+        many node counts only 1, 3, 5, 7 or 9 times a power of two (times the nodes of a scale-up domain of several
+        nodes), and the largest.
 
         Raises:
-            RequestError: more devices than the cluster has, a count that leaves a node partly used, a range without any
-                usable count, money without a price.
+            RequestError: more devices than the cluster has, a count that leaves a node partly used, a range without a
+            usable count, or money without a price.
         """
         least, most = self.least, self._most(cluster)
         if least > cluster.max_devices or (self.usd_per_hour is None and most > cluster.max_devices):
@@ -92,10 +92,10 @@ class Budget:
 
 
 def parse_budget(text: str) -> Budget:
-    """Return the budget that ``text`` spells: ``512``, ``64..512``, ``200 USD/h`` or ``$200/h``.
+    """Return the budget in ``text``: ``512``, ``64..512``, ``200 USD/h`` or ``$200/h``.
 
     Raises:
-        RequestError: none of these, or a bound out of order.
+        RequestError: the text has another form, or the bounds are out of order.
     """
     stripped = text.strip()
     if _COUNT.fullmatch(stripped):
@@ -109,7 +109,7 @@ def parse_budget(text: str) -> Budget:
 
 
 def _node_counts(least: int, most: int, domain_nodes: int) -> list[int]:
-    """Return node counts between ``least`` and ``most``: all of them if few, else those that split well."""
+    """Return node counts between ``least`` and ``most``: all of them if few, otherwise those that factor well."""
     least = max(least, 1)
     if most - least < _FEW:
         return list(range(least, most + 1))

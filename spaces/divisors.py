@@ -1,4 +1,4 @@
-"""Divisors of numbers: degrees that fit, and what messages offer in place of one that does not."""
+"""Divisors of numbers, for valid degrees and for suggestions in messages."""
 
 import math
 
@@ -7,7 +7,7 @@ _MOST_TRIED = 1 << 17
 
 
 def divisors(number: int) -> list[int]:
-    """Return all divisors in growing order.
+    """Return all divisors in ascending order.
 
     >>> divisors(40)
     [1, 2, 4, 5, 8, 10, 20, 40]
@@ -17,7 +17,7 @@ def divisors(number: int) -> list[int]:
 
 
 def use_one_of(number: int, *, most: int | None = None) -> str:
-    """Return "use 1, 2, 4 or 8" for the divisors of a number; ``most``: the first ones.
+    """Return "use 1, 2, 4 or 8" for the divisors of a number; ``most``: number of divisors shown.
 
     >>> use_one_of(8)
     'use 1, 2, 4 or 8'

@@ -1,6 +1,6 @@
-"""The errors a user can meet, each with the exit code the command line ends with.
+"""Errors for users, each with its exit code on the command line.
 
-A text states the law, then the values, then the nearest fix:
+A text has the law, the values, and the nearest fix:
 ``40 heads are not divisible by tp=16; use 1, 2, 4, 5, 8, 10, 20 or 40``.
 """
 
@@ -13,7 +13,7 @@ LONGEST_NAME = 200
 
 
 class ForerunError(Exception):
-    """Base of every error that forerun raises on purpose."""
+    """Base of every intentional error of forerun."""
 
     exit_code = 1
 
@@ -25,7 +25,7 @@ class RequestError(ForerunError):
 
 
 class InfeasibleError(ForerunError):
-    """The request is right and nothing fits: the message names the blockers."""
+    """The request is valid but nothing fits: the message names the blockers."""
 
     exit_code = 3
 
@@ -42,10 +42,10 @@ def unknown(what: str, name: str, known: Iterable[str]) -> RequestError:
 
 
 def nearest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
-    """Return up to ``count`` of ``known`` that ``name`` may mean.
+    """Return up to ``count`` names of ``known`` that ``name`` may mean.
 
-    Those that differ in case and punctuation only; else slips of the pen, then those that hold the name or lie in it
-    (``h100`` in ``dgx-h100``), then those spelt somewhat alike.
+    Names that differ only in case and punctuation come first, followed by typing errors, names that contain or are
+    contained in ``name`` (``h100`` in ``dgx-h100``), and similar spellings.
     """
     choices = sorted(known)
     word = _letters(name)
@@ -64,6 +64,6 @@ def _letters(name: str) -> str:
 
 
 def _holds(word: str, choice: str) -> bool:
-    """Whether one lies in the other; of three letters or fewer that says nothing."""
+    """Check whether one contains the other; three letters or fewer do not count."""
     letters = _letters(choice)
     return min(len(word), len(letters)) > 3 and (word in letters or letters in word)

@@ -1,7 +1,7 @@
-"""Names, keys and values from foreign files, escaped so that showing them has no effect.
+"""Escapes for names, keys and values from foreign files, so that printing them has no effect.
 
-Control characters move a terminal's cursor, set its title or answer in the user's name; bidirectional marks show other
-text than there is (CVE-2021-42574); a cell that begins with ``=`` is a formula in a spreadsheet (CWE-1236).
+Control characters move a terminal's cursor, set its title or answer in the user's name; bidirectional marks change the
+displayed order of text (CVE-2021-42574); a cell that starts with ``=`` is a formula in a spreadsheet (CWE-1236).
 """
 
 import json
@@ -22,13 +22,13 @@ MOST_SHOWN = 80
 
 
 def harmful(text: str) -> str | None:
-    """Return the first character of a text that a reader should not see raw, None where there is none."""
+    """Return the first character of a text that must be escaped, None if there is none."""
     found = _NOT_SHOWN.search(text)
     return found[0] if found else None
 
 
 def visible(text: str) -> str:
-    """Return a text of several lines whose harmful characters are written out.
+    """Return a text of several lines with harmful characters escaped.
 
     >>> visible("\\x1b[2Jname")
     '\\\\x1b[2Jname'
@@ -37,7 +37,7 @@ def visible(text: str) -> str:
 
 
 def shown(value: object, *, most: int = MOST_SHOWN) -> str:
-    """Return a name or a value on one line, harmful characters written out, at most ``most`` characters of it."""
+    """Return a name or a value on one line, with harmful characters escaped, at most ``most`` characters of it."""
     text = str(value)
     if len(text) > most:
         text = text[: most - 1] + "…"
@@ -45,14 +45,14 @@ def shown(value: object, *, most: int = MOST_SHOWN) -> str:
 
 
 def quoted(value: object, *, most: int = MOST_SHOWN) -> str:
-    """Return the ``repr`` of a value, harmful characters written out, at most ``most`` characters of it."""
+    """Return the ``repr`` of a value, with harmful characters escaped, at most ``most`` characters of it."""
     if isinstance(value, str | bytes) and len(value) > most:
         value = value[:most]
     return shown(repr(value), most=most)
 
 
 def without_secrets(text: str) -> str:
-    """Return a text whose URLs have their scheme and host alone: users, paths and queries may hold what opens a door.
+    """Return a text with URLs reduced to scheme and host, since users, paths and queries may contain secrets.
 
     >>> without_secrets("mysql://me:secret@host:80/db?password=x and sqlite:///studies.db")
     'mysql://host:80/… and sqlite:///…'
@@ -61,8 +61,10 @@ def without_secrets(text: str) -> str:
 
 
 def _host_of(rest: str) -> str:
-    """Return the host of what follows a scheme, and a mark where more was there. Where a password may have the marks
-    that end a host, nothing is certain to be one."""
+    """Return the host from the text after a scheme, with a mark for omitted parts.
+
+    Where a password may contain the characters that end a host, no host is certain.
+    """
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     if rest.count("@") > authority.count("@") or authority.count("@") > 1:
         return "…"
@@ -71,12 +73,12 @@ def _host_of(rest: str) -> str:
 
 
 def visible_json(text: str) -> str:
-    """Return JSON text that says the same with every harmful character as an escape of JSON."""
+    """Return equal JSON text with every harmful character as a JSON escape."""
     return _NOT_SHOWN.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def cell(text: str) -> str:
-    """Return a text as the cell of a spreadsheet: what would be a formula begins with an apostrophe.
+    """Return a text as the cell of a spreadsheet: a formula gets a leading apostrophe.
 
     >>> cell("=1+1"), cell("-3.5")
     ("'=1+1", '-3.5')

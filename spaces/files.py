@@ -1,4 +1,4 @@
-"""Files that forerun writes: whole or not at all, and none over what is there unless the user says so."""
+"""Atomic writing of output files; existing files are replaced only on request."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ from forerun.spaces.plain import plain
 
 
 def exists(path: Path) -> bool:
-    """Whether there is such a file or folder; a name that is too long or has a null byte is none."""
+    """Check whether a file or folder exists; a name that is too long or has a null byte does not."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -24,9 +24,9 @@ def exists(path: Path) -> bool:
 
 
 def check_output(path: Path, *, force: bool) -> None:
-    """Refuse a path that a file cannot, or must not, be written to; ask before anything is computed.
+    """Refuse an output path that cannot, or must not, be written; call it before any computation.
 
-    ``force``: replace a regular file that is there. A symbolic link is replaced itself; what it points at stays.
+    ``force``: replace an existing regular file. A symbolic link is replaced itself, not its target.
 
     Raises:
         RequestError: the path is a folder, a device or a pipe; its folder is missing or not writable; or it exists and
@@ -49,10 +49,10 @@ def check_output(path: Path, *, force: bool) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing that takes the place of ``path`` once all of it is written; else nothing changes.
+    """Open a temporary file that replaces ``path`` once it is complete; on an error nothing changes.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
     try:
@@ -69,7 +69,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 class _Written(io.RawIOBase):
-    """An open file that is written through ``system``, and on the disk once it is closed."""
+    """An open file written through ``system``, and synchronised to disk on closing."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -94,10 +94,10 @@ class _Written(io.RawIOBase):
 
 @contextmanager
 def written(path: Path) -> Iterator[BinaryIO]:
-    """As ``replacing``, for files whose name the user gave.
+    """Open a file as ``replacing`` does, for names given by the user.
 
     Raises:
-        RequestError: it cannot be written.
+        RequestError: the file cannot be written.
     """
     try:
         with replacing(path) as stream:
@@ -107,20 +107,21 @@ def written(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text as UTF-8, whole or not at all.
+    """Write a text as UTF-8 atomically.
 
     Raises:
-        RequestError: it cannot be written.
+        RequestError: the file cannot be written.
     """
     with written(path) as stream:
         stream.write(text.encode("utf-8"))
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return a table as CSV with a header, a mapping of ``columns`` per row (blank where one lacks a column
-    or has no finite number in it).
+    """Return a table as CSV with a header; ``rows``: one mapping of ``columns`` each.
 
-    No text in it is a formula to a spreadsheet.
+    Missing values and numbers that are not finite are blank.
+
+    No text in it is a formula for a spreadsheet.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

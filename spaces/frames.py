@@ -1,4 +1,4 @@
-"""Plain lines as a table of pandas, where pandas is installed: it is no dependency."""
+"""Conversion of flat records to a pandas table; pandas is optional."""
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -8,7 +8,7 @@ from forerun.spaces.errors import RequestError
 
 
 def frame_of(lines: Sequence[Mapping[str, Any]]) -> Any:
-    """Return flat lines as a ``pandas.DataFrame`` with a column per field.
+    """Return flat records as a ``pandas.DataFrame`` with a column per field.
 
     Raises:
         RequestError: pandas is not installed.

@@ -1,4 +1,4 @@
-"""Locks on what several processes may write: one holds it, the others wait or say who does."""
+"""Locks on files that several processes may write; other processes wait or name the owner."""
 
 import os
 import socket
@@ -17,21 +17,21 @@ POLL_S, HOLDER = 0.05, "process"
 
 @contextmanager
 def held(path: Path, what: str, *, on_wait: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Hold the lock file ``path``, which is there only while somebody does.
+    """Own the lock file ``path``, which exists only while a process owns it.
 
     Parameters
     ----------
     path
-        Where the lock file is made.
+        Path of the lock file.
     what
-        What its holder is writing, for messages.
+        Description of the locked work, for messages.
     on_wait
-        Called once with who holds the lock, which is then waited for; None: others are refused at once.
+        Called once with the owner before a wait for the lock; None: refuse at once instead.
 
     Raises
     ------
     RequestError
-        Another process holds it, or it cannot be made.
+        Another process owns the lock, or it cannot be created.
     """
     try:
         descriptor = _locked(path, what, on_wait)
@@ -39,12 +39,12 @@ def held(path: Path, what: str, *, on_wait: Callable[[str], None] | None = None)
         raise RequestError(f"cannot write {what}: {error.strerror or error}") from None
     try:
         os.ftruncate(descriptor, 0)
-        os.lseek(descriptor, 0, os.SEEK_SET)  # what a holder who was killed left has been read
-        with suppress(OSError):  # a full disk: the lock holds without a name
+        os.lseek(descriptor, 0, os.SEEK_SET)  # the name of a killed owner has been read
+        with suppress(OSError):  # a full disk: the lock works without a name
             system.write(descriptor, f"{HOLDER} {os.getpid()} on {socket.gethostname()}".encode())
         yield
     finally:
-        # Before it is unlocked: who waits finds that it is gone, and makes another.
+        # Before the unlock: waiting processes find that the file is gone, and create another.
         with suppress(OSError):
             if same_file(path, descriptor):
                 path.unlink()
@@ -52,7 +52,7 @@ def held(path: Path, what: str, *, on_wait: Callable[[str], None] | None = None)
 
 
 def _locked(path: Path, what: str, on_wait: Callable[[str], None] | None) -> int:
-    """Return the descriptor of the lock file once nobody else holds it."""
+    """Return the descriptor of the lock file once no other process owns it."""
     waiting = False
     while True:
         descriptor = descriptor_of(path, os.O_RDWR | os.O_CREAT)
@@ -78,7 +78,7 @@ def _locked(path: Path, what: str, on_wait: Callable[[str], None] | None) -> int
 
 
 def same_file(path: Path, descriptor: int) -> bool:
-    """Check that ``path`` still is the file or folder that is open as ``descriptor``."""
+    """Check whether ``path`` still is the file or folder open as ``descriptor``."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except OSError:

@@ -1,4 +1,4 @@
-"""The one form in which numbers leave forerun: every file, page and document accepts them."""
+"""Conversion of values to plain data that every output format accepts."""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ NO_NUMBER = "n/a"
 
 
 def plain(value: Any) -> Any:
-    """Return a value of mappings, sequences and scalars in which no number is infinite or NaN; None takes its place.
+    """Return a value of mappings, sequences and scalars with None in place of infinite numbers and NaN.
 
     >>> plain({"rate": float("inf"), "steps": [1.0, float("nan")]})
     {'rate': None, 'steps': [1.0, None]}

@@ -1,8 +1,8 @@
-"""The wire format of protocol buffers, as much of it as Chakra's execution traces need, written and read.
+"""Reader and writer of the part of the Protobuf wire format that Chakra's execution traces need.
 
-A message is a run of fields: a varint with number and wire type, then a varint, 8 bytes, 4 bytes, or a length and as
-many bytes (protobuf.dev/programming-guides/encoding). Fields at their default are left out, as proto3 does. Lengths are
-checked before anything is read, so that a hostile file costs no memory.
+A message is a sequence of fields: a varint with number and wire type, followed by a varint, 8 bytes, 4 bytes, or a
+length and that number of bytes (protobuf.dev/programming-guides/encoding). Fields with default values are omitted, as
+in proto3. Lengths are checked before reading, so that a hostile file cannot exhaust memory.
 """
 
 import itertools
@@ -19,7 +19,7 @@ MOST_MESSAGE = 1 << 26
 
 
 def varint(value: int) -> bytes:
-    """Return a whole number of at least 0 in groups of seven bits, lowest first.
+    """Return a non-negative integer in groups of seven bits, lowest first.
 
     >>> varint(300).hex()
     'ac02'
@@ -33,7 +33,7 @@ def varint(value: int) -> bytes:
 
 
 def number(field: int, value: int, *, always: bool = False) -> bytes:
-    """Return a field that holds a whole number of at least 0; ``always``: also a 0, as members of a oneof need."""
+    """Encode a field with a non-negative integer; ``always``: also a 0, as members of a oneof need."""
     return varint(field << 3 | VARINT) + varint(value) if value or always else b""
 
 
@@ -43,31 +43,31 @@ def double(field: int, value: float) -> bytes:
 
 
 def text(field: int, value: str) -> bytes:
-    """Return a field that holds a text."""
+    """Encode a field with a text."""
     return message(field, value.encode()) if value else b""
 
 
 def message(field: int, value: bytes) -> bytes:
-    """Return a field that holds another message."""
+    """Encode a field with another message."""
     return varint(field << 3 | BYTES) + varint(len(value)) + value
 
 
 def numbers(field: int, values: Iterable[int]) -> bytes:
-    """Return a field that holds whole numbers of at least 0, packed."""
+    """Encode a field with packed non-negative integers."""
     packed = b"".join(map(varint, values))
     return message(field, packed) if packed else b""
 
 
 def delimited(value: bytes) -> bytes:
-    """Return a message as one of a stream: its length first."""
+    """Return a message of a stream, preceded by its length."""
     return varint(len(value)) + value
 
 
 def messages(file: BinaryIO, source: str) -> Iterator[bytes]:
-    """Yield the messages of a file in which each follows its length.
+    """Yield the messages of a file in which each is preceded by its length.
 
     Raises:
-        RequestError: the file ends within a message, or a length is larger than any node.
+        RequestError: the file ends within a message, or a length exceeds the largest node.
     """
     for number in itertools.count():
         first = file.read(1)
@@ -97,7 +97,7 @@ def fields(data: bytes, source: str) -> Iterator[tuple[int, int, int | bytes]]:
     """Yield (number, wire type, value) of the fields of one message.
 
     Raises:
-        RequestError: the bytes are no message.
+        RequestError: the bytes are not a message.
     """
     place = 0
     while place < len(data):
@@ -120,7 +120,7 @@ def fields(data: bytes, source: str) -> Iterator[tuple[int, int, int | bytes]]:
 
 
 def read_varint(data: bytes, place: int, source: str) -> tuple[int, int]:
-    """Return the varint at ``place`` and the place behind it."""
+    """Return the varint at ``place`` and the position after it."""
     value = shift = 0
     while True:
         if place >= len(data) or shift > 63:
@@ -134,7 +134,7 @@ def read_varint(data: bytes, place: int, source: str) -> tuple[int, int]:
 
 
 def packed(value: int | bytes, source: str) -> list[int]:
-    """Return a repeated whole number, packed or single."""
+    """Return a repeated integer, packed or single."""
     if isinstance(value, int):
         return [value]
     numbers, place = [], 0

@@ -1,7 +1,7 @@
-"""The one way in for files: regular files only, never more bytes than their kind has, UTF-8 where they are text.
+"""Reading of input files: only regular files, of limited size for their kind, and UTF-8 for text.
 
-What is compressed may expand by as much as measured traces do, and no further. Numbers, depth and values of documents
-are bounded where they are parsed (``documents.py``).
+Compressed files may expand by the ratio of measured traces, and no further. Numbers, depth and values of documents are
+limited by their parsers (``documents``).
 """
 
 import io
@@ -24,10 +24,10 @@ SMALL_BYTES = 4 << 20
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a regular file for reading; a pipe or a device is never waited for.
+    """Open a regular file for reading, without ever waiting for a pipe or a device.
 
     Raises:
-        RequestError: it is missing, a folder, no regular file, or cannot be read (while it is open, too).
+        RequestError: it is missing, a folder, not a regular file, or cannot be read (also while it is open).
     """
     try:
         with os.fdopen(descriptor_of(path, os.O_RDONLY), "rb") as stream:
@@ -39,15 +39,15 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def descriptor_of(path: Path, flags: int) -> int:
-    """Open a regular file and return its descriptor; what forerun goes on writing to (``os.O_RDWR``) is no link.
+    """Open a regular file and return its descriptor; a file opened for writing (``os.O_RDWR``) must not be a link.
 
     Raises:
-        RequestError: it is a folder, a link where it is written to, or no regular file.
+        RequestError: it is a folder, a link opened for writing, or not a regular file.
         OSError: it cannot be opened.
     """
     if flags & os.O_RDWR and path.is_symlink():
         raise RequestError(f"{path} is a symbolic link, and what it points at may be another's; remove the link")
-    # Without O_NONBLOCK the opening of a pipe waits for a writer.
+    # Without O_NONBLOCK, opening a pipe waits for a writer.
     flags |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
     try:
         descriptor = os.open(path, flags, 0o666)
@@ -68,10 +68,10 @@ def size_of(stream: BinaryIO) -> int:
 
 
 def read_bytes(path: Path, *, most: int = MAX_BYTES, kind: str = "a document") -> bytes:
-    """Return the bytes of a regular file; ``kind`` is what has at most ``most`` of them.
+    """Return the bytes of a regular file; ``kind``: name of files limited to ``most`` bytes.
 
     Raises:
-        RequestError: it cannot be read, or has more.
+        RequestError: it cannot be read, or is larger.
     """
     if "\0" in str(path):
         raise RequestError(f"{path} cannot be read: a name of a file has no null byte")
@@ -88,7 +88,7 @@ def _too_large(path: Path, size: int, most: int, kind: str) -> RequestError:
 
 
 def read_text(path: Path, *, most: int = MAX_BYTES, kind: str = "a document") -> str:
-    """Return the text of a regular file, which may begin with a byte order mark.
+    """Return the text of a regular file, without a leading byte order mark.
 
     Raises:
         RequestError: it cannot be read, has more than ``most`` bytes, or is not UTF-8.
@@ -103,10 +103,10 @@ def read_text(path: Path, *, most: int = MAX_BYTES, kind: str = "a document") ->
 
 @contextmanager
 def opened_text(path: Path, *, most: int, kind: str) -> Iterator[TextIO]:
-    """Open the text of a regular file, which is read piece by piece; line ends stay as they are.
+    """Open the text of a regular file for reading in pieces; line ends are not converted.
 
     Raises:
-        RequestError: as ``read_text``, while it is open, too.
+        RequestError: as for ``read_text``, also while it is open.
     """
     with opened(path) as stream:
         if size_of(stream) > most:
@@ -124,16 +124,16 @@ def digest_of(path: Path) -> str:
     Raises:
         RequestError: it cannot be read.
     """
-    import hashlib  # with the library behind it, which most commands have no use for
+    import hashlib  # its library is slow to load and rarely used
 
     return hashlib.sha256(read_bytes(path, most=1 << 30, kind="a file")).hexdigest()
 
 
 def check_ratio(source: Any, packed: int, unpacked: int) -> None:
-    """Refuse what expands further than any trace or graph does.
+    """Refuse a file that expands further than any trace or graph.
 
     Raises:
-        RequestError: ``unpacked`` bytes have come out of ``packed``.
+        RequestError: ``packed`` bytes expanded to ``unpacked``.
     """
     if unpacked > max(SMALL_BYTES, LARGEST_RATIO * packed):
         raise RequestError(

@@ -1,4 +1,4 @@
-"""The calls of the operating system by which forerun changes anything: tests let each of them fail in turn."""
+"""System calls with which forerun changes files and processes; tests make each of them fail in turn."""
 
 import errno
 import os
@@ -12,37 +12,38 @@ NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
 
 
 def write(descriptor: int, data: bytes | memoryview) -> int:
-    """Write some of ``data``; return how many bytes.
+    """Write some of ``data``; return the number of written bytes.
 
     Raises:
-        OSError: the disk is full or refuses.
+        OSError: the disk is full or fails.
     """
     return os.write(descriptor, data)
 
 
 def sync(descriptor: int) -> None:
-    """Wait until all that was written is on the disk.
+    """Wait until all written data is on the disk.
 
     Raises:
-        OSError: it never will be.
+        OSError: the disk fails.
     """
     os.fsync(descriptor)
 
 
 def rename(before: str | Path, after: str | Path) -> None:
-    """Let a file take the place of another, at once and whole.
+    """Replace a file by another one atomically.
 
     Raises:
-        OSError: it cannot; both are as before.
+        OSError: the call fails; both files are unchanged.
     """
     os.replace(before, after)
 
 
 def lock(descriptor: int) -> bool:
-    """Lock an open file for this process; return whether nobody else has it locked. The system unlocks it when the
-    process ends, however it ends.
+    """Lock an open file for this process; return False where another process has locked it.
 
-    A file system without locks locks for everybody.
+    The system unlocks it at the end of the process.
+
+    A file system without locks locks for every process.
 
     Raises:
         OSError: it cannot be locked.
@@ -64,10 +65,10 @@ def lock(descriptor: int) -> bool:
 def start(
     command: Sequence[str], *, env: Mapping[str, str], stdout: Any = None, detached: bool = False
 ) -> "subprocess.Popen[bytes]":
-    """Start a process; ``detached``: in a session of its own without our terminal, so that it may outlive us.
+    """Start a process; ``detached``: in a separate session without our terminal, so that it may outlive us.
 
     Raises:
-        OSError: there is no such program, or no room for a process.
+        OSError: the program does not exist, or there is no memory for a process.
     """
     if detached:
         null = subprocess.DEVNULL

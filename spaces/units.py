@@ -1,7 +1,7 @@
-"""Quantities as people write them, and back: ``80GiB``, ``400Gb/s``, ``3.4us``, ``1.5T``.
+"""Quantities in the notation of users, parsed and formatted: ``80GiB``, ``400Gb/s``, ``3.4us``, ``1.5T``.
 
 SI prefixes are powers of 1000, ``Ki``, ``Mi``, ``Gi``, ``Ti`` and ``Pi`` powers of 1024 (IEC 80000-13). ``b`` is a bit,
-``B`` a byte, and the case matters. A plain number is taken as the base unit (bytes, bytes/s, seconds, one).
+``B`` a byte, and the case matters. A plain number is in the base unit (bytes, bytes/s, seconds, one).
 """
 
 import math
@@ -78,13 +78,13 @@ def parse_share(text: str | float) -> float:
     """Return a share: ``5%``, ``0.05``.
 
     Raises:
-        RequestError: not a finite number of at least zero, with a per cent sign or without.
+        RequestError: not a finite number of at least zero, with or without a per cent sign.
     """
     return _parse(text, "a share", {"": 1.0, "%": 0.01}, "5% or 0.05", 1e-12, 1e6)
 
 
 def whole_number(text: str) -> int | None:
-    """Return a number that is written with at most 18 digits of ASCII, None for any other text.
+    """Return a number written with at most 18 ASCII digits, None for any other text.
 
     >>> whole_number("12"), whole_number("1.5"), whole_number("²")
     (12, None, None)
@@ -93,7 +93,7 @@ def whole_number(text: str) -> int | None:
 
 
 def with_unit(parse: Callable[[str | float], float], text: str) -> float:
-    """Parse a text that names its unit; a bare number could hide a factor of 1e9.
+    """Parse a text with a required unit; a bare number could hide a factor of 1e9.
 
     Raises:
         RequestError: the text has no unit, or ``parse`` refuses it.
@@ -117,7 +117,7 @@ def format_rate(value: float) -> str:
 
 
 def format_seconds(value: float) -> str:
-    """Return ``value`` seconds in the unit that fits: ``3.4 us``, ``12.5 s``, ``2.1 h``, ``35 d``."""
+    """Return ``value`` seconds in a suitable unit: ``3.4 us``, ``12.5 s``, ``2.1 h``, ``35 d``."""
     scale = (("d", 86400.0), ("h", 3600.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
     return _format(value, scale, "ns", last=1e-9)
 
@@ -167,7 +167,7 @@ READABLE = 10**15
 
 
 def format_whole(number: int) -> str:
-    """Return a whole number in full, or three digits of it where nobody would read it.
+    """Return an integer in full, or to three digits if it is too long to read.
 
     >>> format_whole(63_546), format_whole(7 * 10**67)
     ('63,546', '7.00e+67')

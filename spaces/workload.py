@@ -11,7 +11,7 @@ LARGEST_COUNT, LARGEST_IMBALANCE, LARGEST_TOKENS = 10**12, 10_000, 1e30
 
 
 def check_precision(precision: str) -> None:
-    """Refuse a precision that forerun does not know.
+    """Refuse an unknown precision.
 
     Raises:
         RequestError: the name is unknown; the message lists the known ones.
@@ -24,11 +24,11 @@ def check_precision(precision: str) -> None:
 class Workload:
     """One training step: ``global_batch`` sequences of ``seq_len`` tokens at ``precision``.
 
-    ``moe_imbalance``: tokens of the busiest expert-parallel rank over the mean
-    (1.0: balanced, as published figures assume).
-    ``document_tokens``: tokens of the documents that a sequence is packed of, which do not see each other (None: it
-    is one document): their mean by token, so that attention to all of them costs what it does.
-    ``tokens``: length of the whole training in tokens, None when the user gave none.
+    ``moe_imbalance``: tokens of the busiest expert-parallel rank over the mean (1.0: balanced, as assumed by published
+    figures).
+    ``document_tokens``: tokens of the packed documents of a sequence, which do not attend to each other (None: one
+    document); the mean is weighted by tokens, so that it gives the cost of attention to all documents.
+    ``tokens``: length of the whole training in tokens, None if not given.
     """
 
     global_batch: int
@@ -59,5 +59,5 @@ class Workload:
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens that one optimizer step consumes."""
+        """Tokens consumed by one optimizer step."""
         return self.global_batch * self.seq_len

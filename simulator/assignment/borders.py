@@ -94,12 +94,12 @@ def _parts(maker: Strategy, taker: Strategy, devices: Sequence[int], shape: tupl
 
 
 def ends_in_sums(layer: Layer | None) -> bool:
-    """Return whether the last operator of a layer (None: embedding or head) leaves partial sums on tensor ranks."""
+    """Check whether the last operator of a layer (None: embedding or head) leaves partial sums on tensor ranks."""
     return layer is None or not layer.feeds_forward or _dense(layer)
 
 
 def begins_with_sums(layer: Layer | None) -> bool:
-    """Return whether the gradient of a layer's input is a partial sum."""
+    """Check whether the gradient of a layer's input is a partial sum."""
     return layer is None or layer.attends or _dense(layer)
 
 

@@ -209,7 +209,7 @@ def _reduces_each(context: Context, strategy: Strategy) -> bool:
 
 
 def _one_port(context: Context, strategy: Strategy) -> bool:
-    """Return whether the next stage and the replicas of this stage are reached over links of the same level."""
+    """Check whether the next stage and the replicas of this stage are reached over links of the same level."""
     inner, replicas = strategy.tp * strategy.cp, strategy.dp * strategy.cp
     near = strategy.placement == Placement.TP_CP_EP_PP_DP
     farthest = inner * strategy.dp * (strategy.pp if near else 1)

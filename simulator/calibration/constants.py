@@ -48,7 +48,7 @@ class Constant:
         return self.spread * z if self.share else math.exp(self.spread * z)
 
     def acts_on(self, context: Context | GraphContext) -> bool:
-        """Return whether ``context`` has what it moves: of its profile's constants, one with such a field."""
+        """Check whether ``context`` has what it moves: of its profile's constants, one with such a field."""
         return self.part != "profile" or not _FIELDS[type(software_of(context))].isdisjoint(self.fields)
 
 

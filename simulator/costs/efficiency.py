@@ -149,7 +149,7 @@ def _scaled(value: AttentionEfficiency, scale: float) -> AttentionEfficiency:
 
 
 def _lender(device: Device) -> tuple[bool, str]:
-    """Return whether ``device`` has constants of its own, and the device whose constants it uses."""
+    """Check whether ``device`` has constants of its own, and the device whose constants it uses."""
     data = _data()
     if device.fitted_name in data["devices"]:
         return True, device.fitted_name

@@ -71,7 +71,7 @@ def graph_step(context: GraphContext, *, ranks: int, batch: float) -> RankStep:
 
 
 def _joins(before: Operator, operator: Operator) -> bool:
-    """Return whether an operator can be fused into its predecessor, because it reads its output."""
+    """Check whether an operator can be fused into its predecessor, because it reads its output."""
     return operator.kind in POINTWISE and before.kind in _HOSTS and before.name in operator.inputs
 
 

@@ -27,7 +27,7 @@ class TensorMessage:
 
 
 def names_tensors(trace: RankTrace) -> bool:
-    """Return whether a rank's messages are pieces of named tensors, none of them a reduction."""
+    """Check whether a rank's messages are pieces of named tensors, none of them a reduction."""
     operations = {message.operation for message in trace.messages.values()}
     return bool(operations & {"send", _PUSHED}) and not operations & set(_ALL)
 

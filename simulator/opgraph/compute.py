@@ -206,6 +206,6 @@ class OperatorCosts:
 
 
 def _minimal(operator: Operator) -> bool:
-    """Return whether minimal filtering applies: a 3x3 window with stride one."""
+    """Check whether minimal filtering applies: a 3x3 window with stride one."""
     dense = set(operator.stride) == {1} and set(operator.dilation or (1,)) == {1}
     return operator.kind is Kind.CONV and operator.kernel == (3, 3) and dense

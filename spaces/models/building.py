@@ -1,6 +1,6 @@
 """Construction of a model from the checked keys of its document (``forerun.spaces.models.schema``).
 
-Tests check the catalogue's keys, the reader those of a user's file.
+Tests check the catalogue's keys; the reader checks the keys of a user's file.
 """
 
 from collections.abc import Mapping

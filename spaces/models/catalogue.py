@@ -15,7 +15,7 @@ def model_names() -> tuple[str, ...]:
 
 
 def load_model(name: str) -> Model:
-    """Return the model called ``name`` (upper case and ``_`` for ``-`` are forgiven).
+    """Return the model called ``name`` (upper case, and ``_`` for ``-``, are accepted).
 
     Raises:
         RequestError: no model has that name; the text names the nearest ones.
@@ -29,7 +29,7 @@ def load_model(name: str) -> Model:
 
 
 def load_model_file(path: Path) -> Model:
-    """Return the model that the YAML file at ``path`` describes; its form is ``forerun.spaces.models.schema``.
+    """Return the model in the YAML file at ``path``, in the form of ``forerun.spaces.models.schema``.
 
     Raises:
         RequestError: the file cannot be read or breaks the schema; the text names file, line and key.

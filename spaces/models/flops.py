@@ -1,4 +1,4 @@
-"""Model FLOPs of training: the useful work by which MFU is measured."""
+"""Model FLOPs of training: the useful work of MFU."""
 
 from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model
 from forerun.spaces.models.parameters import (
@@ -9,7 +9,7 @@ from forerun.spaces.models.parameters import (
 from forerun.spaces.models.parts import Softmax, core_flops, matrices
 from forerun.spaces.models.tuning import adapted_products
 
-# Backward computes the gradient of the input and of the weight of every matmul: twice the work of forward.
+# Backward computes the gradients of input and weight of every matmul: twice the work of forward.
 FORWARD_AND_BACKWARD = 3
 PASSES = {"all": FORWARD_AND_BACKWARD, "adapters": 2, "inputs": 2, "nothing": 1}
 """Forward passes' worth of work of a layer by what it trains: a frozen product has no gradient of its weight."""
@@ -18,17 +18,16 @@ PASSES = {"all": FORWARD_AND_BACKWARD, "adapters": 2, "inputs": 2, "nothing": 1}
 def train_flops_per_sequence(
     model: Model, seq_len: int, *, causal_half: bool = False, document_tokens: float | None = None
 ) -> float:
-    """Compute FLOPs of forward and backward of one sequence of ``seq_len`` tokens.
+    """Return the FLOPs of forward and backward of one sequence of ``seq_len`` tokens.
 
-    Convention (Narayanan et al., arXiv 2104.04473, appendix, less its recomputation): matmuls only, a multiply-add is
-    2 FLOPs, backward is twice forward, nothing recomputed, logits included, a lookup is free. A mixture counts the
-    ``top_k`` routed experts, the shared ones and the router. Each MTP block is one more layer, projection and pass
-    through the head. Attention counts the whole ``seq_len x seq_len`` square even when causal, as that paper does;
-    ``causal_half=True`` counts only the unmasked keys of causal attention. A window counts the window.
-    In a sequence packed with documents of ``document_tokens`` a token meets the keys of its document only. What is not
-    trained has no gradient of its weight, and nothing at all where no trained layer stands before it
-    (``Layer.trains``). An encoder-decoder model reads ``seq_len`` tokens on either side; a classifier runs once per
-    sequence.
+    Convention (Narayanan et al., arXiv 2104.04473, appendix, without recomputation): only matmuls count, a multiply-add
+    is 2 FLOPs, backward is twice forward, logits count, a lookup is free. A mixture counts the ``top_k`` routed
+    experts, the shared ones and the router. Each MTP block counts as one more layer, projection and pass through the
+    head. Attention counts the entire ``seq_len x seq_len`` square even when causal, as in that paper;
+    ``causal_half=True`` counts only the unmasked keys of causal attention. A window counts only its keys.
+    In a sequence packed with documents of ``document_tokens`` a token attends only to the keys of its document. An
+    untrained part has no weight gradient, and no backward pass if no trained layer precedes it (``Layer.trains``). An
+    encoder-decoder model reads ``seq_len`` tokens on both sides; a classifier runs once per sequence.
     """
     hidden, adapters = model.hidden, 0.0
     layers = 0.0
@@ -47,7 +46,7 @@ def train_flops_per_sequence(
 
 
 def _adapter_flops(layer: Layer, hidden: int, seq_len: int) -> float:
-    """Compute forward FLOPs of the adapters of one layer on one sequence."""
+    """Return the forward FLOPs of the adapters of one layer on one sequence."""
     if not layer.adapter_rank:
         return 0.0
     copies = layer.mlp.routed_copies if isinstance(layer.mlp, MixtureOfExperts) else 1.0
@@ -58,7 +57,7 @@ def _adapter_flops(layer: Layer, hidden: int, seq_len: int) -> float:
 def layer_forward_flops(
     layer: Layer, hidden: int, seq_len: int, causal_half: bool = False, document_tokens: float | None = None
 ) -> float:
-    """Compute forward FLOPs of one ``layer`` on one sequence, in the convention of ``train_flops_per_sequence``."""
+    """Return the forward FLOPs of one ``layer`` on one sequence, in the convention of ``train_flops_per_sequence``."""
     hidden, tokens = layer.hidden or hidden, layer.tokens or seq_len
     seen = tokens if layer.tokens or document_tokens is None else min(document_tokens, tokens)
     flops = 0.0
@@ -77,6 +76,6 @@ def layer_forward_flops(
 
 
 def mean_keys(attention: Attention, seq_len: int, causal_half: bool) -> float:
-    """Compute the mean number of keys of a query over the sequence."""
+    """Return the mean number of keys of a query over the sequence."""
     core = next(step for step in reversed(attention.steps(attention.head_dim)) if isinstance(step, Softmax))
     return core.mean_keys(seq_len, causal_half)

@@ -1,4 +1,4 @@
-"""Configurations of models by their name on the Hugging Face hub: its cache first, then its server."""
+"""Configurations of models by their name on the Hugging Face hub, from its cache or its server."""
 
 import os
 import socket
@@ -33,8 +33,7 @@ def hub_config(name: str) -> Path:
     Raises
     ------
     RequestError
-        huggingface_hub is not installed, or the hub has no such model, does not give it to this user, or cannot be
-        reached.
+        huggingface_hub is not installed, or the hub has no such model, refuses it to this user, or cannot be reached.
     """
     near = nearest(name.rpartition("/")[2].lower(), model_names())
     known = f"; the catalogue has {', '.join(near)}" if near else ""
@@ -60,7 +59,7 @@ def hub_config(name: str) -> Path:
         )
     try:
         return Path(hf_hub_download(name, CONFIG_FILE, etag_timeout=SECONDS))
-    except Exception as error:  # of the hub, of HTTP, or of the network: of a dozen classes
+    except Exception as error:  # of the hub, HTTP or the network: a dozen classes
         raise RequestError(f"{name}: {_reason(error)}{known}") from None
 
 

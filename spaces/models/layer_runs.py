@@ -1,4 +1,4 @@
-"""Layers that differ one by one, written as the shortest sequence of runs of equal layers."""
+"""Sequences of different layers as the shortest list of runs of equal layers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from forerun.spaces.models.model import Layer
 
 
 def windowed_layers(layer: Layer, windows: Sequence[int | None]) -> tuple[Layer, ...]:
-    """Return ``layer`` once per entry of ``windows`` (None: full attention), equal neighbours joined.
+    """Return ``layer`` once per entry of ``windows`` (None: full attention), with equal neighbours joined.
 
     Windowed layers are named ``<name>-window``.
     """

@@ -1,6 +1,6 @@
-"""A model as the cost of training it: layers with shapes, in execution order.
+"""A model as input of the cost rules: layers with shapes, in execution order.
 
-Only facts that change time or memory are kept. Sizes are element counts of the unpartitioned model.
+Only facts that change time or memory are kept. Sizes are element counts of the unsharded model.
 """
 
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ class Layer:
 
     A layer with ``cross_attention`` also reads the encoder's output (T5 decoder).
     ``norms`` counts normalisations over the hidden size; ``norm_bias`` is true for LayerNorm, false for RMSNorm.
-    ``module``: the single one of ``MODULES`` that this represents, None for a complete layer. ``hidden``: its width
-    where that is not the model's (a vision encoder), ``tokens``: those of one sequence of the workload where they are
-    not its length (the patches of its image). ``shared_weights``: it uses the weights of an earlier layer (ALBERT,
-    Zamba). ``extra``: parameters too small to model as operators (scales, adapters), whole on every tensor rank.
-    ``trains``: its trained part; ``adapter_rank``, ``adapted``: rank of its adapters, and the products with one
-    (``forerun.spaces.models.tuning``).
+    ``module``: the module of ``MODULES`` that this layer represents, None for a complete layer. ``hidden``: its width
+    if it differs from the model's (a vision encoder); ``tokens``: its tokens per sequence of the workload if they
+    differ from the sequence length (patches of an image). ``shared_weights``: it uses the weights of an earlier layer
+    (ALBERT, Zamba). ``extra``: parameters too small to model as operators (scales, adapters), replicated over tensor
+    ranks. ``trains``: its trained part; ``adapter_rank``, ``adapted``: rank of its adapters, and the products with an
+    adapter (``forerun.spaces.models.tuning``).
     """
 
     name: str
@@ -50,12 +50,12 @@ class Layer:
 
     @property
     def attends(self) -> bool:
-        """Whether this layer, or part of one, has the mixer."""
+        """Whether this layer, or module of a layer, has the mixer."""
         return self.mixer is not None and self.module != "mlp"
 
     @property
     def feeds_forward(self) -> bool:
-        """Whether this layer, or part of one, has the feed-forward."""
+        """Whether this layer, or module of a layer, has the feed-forward."""
         return self.mlp is not None and self.module != "attention"
 
     def width(self, model: "Model") -> int:
@@ -67,7 +67,7 @@ class Layer:
         """The mixer, for code that is limited to softmax attention.
 
         Raises:
-            RequestError: the layer mixes tokens by something else.
+            RequestError: the layer has another mixer.
         """
         if not isinstance(self.mixer, Attention):
             kind = "no mixer" if self.mixer is None else self.mixer.name
@@ -135,19 +135,19 @@ class Model:
     """The published count; None: not stated."""
 
     def encoder_tokens(self, seq_len: int) -> int:
-        """Return the tokens that the encoder makes of a sequence of ``seq_len``, which cross attention reads."""
+        """Return the encoder's output tokens for a sequence of ``seq_len``, the input of cross attention."""
         own = self.layers[0].tokens if self.encoder_layers else None
         return own or seq_len
 
     @property
     def decodes(self) -> bool:
-        """Whether it is a decoder over tokens, encoders of images or sound that it takes tokens from included."""
+        """Whether the model is a decoder over tokens, possibly with image or audio encoders."""
         attention = [layer.attention for layer in self.layers if isinstance(layer.mixer, Attention)]
         return not self.encoder_layers and not self.patch_inputs and (not attention or attention[-1].causal)
 
     @property
     def hybrid(self) -> bool:
-        """Whether any layer has one part only, or a mixer other than attention or the delta rule.
+        """Whether any layer has only one part, or a mixer other than attention or the delta rule.
 
         Megatron-core has a separate model for these.
         """
@@ -160,5 +160,5 @@ class Model:
 
     @property
     def layer_count(self) -> int:
-        """Number of layers, multi-token-prediction blocks not counted."""
+        """Number of layers without multi-token-prediction blocks."""
         return sum(layer.count for layer in self.layers if not layer.module)

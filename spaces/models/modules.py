@@ -1,7 +1,7 @@
-"""Parts of a layer that strategies may configure separately: its attention and its MLP.
+"""Modules of a layer that strategies can configure separately: its attention and its MLP.
 
-A part is a ``Layer`` with all shapes that represents one of its modules (``Layer.module``), so that every cost rule of
-layers applies to parts. The parts of a layer add up to it: parameters, operators and kept tensors.
+A module is a ``Layer`` with all shapes and the name of the module (``Layer.module``), so that every cost rule of layers
+applies to modules. The modules of a layer sum to it in parameters, operators and kept tensors.
 """
 
 from dataclasses import replace
@@ -15,8 +15,8 @@ MODULES = ("attention", "mlp")
 def module_of(layer: Layer, module: str) -> Layer:
     """Return one module of a layer, with its norms.
 
-    They are the first of two (two of three with cross-attention), both outer ones of four; the norm of a layer with a
-    single one belongs to its attention.
+    The mixer has the first of two norms (two of three with cross-attention), and the outer two of four; the single norm
+    of a layer belongs to its attention.
     """
     if layer.mixer is None or layer.mlp is None:
         feeding_mlp = layer.norms if layer.mixer is None else 0

@@ -1,4 +1,4 @@
-"""Parameter counts of a model, in total and by the way in which a parallel strategy shards them."""
+"""Parameter counts of a model, in total and by the degree that shards them."""
 
 from dataclasses import dataclass
 
@@ -36,7 +36,7 @@ def mixer_parameters(mixer: Mixer, hidden: int) -> tuple[int, int]:
 
 
 def mlp_matrices(mlp: FeedForward, hidden: int) -> int:
-    """Count elements of the matrices of a dense MLP: three when gated, else two."""
+    """Count elements of the matrices of a dense MLP: three if gated, otherwise two."""
     return (3 if mlp.gated else 2) * hidden * mlp.hidden
 
 
@@ -46,7 +46,7 @@ def expert_matrices(mixture: MixtureOfExperts, hidden: int) -> int:
 
 
 def _all_experts(mixture: MixtureOfExperts, hidden: int) -> int:
-    """Count parameters of all routed experts, those that other tokens visit included."""
+    """Count parameters of all routed experts, including those that other tokens visit."""
     other = (3 if mixture.gated else 2) * mixture.width(hidden) * mixture.unvisited
     return mixture.experts * _expert_parameters(mixture, hidden) + other
 
@@ -90,7 +90,7 @@ def layer_parameters(layer: Layer, hidden: int) -> LayerParameters:
 
 
 def router_parameters(mixture: MixtureOfExperts, hidden: int) -> int:
-    """Count parameters of the router, its choices of null experts included."""
+    """Count parameters of the router, including its choices of null experts."""
     choices = mixture.experts + mixture.null_experts
     return choices * hidden + (choices if mixture.router_bias else 0) + mixture.router_extra
 
@@ -98,7 +98,7 @@ def router_parameters(mixture: MixtureOfExperts, hidden: int) -> int:
 def mtp_block_parameters(model: Model) -> LayerParameters:
     """Count parameters of one multi-token-prediction block.
 
-    It is a layer like the last one, a ``2*hidden -> hidden`` projection (in ``mlp_dense``) and three norms
+    It is a layer like the last one, with a ``2*hidden -> hidden`` projection (in ``mlp_dense``) and three norms
     (DeepSeek-V3, arXiv 2412.19437, section 2.2); embedding and head are shared.
     """
     last, hidden = model.layers[-1], model.hidden
@@ -115,7 +115,7 @@ def mtp_block_parameters(model: Model) -> LayerParameters:
 def embedding_parameters(model: Model) -> int:
     """Count parameters before the first layer: token, position and type tables, their norm, the patch projection.
 
-    The token table alone is ``model.vocab * model.table_width``; tensor ranks shard it and replicate the rest.
+    The token table has ``model.vocab * model.table_width`` of them; tensor ranks shard it and replicate the rest.
     """
     width = model.table_width
     rows = model.vocab + model.learned_positions + model.token_types
@@ -128,7 +128,7 @@ def embedding_parameters(model: Model) -> int:
 def head_parameters(model: Model) -> int:
     """Count parameters after the last layer: final norm, head transform, vocabulary projection, classifier with bias.
 
-    A tied vocabulary projection counts 0: it is the embedding's. (With pipeline stages the last one has a copy.)
+    A tied vocabulary projection counts 0, since it is the embedding. (The last pipeline stage has a copy.)
     """
     hidden = model.hidden
     count = _norm(hidden, model.final_norm_bias) if model.final_norm else 0
@@ -146,10 +146,10 @@ def head_parameters(model: Model) -> int:
 
 
 def parameter_count(model: Model, *, mtp: bool = True) -> int:
-    """Count all parameters of ``model``; ``mtp=False`` leaves multi-token-prediction blocks out.
+    """Count all parameters of ``model``; ``mtp=False`` omits multi-token-prediction blocks.
 
-    Published counts leave those blocks out (DeepSeek-V3: 671 B without, 682.5 B with the unique parameters of its
-    block; the 685 B of its checkpoint also store a copy of embedding and head).
+    Published counts omit these blocks (DeepSeek-V3: 671 B without, 682.5 B with the unique parameters of its block; the
+    685 B of its checkpoint include a copy of embedding and head).
     """
     layers = sum(layer.count * layer_parameters(layer, model.hidden).total for layer in model.layers)
     blocks = model.mtp_layers * mtp_block_parameters(model).total if mtp else 0
@@ -157,7 +157,7 @@ def parameter_count(model: Model, *, mtp: bool = True) -> int:
 
 
 def active_parameters(model: Model, *, mtp: bool = True) -> int:
-    """Count parameters that one token visits: ``top_k`` of the experts, and all others, embedding included.
+    """Count parameters that one token visits: ``top_k`` of the experts, and all others including the embedding.
 
     This is the convention of "37 B active" (DeepSeek-V3, without its MTP block) and "12.9 B" (Mixtral 8x7B).
     """

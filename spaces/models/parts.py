@@ -1,7 +1,7 @@
 """The parts of a mixer or a feed-forward: matrix products, passes over memory and cores, in execution order.
 
-They describe an operator completely, in one file. Parameters, FLOPs, seconds, bytes kept for the backward pass and the
-cuts of tensor parallelism all follow from these parts; no cost rule names a mixer.
+The parts describe a mixer or feed-forward completely, in one file. Parameters, FLOPs, seconds, bytes kept for the
+backward pass and tensor-parallel shards all follow from the parts; no cost rule names a mixer.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ class Width:
 
     @property
     def whole(self) -> int:
-        """Columns of the unpartitioned tensor."""
+        """Columns of the unsharded tensor."""
         return self.count * self.each
 
 
@@ -32,9 +32,9 @@ def uncut(count: int) -> Width:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A product of the columns of one input and one matrix for each output.
+    """Products of one input with one matrix for each output.
 
-    Frameworks run several as one product or separately.
+    Frameworks run them as one product or separately.
     """
 
     inputs: Width
@@ -48,7 +48,7 @@ class Product:
 
     @property
     def cut(self) -> bool:
-        """Whether tensor ranks share the matrix."""
+        """Whether tensor ranks shard the matrix."""
         return self.inputs.cut or any(width.cut for width in self.outputs)
 
     @property
@@ -92,10 +92,10 @@ class Contraction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """The core of a linear-time mixer: products inside chunks of the sequence, and a state passed between them.
+    """The core of a linear-time mixer: products inside chunks of the sequence, and a state passed between chunks.
 
-    ``traffic``: elements per token that its kernels read and write besides (inputs, output, the states of chunks).
-    ``state``: elements of the running state of one sequence, what context ranks pass on.
+    ``traffic``: further elements per token that its kernels read and write (inputs, output, the states of chunks).
+    ``state``: elements of the running state of one sequence, which context ranks pass on.
     """
 
     contractions: tuple[Contraction, ...]
@@ -103,7 +103,7 @@ class Scan:
     state: Width
 
     def flops_per_token(self) -> float:
-        """Compute operations on matrix units of the forward pass for one token."""
+        """Return the forward operations of matrix units for one token."""
         return sum(contraction.flops_per_token for contraction in self.contractions)
 
 
@@ -111,8 +111,8 @@ class Scan:
 class Softmax:
     """The core of softmax attention: see ``forerun.spaces.models.mixers.attention.Attention`` for its fields.
 
-    ``selected``: keys that each query reads at most, those that an indexer chose (None: all of them).
-    ``compressed``: tokens of one key.
+    ``selected``: limit of the keys read by each query, chosen by an indexer (None: all). ``compressed``: tokens of one
+    key.
     """
 
     heads: Width
@@ -126,21 +126,23 @@ class Softmax:
     compressed: int = 1
 
     def mean_keys(self, seq_len: float, causal_half: bool) -> float:
-        """Compute the mean number of keys of a query over a sequence (``causal_half``: unmasked ones only)."""
+        """Return the mean number of keys of a query over a sequence (``causal_half``: only unmasked keys)."""
         limits = [limit for limit in (self.window, self.selected) if limit is not None]
         keys = float(min([seq_len / self.compressed, *limits]))
         if causal_half and self.causal and self.chunked:
             return keys / 2
         if causal_half and self.causal:
-            # The first `keys` queries see half as many on average, the others see all of their window.
+            # The first `keys` queries attend to half as many on average, the others to their entire window.
             return keys - keys * keys * self.compressed / (2 * seq_len)
         return keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """Scores of all pairs of a query and an earlier key by ``heads`` heads of ``head_dim`` that share one key, and the
-    choice of the best keys of every query."""
+    """Scores of all pairs of a query and an earlier key, and the choice of the best keys of every query.
+
+    ``heads`` heads of ``head_dim`` share one key.
+    """
 
     heads: int
     head_dim: int
@@ -164,8 +166,8 @@ class Kept:
 class Mixer(Protocol):
     """The contract of a mixer of tokens.
 
-    ``name`` is its name for users; ``heads`` and ``kv_heads`` are the units that tensor parallelism must divide
-    (``kv_heads`` may be copied).
+    ``name``: its name for users; ``heads`` and ``kv_heads``: units that tensor parallelism must divide (``kv_heads``
+    may be copied).
     """
 
     @property
@@ -179,7 +181,7 @@ class Mixer(Protocol):
         """List operators in execution order; the last one is the product to ``hidden`` columns."""
 
     def vectors(self, hidden: int) -> tuple[int, int]:
-        """Count parameters that are in no product: (sharded by tensor ranks, replicated)."""
+        """Count parameters outside products: (sharded by tensor ranks, replicated)."""
 
     def kept(self, hidden: int) -> Kept:
         """List the tensors that the backward pass needs."""
@@ -205,7 +207,7 @@ def biases(steps: Iterable[Step]) -> tuple[int, int]:
 
 
 def core_flops(steps: Iterable[Step], seq_len: float, causal_half: bool) -> float:
-    """Compute forward FLOPs per token of the cores among ``steps``."""
+    """Return the forward FLOPs per token of the cores among ``steps``."""
     total = 0.0
     for step in steps:
         if isinstance(step, Softmax):

@@ -13,7 +13,7 @@ from forerun.spaces.models.model import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedModel:
-    """A model and the notes on how it was read, one sentence each."""
+    """A model, and one-sentence notes on its conversion."""
 
     model: Model
     notes: tuple[str, ...] = ()
@@ -22,11 +22,11 @@ class ResolvedModel:
 def resolve_model(text: str, *, ignore: frozenset[str] = frozenset()) -> ResolvedModel:
     """Resolve the model that ``text`` names.
 
-    It is a catalogue name, else the path of a YAML file, of a ``config.json`` or of a directory with one. ``ignore``
-    names configuration fields to treat as absent.
+    ``text`` is a catalogue name or the path of a YAML file, of a ``config.json`` or of a directory with one.
+    ``ignore``: configuration fields to treat as absent.
 
     Raises:
-        RequestError: neither a name nor a readable file, or the file is wrong.
+        RequestError: ``text`` is neither a name nor a readable file, or the file is invalid.
     """
     if text.lower().replace("_", "-") in model_names():
         return ResolvedModel(model=load_model(text))
@@ -54,7 +54,7 @@ def _from_config(path: Path, name: str, ignore: frozenset[str]) -> ResolvedModel
     """Return the model of a Hugging Face configuration, called ``name``.
 
     Raises:
-        RequestError: the file is wrong, or has a property that is not modelled.
+        RequestError: the file is invalid, or has a property that is not modelled.
     """
     from forerun.spaces.models.huggingface import convert_config  # here: 30 modules that few models need
 

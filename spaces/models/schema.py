@@ -1,4 +1,4 @@
-"""The YAML form of a model, in catalogue files and in files of users.
+"""The YAML form of a model, in the catalogue and in users' files.
 
 Keys are the fields of ``forerun.spaces.models.model`` with defaults that suit most models, for example::
 
@@ -10,8 +10,8 @@ Keys are the fields of ``forerun.spaces.models.model`` with defaults that suit m
         attention: {heads: 32, kv_heads: 8}
         mlp: {hidden: 14336, gated: true}
 
-or the fields of its ``config.json`` under ``config``. This checks them; ``building`` makes the model of those that are
-stated, with the defaults of the fields themselves.
+Alternatively ``config`` has the fields of its ``config.json``. This module checks the keys; ``building`` makes the
+model from the given keys and the fields' defaults.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from forerun.spaces.divisors import use_one_of
 from forerun.spaces.models.mixers.attention import Norm
 
-# Bounds keep a slip of the finger (a count in bytes, a repeated digit) from becoming hours of search.
+# Bounds prevent hours of search after a typing error (a count in bytes, a repeated digit).
 Size = Annotated[int, Field(ge=1, le=2**31)]
 MOST_LAYERS = 10_000
 Count = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
@@ -35,7 +35,7 @@ class StrictDocument(BaseModel):
 
 
 class LatentDocument(StrictDocument):
-    """Multi-head latent attention: ``LatentAttention`` with ``query_rank`` left out for direct queries."""
+    """Multi-head latent attention: ``LatentAttention``, without ``query_rank`` for direct queries."""
 
     query_rank: Size | None = None
     key_value_rank: Size
@@ -113,9 +113,9 @@ class MixtureDocument(StrictDocument):
 
 
 class LayerDocument(StrictDocument):
-    """``count`` layers in a row with either ``mlp`` or ``mixture``.
+    """``count`` consecutive layers with either ``mlp`` or ``mixture``.
 
-    ``windows`` is cycled over them: ``[1024, null]`` alternates windowed and full attention.
+    ``windows`` is cycled over the layers: ``[1024, null]`` alternates windowed and full attention.
     """
 
     count: Count
@@ -137,7 +137,7 @@ class LayerDocument(StrictDocument):
 
 
 class ConfigDocument(StrictDocument):
-    """A model as the fields of its Hugging Face ``config.json``, for families with layers that have no keys here."""
+    """A model given by its Hugging Face ``config.json``, for families whose layers have no keys in this form."""
 
     name: str | None = None
     source: Annotated[str, Field(min_length=1)]
@@ -146,7 +146,7 @@ class ConfigDocument(StrictDocument):
 
 
 class ModelDocument(StrictDocument):
-    """A model. ``norm: layer`` gives every norm a bias (LayerNorm), ``rms`` none; ``bias`` is that of projections.
+    """A model. ``norm: layer`` gives every norm a bias (LayerNorm), ``rms`` none; ``bias``: bias of projections.
 
     ``name`` defaults to the file's name. All other keys are the fields of ``Model``.
     """

@@ -17,7 +17,7 @@ ENDS = ("embedding", "head")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapted:
-    """A product with an adapter: ``rank * (inputs + outputs)`` parameters; ``routed``: one in every routed expert."""
+    """A product with an adapter of ``rank * (inputs + outputs)`` parameters; ``routed``: one in every routed expert."""
 
     product: Product
     outputs: int
@@ -31,7 +31,7 @@ class Adapted:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """The trained part of a model: adapters of ``rank`` (0: none) of ``targets``, and all except ``frozen`` parts."""
+    """The trained part of a model: adapters of ``rank`` (0: none) on ``targets``, and all except ``frozen`` parts."""
 
     rank: int = 0
     targets: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Tuning:
 
     @property
     def lora(self) -> str | None:
-        """The adapters as ``tuned`` reads them."""
+        """The adapters in the notation of ``tuned``."""
         return f"{self.rank}:{'+'.join(self.targets)}" if self.rank else None
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class Tuning:
 
 
 def tuning_of(model: Model) -> Tuning:
-    """Return the trained part of a model in the fewest terms.
+    """Return the trained part of a model in its shortest form.
 
     >>> from forerun.spaces.models import load_model
     >>> str(tuning_of(tuned(load_model("llama3-8b"), "8:attention", ())))
@@ -69,13 +69,13 @@ def tuning_of(model: Model) -> Tuning:
 
 
 def tuned(model: Model, lora: str | None, frozen: Sequence[str]) -> Model:
-    """Return a model of which only a part is trained.
+    """Return a model with only a part trained.
 
-    ``lora``: a rank, and after a colon the products with adapters, ``16`` or ``16:attention+mlp+experts``; all else is
-    frozen. ``frozen``: names of layers, ``embedding`` or ``head``.
+    ``lora``: a rank, optionally followed by a colon and the products with adapters, ``16`` or
+    ``16:attention+mlp+experts``; all other parts are frozen. ``frozen``: names of layers, ``embedding`` or ``head``.
 
     Raises:
-        RequestError: no such rank, product or part, or nothing is left to train.
+        RequestError: no such rank, product or part exists, or no part remains trained.
     """
     if lora is None and not frozen:
         return model
@@ -94,7 +94,7 @@ def tuned(model: Model, lora: str | None, frozen: Sequence[str]) -> Model:
 
 
 def frozen_parts(text: str | None) -> tuple[str, ...]:
-    """Read names with commas between them; an empty text has none.
+    """Read comma-separated names; an empty text has none.
 
     >>> frozen_parts("image, embedding")
     ('image', 'embedding')
@@ -111,7 +111,7 @@ def frozen_parts(text: str | None) -> tuple[str, ...]:
 
 
 def parse_lora(text: str) -> tuple[int, tuple[str, ...]]:
-    """Read a rank and the products that have adapters.
+    """Read a rank and the products with adapters.
 
     >>> parse_lora("16"), parse_lora("8:attention")
     ((16, ('attention', 'mlp')), (8, ('attention',)))
@@ -135,10 +135,10 @@ def parse_lora(text: str) -> tuple[int, tuple[str, ...]]:
 def _told(
     model: Model, frozen: tuple[str, ...], rank: int, targets: tuple[str, ...], embedding: bool
 ) -> tuple[Layer, ...]:
-    """Return the layers of a model, each with the part of it that is trained.
+    """Return the layers of a model, each with its trained part.
 
-    A layer that trains nothing passes gradients on if anything before it is trained; the ``embedding`` feeds all layers
-    except those with tokens of their own (images).
+    A layer without trained parameters passes gradients on if anything before it is trained; the ``embedding`` feeds all
+    layers except those with their own tokens (images).
     """
     layers, earlier = [], False
     for layer in model.layers:
@@ -154,7 +154,7 @@ def _told(
 
 
 def adapted_products(layer: Layer, hidden: int) -> tuple[Adapted, ...]:
-    """Return the products of a layer that have adapters, one for each output, as PEFT counts them."""
+    """Return the products of a layer with adapters, one for each output, as PEFT counts them."""
     hidden, found = layer.hidden or hidden, list[tuple[Product, bool]]()
     if "attention" in layer.adapted and layer.attends:
         for mixer in (layer.mixer, layer.cross_attention):
@@ -175,7 +175,7 @@ def adapted_products(layer: Layer, hidden: int) -> tuple[Adapted, ...]:
 
 
 def adapter_parameters(layer: Layer, hidden: int) -> tuple[int, int]:
-    """Count the parameters of a layer's adapters: (those of dense products, those of all routed experts)."""
+    """Count the parameters of a layer's adapters: (of dense products, of all routed experts)."""
     dense = routed = 0
     for one in adapted_products(layer, hidden):
         size = layer.adapter_rank * (one.inputs + one.outputs)

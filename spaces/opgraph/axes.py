@@ -1,8 +1,8 @@
-"""Operator graphs as operators with axes that can be cut, one ``OperatorGraph`` for a batch.
+"""Operator graphs as operators with cuttable axes, one ``OperatorGraph`` per batch size.
 
-Every tensor is [batch, channels, spatial axes] (features after the flattening are channels). Axes that may be cut:
-"batch", "channels" of the output, "in_channels" of what a weight sums over, "height", "width", "depth", "rows" of a
-table. Where positions of one tensor do not follow those of another (flattening, joining) axes are opaque.
+Every tensor is [batch, channels, spatial axes] (features after flattening are channels). Cuttable axes: "batch",
+"channels" of the output, "in_channels" of a weight's contraction, "height", "width", "depth", "rows" of a table. Axes
+are opaque where positions of the output do not correspond to positions of the input (flattening, joining).
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def operator_graph(model: GraphModel, batch: int) -> OperatorGraph:
 
 
 def operator_axes(operator: GraphOperator, batch: int) -> CutOperator:
-    """Return one operator on ``batch`` samples as axes that can be cut."""
+    """Return one operator on ``batch`` samples with its cuttable axes."""
     extents = len(operator.output) - 1 if operator.kind is not Kind.LINEAR else 0
     spatial = spatial_axes(extents) if 1 <= extents <= len(SPATIAL) else ()
     out = ("channels", *spatial) if spatial else tuple(f"feature{n}" for n in range(len(operator.output)))
@@ -54,7 +54,7 @@ def operator_axes(operator: GraphOperator, batch: int) -> CutOperator:
     ]
     axes += [Axis(name=name, size=size, kind=AxisKind.REDUCE, even=False) for name, size in sums.items()]
     shapes = (operator.input, *operator.extra_inputs)
-    # Ids of a lookup are an input of their own, and lie where they are looked up.
+    # Ids of a lookup are a separate input, located on the device of the lookup.
     ids = operator.kind is Kind.EMBEDDING
     names = operator.inputs or (f"ids of {operator.name}" if ids else INPUT,)
     inputs = []
@@ -77,7 +77,7 @@ def operator_axes(operator: GraphOperator, batch: int) -> CutOperator:
 
 
 def _kind_of(operator: GraphOperator, name: str) -> AxisKind:
-    """Return the kind of an axis of the output, which says what a cut of it means."""
+    """Return the kind of an output axis, which determines the effect of a cut."""
     weighted = operator.kind in (Kind.CONV, Kind.CONV_TRANSPOSE, Kind.LINEAR, Kind.EMBEDDING)
     if name == "channels":
         return AxisKind.PARALLEL if weighted or operator.kind in _SAME_SHAPE else AxisKind.OPAQUE
@@ -87,8 +87,10 @@ def _kind_of(operator: GraphOperator, name: str) -> AxisKind:
 
 
 def same_space(operator: GraphOperator) -> bool:
-    """Whether parts of the picture can be computed separately: inputs and output have the same spatial axes. A view is
-    a crop where it leaves channels as they are."""
+    """Check whether parts of an image can be computed separately: inputs and output have the same spatial axes.
+
+    A view is a crop where it does not change channels.
+    """
     shapes = (operator.input, *operator.extra_inputs)
     if any(len(shape) != len(operator.output) for shape in shapes):
         return False
@@ -97,7 +99,7 @@ def same_space(operator: GraphOperator) -> bool:
 
 
 def _summed(operator: GraphOperator) -> dict[str, int]:
-    """Return the axes that a weight sums over."""
+    """Return the axes over which a weight sums."""
     if operator.kind in (Kind.CONV, Kind.CONV_TRANSPOSE, Kind.LINEAR) and operator.groups == 1:
         return {"in_channels": operator.channels_in}
     return {"rows": operator.rows} if operator.kind is Kind.EMBEDDING else {}
@@ -106,11 +108,11 @@ def _summed(operator: GraphOperator) -> dict[str, int]:
 def _input(
     operator: GraphOperator, shape: Shape, out: Sequence[str], place: int
 ) -> tuple[tuple[Dimension, ...], list[Axis]]:
-    """Return the dimensions of an input, and the axes that only it has."""
+    """Return the dimensions of an input, and the axes that the output does not have."""
     if operator.kind in _SAME_SHAPE and len(shape) == len(out):
         first = _channels(operator, shape)
         spatial = [_window(operator, number, axis, shape) for number, axis in enumerate(out[1:])]
-        # One value for all positions is whole on every part of them.
+        # A single value for all positions is replicated over their parts.
         own = []
         for number, (extent, size) in enumerate(zip(shape[1:], operator.output[1:], strict=True)):
             if extent == 1 < size and not operator.kernel:
@@ -130,7 +132,7 @@ def _input(
 
 
 def _channels(operator: GraphOperator, shape: Shape) -> Dimension:
-    """Return the channel dimension of an input of the output's rank; groups go together with their outputs."""
+    """Return the channel dimension of an input with the output's rank; groups are cut with their outputs."""
     if operator.kind is Kind.CONV and operator.groups == 1:
         return Dimension(axis="in_channels")
     return Dimension(axis="channels", extent=shape[0])

@@ -7,7 +7,7 @@ from forerun.spaces.errors import RequestError
 
 @dataclass(frozen=True, slots=True)
 class PerDevice:
-    """A global batch of so many samples on every device: ``64/gpu``; 0 for as many as fit: ``max/gpu``."""
+    """A global batch with a fixed number of samples per device, ``64/gpu``; 0: as many as fit, ``max/gpu``."""
 
     samples: int
 
@@ -21,7 +21,7 @@ LARGEST = PerDevice(0)
 
 
 def parse_batch(text: str) -> int | PerDevice:
-    """Return a global batch: a whole number, or one per device.
+    """Return a global batch from its text: an integer, or a number per device.
 
     >>> parse_batch("64/gpu")
     PerDevice(samples=64)
@@ -29,7 +29,7 @@ def parse_batch(text: str) -> int | PerDevice:
     'max/gpu'
 
     Raises:
-        RequestError: it is neither.
+        RequestError: the text is neither.
     """
     number, slash, unit = text.lower().partition("/")
     if number == MAXIMUM and unit in ("gpu", "device"):

@@ -1,4 +1,4 @@
-"""Writes an operator graph, working out shapes and names on the way."""
+"""Builder of operator graphs, which derives shapes and names."""
 
 import math
 from collections.abc import Sequence
@@ -21,8 +21,10 @@ class Value:
 
 
 class Builder:
-    """Collects operators. Every method returns the value that the new operator produces. ``block``: the modules that
-    operators are in from now on."""
+    """Collects operators; every method returns the value of its new operator.
+
+    ``block``: modules of the operators added next.
+    """
 
     def __init__(self, *input_shape: int) -> None:
         self.input_shape: Shape = input_shape
@@ -47,7 +49,7 @@ class Builder:
         bias: bool = False,
         ceil: bool = False,
     ) -> Value:
-        """A convolution over as many axes as the value has."""
+        """A convolution over all spatial axes of the value."""
         k, s, p = (per_axis(value, x) for value in (kernel, stride, padding))
         output = (filters, *self._window(x, k, s, p, ceil=ceil))
         return self._add(
@@ -64,7 +66,7 @@ class Builder:
         )
 
     def up_conv(self, x: Value, filters: int, kernel: int, *, bias: bool = True) -> Value:
-        """A transposed convolution whose stride equals its kernel: extents grow by that factor."""
+        """A transposed convolution with stride equal to its kernel, the factor of the extents."""
         k = per_axis(kernel, x)
         output = (filters, *(extent * step for extent, step in zip(x.shape[1:], k, strict=True)))
         return self._add(
@@ -80,7 +82,7 @@ class Builder:
         padding: int | Shape = 0,
         ceil: bool = False,
     ) -> Value:
-        """A maximum or average over windows; both cost the same traffic."""
+        """A maximum or average over windows, with equal memory traffic."""
         k, p = per_axis(kernel, x), per_axis(padding, x)
         s = k if stride is None else per_axis(stride, x)
         output = (x.shape[0], *self._window(x, k, s, p, ceil=ceil))
@@ -109,7 +111,7 @@ class Builder:
         return self._add(Kind.ADD, "add", values[0].shape, *values)
 
     def multiply(self, x: Value, gate: Value) -> Value:
-        """A product of one value for every element, or one for every channel."""
+        """A product with one value per element or per channel."""
         return self._add(Kind.MULTIPLY, "multiply", x.shape, x, gate)
 
     def scaled(self, x: Value) -> Value:
@@ -125,11 +127,11 @@ class Builder:
         return self._add(Kind.VIEW, "tokens", (math.prod(x.shape[1:]), x.shape[0]), x)
 
     def picture(self, x: Value, *spatial: int) -> Value:
-        """The positions of a sequence as pixels: a view."""
+        """Positions of a sequence as pixels: a view."""
         return self._add(Kind.VIEW, "picture", (x.shape[-1], *spatial), x)
 
     def class_token(self, x: Value) -> Value:
-        """A trained token before those of a sequence."""
+        """A trained token before the tokens of a sequence."""
         return self._add(Kind.CONCAT, "class_token", (x.shape[0] + 1, x.shape[1]), x, weights=x.shape[1])
 
     def positions(self, x: Value) -> Value:
@@ -141,14 +143,14 @@ class Builder:
         return self._add(Kind.VIEW, "first_token", (x.shape[-1],), x)
 
     def attention(self, x: Value, heads: int) -> Value:
-        """Scaled dot products of the queries, keys and values that lie side by side in ``x``."""
+        """Scaled dot products of the queries, keys and values concatenated in ``x``."""
         length, width = x.shape[0], x.shape[1] // 3
         parts = self._add(Kind.VIEW, "heads", (3 * heads, length, width // heads), x)
         mixed = self._add(Kind.ATTENTION, "attention", (heads, length, width // heads), parts, reduced=length)
         return self._add(Kind.VIEW, "joined", (length, width), mixed)
 
     def concat(self, *values: Value) -> Value:
-        """Values of equal spatial extents, one after the other along the channels."""
+        """Values of equal spatial extents, concatenated along the channels."""
         output = (sum(value.shape[0] for value in values), *values[0].shape[1:])
         return self._add(Kind.CONCAT, "concat", output, *values)
 
@@ -165,11 +167,11 @@ class Builder:
         return self._add(Kind.LINEAR, "linear", (*x.shape[:-1], features), x, bias=bias)
 
     def table(self, rows: int, width: int, lookups: int) -> Value:
-        """An embedding table of which a sample sums ``lookups`` rows; it reads indices, not the model's input."""
+        """An embedding table; a sample sums ``lookups`` of its rows. It reads indices, not the model's input."""
         return self._add(Kind.EMBEDDING, "table", (width,), Value("", (lookups,)), rows=rows, lookups=lookups)
 
     def interaction(self, values: Sequence[Value], keep: Value) -> Value:
-        """Dot products of all pairs of equal vectors, with ``keep`` beside them (DLRM)."""
+        """Dot products of all pairs of equal vectors, concatenated with ``keep`` (DLRM)."""
         count, width = len(values), values[0].shape[0]
         output = (count * (count - 1) // 2 + keep.shape[0],)
         stacked = self._add(Kind.CONCAT, "stack", (count, width), *values)
@@ -189,7 +191,7 @@ class Builder:
         sample: str = "image",
         notes: tuple[str, ...] = (),
     ) -> GraphModel:
-        """Return the model; ``parameters`` and ``macs`` are the published ones."""
+        """Return the model; ``parameters`` and ``macs`` are published values."""
         return GraphModel(
             name=name,
             source=source,
@@ -233,7 +235,7 @@ def per_axis(value: int | Shape, x: Value) -> Shape:
     """Return one entry per spatial axis of ``x``.
 
     Raises:
-        RequestError: it has another number of entries.
+        RequestError: the number of entries is another.
     """
     axes = len(x.shape) - 1
     entries = (value,) * axes if isinstance(value, int) else value

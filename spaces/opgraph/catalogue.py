@@ -1,4 +1,4 @@
-"""Operator graphs by name: each is written by a generator when asked for."""
+"""Operator graphs by name, each built by a generator on demand."""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
@@ -43,13 +43,13 @@ def graph_model_names() -> tuple[str, ...]:
 
 
 def is_graph_model(name: str) -> bool:
-    """Whether the catalogue has an operator graph of this name; ``ResNet-50`` means ``resnet50``."""
+    """Check whether the catalogue has an operator graph of this name; ``ResNet-50`` means ``resnet50``."""
     return _key(name) is not None
 
 
 @lru_cache(maxsize=32)
 def load_graph_model(name: str) -> GraphModel:
-    """The model called ``name``; upper case, ``-`` and ``_`` are forgiven.
+    """Return the model called ``name``; upper case, ``-`` and ``_`` are accepted.
 
     Raises:
         RequestError: no model has that name; the text names the nearest ones.

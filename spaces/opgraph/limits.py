@@ -1,4 +1,4 @@
-"""Limits of each way of splitting, by the batch, the picture, the channels or the depth."""
+"""Limits of each split mode, by batch, image, channels or depth."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,8 +34,8 @@ class SplitLimits:
 def split_limits(model: GraphModel) -> SplitLimits:
     """Return the limits of ``model``.
 
-    The last weighted layer does not bound the filters (its outputs are few and stay whole), nor the first one the
-    channels (an image has three).
+    The last weighted layer does not bound filters (its few outputs are not split), nor the first one channels (an image
+    has three).
     """
     weighted = [operator for operator in model.operators if operator.kind in WEIGHTED]
     filters = min(weighted[:-1] or weighted, key=lambda o: o.filters // o.groups, default=None)
@@ -52,8 +52,11 @@ def split_limits(model: GraphModel) -> SplitLimits:
 
 @lru_cache(maxsize=4096)
 def tail_start(model: GraphModel, grid: tuple[int, ...]) -> int:
-    """Return the index of the first operator that a spatial split leaves whole: where a part would be empty or thinner
-    than the halo it lends, where space ends (a linear layer), or the pool that sums up all of it."""
+    """Return the index of the first operator without a spatial split.
+
+    There a part would be empty or thinner than its halo, or space ends (a linear layer, or the pool that averages all
+    of it).
+    """
     for index, operator in enumerate(model.operators if max(grid, default=1) > 1 else ()):
         if not _splits(operator, grid):
             return index
@@ -98,7 +101,7 @@ def broken_laws(model: GraphModel, split: Split, batch: int) -> Iterator[tuple[s
 
 
 def _too_many(split: Split, what: str, where: str, most: int) -> str:
-    """Return the message that a mode has more parts than there is of something."""
+    """Return the message for a mode with more parts than units."""
     return f"{split.mode.name.lower()}{split.parts} needs {split.parts} {what}, but {where} has {most}; use {most}"
 
 
@@ -143,8 +146,9 @@ def check_split(model: GraphModel, split: Split, batch: int) -> None:
 
 
 def grids(parts: int, extents: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Yield the grids of ``parts`` worth trying: strips along the first axis, and the most even grids over two and
-    three axes."""
+    """Yield the useful grids of ``parts``: strips along the first axis, and the most even grids over two and three
+    axes.
+    """
     if not extents:
         return
     yield (parts,)

@@ -1,9 +1,9 @@
-"""Mixtures: a split for every layer, some layers by their own.
+"""Mixtures: a split for every layer.
 
-``data16, linear*: filter16, conv1: data4 spatial4`` gives every operator ``data16`` but those whose names match
-a pattern (shell wildcards, the last match counts). All splits occupy the same devices. Where an operator cannot be cut
-as its split says (a kernel that is wider than a part, three channels for four devices, no space behind a linear layer),
-each of these devices repeats it.
+``data16, linear*: filter16, conv1: data4 spatial4`` gives every operator ``data16`` except those that match a pattern
+(shell wildcards; the last match counts). All splits use the same devices. Where an operator cannot be cut by its split
+(a kernel wider than a part, three channels for four devices, no space after a linear layer), each of these devices
+repeats it.
 """
 
 import math
@@ -22,11 +22,12 @@ _PRODUCTS = frozenset(kind.value for kind in WEIGHTED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixture:
-    """``default`` for all operators but those that ``layers`` names, a pattern (or one of ``blocks``, with its
-    operators) and its split each.
+    """``default``: split of all operators not in ``layers``; ``layers``: patterns with their splits.
+
+    A pattern may be one of ``blocks``, which stands for its operators.
 
     Raises:
-        RequestError: splits occupy different numbers of devices, or one is a pipeline or has flags of whole models.
+        RequestError: splits use different numbers of devices, or one is a pipeline or has flags of whole models.
     """
 
     default: Split
@@ -49,7 +50,7 @@ class Mixture:
         return self.default.devices
 
     def of(self, name: str) -> Split:
-        """The split of the operator called ``name``."""
+        """Return the split of the operator called ``name``."""
         found = self.default
         for pattern, split in self.layers:
             if name in self.blocks.get(pattern, ()) or fnmatchcase(name, pattern):
@@ -61,12 +62,12 @@ class Mixture:
 
 
 def is_mixture(text: str) -> bool:
-    """Whether a text names splits for single layers."""
+    """Check whether a text has splits for single layers."""
     return ":" in text or "," in text
 
 
 def parse_mixture(text: str, model: GraphModel) -> Mixture:
-    """The mixture that ``text`` names for ``model``.
+    """Return the mixture in ``text`` for ``model``.
 
     Raises:
         RequestError: a part has another form, or a pattern matches no operator.
@@ -90,7 +91,7 @@ def parse_mixture(text: str, model: GraphModel) -> Mixture:
 
 
 def cuts_of(operator: CutOperator, split: Split) -> tuple[Cut, ...]:
-    """Return the cuts of an operator under ``split``: replicas outermost, then those of its mode, or copies."""
+    """Return the cuts of an operator under ``split``: replicas outermost, then the cuts of its mode, or copies."""
     cuts = [Cut(axis="batch", degree=split.replicas)]
     for axis, degree in _axes(operator, split):
         whole = Cut(axis=None, degree=degree)
@@ -108,7 +109,7 @@ def _axes(operator: CutOperator, split: Split) -> Iterator[tuple[str | None, int
             yield (names[place] if place < len(names) else None), degree
     elif split.mode in (Mode.FILTER, Mode.CHANNEL):
         axis = "channels" if split.mode is Mode.FILTER else "in_channels"
-        # Norms and activations of all channels are repeated, as the closed forms have it.
+        # Norms and activations of all channels are repeated, as in the closed forms.
         yield (axis if operator.kind in _PRODUCTS and axis in known else None), split.parts
     elif split.parts > 1:
         yield None, split.parts
@@ -126,7 +127,7 @@ def check_mixture(graph_batch: int, mixture: Mixture) -> None:
     """Refuse a mixture whose replicas do not divide the batch.
 
     Raises:
-        RequestError: see there.
+        RequestError: the replicas do not divide the batch.
     """
     for split in (mixture.default, *(split for _, split in mixture.layers)):
         if graph_batch % split.replicas:

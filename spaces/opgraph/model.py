@@ -1,4 +1,4 @@
-"""A model as its operators in execution order, each with its shapes: convolutional, recommendation, imported."""
+"""A model as operators in execution order with their shapes: convolutional, recommendation, imported."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,11 +13,12 @@ POINTWISE = frozenset({Kind.ACTIVATION, Kind.DROPOUT})
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GraphModel:
-    """Operators in an order in which every producer stands before its readers. A model is equal to itself alone, which
-    makes it cheap to look up what is known of it.
+    """Operators in an order with every producer before its readers.
+
+    A model is equal only to itself, which makes it a cheap key for caches.
 
     Raises:
-        RequestError: no operators, two of one name, or an input that no operator before produces.
+        RequestError: there are no operators, two have one name, or an input has no earlier producer.
     """
 
     name: str
@@ -62,7 +63,7 @@ class GraphModel:
 
     @cached_property
     def activations(self) -> int:
-        """Elements of all outputs of one sample, views not counted."""
+        """Elements of all outputs of one sample, without views."""
         return sum(o.output_elements for o in self.operators if o.kind is not Kind.VIEW)
 
     @cached_property
@@ -72,7 +73,7 @@ class GraphModel:
 
     @cached_property
     def linear_runs(self) -> frozenset[str]:
-        """Linear layers, and what follows them element by element until the next one: what ``mixed`` cuts by filter."""
+        """Linear layers, and element-wise operators up to the next one, which ``mixed`` splits by filter."""
         found: set[str] = set()
         for operator in self.operators:
             behind = bool(operator.inputs) and all(name in found for name in operator.inputs)
@@ -82,8 +83,9 @@ class GraphModel:
 
     @cached_property
     def blocks(self) -> Mapping[str, tuple[str, ...]]:
-        """Names of the operators of every block of modules, which is called as no operator is: of "layer1.0" and of
-        "layer1"."""
+        """Names of the operators of every block of modules whose name is not an operator's: of "layer1.0" and of
+        "layer1".
+        """
         found: dict[str, list[str]] = {}
         for operator in self.operators:
             parts = operator.block.split(".") if operator.block else []
@@ -94,12 +96,12 @@ class GraphModel:
 
     @property
     def layer_count(self) -> int:
-        """Operators, as launches count layers."""
+        """Number of operators, the layers in the count of launches."""
         return len(self.operators)
 
     @property
     def layers(self) -> tuple[()]:
-        """No layer of a transformer."""
+        """Return no layers: these belong to transformers."""
         return ()
 
     @property

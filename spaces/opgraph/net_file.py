@@ -1,15 +1,16 @@
-"""Networks and platforms as ParaDL writes them: ``.net`` and ``.plat`` files.
+"""Networks and platforms in ParaDL's formats: ``.net`` and ``.plat`` files.
 
-A ``.net`` has a line for the data set, one for the input (``NxCxWxH`` or with a third extent), one for the name of the
-model, then one per layer: name, input, weight and output extents, and the measured seconds per sample if any::
+A ``.net`` file has a line for the data set, one for the input (``NxCxWxH`` or with a third extent), one for the name of
+the model, and one per layer: name, input, weight and output extents, and optionally the measured seconds per sample::
 
     ImageNet 1280000
     1x3x226x226
     ResNet-50
     CONV1, (3,226,226), (3,64,7,7), (64,113,113), 0.0001
 
-Extents may also be written ``3x226x226``. The kind of a layer is the letters that its name begins with. A ``.plat`` has
-``name value`` lines: bytes of memory per device, operations and bytes per second, latency, devices in all and per node.
+Extents may also be written ``3x226x226``. The letters at the start of a layer's name give its kind. A ``.plat`` file
+has ``name value`` lines: bytes of memory per device, operations and bytes per second, latency, devices in total and per
+node.
 """
 
 import math
@@ -68,13 +69,13 @@ class NetLayer:
 
     @property
     def weight_elements(self) -> int:
-        """Elements of the weight; pools are written with a window but have none."""
+        """Elements of the weight; pools have a window but no weight."""
         return math.prod(self.weight) if self.kind in ("CONV", "FC") and self.weight else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetFile:
-    """A whole file; ``samples`` of the data set, None where the line has no number."""
+    """An entire file; ``samples`` of the data set, None where its line has no number."""
 
     dataset: str
     samples: int | None
@@ -96,7 +97,7 @@ class Platform:
 
 
 def read_net(path: Path) -> GraphModel:
-    """The model of a ``.net`` file.
+    """Return the model of a ``.net`` file.
 
     Raises:
         RequestError: it cannot be read; the message names file and line.
@@ -105,7 +106,7 @@ def read_net(path: Path) -> GraphModel:
 
 
 def parse_net(text: str, *, source: str) -> NetFile:
-    """The layers of a ``.net`` text.
+    """Return the layers of a ``.net`` text.
 
     Raises:
         RequestError: a line has another form; the message names it.
@@ -146,8 +147,8 @@ def _layer(line: str, number: int, source: str) -> NetLayer:
     kind = found[0].upper() if found else ""
     if kind not in KINDS:
         raise RequestError(f"{where}: {unknown('kind of layer', kind or name, KINDS)}")
-    # KIND, extents of input (C, D, ...), weight (C, F, K, ...) and output (F, D, ...), and perhaps seconds per sample;
-    # extents stand in brackets, or else between spaces as 1x3x8x8.
+    # KIND, extents of input (C, D, ...), weight (C, F, K, ...) and output (F, D, ...), and optionally seconds per
+    # sample; extents are in brackets, or between spaces as 1x3x8x8.
     groups = _GROUP.findall(line) or _EXTENTS.findall(line[len(name) :])
     if any(len(part) > 18 for group in groups for part in re.findall(r"[0-9]+", group)):
         raise RequestError(f"{where}: extents must be between 1 and {MAX_EXTENT}, but got {line[:80]!r}")
@@ -160,7 +161,7 @@ def _layer(line: str, number: int, source: str) -> NetLayer:
         raise RequestError(f"{where}: extents must be between 1 and {MAX_EXTENT}, but got {line[:80]!r}")
     if kind == "CONV" and len(shapes[1]) != len(shapes[0]) + 1:
         raise RequestError(f"{where}: a convolution's weight is (C, F, K, K), but got {shapes[1]}")
-    # What follows the extents; nothing does where the line ends with them.
+    # Text after the extents, empty where the line ends with them.
     rest = re.split(r"[\s,;)]+", line.rstrip(" ,;"))[-1]
     try:
         seconds = float(rest) if rest and not _EXTENTS.fullmatch(rest) and not line.rstrip().endswith(")") else None
@@ -173,7 +174,7 @@ def _layer(line: str, number: int, source: str) -> NetLayer:
 
 
 def model_of(net: NetFile) -> GraphModel:
-    """The layers of ``net`` as a chain of operators, strides worked out from the extents.
+    """Return the layers of ``net`` as a chain of operators, with strides derived from the extents.
 
     Raises:
         RequestError: an input is smaller than its output, or another law of operators is broken.
@@ -240,8 +241,10 @@ _PLATFORM = {
 
 
 def read_platform(path: Path) -> Platform:
-    """The platform of a ``.plat`` file: ``memory``, ``flops``, ``bandwidth``, ``latency``, ``gpus`` and
-    ``gpus_per_node`` by name, or six bare numbers in that order.
+    """Return the platform of a ``.plat`` file.
+
+    It has ``memory``, ``flops``, ``bandwidth``, ``latency``, ``gpus`` and ``gpus_per_node`` by name, or six bare
+    numbers in this order.
 
     Raises:
         RequestError: a value is missing, unknown or not above 0.

@@ -1,7 +1,7 @@
-"""One operator of an operator graph: shapes per sample, and what follows from them.
+"""One operator of an operator graph, with shapes per sample and the quantities derived from them.
 
-Shapes are per sample, channels first: ``(channels, *spatial)`` for images and volumes, ``(features,)`` after the
-flattening, ``(positions, features)`` for sequences. Nothing here knows devices, precisions or splits.
+Shapes are per sample, channels first: ``(channels, *spatial)`` for images and volumes, ``(features,)`` after
+flattening, ``(positions, features)`` for sequences. Devices, precisions and splits are not part of this module.
 """
 
 import math
@@ -57,11 +57,12 @@ WINDOWED = frozenset({Kind.CONV, Kind.POOL})
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """One operator. Shapes are per sample; of convolutions and pools ``kernel``, ``stride``, ``padding`` and
-    ``dilation`` have one entry per spatial axis.
+    """One operator, with shapes per sample.
+
+    For convolutions and pools ``kernel``, ``stride``, ``padding`` and ``dilation`` have one entry per spatial axis.
 
     Raises:
-        RequestError: a shape is empty or not positive, or the window leaves no output.
+        RequestError: a shape is empty or not positive, or the window has no output.
     """
 
     name: str
@@ -116,7 +117,7 @@ class Operator:
 
     @property
     def spatial(self) -> Shape:
-        """Spatial extents of the output; empty where there are none."""
+        """Spatial extents of the output; empty without spatial axes."""
         return self.output[1:] if self.kind is not Kind.LINEAR else ()
 
     @property
@@ -146,7 +147,7 @@ class Operator:
 
     @property
     def kernel_volume(self) -> int:
-        """Elements of the window of one output; 1 for anything but convolutions and pools."""
+        """Elements of the window of one output; 1 except for convolutions and pools."""
         return math.prod(self.kernel)
 
     @cached_property
@@ -171,7 +172,7 @@ class Operator:
 
     @cached_property
     def macs(self) -> int:
-        """Multiply-accumulates of one sample's forward pass: matrix products alone, as publications count them."""
+        """Multiply-accumulates of one sample's forward pass: only matrix products, as in publications."""
         if self.kind is Kind.CONV:
             return self.weight_elements * math.prod(self.spatial)
         if self.kind is Kind.CONV_TRANSPOSE:
@@ -197,6 +198,8 @@ class Operator:
 
 
 def window_extent(extent: int, kernel: int, stride: int, before: int, after: int) -> int:
-    """Extent of a convolution's or pool's output along one axis, of an input that is padded by ``before`` and
-    ``after``; 0 or less where the window does not fit."""
+    """Return the output extent of a convolution or pool along one axis; 0 or less where the window does not fit.
+
+    The input is padded by ``before`` and ``after``.
+    """
     return (extent + before + after - kernel) // stride + 1

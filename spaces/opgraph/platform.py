@@ -1,4 +1,4 @@
-"""A ParaDL platform as a cluster: one rate and one latency between all devices, which is all that its file has."""
+"""A ParaDL platform as a cluster with one rate and one latency between all devices, the content of its file."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ UNITS = 80
 
 
 def platform_cluster(path: Path) -> Cluster:
-    """The cluster of a ``.plat`` file; what it does not state is taken from a V100 and listed among the defaults.
+    """Return the cluster of a ``.plat`` file; missing values are those of a V100 and are listed among the defaults.
 
     Raises:
         RequestError: the file cannot be read, or its devices do not fill nodes.

@@ -65,16 +65,16 @@ class GraphProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphSwitch:
-    """A setting of the exchange of gradients: one of ``shares``, each with the share of it that overlaps, or a size."""
+    """A setting of the gradient exchange: one of ``shares`` (each with its overlapped share), or a size."""
 
     name: str
     shares: Mapping[str, float]
 
     def read(self, text: str) -> str:
-        """Return a setting as it is kept.
+        """Return a setting in its stored form.
 
         Raises:
-            RequestError: there is no such setting.
+            RequestError: the setting does not exist.
         """
         if self.shares and text not in self.shares:
             raise RequestError(f"{self.name} is {' or '.join(self.shares)}, but got {quoted(text)}")
@@ -84,7 +84,7 @@ class GraphSwitch:
 
 
 def _size(text: str) -> float:
-    """Return the bytes of a size with its unit, 0.0 where it is none."""
+    """Return the bytes of a size with its unit, 0.0 for other texts."""
     try:
         return with_unit(parse_bytes, text)
     except RequestError:
@@ -104,7 +104,7 @@ def with_graph_switches(profile: GraphProfile, switches: Mapping[str, str]) -> G
     """Return a profile with other settings of the exchange of gradients, by name (``GRAPH_SWITCHES``).
 
     Raises:
-        RequestError: there is no such switch, or it has no such setting.
+        RequestError: the switch does not exist, or does not have the setting.
     """
     for name, setting in switches.items():
         if name not in GRAPH_SWITCHES:
@@ -126,10 +126,10 @@ update: parameter and gradient read, parameter written, and each state read and 
 
 
 def with_optimizer(profile: GraphProfile, name: str | None) -> GraphProfile:
-    """Return a profile with another optimizer than its own; None: as it is.
+    """Return a profile with another optimizer; None: unchanged.
 
     Raises:
-        RequestError: there is no such optimizer.
+        RequestError: the optimizer does not exist.
     """
     if name is None:
         return profile
@@ -146,10 +146,10 @@ def graph_profile_names() -> tuple[str, ...]:
 
 @lru_cache(maxsize=16)
 def load_graph_profile(name: str) -> GraphProfile:
-    """The profile called ``name``.
+    """Return the profile called ``name``.
 
     Raises:
-        RequestError: there is none; the text names the known ones.
+        RequestError: it does not exist; the text names the known ones.
     """
     data = _data()
     if name not in data:
@@ -169,7 +169,7 @@ def _data() -> Mapping[str, Mapping[str, Any]]:
 
 
 def default_precision(device: Device) -> str:
-    """Return the default precision of convolutions in frameworks: tf32 where the device has it, else fp32.
+    """Return the default precision of convolutions in frameworks: tf32 where the device has it, otherwise fp32.
 
     Raises:
         RequestError: the device has neither.

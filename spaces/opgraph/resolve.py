@@ -11,20 +11,20 @@ SUFFIXES = (".net", ".onnx", ".pt2")
 
 
 def names_graph_model(text: str) -> bool:
-    """Whether ``text`` names an operator graph, by name or by the suffix of a file; nothing is opened."""
+    """Check whether ``text`` is an operator graph's name or file, by the suffix; no file is opened."""
     return Path(text).suffix.lower() in SUFFIXES or is_graph_model(text)
 
 
 def resolve_graph_model(
     text: str, *, allow_generic: bool = False, shapes: Sequence[str] = ()
 ) -> tuple[GraphModel, tuple[str, ...]]:
-    """The model that ``text`` names, and what the user should know about how it was read.
+    """Return the model named by ``text``, and notes on its conversion for the user.
 
-    ``allow_generic``: operators without a cost rule are known by their bytes and operations alone. ``shapes``: extents
-    of inputs that an ONNX file leaves open.
+    ``allow_generic``: cost operators without a rule by their bytes and operations alone. ``shapes``: extents of inputs
+    that an ONNX file leaves open.
 
     Raises:
-        RequestError: neither a name nor a readable file, or the file is wrong.
+        RequestError: ``text`` is neither a name nor a readable file, or the file is invalid.
     """
     path = Path(text)
     suffix = path.suffix.lower()

@@ -1,7 +1,7 @@
 """Split of the training of an operator graph over devices, and its text form.
 
-``data16``, ``filter8``, ``data4 spatial2x2``, ``data2 pipeline4 segments8``, ``data16 mixed``: words of a name and, but
-for flags, a number. Parsing and printing round-trip.
+``data16``, ``filter8``, ``data4 spatial2x2``, ``data2 pipeline4 segments8``, ``data16 mixed``: words with a name and,
+except for flags, a number. Parsing and printing round-trip.
 """
 
 import math
@@ -13,10 +13,10 @@ from forerun.spaces.errors import RequestError, unknown
 
 
 class Mode(IntEnum):
-    """The axis of every layer that the devices of one replica share; ``DATA``: none.
+    """The axis of every layer that is divided over the devices of one replica; ``DATA``: none.
 
-    ``SPATIAL``: the picture (halo exchange). ``FILTER``: output channels (outputs are gathered). ``CHANNEL``: input
-    channels (outputs are added up). ``PIPELINE``: whole layers.
+    ``SPATIAL``: the image (halo exchange). ``FILTER``: output channels (outputs are gathered). ``CHANNEL``: input
+    channels (outputs are summed). ``PIPELINE``: whole layers.
     """
 
     DATA = 0
@@ -38,10 +38,10 @@ NORM_HANDLING = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """Copies of the model, each shared by devices in the way of ``mode``.
+    """Replicas of the model, each divided over devices by ``mode``.
 
     Raises:
-        RequestError: parts that do not fit the mode.
+        RequestError: the parts do not fit the mode.
     """
 
     replicas: int = 1
@@ -99,10 +99,10 @@ _NAMES = ("data", "spatial", "filter", "channel", "pipeline", "segments", "mixed
 
 
 def parse_split(text: str) -> Split:
-    """Return the split that ``text`` names, like ``data4 filter4``.
+    """Return the split in ``text``, like ``data4 filter4``.
 
     Raises:
-        RequestError: a word is unknown, stands twice or lacks its number, or two modes are named.
+        RequestError: a word is unknown, repeated or lacks its number, or two modes are named.
     """
     found: dict[str, tuple[int, ...]] = {}
     for word in text.lower().replace("=", "").split():

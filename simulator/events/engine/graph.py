@@ -113,7 +113,7 @@ class EventGraph:
         raise NotImplementedError
 
     def pending(self, task: int) -> bool:
-        """Return whether a task has not ended."""
+        """Check whether a task has not ended."""
         raise NotImplementedError
 
     def promise(self, task: int, count: int = 1) -> None:
@@ -305,7 +305,7 @@ class TaskGraph(EventGraph):
         self.holds.append((task, device, at_end, size_bytes))
 
     def pending(self, task: int) -> bool:
-        """Return whether a task has not ended: always true, since an incomplete graph does not run."""
+        """Check whether a task has not ended: always true, since an incomplete graph does not run."""
         return True
 
     def _follow(self, stream: int, task: int) -> int:

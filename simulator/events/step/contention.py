@@ -141,7 +141,7 @@ def _loads(traffic: Traffic, colours: Sequence[int]) -> dict[int, dict[Key, floa
 
 
 def _can_fill(link: CrossedLink, most: Mapping[Key, float]) -> bool:
-    """Return whether the flows on a link together exceed its capacity."""
+    """Check whether the flows on a link together exceed its capacity."""
     # A flow never exceeds its rate when alone; where the sum of these rates fits, a link slows no flow.
     wanted = sum(weight * most[key] for key, weight in link.weight.items())
     return len(link.weight) > 1 and wanted > link.capacity_bytes_per_s * (1 + _SAME)
@@ -165,7 +165,7 @@ def _needed(links: list[CrossedLink]) -> list[CrossedLink]:
 
 
 def _before(other: Mapping[Key, float], share: Mapping[Key, float], first: bool) -> bool:
-    """Return whether a link is full whenever one with ``share`` is; of two equal links only for the ``first``."""
+    """Check whether a link is full whenever one with ``share`` is; of two equal links only for the ``first``."""
     # Load over capacity is linear in the flows: a link with at least the share of each flow is at least as full.
     if any(other.get(key, 0.0) < value * (1 - _SAME) for key, value in share.items()):
         return False

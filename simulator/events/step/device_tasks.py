@@ -104,7 +104,7 @@ class DeviceWriter:
         return range(0) if any(zero >= min(3, self.each) for zero, _ in self.traffic) else range(low, high)
 
     def runs_short(self, ending: int) -> bool:
-        """Return whether more must be written when a task ends, because successors of the oldest recent segment are
+        """Check whether more must be written when a task ends, because successors of the oldest recent segment are
         still missing.
         """
         recent = self.recent
@@ -211,7 +211,7 @@ class DeviceWriter:
         return flows
 
     def _turns(self, zero: int, action: Action) -> bool:
-        """Return whether gradients are reduced with this microbatch, before the last one."""
+        """Check whether gradients are reduced with this microbatch, before the last one."""
         return zero >= self.each and (action.microbatch + 1) % self.costs.reduced_every == 0
 
     def _segments(self, action: Action, flows: list[PassTraffic]) -> list[int]:

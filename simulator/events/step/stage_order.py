@@ -35,7 +35,7 @@ class StageOrder:
         return None
 
     def begins(self, action: Action) -> bool:
-        """Return whether a forward pass is the first of its microbatch on this pipeline rank."""
+        """Check whether a forward pass is the first of its microbatch on this pipeline rank."""
         return all(self.rank_of(action.microbatch, chunk) != self.stage for chunk in self.first if chunk < action.chunk)
 
 

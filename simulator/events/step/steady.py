@@ -90,7 +90,7 @@ def figures_of(result: StepUse) -> StepFigures:
 
 
 def _even(figures: list[StepFigures]) -> bool:
-    """Return whether every figure grows by the same twice, and the step by no less than any stream's tasks."""
+    """Check whether every figure grows by the same twice, and the step by no less than any stream's tasks."""
     low, middle, high = ([one.step_time_s, *one.time_s, *one.peaks_bytes] for one in figures)
     whole = (*[high[0]] * (1 + len(TIME_PARTS)), *figures[-1].peaks_bytes)
     grown = zip(low, middle, high, whole, strict=True)

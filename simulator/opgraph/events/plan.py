@@ -149,7 +149,7 @@ class GraphPlan:
         return sent_gradient(self.context, model, batch, transfer)
 
     def sends_gradients(self, operator: CutOperator, *, last: bool) -> bool:
-        """Return whether a backward pass of an operator (``last``: the last of a step) sends weight gradients."""
+        """Check whether a backward pass of an operator (``last``: the last of a step) sends weight gradients."""
         return bool(operator.weights) and (last or self.shares[operator.name].zero >= 2)
 
     def sent_gradients(self, stage: int, *, last: bool) -> list[Transfer]:
@@ -203,7 +203,7 @@ class GraphPlan:
         return runs
 
     def keeps_on_host(self, operator: str, tensor: str) -> bool:
-        """Return whether a kind of tensors of an operator is in host memory."""
+        """Check whether a kind of tensors of an operator is in host memory."""
         return tensor in self.on_host.get(operator, ())
 
     def copied_s(self, size: float) -> float:

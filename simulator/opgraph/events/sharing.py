@@ -31,7 +31,7 @@ _LEAST = 1.0
 
 
 def shares_links(cluster: Cluster, devices: int, contention: bool) -> bool:
-    """Return whether transfers between some devices share links.
+    """Check whether transfers between some devices share links.
 
     They share links on a cluster with a graph of links; ``contention`` on a cluster without one is refused.
     """

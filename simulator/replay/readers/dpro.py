@@ -52,7 +52,7 @@ _STAGES = {
 
 
 def is_dpro(event: Any) -> bool:
-    """Return whether an event is in dPRO's format."""
+    """Check whether an event is in dPRO's format."""
     return isinstance(event, dict) and isinstance(event.get("pid"), str) and bool(_PID.fullmatch(event["pid"]))
 
 

@@ -33,7 +33,7 @@ Progress = Callable[[int], None]
 
 
 def is_moment(value: Any) -> TypeGuard[float]:
-    """Return whether an event's time is finite and within the microseconds that clocks count."""
+    """Check whether an event's time is finite and within the microseconds that clocks count."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18
 
 

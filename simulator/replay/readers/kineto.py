@@ -107,7 +107,7 @@ class _Reduction:
         return found
 
     def _carries(self, lane: int, events: Integers) -> bool:
-        """Return whether all events of a thread are within its recorded messages, so that its copies belong to them."""
+        """Check whether all events of a thread are within its recorded messages, so that its copies belong to them."""
         own = np.flatnonzero((self.sort == Sort.MESSAGE) & (self.lane == lane))
         if not len(own):
             return False

@@ -93,7 +93,7 @@ class HostLanes:
         self.spans.add(low, high, *arguments, synced=synced)
 
     def blocked(self, event: int) -> bool:
-        """Return whether a call that requests a message waits before it records the message's start.
+        """Check whether a call that requests a message waits before it records the message's start.
 
         The message took place within the call (gloo's sends and receives, while the other side is missing).
         """

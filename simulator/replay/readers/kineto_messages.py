@@ -96,7 +96,7 @@ def _strided(arguments: Mapping[str, Any]) -> tuple[int, ...] | None:
 
 
 def is_grouped(name: str, arguments: Mapping[str, Any]) -> bool:
-    """Return whether a kernel is NCCL's for several sends and receives, which it does not list."""
+    """Check whether a kernel is NCCL's for several sends and receives, which it does not list."""
     known = operation_of(str(arguments.get("Collective name", "")).lstrip("_"))
     return known is None and "nccl" in name.lower() and "sendrecv" in name.lower()
 

@@ -31,7 +31,7 @@ _OPERATIONS = {"gather": "all_gather", "send": "send"}
 
 
 def is_simulated(event: Any) -> bool:
-    """Return whether an event is the first of such a timeline: it names a stage as ``process_name``."""
+    """Check whether an event is the first of such a timeline: it names a stage as ``process_name``."""
     if not isinstance(event, dict) or event.get("ph") != "M" or event.get("name") != "process_name":
         return False
     named = event.get("args")

@@ -16,7 +16,7 @@ class FeedForward:
     bias: bool = False
 
     def steps(self, hidden: int) -> tuple[Step, ...]:
-        """List the products up (and gate), the activation, the product down; ``hidden`` is the model's width."""
+        """List the products up (and gate), the activation and the product down; ``hidden``: the model's width."""
         inner, wide = Width(count=self.hidden), uncut(hidden)
         return (
             Product(inputs=wide, outputs=(inner, inner) if self.gated else (inner,), bias=self.bias),

@@ -8,7 +8,7 @@ from forerun.spaces.models.parts import Product, uncut
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureOfExperts:
-    """A mixture of feed-forward networks, of which each token visits some."""
+    """A mixture of feed-forward networks; each token visits some of them."""
 
     experts: int
     """Number of experts."""
@@ -57,7 +57,7 @@ class MixtureOfExperts:
         return FeedForward(hidden=self.shared_hidden, gated=self.gated) if self.shared_hidden else None
 
     def latent_products(self, hidden: int) -> tuple[Product, ...]:
-        """List products to and from the latent width; every tensor rank runs them on its own tokens."""
+        """List products to and from the latent width; every tensor rank runs them on its tokens."""
         if not self.latent:
             return ()
         wide, narrow = uncut(hidden), uncut(self.latent)

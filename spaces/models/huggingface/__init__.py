@@ -1,4 +1,4 @@
-"""Hugging Face ``config.json`` files as models: decoders, hybrids, encoders, encoder-decoders, vision and audio."""
+"""Models of Hugging Face ``config.json`` files: decoders, hybrids, encoders, encoder-decoders, vision and audio."""
 
 from forerun.spaces.models.huggingface.convert import Conversion, convert_config, model_from_config
 from forerun.spaces.models.huggingface.families.registry import known_types

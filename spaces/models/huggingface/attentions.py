@@ -1,4 +1,4 @@
-"""Softmax attention as the sizes of a configuration describe it: heads, latent projections, an indexer."""
+"""Softmax attention from the sizes of a configuration: heads, latent projections, an indexer."""
 
 from forerun.spaces.models.huggingface.fields import Fields
 from forerun.spaces.models.mixers import Attention, Indexer, LatentAttention
@@ -6,7 +6,7 @@ from forerun.spaces.models.shapes import check_heads, default_head_dim
 
 
 def multi_head(heads: int, head_dim: int, *, bias: bool = False, extra: int = 0) -> Attention:
-    """Make bidirectional attention with one key head per query head; ``bias``: of all linear layers."""
+    """Make bidirectional attention with one key head per query head; ``bias``: for all linear layers."""
     return Attention(
         heads=heads,
         kv_heads=heads,
@@ -22,12 +22,12 @@ def multi_head(heads: int, head_dim: int, *, bias: bool = False, extra: int = 0)
 def attention_of(fields: Fields, hidden: int, *, kv_heads: int | None = None, floor: bool = False) -> Attention:
     """Make the attention of a model of width ``hidden``.
 
-    ``kv_heads`` overrides the configuration's. ``floor``: heads that do not divide the width are narrower than it
-    together.
+    ``kv_heads`` overrides the configuration's. ``floor``: the head width is rounded down where heads do not divide the
+    model's width.
     """
     heads = fields.size("num_attention_heads")
     if fields.optional_size("kv_lora_rank") is not None:
-        fields.optional_size("num_key_value_heads")  # every head has keys of its own
+        fields.optional_size("num_key_value_heads")  # every query head has its keys
         return _latent(fields, heads)
     kv_heads = fields.size("num_key_value_heads", heads) if kv_heads is None else kv_heads
     check_heads(fields.source, heads, kv_heads)
@@ -49,7 +49,7 @@ def _latent(fields: Fields, heads: int) -> Attention:
     if fields.optional_size("index_topk") is not None:
         sizes = (fields.size("index_n_heads"), fields.size("index_head_dim"), fields.size("index_topk"))
         indexer = Indexer(heads=sizes[0], head_dim=sizes[1], top_k=sizes[2])
-    # Expanded for training: every head has its own keys.
+    # Expanded for training: every head has its keys.
     return Attention(
         heads=heads,
         kv_heads=heads,

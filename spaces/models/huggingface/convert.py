@@ -1,4 +1,4 @@
-"""Conversion of a ``config.json`` to a model, with a record of ignored fields and of filled-in values."""
+"""Conversion of a ``config.json`` to a model, with its ignored fields and its filled-in values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ from forerun.spaces.models.model import Model
 # for it too.
 NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
 OUTER = ("tie_word_embeddings", "vocab_size")
-# Sizes that transformers has defaults for and that a configuration of its own must name all the same.
+# Sizes with defaults in transformers that a configuration of its own must nevertheless have.
 REQUIRED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """A model, the fields that do not change its cost, and the values filled in for missing ones.
+    """A model, the fields without an effect on its cost, and the values filled in for missing fields.
 
-    ``left_out`` names the parts (``vision_config``, ...) of a multimodal configuration that are not in the model.
-    ``guessed`` is the ``model_type`` that no table has, where its fields were all known; None otherwise.
+    ``left_out``: parts (``vision_config``, ...) of a multimodal configuration that are not in the model. ``guessed``:
+    the unknown ``model_type`` of a configuration whose fields were all known; None otherwise.
     """
 
     model: Model
@@ -44,7 +44,7 @@ class Conversion:
 def model_from_config(
     config: Mapping[str, Any], name: str, *, ignore: frozenset[str] = frozenset(), source: str = "config.json"
 ) -> tuple[Model, tuple[str, ...]]:
-    """Return the model of ``config`` and the names of its fields that do not change cost; see ``convert_config``."""
+    """Return the model of ``config`` and the names of its fields without an effect on cost; see ``convert_config``."""
     conversion = convert_config(config, name, ignore=ignore, source=source)
     return conversion.model, conversion.ignored
 
@@ -54,13 +54,13 @@ def convert_config(
 ) -> Conversion:
     """Convert the Hugging Face configuration ``config`` to a model called ``name``.
 
-    A multimodal configuration is read as its language model (``text_config``) alone if its family is unknown, or if its
-    class is that of the language model (``MllamaForCausalLM``). Fields in ``ignore`` are treated as absent. ``source``
-    names the file in messages and in the model.
+    Only the language model (``text_config``) of a multimodal configuration is read if its family is unknown, or if its
+    class is that of the language model (``MllamaForCausalLM``). Fields in ``ignore`` are treated as absent. ``source``:
+    name of the file in messages and in the model.
 
     Raises:
-        RequestError: ``config`` is no mapping; its family is unknown; a field is missing, of a wrong type or out of
-            range; sizes do not divide; or a field that forerun does not know may change cost.
+        RequestError: ``config`` is not a mapping; its family is unknown; a field is missing, of a wrong type or out of
+        range; sizes do not divide; or a field unknown to forerun may change cost.
     """
     if not isinstance(config, Mapping):
         kind = "list" if isinstance(config, list) else type(config).__name__
@@ -91,7 +91,7 @@ def convert_config(
 
 
 def _filled_in(fields: Fields) -> dict[str, object]:
-    """Return the values of missing fields, those of nested parts by their full names."""
+    """Return the values of missing fields; fields of nested parts have their full names."""
     values = dict(fields.filled_in)
     for name, part in fields.parts.items():
         values |= {f"{name}.{key}": value for key, value in _filled_in(part).items()}
@@ -99,7 +99,7 @@ def _filled_in(fields: Fields) -> dict[str, object]:
 
 
 def _unread(fields: Fields, model_type: str) -> list[str]:
-    """Return the names of fields that no rule read, and refuse those that may change cost."""
+    """Return the names of fields that no rule read; refuse fields that may change cost."""
     unread = [key for key in fields.values if key not in fields.read and key != "model_type"]
     _refuse_unknown(fields.source, model_type, {key: fields.values[key] for key in unread})
     for name, part in fields.parts.items():
@@ -112,7 +112,7 @@ def _language_model(
 ) -> tuple[dict[str, Any], tuple[str, ...], list[str]]:
     """Return the fields of the language model, the omitted parts, and the names of other outer fields.
 
-    ``model_type`` is its type where it names none.
+    ``model_type``: type of a language model without one.
     """
     key = next(key for key in NESTED if config.get(key) is not None)
     nested = config[key]
@@ -126,7 +126,7 @@ def _language_model(
 
 
 def config_type(values: Mapping[str, Any]) -> str | None:
-    """Return the ``model_type`` of the configuration, or that of its class (older ones name only that)."""
+    """Return the ``model_type`` of the configuration, or of its class (older configurations have only a class)."""
     given = values.get("model_type")
     if given is None:
         return _class_type(values)
@@ -141,7 +141,7 @@ def _class_type(values: Mapping[str, Any]) -> str | None:
 
 
 def _text_alone(values: Mapping[str, Any]) -> str | None:
-    """Return the type of the language model if the named class has it without the encoder."""
+    """Return the type of the language model if the named class contains only it, without the encoder."""
     family = with_parts().get(config_type(values) or "")
     text = _class_type(values)
     return text if text is not None and text == getattr(family, "text", None) else None
@@ -180,7 +180,7 @@ def _looks_like_a_decoder(values: Mapping[str, Any]) -> bool:
 
 
 def _refuse_unknown(source: str, model_type: str, unread: Mapping[str, Any]) -> None:
-    """Raise for unknown fields whose value is more than a text."""
+    """Raise for unknown fields with a value other than a text."""
     doubtful = [key for key, value in unread.items() if changes_cost(key, value)]
     if doubtful:
         shown = ", ".join(f"{key}={str(unread[key])[:40]}" for key in doubtful[:5])

@@ -1,4 +1,4 @@
-"""A stack of decoder layers as its configuration describes it: the entry of a family, and the model made of it."""
+"""Decoders: entries of the table of families, and the models of their configurations."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -28,10 +28,10 @@ _NO_ATTENTION = Attention(heads=1, kv_heads=1, head_dim=1, value_head_dim=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder:
-    """The properties of a decoder that its code fixes and its configuration omits; an entry of a table in ``data/``.
+    """The properties of a decoder that are fixed in its code; an entry of a table in ``data/``.
 
-    Everything else is read from the configuration: sizes, latent attention where there is a ``kv_lora_rank``, experts
-    where there is a number of them, types of layers.
+    All other properties are read from the configuration: sizes, latent attention if it has a ``kv_lora_rank``, experts
+    if it has their number, types of layers.
     """
 
     renamed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -102,7 +102,7 @@ class Decoder:
         return fields.flag(switch, False) if isinstance(switch, str) else switch
 
     def read(self, fields: Fields, name: str) -> Model:
-        """Make the model that the configuration describes, called ``name``."""
+        """Make the model of a configuration, called ``name``."""
         self._flatten(fields)
         hidden, count = fields.size("hidden_size"), fields.size("num_hidden_layers", most=MOST_LAYERS)
         positions = self._positions(fields)
@@ -149,7 +149,7 @@ class Decoder:
         types = layer_types(fields, count, self.layer_types, known=(FULL, SLIDING, CHUNKED, *self.mixers))
         experts = mixtures.per_layer(fields, self.experts, count) if self.experts and self.feeds else [None] * count
         dense = self._dense(fields) if None in experts and self.feeds else None
-        fields.optional_size("intermediate_size")  # mixtures with a width of their own leave it unread
+        fields.optional_size("intermediate_size")  # mixtures with a width of their own do not read it
         extra = self.layer_extra(fields) if self.layer_extra else 0
         made = []
         for index, (kind, mixture) in enumerate(zip(types, experts, strict=True)):

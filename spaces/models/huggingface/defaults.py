@@ -1,7 +1,7 @@
-"""Values that the configuration classes of transformers fill in where a ``config.json`` leaves a field out.
+"""Default values of transformers' configuration classes for fields missing in a ``config.json``.
 
-Nested configurations are saved without the fields that equal them, so that they are needed to read most multimodal
-models. Source: the class attributes of transformers 5.23 (https://github.com/huggingface/transformers, Apache 2.0).
+Nested configurations are saved without fields at their default, so most multimodal models cannot be read without them.
+Source: the class attributes of transformers 5.23 (https://github.com/huggingface/transformers, Apache 2.0).
 """
 
 import json
@@ -13,7 +13,7 @@ from forerun.spaces.documents.package_data import package_text
 
 
 def class_defaults(model_type: str) -> Mapping[str, Any]:
-    """Return the numbers and flags of the class of ``model_type``; empty where it is not known."""
+    """Return the numbers and flags of the class of ``model_type``; empty for an unknown type."""
     return _table().get(model_type, {})
 
 

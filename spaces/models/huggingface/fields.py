@@ -1,4 +1,4 @@
-"""Typed reading of a configuration that remembers which fields were read and which were filled in."""
+"""Typed access to the fields of a configuration, with a record of read and filled-in fields."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from forerun.spaces.errors import RequestError, nearest
 from forerun.spaces.models.huggingface.defaults import class_defaults
 
-# One meaning, several spellings: `attribute_map` of transformers, and what model repositories call the same.
+# One meaning, several spellings: `attribute_map` of transformers, and names used by model repositories.
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "hidden_size": ("n_embd", "n_embed", "d_model", "dim", "emb_dim", "embedding_dim", "vt_hidden_size"),
     "num_hidden_layers": ("n_layer", "n_layers", "num_layers", "num_blocks", "depth", "vt_num_hidden_layers"),
@@ -53,7 +53,7 @@ MOST_LAYERS = 10_000
 
 
 class Fields:
-    """The fields of one configuration. A field that is null counts as missing."""
+    """The fields of one configuration. A field with null counts as missing."""
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class Fields:
     ) -> None:
         """Take ``values`` as the fields of one configuration.
 
-        ``defaults`` fill in for missing fields (not for null ones), except those in ``required``. ``ignored``: fields
-        that the user wants treated as absent, parts of the model among them.
+        ``defaults``: values of missing fields (not of null fields), except fields in ``required``. ``ignored``: fields
+        that the user wants treated as absent, including parts of the model.
         """
         self.source = source
         self.read: set[str] = set()
@@ -79,10 +79,10 @@ class Fields:
         self.ignored = ignored
 
     def size(self, name: str, default: int | None = None, *, least: int = 1, most: int = LARGEST_SIZE) -> int:
-        """Return the integer ``name``; ``default`` (or the family's) fills in for a missing one.
+        """Return the integer ``name``; a missing one is ``default`` (or the family's default).
 
         Raises:
-            RequestError: it is missing without a default, no whole number, or outside ``least..most``.
+            RequestError: it is missing without a default, not an integer, or outside ``least..most``.
         """
         given = self.optional_size(name, least=least, most=most)
         if given is not None:
@@ -104,7 +104,7 @@ class Fields:
         if value is None:
             return None
         if isinstance(value, list) and len(value) > 1 and all(one == value[0] for one in value):
-            value = value[0]  # one size per layer, all the same
+            value = value[0]  # one equal size per layer
         if isinstance(value, bool) or not isinstance(value, int):
             raise RequestError(f"{self.source}: {spelling} must be a whole number, but got {_shown(value)}")
         if not least <= value <= most:
@@ -112,7 +112,7 @@ class Fields:
         return value
 
     def has(self, name: str) -> bool:
-        """Check whether ``name`` is given or the family has a default for it."""
+        """Check whether ``name`` is given or has a default in the family."""
         return self._find(name)[1] is not None
 
     def flag(self, name: str, default: bool) -> bool:
@@ -145,11 +145,11 @@ class Fields:
         return value
 
     def listed_or_none(self, name: str, kind: type) -> Sequence[Any] | None:
-        """Return the list ``name``, None if it is missing or no list (some fields are a number or a list)."""
+        """Return the list ``name``, None if it is missing or not a list (some fields are a number or a list)."""
         return self.listed(name, kind) if isinstance(self._find(name)[1], list) else None
 
     def of_layer(self, name: str, index: int) -> int | None:
-        """Return the size of layer ``index``, if ``name`` is a list with one for each; None if it is no list."""
+        """Return the size of layer ``index`` if ``name`` is a list with one entry per layer, otherwise None."""
         sizes = self.listed_or_none(name, int)
         if sizes is None:
             return None
@@ -159,10 +159,10 @@ class Fields:
         return int(sizes[index])
 
     def of_one_layer(self, name: str, index: int) -> "Fields":
-        """Return the fields of one layer, where ``name`` has some by the numbers of layers in two digits.
+        """Return the fields of one layer from ``name``, which maps two-digit layer numbers to fields.
 
         Raises:
-            RequestError: it is no mapping of layer numbers to mappings.
+            RequestError: it is not a mapping of layer numbers to mappings.
         """
         given = self.raw(name) or {}
         settings = given.get(f"{index:02d}", {}) if isinstance(given, Mapping) else None
@@ -171,21 +171,23 @@ class Fields:
         return Fields(dict(settings), source=self.source, defaults={})
 
     def first(self, *names: str) -> int:
-        """Read the first of ``names`` that is given, or else that has a default; all that are given count as read."""
+        """Read the first of ``names`` that is given, otherwise the first with a default; all count as read."""
         chosen = next((name for name in names if self.given(name)), None)
         chosen = chosen or next((name for name in names if self.has(name)), names[0])
         self.read.update(names)
         return self.size(chosen)
 
     def mapping(self, name: str) -> "Fields":
-        """Return the fields of the mapping ``name``, empty where it is missing or something else; they need not all be
-        read, as those of a ``part`` must."""
+        """Return the fields of the mapping ``name``, empty where it is missing or not a mapping.
+
+        Unlike the fields of a ``part`` they need not all be read.
+        """
         nested = self.raw(name)
         values = dict(nested) if isinstance(nested, Mapping) else {}
         return Fields(values, source=f"{self.source}, {name}", defaults={})
 
     def refusal(self, name: str, why: str) -> RequestError:
-        """Make the error that refuses a field's value, with its reason."""
+        """Return the error that refuses a field's value, with its reason."""
         return RequestError(f"{self.source}: {name}={_shown(self.raw(name))}: {why}; describe the model in a YAML file")
 
     def number(self, name: str, default: float) -> float:
@@ -206,7 +208,7 @@ class Fields:
         return self._find(name)[1]
 
     def accept(self, *names: str) -> None:
-        """Count fields as read that change nothing modelled."""
+        """Count fields without an effect on the model as read."""
         for name in names:
             self.raw(name)
 
@@ -215,7 +217,8 @@ class Fields:
     ) -> "Fields":
         """Return the fields of the mapping ``name`` (``vision_config``), all of which must be read.
 
-        ``model_type`` is its type where it names none; ``defaults`` makes the values of missing fields from the type.
+        ``model_type``: type of a part without one; ``defaults``: function from the type to the values of missing
+        fields.
         """
         value = self.values.get(name)
         self.read.add(name)
@@ -232,7 +235,7 @@ class Fields:
         return part
 
     def _find(self, name: str) -> tuple[str, Any]:
-        """Return the spelling in use and its value; all spellings count as read and must agree."""
+        """Return the spelling in use and its value; all spellings count as read and must be equal."""
         written = self._written(name)
         if written[1] is None and not self.given(name) and name not in self._required:
             for spelling in (name, *ALIASES.get(name, ())):

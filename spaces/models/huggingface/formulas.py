@@ -1,15 +1,14 @@
-"""Formulas over the fields of a configuration, in which the tables of families state parameters and widths.
+"""Formulas over the fields of a configuration, for parameters and widths in the tables of families.
 
-A formula is an expression in the notation of Python, or assignments and an expression in the last line. A name is one
-that the caller gives, one that was assigned, or a field of the configuration: a whole number, which must be there
-(``hidden_size``, ``vision_config.output_channels``). Functions read other fields, and their first argument is the name
-of one:
+A formula is an expression in Python notation, or assignments followed by an expression in the last line. A name is
+given by the caller, assigned, or a field of the configuration: a required integer (``hidden_size``,
+``vision_config.output_channels``). Functions read other fields, named by their first argument:
 
-- ``size(field, default)``: a whole number, or the default; ``size(field, default, 0)`` accepts a zero in the file
-- ``optional(field)``: a whole number, or 0; ``optional(field, 0)`` accepts a zero, too
+- ``size(field, default)``: an integer, or the default; ``size(field, default, 0)`` accepts a zero in the file
+- ``optional(field)``: an integer, or 0; ``optional(field, 0)`` also accepts a zero
 - ``number(field, default)``, ``flag(field, default)``, ``text(field)``: a positive number, a boolean, a text
-- ``length(field)``, ``total(field)``: entries of a list of whole numbers, and their sum; ``length(field, str)``
-- ``entries(field)``: the same length where the field may be a single number
+- ``length(field)``, ``total(field)``: entries of a list of integers, and their sum; ``length(field, str)``
+- ``entries(field)``: the same length for a field that may also be a single number
 - ``given(field)``: whether the configuration has the field
 - ``linear(inputs, outputs)``: weights and biases of a linear layer
 """
@@ -66,7 +65,7 @@ def _statements(text: str) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """The names that one evaluation knows."""
+    """The names known in one evaluation."""
 
     fields: Fields
     names: dict[str, Any]
@@ -103,7 +102,7 @@ class _Scope:
         return _READERS[function](fields, name, *map(self.value, args[1:]))
 
     def _field(self, node: Any) -> tuple[Fields, str]:
-        """Find the configuration that a name belongs to, which is nested where it has a dot."""
+        """Return the configuration and the field of a name, nested where the name has a dot."""
         if isinstance(node, ast.Attribute):
             part: Any = node.value
             return self.fields.parts[part.id], node.attr

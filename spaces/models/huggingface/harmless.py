@@ -1,7 +1,7 @@
-"""Fields of a configuration that change no cost: those of ``data/harmless_fields.yaml``, and names with some endings.
+"""Fields of a configuration without an effect on cost: those of ``data/harmless_fields.yaml``, and name endings.
 
-A field that no family reads, that is not harmless and whose value is a number, true, a list or a mapping, is refused:
-it may change cost.
+A field that no family reads and that is not harmless is refused if its value is a number, true, a list or a mapping,
+since it may change cost.
 """
 
 import re
@@ -14,7 +14,7 @@ HARMLESS = frozenset(
     for name in names
 )
 
-# Endings of names that say what a field is, whatever it belongs to.
+# Endings of names with one meaning in all parts of a configuration.
 _ENDINGS = re.compile(
     r"((^|_)(ids?|token_ids?|token_index|dropout|dropout_rate|dropout_prob)|_token|_index_token|_drop|_eps|_epsilon|^eps|_coef|_coeff|"
     r"_initializer_factor|_init_range|_init_std|_init_value|^init_std|initializer_range|initializer_cutoff_factor|"
@@ -25,9 +25,9 @@ _ENDINGS = re.compile(
 
 
 def changes_cost(name: str, value: object) -> bool:
-    """Check whether a field that no rule reads may change cost.
+    """Check whether an unread field may change cost.
 
-    It may if its value is more than a text or nothing, and neither its name nor the ending of that is harmless.
+    It may if its value is neither a text nor empty, and neither its name nor its ending is harmless.
     """
     if name in HARMLESS or name.startswith("_") or _ENDINGS.search(name):
         return False

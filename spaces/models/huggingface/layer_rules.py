@@ -1,6 +1,6 @@
-"""Changes of a decoder's layers, one by one, in families whose layers differ by more than their mixer.
+"""Changes of single decoder layers, in families whose layers differ by more than their mixer.
 
-A rule gets the fields of the configuration, the layer as all decoders have it, and its number. The tables name it.
+A rule receives the fields of the configuration, the common layer, and its index. Tables name the rules.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ def _dense(layer: Layer, hidden: int) -> Layer:
 
 
 def _mpt_checks(fields: Fields, layer: Layer, index: int) -> Layer:
-    """Change a layer of MPT: LayerNorms with a weight alone; nothing else has a bias."""
+    """Change a layer of MPT: LayerNorms have only a weight; no other operator has a bias."""
     fields.accept("no_bias", "learned_pos_emb", "norm_type", "embedding_fraction")
     if not fields.flag("no_bias", True):
         raise fields.refusal("no_bias", "a model with biases is not modelled")
@@ -34,7 +34,7 @@ def _mpt_checks(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _llama4_experts(fields: Fields, layer: Layer, index: int) -> Layer:
-    """Change a layer of Llama 4: one shared expert with the routed ones; dense layers have a width of their own."""
+    """Change a layer of Llama 4: one shared expert with the routed ones; dense layers have a different width."""
     listed = fields.listed("moe_layers", int)
     step = fields.size("interleave_moe_layer_step", 1)
     sparse = index in listed if listed is not None else (index + 1) % step == 0
@@ -58,7 +58,7 @@ def _mimo_value_width(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _jetmoe_attention_experts(fields: Fields, layer: Layer, index: int) -> Layer:
-    """Change a layer of JetMoE: query and output projections are experts too (mixture of attention heads).
+    """Change a layer of JetMoE: query and output projections are also experts (mixture of attention heads).
 
     A token uses ``num_experts_per_tok`` of them; the others are counted as parameters only.
     """
@@ -70,7 +70,7 @@ def _jetmoe_attention_experts(fields: Fields, layer: Layer, index: int) -> Layer
 
 
 def _step_experts(fields: Fields, layer: Layer, index: int) -> Layer:
-    """Change a layer of Step 3.5: the layers of a list have experts; the shared one has a width of its own."""
+    """Change a layer of Step 3.5: listed layers have experts; the shared expert has a different width."""
     listed = fields.raw("moe_layers_enum")
     sparse = {one.strip() for one in listed.split(",")} if isinstance(listed, str) else None
     if not isinstance(layer.mlp, MixtureOfExperts):
@@ -81,7 +81,7 @@ def _step_experts(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _ernie_image_experts(fields: Fields, layer: Layer, index: int) -> Layer:
-    """Change a layer of ERNIE 4.5 VL: as many narrower experts with a router of their own for the tokens of images."""
+    """Change a layer of ERNIE 4.5 VL: equally many narrower experts with a separate router for image tokens."""
     widths = fields.listed_or_none("moe_intermediate_size", int)
     if not isinstance(layer.mlp, MixtureOfExperts) or widths is None or len(widths) < 2:
         return _ernie_dense_end(fields, layer, index)
@@ -129,7 +129,7 @@ def _shared_indexers(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _glm_pooled_keys(fields: Fields, layer: Layer, index: int) -> Layer:
-    """Change a layer of GLM 5 Next: keys of the indexer are pooled, by a gate and a table of places in the pool."""
+    """Change a layer of GLM 5 Next: keys of the indexer are pooled, by a gate and a table of positions in the pool."""
     if not isinstance(layer.mixer, Attention) or layer.mixer.indexer is None:
         return layer
     pool = fields.size("index_head_dim") * (fields.size("index_kpool", 16) + fields.size("hidden_size"))
@@ -137,7 +137,7 @@ def _glm_pooled_keys(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _mistral_layers_without_rotary(fields: Fields, layer: Layer, index: int) -> Layer:
-    """Change a layer of Mistral Large 4: without positions all of the head's width is not rotary."""
+    """Change a layer of Mistral Large 4: a layer without positions has no rotary part."""
     rotary = fields.listed("no_rope_layers", int, length=fields.size("num_hidden_layers"))
     latent = layer.attention.latent
     if latent is None or rotary is None or rotary[index]:
@@ -167,7 +167,7 @@ def _dots_latent_per_layer(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _lfm3_norms_and_gate(fields: Fields, layer: Layer, index: int) -> Layer:
-    """Change a layer of LFM3: norms after the blocks too, and a gate per head, where the configuration says so."""
+    """Change a layer of LFM3: norms also after the blocks, and a gate per head, if configured."""
     norms = 4 if fields.flag("use_sandwich_norm", False) else 2
     if isinstance(layer.mixer, Attention) and fields.flag("use_attention_gate", False):
         layer = replace(layer, mixer=replace(layer.mixer, gate=layer.mixer.heads))
@@ -175,7 +175,7 @@ def _lfm3_norms_and_gate(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _gemma3n_layers(fields: Fields, layer: Layer, index: int) -> Layer:
-    """Change a layer of Gemma 3n: a feed-forward width for each layer; the last layers read an earlier layer's keys."""
+    """Change a layer of Gemma 3n: a feed-forward width per layer; the last layers read an earlier layer's keys."""
     width = fields.of_layer("intermediate_size", index)
     if width is not None:
         layer = replace(layer, mlp=FeedForward(hidden=width, gated=True))
@@ -190,7 +190,7 @@ def _shared_keys(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _gemma4_layers(fields: Fields, layer: Layer, index: int) -> Layer:
-    """Change a layer of Gemma 4: full layers have a head width of their own, and may take values from keys."""
+    """Change a layer of Gemma 4: full layers have a different head width, and may take values from keys."""
     settings = fields.of_one_layer("per_layer_config", index)
     attention, full = layer.attention, layer.attention.window is None
     wide = settings.optional_size("head_dim") or (fields.optional_size("global_head_dim") if full else None)

@@ -1,4 +1,4 @@
-"""Types of layers: from the list of a configuration, or from the pattern that its family has in code."""
+"""Types of layers, from the list of a configuration or from the pattern of its family's code."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -30,8 +30,8 @@ _PATTERN_FIELDS = (
 def layer_types(fields: Fields, count: int, pattern: Pattern | None, *, known: Sequence[str]) -> list[str]:
     """Determine the type of each of ``count`` layers.
 
-    ``pattern`` makes them where the configuration has no list (None: all full). Sliding layers without a window attend
-    to everything.
+    ``pattern`` makes the types where the configuration has no list (None: all full). Sliding layers without a window
+    have full attention.
 
     Raises:
         RequestError: a type is not among ``known``, the list has another length, or its window is missing.
@@ -54,7 +54,7 @@ def layer_types(fields: Fields, count: int, pattern: Pattern | None, *, known: S
 
 
 def pattern_of(entry: Any) -> Pattern:
-    """Make the pattern of a table's entry: the name of a function below, or the settings of a general one."""
+    """Make the pattern of a table's entry: a function below by name, or a general pattern with its settings."""
     if isinstance(entry, str):
         return PATTERNS[entry]
     if "every" in entry:
@@ -72,7 +72,7 @@ def _every(
 ) -> list[str]:
     """Make one layer in ``period`` full (the last one, or the ``first``), the others ``other``.
 
-    The last of ``fields`` that is given replaces the period: a number, or a text with a letter per layer ("LLLG").
+    The last given field of ``fields`` replaces the period: a number, or a text with a letter per layer ("LLLG").
     """
     for name in fields:
         value = config.raw(name)
@@ -87,7 +87,7 @@ def _every(
 def _by_numbers(
     fields: Fields, count: int, *, name: str, kinds: Mapping[int, str], otherwise: Pattern
 ) -> Sequence[str]:
-    """Read a number for each layer from the list ``name``; ``kinds`` names their types."""
+    """Read a number per layer from the list ``name``; ``kinds``: their types."""
     listed = fields.listed(name, int, length=count)
     if listed is None:
         return otherwise(fields, count)
@@ -95,9 +95,9 @@ def _by_numbers(
 
 
 def _by_index(fields: Fields, count: int, *, name: str, kind: str, other: str, missing: str | None = None) -> list[str]:
-    """Make layers whose numbers are in the list ``name`` of one ``kind``, the others of the ``other``.
+    """Make layers of one ``kind`` where their numbers are in the list ``name``, and of the ``other`` elsewhere.
 
-    Without the list all are ``missing``, which is the ``other`` unless it is given.
+    Without the list all are ``missing`` (default: ``other``).
     """
     listed = fields.listed(name, int)
     if listed is None:
@@ -106,7 +106,7 @@ def _by_index(fields: Fields, count: int, *, name: str, kind: str, other: str, m
 
 
 def _by_formula(fields: Fields, count: int, *, where: Count, kind: str, other: str) -> list[str]:
-    """Make layers whose number ``index`` satisfies a formula of one ``kind``, and the others of the ``other``."""
+    """Make layers of one ``kind`` where a formula of the layer number ``index`` is true, otherwise ``other``."""
     return [kind if where(fields, index=index) else other for index in range(count)]
 
 
@@ -126,7 +126,7 @@ def _max_window_layers(fields: Fields, count: int) -> list[str]:
 
 
 def _gpt_neo(fields: Fields, count: int) -> list[str]:
-    """Make layers alternately global and local, or as ``attention_layers`` lists them."""
+    """Make layers alternately global and local, or as listed in ``attention_layers``."""
     kinds = fields.listed("attention_layers", str, length=count)
     fields.raw("attention_types")
     kinds = kinds or [("global", "local")[index % 2] for index in range(count)]
@@ -134,7 +134,7 @@ def _gpt_neo(fields: Fields, count: int) -> list[str]:
 
 
 def _kimi(fields: Fields, count: int) -> list[str]:
-    """Make the layers in ``kda_layers`` of ``linear_attn_config`` linear; they are counted from 1."""
+    """Make the layers in ``kda_layers`` of ``linear_attn_config`` linear; layers count from 1."""
     linear = set(fields.mapping("linear_attn_config").listed("kda_layers", int) or ())
     return [LINEAR if index + 1 in linear else FULL for index in range(count)]
 
@@ -146,7 +146,7 @@ def _griffin(fields: Fields, count: int) -> list[str]:
 
 
 def _deepseek_v4(fields: Fields, count: int) -> list[str]:
-    """Make three heavily compressed layers, then alternate with the sparse kind; or follow the ratios of layers."""
+    """Make three heavily compressed layers, followed by alternate ones with the sparse kind; or use given ratios."""
     ratios = fields.listed("compress_ratios", int)
     kinds = {0: SLIDING, 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
     if ratios is not None:

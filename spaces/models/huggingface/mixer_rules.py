@@ -1,6 +1,6 @@
-"""Mixers of layers that are not plain softmax attention, from the fields of a configuration.
+"""Mixers other than plain softmax attention, from the fields of a configuration.
 
-The tables name a rule for each type of layer. The attention that a rule gets is that of the model's full layers.
+Tables name a rule for each type of layer. The ``attention`` of a rule is that of the model's full layers.
 """
 
 import math
@@ -102,7 +102,7 @@ def _lightning(fields: Fields, attention: Attention) -> LightningAttention:
 
 
 def _short_convolution(fields: Fields, attention: Attention) -> ShortConvolution:
-    """Read LFM2's short convolution over as many channels as the model is wide."""
+    """Read LFM2's short convolution; its channels equal the model's width."""
     bias = fields.flag("conv_bias", False)
     return ShortConvolution(channels=fields.size("hidden_size"), taps=fields.size("conv_L_cache"), bias=bias)
 
@@ -134,7 +134,7 @@ def _matrix_lstm(fields: Fields, attention: Attention) -> Mixer:
 
 
 def _mimo_window(fields: Fields, attention: Attention) -> Mixer:
-    """Read MiMo V2: windowed layers have another number of key heads, and sinks."""
+    """Read MiMo V2: windowed layers have a different number of key heads, and sinks."""
     kv_heads = fields.optional_size("swa_num_key_value_heads") or 2 * attention.kv_heads
     sinks = fields.flag("add_swa_attention_sink_bias", True)
     return replace(attention, kv_heads=kv_heads, sinks=sinks, window=fields.size("sliding_window"))
@@ -148,7 +148,7 @@ def _minimax_block_indexer(fields: Fields, attention: Attention) -> Mixer:
 
 
 def _step_window(fields: Fields, attention: Attention) -> Mixer:
-    """Read Step 3.5: windowed layers have another number of heads."""
+    """Read Step 3.5: windowed layers have a different number of heads."""
     other = fields.raw("attention_other_setting")
     given = other.get("num_attention_heads") if isinstance(other, Mapping) else None
     heads = given if isinstance(given, int) else fields.optional_size("num_sliding_attention_heads")
@@ -158,7 +158,7 @@ def _step_window(fields: Fields, attention: Attention) -> Mixer:
 
 
 def _compressed(fields: Fields, attention: Attention, *, kind: str) -> Mixer:
-    """Read DeepSeek-V4's attention to compressed keys: every key of a window, and before it one for each chunk."""
+    """Read DeepSeek-V4's attention to compressed keys: every key of a window, and one key per chunk before it."""
     rates = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
     if not isinstance(fields.raw("compress_rates") or {}, Mapping):
         raise fields.refusal("compress_rates", "must have the tokens of a compressed key by type of layer")
@@ -181,7 +181,7 @@ def _compressed(fields: Fields, attention: Attention, *, kind: str) -> Mixer:
 
 
 def _cross_attention(fields: Fields, attention: Attention) -> Mixer:
-    """Read Llama 3.2 Vision: the layers of the list attend to the image instead of the text."""
+    """Read Llama 3.2 Vision: listed layers attend to the image instead of the text."""
     fields.raw("cross_attention_layers")
     return replace(attention, causal=False, query_key_norm=True)
 

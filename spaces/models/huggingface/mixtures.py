@@ -1,4 +1,4 @@
-"""Experts as the fields of a configuration describe them: how many, how wide, in which layers."""
+"""Experts from the fields of a configuration: their number, width and layers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from forerun.spaces.models.shapes import check_top_k
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
-    """The properties of a family's experts that its code fixes.
+    """The properties of a family's experts that are fixed in code.
 
-    ``width``: field of their inner width if it is not ``moe_intermediate_size``. ``grouped``: routing is limited to
-    groups (``n_group``).
+    ``width``: field of their inner width if not ``moe_intermediate_size``. ``grouped``: routing is limited to groups
+    (``n_group``).
     """
 
     gated: bool = True
@@ -33,7 +33,7 @@ class Experts:
 def per_layer(fields: Fields, traits: Experts, count: int) -> list[MixtureOfExperts | None]:
     """Return the experts of each of ``count`` layers, None where a layer is dense."""
     if not fields.optional_size("num_local_experts", least=0):
-        fields.raw(traits.width)  # of experts that there are none of
+        fields.raw(traits.width)  # width without experts
         return [None] * count
     experts = mixture(fields, traits)
     sparse = sparse_layers(fields, traits, count)
@@ -54,7 +54,7 @@ def mixture(fields: Fields, traits: Experts) -> MixtureOfExperts:
     check_top_k(fields.source, experts, top_k)
     widths = fields.listed_or_none(traits.width, int)  # of experts for text, and for images (ERNIE 4.5 VL)
     inner = widths[0] if widths else fields.optional_size(traits.width)
-    # Mixtral and gpt-oss call the width of an expert `intermediate_size`.
+    # Mixtral and gpt-oss name the width of an expert `intermediate_size`.
     inner = fields.size("intermediate_size") if inner is None else inner
     groups = fields.size("n_group", 1) if traits.grouped else 1
     top_groups = fields.size("topk_group", groups) if traits.grouped else 1
@@ -85,10 +85,10 @@ def _shared(fields: Fields, inner: int) -> int:
 
 
 def sparse_layers(fields: Fields, traits: Experts, count: int) -> Sequence[bool]:
-    """Mark the layers that have experts.
+    """Mark the layers with experts.
 
-    They are read from ``mlp_layer_types``, else from the number of first dense layers, the period of sparse ones and
-    the list of dense ones.
+    Sources, in order: ``mlp_layer_types``, the number of leading dense layers, the period of sparse layers, the list of
+    dense layers.
     """
     types = fields.listed("mlp_layer_types", str, length=count)
     frequency = fields.listed_or_none("moe_layer_freq", int)

@@ -1,4 +1,4 @@
-"""Image encoders of stages, each with fewer positions and more channels than the one before; classifiers with them."""
+"""Image encoders of stages with decreasing positions and increasing channels, and classifiers with them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ LARGEST = 65_536
 
 
 class Pyramid:
-    """A builder of layers, from the image on.
+    """A builder of layers, starting at the image.
 
-    ``channels`` and ``sides`` are those of the next layer's input; ``outside`` counts parameters of no layer.
-    Convolutions of one resolution between two calls of ``end`` are one layer.
+    ``channels`` and ``sides``: size of the next layer's input; ``outside``: parameters outside layers. Convolutions of
+    one resolution between two calls of ``end`` are one layer.
     """
 
     def __init__(self, channels: int, sides: tuple[int, int]) -> None:
@@ -49,7 +49,7 @@ class Pyramid:
         norm: int = 2,
         inputs: int | None = None,
     ) -> None:
-        """Add a convolution; ``inputs``: its input channels if they are not the last output's."""
+        """Add a convolution; ``inputs``: its input channels if not the last output's."""
         sides = (kernel, kernel) if isinstance(kernel, int) else tuple(kernel)
         if not all(type(size) is int and 1 <= size <= LARGEST for size in (outputs, stride, *sides)):
             raise ValueError(f"a convolution needs sizes in 1..{LARGEST}")
@@ -69,11 +69,11 @@ class Pyramid:
         self.channels = outputs
 
     def depthwise(self, kernel: int, *, stride: int = 1, bias: bool = False, norm: int = 2) -> None:
-        """Add a convolution of every channel alone."""
+        """Add a depthwise convolution."""
         self.conv(self.channels, kernel, stride=stride, groups=self.channels, bias=bias, norm=norm)
 
     def pool(self, stride: int) -> None:
-        """Keep every ``stride``-th position of either side, rounded up."""
+        """Keep every ``stride``-th position per side, rounded up."""
         self.sides = (-(-self.sides[0] // stride), -(-self.sides[1] // stride))
 
     def squeeze(self, inner: int) -> None:
@@ -81,11 +81,11 @@ class Pyramid:
         self.add((2 * inner + 1) * self.channels + inner)
 
     def add(self, parameters: int) -> None:
-        """Add parameters to the present layer that have no other cost."""
+        """Add parameters without further cost to the current layer."""
         self._extra += parameters
 
     def end(self, name: str = "convolution") -> None:
-        """Make a layer of the convolutions since the last one."""
+        """Make a layer of the convolutions since the last call."""
         if self._members:
             mixer = Convolutions(members=tuple(self._members), extra=self._extra)
             self._layer(name, mixer, None, norms=0, extra=0)
@@ -103,8 +103,11 @@ class Pyramid:
         head_dim: int | None = None,
         value_head_dim: int | None = None,
     ) -> None:
-        """Add a layer of attention and a feed-forward of width ``inner``; ``keys``: positions that each sees, those of
-        its window or of a shrunk image (whose keys and values are counted as made from every position)."""
+        """Add a layer of attention and a feed-forward of width ``inner``.
+
+        ``keys``: positions attended by each query, in its window or in a shrunk image (whose keys and values are
+        counted as computed from every position).
+        """
         self.end()
         if self.channels % heads:
             raise RequestError(f"{self.channels} channels must be divisible by {heads} heads")
@@ -150,10 +153,10 @@ _UNUSED = ("num_encoder_blocks", "num_stages", "num_hidden_layers", "hidden_size
 def built(build: Build, fields: Fields, known: Sequence[str], image: int = IMAGE) -> Pyramid:
     """Make the layers that ``build`` adds for the fields of a configuration.
 
-    ``known``: fields that change nothing modelled; ``image``: the side of its image where it states none.
+    ``known``: fields without an effect on the model; ``image``: default of the image's side.
 
     Raises:
-        RequestError: its lists do not fit together.
+        RequestError: lists of the configuration do not fit together.
     """
     pyramid = Pyramid(fields.size("num_channels", 3), square(fields, "image_size", image))
     try:
@@ -167,10 +170,9 @@ def built(build: Build, fields: Fields, known: Sequence[str], image: int = IMAGE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PyramidTower:
-    """An encoder that ``build`` makes.
+    """An encoder made by ``build``.
 
-    ``image``: the side of its image where the configuration does not say one; ``norms`` and ``harmless`` as for
-    ``PyramidClassifier``.
+    ``image``: default of the image's side; ``norms`` and ``harmless``: see ``PyramidClassifier``.
     """
 
     build: Build
@@ -179,7 +181,7 @@ class PyramidTower:
     harmless: tuple[str, ...] = ()
 
     def read(self, fields: Fields) -> Image:
-        """Make the encoder that the configuration describes."""
+        """Make the encoder of a configuration."""
         net = built(self.build, fields, self.harmless, self.image)
         outside = net.outside + self.norms * net.channels
         return Image(
@@ -193,8 +195,11 @@ class PyramidTower:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PyramidClassifier:
-    """A classifier that ``build`` makes, layer by layer, of the fields of a configuration. ``heads``: classifiers of
-    the same input. ``norms``: vectors of the norm before it. ``harmless``: fields that change nothing modelled."""
+    """A classifier made by ``build`` from the fields of a configuration.
+
+    ``heads``: number of classifiers of the same input. ``norms``: vectors of the norm before them. ``harmless``: fields
+    without an effect on the model.
+    """
 
     build: Build
     heads: int = 1
@@ -202,7 +207,7 @@ class PyramidClassifier:
     harmless: tuple[str, ...] = ()
 
     def read(self, fields: Fields, name: str) -> Model:
-        """Make the model that the configuration describes, called ``name``."""
+        """Make the model of a configuration, called ``name``."""
         pyramid = built(self.build, fields, self.harmless)
         width, classes = pyramid.channels, labels(fields)
         return Model(
@@ -218,7 +223,7 @@ class PyramidClassifier:
 
 
 def labels(fields: Fields) -> int:
-    """Count the classes of a classifier: names of labels, or their number; 2 if neither is given."""
+    """Return the number of classes of a classifier, from label names or their number; 2 if neither is given."""
     names, number = fields.raw("id2label"), fields.optional_size("num_labels", least=0)
     return len(names) if isinstance(names, dict) else 2 if number is None else number
 

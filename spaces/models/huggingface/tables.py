@@ -1,4 +1,4 @@
-"""Tables of families: entries of the YAML files in ``data/`` as the objects that read a configuration."""
+"""Tables of families: entries of the YAML files in ``data/`` as readers of a configuration."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -40,35 +40,35 @@ _CONVERSIONS: Mapping[str, Callable[[Any], object]] = MappingProxyType(
 
 @cache
 def decoders() -> Mapping[str, Decoder]:
-    """Return the decoders of language models by model type; names with an underscore are no model types."""
+    """Return the decoders of language models by model type; names with an underscore are not model types."""
     return table(Decoder, "dense_decoders", "mixture_decoders", "hybrid_decoders")
 
 
 @cache
 def token_encoders() -> Mapping[str, Decoder]:
-    """Return BERT and its descendants by model type; names with an underscore are no model types."""
+    """Return BERT and its descendants by model type; names with an underscore are not model types."""
     return table(Decoder, "token_encoders")
 
 
 @cache
 def towers() -> Mapping[str, Tower]:
-    """Return the image encoders of one stack by model type; names with an underscore are no model types."""
+    """Return the image encoders of one stack by model type; names with an underscore are not model types."""
     return table(Tower, "image_encoders")
 
 
 def table(
     family: Callable[..., _Family], *files: str, conversions: Mapping[str, Callable[[Any], object]] = _CONVERSIONS
 ) -> Mapping[str, _Family]:
-    """Make the families of some files, which share their entries.
+    """Make the families of several files with shared entries.
 
     Parameters
     ----------
     family
-        Called with the keys of each entry.
+        Constructor called with the keys of each entry.
     files
         Names of files in ``data/`` without their ending.
     conversions
-        Functions that make the values of some keys.
+        Functions that convert the values of some keys.
     """
     entries: dict[str, _Entry] = {}
     for file in files:
@@ -83,7 +83,7 @@ def table(
 
 
 def _complete(entries: Mapping[str, _Entry], entry: _Entry) -> dict[str, Any]:
-    """Add the keys of the entry that is named by ``like``."""
+    """Add the keys of the entry named by ``like``."""
     keys = _complete(entries, entries[entry["like"]]) if "like" in entry else {}
     keys |= {key: value for key, value in entry.items() if key not in ("like", "also", "more_harmless")}
     if "more_harmless" in entry:

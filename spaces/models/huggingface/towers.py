@@ -17,7 +17,7 @@ _PATCHES = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """An encoder of images or sound: its layers, parameters outside them, and patches of one image."""
+    """An encoder of images or audio: its layers, parameters outside them, and patches of one image."""
 
     width: int
     layers: tuple[Layer, ...]
@@ -28,14 +28,14 @@ class Image:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tower:
-    """The properties of an image encoder that its code fixes; defaults are those of ViT (arXiv 2010.11929).
+    """The properties of an image encoder that are fixed in code; defaults are those of ViT (arXiv 2010.11929).
 
-    ``query_bias``: of queries, keys and values. ``class_tokens``: learned tokens before the patches. ``positions``: one
-    learned row for each patch ("grid"), for as many as a field says, or none. ``pre_norms``, ``post_norms``: before and
-    after the stack. ``scales``: learned vectors in each layer. ``width``: field of the width, ``inner`` of that of the
-    feed-forward, ``more_layers`` of layers after the others, ``tiles`` of the pieces into which an image is cut.
-    ``model_extra``: further parameters; ``merger``: those of the layers that join the outputs. ``harmless``: fields
-    that change nothing modelled.
+    ``query_bias``: bias of queries, keys and values. ``class_tokens``: learned tokens before the patches.
+    ``positions``: learned rows, one per patch ("grid") or as many as a field gives, or none. ``pre_norms``,
+    ``post_norms``: norms before and after the stack. ``scales``: learned vectors in each layer. Fields: ``width`` of
+    the width, ``inner`` of the feed-forward's width, ``more_layers`` of further layers after the stack, ``tiles`` of
+    the pieces of an image. ``model_extra``: further parameters; ``merger``: parameters of the layers that join the
+    outputs. ``harmless``: fields without an effect on the model.
     """
 
     width: str = "hidden_size"
@@ -61,9 +61,9 @@ class Tower:
     harmless: tuple[str, ...] = ()
 
     def read(self, fields: Fields, *, alone: bool = False) -> Image:
-        """Make the encoder that the configuration describes.
+        """Make the encoder of a configuration.
 
-        Its layers state their width and number of tokens unless it is a model ``alone``.
+        Its layers have their own width and number of tokens unless it is a model ``alone``.
         """
 
         def on(switch: Switch) -> bool:

@@ -1,4 +1,4 @@
-"""Mixers of the tokens of a sequence: one file each, a sequence of ``forerun.spaces.models.parts``."""
+"""Mixers of the tokens of a sequence, one file each, as sequences of ``forerun.spaces.models.parts``."""
 
 from forerun.spaces.models.mixers.attention import Attention
 from forerun.spaces.models.mixers.compressed import CompressedAttention

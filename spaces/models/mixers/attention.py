@@ -52,7 +52,7 @@ class Attention:
 
     @property
     def name(self) -> str:
-        """Name that users read."""
+        """Name for users."""
         kind = "latent attention" if self.latent else "attention"
         return f"sparse {kind}" if self.indexer else kind
 
@@ -102,8 +102,8 @@ class Attention:
     def steps(self, hidden: int) -> tuple[Step, ...]:
         """List operators in execution order.
 
-        Rotary embedding is a pass over queries and keys; a model with learned positions has none (``forerun.simulator``
-        leaves it out).
+        Rotary embedding is a pass over queries and keys; a model with learned positions does not have it
+        (``forerun.simulator`` does not model them).
         """
         both = (self.query_width, self.key_width)
         norms = (ElementwisePass(form="rmsnorm", widths=both),) if self.query_key_norm else ()

@@ -1,7 +1,7 @@
 """Attention to compressed keys (DeepSeek-V4).
 
-One key head, which is also the value: every key in a window, and before it compressed keys of several tokens each, all
-of them or those that an indexer chooses.
+One key head, which is also the value. A query attends to every key in a window, and before the window to compressed
+keys of several tokens each: all of them, or those that an indexer chooses.
 """
 
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Softmax,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressedAttention:
-    """``heads`` queries of ``head_dim``, made from a vector of ``query_rank``, attend to one key per token.
+    """``heads`` queries of ``head_dim``, computed from a vector of ``query_rank``, attend to one key per token.
 
-    ``rate``: tokens of one compressed key (0: none). ``overlapping``: each compressed key sees two chunks, so that its
-    products are twice as wide. ``indexer`` chooses among them. The output passes ``output_groups`` products of
-    ``output_rank`` columns each before the one to the model's width.
+    ``rate``: tokens of one compressed key (0: none). ``overlapping``: each compressed key is computed from two chunks,
+    so its products are twice as wide. ``indexer``: chooses among compressed keys. The output passes ``output_groups``
+    products of ``output_rank`` columns each before the product to the model's width.
     """
 
     heads: int
@@ -42,7 +42,7 @@ class CompressedAttention:
 
     @property
     def wide(self) -> int:
-        """Columns of the compressor's products: two chunks where they overlap."""
+        """Columns of the compressor's products: two chunks where chunks overlap."""
         return self.head_dim * (2 if self.overlapping else 1)
 
     def steps(self, hidden: int) -> tuple[Step, ...]:
@@ -78,12 +78,12 @@ class CompressedAttention:
         )
 
     def index_key(self, hidden: int) -> Product:
-        """Return the indexer's product of one key per token; here its compressor makes the keys."""
+        """Return the indexer's product of one key per token; the compressor computes the keys."""
         assert self.indexer is not None
         return Product(inputs=uncut(hidden), outputs=(uncut(self.indexer.head_dim), uncut(self.indexer.heads)))
 
     def vectors(self, hidden: int) -> tuple[int, int]:
-        """Count norms of latent vectors and keys, positions inside a chunk, sinks; the indexer's of the same kind."""
+        """Count norms of latent vectors and keys, positions inside a chunk and sinks, with those of the indexer."""
         whole = self.query_rank + self.head_dim
         if self.rate:
             whole += self.rate * self.wide + self.head_dim
@@ -92,7 +92,7 @@ class CompressedAttention:
         return self.heads, whole
 
     def kept(self, hidden: int) -> Kept:
-        """List queries, key, compressed keys and gates, the core's output and that of its grouped products."""
+        """List queries, key, compressed keys and gates, and the outputs of the core and of its grouped products."""
         out = Width(count=self.output_groups, each=self.output_rank)
         compressed = (uncut(self.wide), uncut(self.wide)) if self.rate else ()
         inner = (self.width, uncut(self.head_dim), *compressed, self.width, out)

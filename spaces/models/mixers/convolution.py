@@ -1,7 +1,7 @@
 """Two-dimensional convolutions over an image (LeCun et al. 1998), as products over the positions of their output.
 
-A convolution with a kernel of k x k positions is the product of k*k*inputs columns by outputs columns at every position
-of its output (im2col); one of as many groups as channels passes over memory. Normalisation and activation follow.
+A convolution with a kernel of k x k positions is a product of k*k*inputs columns by outputs columns at every position
+of its output (im2col); a depthwise convolution is a pass over memory. Normalisation and activation follow.
 """
 
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Step, un
 class Convolution:
     """One convolution: channels before and after, and positions of its kernel (``taps``).
 
-    ``groups``: groups of channels that are convolved separately. ``norm``: vectors of the normalisation that follows
-    with an activation (2: scale and bias, 0: there is neither).
+    ``groups``: groups of channels that are convolved separately. ``norm``: vectors of the normalisation before the
+    activation (2: scale and bias; 0: no normalisation or activation).
     """
 
     inputs: int
@@ -42,8 +42,10 @@ class Convolution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convolutions:
-    """Convolutions of one block that make outputs of one resolution, in execution order; no tensor rank has a part of
-    one. ``extra``: further parameters (scales of layers, squeezed channels)."""
+    """Convolutions of one block with outputs of one resolution, in execution order, replicated over tensor ranks.
+
+    ``extra``: further parameters (scales of layers, squeezed channels).
+    """
 
     members: tuple[Convolution, ...]
     extra: int = 0
@@ -51,12 +53,12 @@ class Convolutions:
 
     @property
     def heads(self) -> int:
-        """One: tensor parallelism does not cut it."""
+        """Return 1: tensor parallelism does not shard it."""
         return 1
 
     @property
     def kv_heads(self) -> int:
-        """One: tensor parallelism does not cut it."""
+        """Return 1: tensor parallelism does not shard it."""
         return 1
 
     def steps(self, hidden: int) -> tuple[Step, ...]:
@@ -72,7 +74,7 @@ class Convolutions:
         return 0, whole
 
     def kept(self, hidden: int) -> Kept:
-        """List input of the first, and the output of each before and after its norm."""
+        """List the input of the first convolution, and the output of each before and after its norm."""
         last = self.members[-1]
         inner = [uncut(one.outputs) for one in self.members for _ in range(2 if one.norm else 1)]
         return Kept(inner=(uncut(self.members[0].inputs), *inner), last=uncut(last.inputs))

@@ -1,6 +1,7 @@
 """Gated delta rule: linear attention that overwrites the state of a key (Yang et al., arXiv 2412.06464).
 
-Qwen3-Next, Qwen3.5 and OLMo Hybrid have one decay per head; Kimi Delta Attention (arXiv 2510.26692) one per channel.
+Qwen3-Next, Qwen3.5 and OLMo Hybrid have one decay per head; Kimi Delta Attention (arXiv 2510.26692) has one per
+channel.
 """
 
 from dataclasses import dataclass
@@ -13,9 +14,9 @@ from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Step, Wi
 class GatedDelta:
     """``heads`` value heads of ``value_head_dim`` over ``key_heads`` of ``key_head_dim``.
 
-    ``convolution``: taps of the causal convolution over queries, keys and values. ``decay_rank``: the decay is one per
-    key channel, made by a low-rank pair of products (0: by one whole product; None: one decay per head).
-    ``gate_rank``: the same of the output gate (None: one whole product; 0: no gate). ``gate_bias``: its bias.
+    ``convolution``: taps of the causal convolution over queries, keys and values. ``decay_rank``: rank of the product
+    for one decay per key channel (0: a full product; None: one decay per head). ``gate_rank``: rank of the output
+    gate's product (None: a full product; 0: no gate). ``gate_bias``: bias of the gate.
     """
 
     heads: int

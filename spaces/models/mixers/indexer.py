@@ -1,4 +1,4 @@
-"""The indexer of sparse attention: a small scorer that chooses the keys that each query reads.
+"""The indexer of sparse attention, a small scorer that chooses the keys of each query.
 
 DeepSeek-V3.2-Exp (technical report, section 2.1): ``heads`` queries of ``head_dim`` per token against one key per
 token, weighted and summed; the ``top_k`` best keys are read by the main attention.
@@ -13,8 +13,8 @@ from forerun.spaces.models.parts import Product, Scores, Step, uncut
 class Indexer:
     """An indexer of sparse attention, which chooses ``top_k`` keys per query.
 
-    It has ``heads`` scores of width ``head_dim``; ``weighted``: a product of the token weights the heads. ``shared``:
-    the choice is an earlier layer's. Every tensor rank runs the complete indexer.
+    It has ``heads`` scores of width ``head_dim``; ``weighted``: the heads are weighted by a product of the token.
+    ``shared``: the choice is an earlier layer's. Every tensor rank runs the complete indexer.
     """
 
     heads: int

@@ -7,10 +7,10 @@ from forerun.spaces.models.parts import Product, Width, uncut
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentAttention:
-    """Queries, keys and values made from low-rank vectors.
+    """Queries, keys and values computed from low-rank vectors.
 
-    ``query_rank`` is None when queries are projected directly. ``rope_head_dim`` is the part of a head that carries
-    positions; ``Attention.head_dim`` is the whole query/key head (``nope + rope``).
+    ``query_rank``: None when queries are projected directly. ``rope_head_dim``: part of a head with positions;
+    ``Attention.head_dim`` is the complete query/key head (``nope + rope``).
     """
 
     query_rank: int | None
@@ -20,10 +20,10 @@ class LatentAttention:
     def projections(
         self, wide: Width, heads: int, head_dim: int, value_head_dim: int, *, bias: bool
     ) -> tuple[Product, ...]:
-        """Return the products that make queries, keys and values, expanded as in training (equations 9 to 19).
+        """Return the products for queries, keys and values, expanded as in training (equations 9 to 19).
 
-        Every tensor rank has complete down-projections and runs them on its own tokens (Megatron-LM builds them with
-        ``parallel_mode="duplicate"``); only they have the ``bias`` (``attention_bias`` of DeepSeek).
+        Every tensor rank has complete down-projections and runs them on its own tokens (``parallel_mode="duplicate"``
+        in Megatron-LM); only these have the ``bias`` (``attention_bias`` of DeepSeek).
         """
         made = []
         query = wide

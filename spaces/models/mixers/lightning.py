@@ -11,8 +11,8 @@ from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Step, Wi
 class LightningAttention:
     """Linear attention: ``heads`` heads of ``head_dim`` without a softmax.
 
-    ``gated``: a sigmoid gate as wide as the output, which is first normalised by an RMSNorm. ``chunk``: tokens of a
-    block of the kernel.
+    ``gated``: a sigmoid gate of the output's width, after an RMSNorm of the output. ``chunk``: tokens of a block of the
+    kernel.
     """
 
     heads: int

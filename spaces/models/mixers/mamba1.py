@@ -10,8 +10,8 @@ from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Step, Wi
 class Mamba:
     """Mamba: ``inner`` channels with ``state`` elements each.
 
-    They are in ``heads`` equal parts with separate dt, B and C (Zamba: 2). ``rank``: width of the low-rank time step.
-    ``norms``: RMSNorms of dt, B and C (Jamba).
+    The channels have ``heads`` equal parts with separate dt, B and C (Zamba: 2). ``rank``: width of the low-rank time
+    step. ``norms``: RMSNorms of dt, B and C (Jamba).
     """
 
     inner: int

@@ -74,7 +74,7 @@ class Mamba2:
     def kept(self, hidden: int) -> Kept:
         """List z, x, B, C, dt before the convolution and x, B, C after it, and the scan's output.
 
-        The kernel computes the states of chunks again.
+        The kernel recomputes the states of chunks.
         """
         mixed = (self.inner, self.shared, self.shared)
         inner = (self.inner, *mixed, *mixed, Width(count=self.heads), self.inner)

@@ -9,8 +9,10 @@ from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Step, Wi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixLstm:
-    """``heads`` heads with keys of ``key_head_dim`` and values of ``value_head_dim``; input and forget gate per
-    head, an output gate as wide as the values."""
+    """``heads`` heads with keys of ``key_head_dim`` and values of ``value_head_dim``.
+
+    Each head has an input and a forget gate, and an output gate of the values' width.
+    """
 
     heads: int
     key_head_dim: int

@@ -1,4 +1,4 @@
-"""Two mixers in parallel: they read the same input and their outputs are added, as in Falcon-H1."""
+"""Two mixers in parallel, as in Falcon-H1: they read the same input, and their outputs are summed."""
 
 import math
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from forerun.spaces.models.parts import Kept, Mixer, Step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelMixers:
-    """``members`` in the order in which they run; tensor ranks add their outputs up once, together."""
+    """``members`` in execution order; tensor ranks sum their outputs once, together."""
 
     members: tuple[Mixer, ...]
 
     @property
     def name(self) -> str:
-        """Name that users read."""
+        """Name for users."""
         return " beside ".join(member.name for member in self.members)
 
     @property
@@ -39,7 +39,7 @@ class ParallelMixers:
     def kept(self, hidden: int) -> Kept:
         """List the tensors of all members.
 
-        ``last`` is the last member's; those of the others are inner tensors already.
+        ``last`` is the last member's; the other members' last tensors are among the inner ones.
         """
         parts = [member.kept(hidden) for member in self.members]
         inner = tuple(width for part in parts for width in part.inner)

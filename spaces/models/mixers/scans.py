@@ -1,4 +1,4 @@
-"""The chunked form of linear recurrences, common to Mamba-2, the delta rule and linear attention."""
+"""The chunked form of linear recurrences, used by Mamba-2, the delta rule and linear attention."""
 
 from forerun.spaces.models.parts import Contraction, Scan, Width
 
@@ -8,12 +8,12 @@ def chunked(
 ) -> Scan:
     """Return the scan of ``heads`` recurrences with states of ``key_dim x value_dim``.
 
-    Per chunk of C tokens (arXiv 2405.21060, section 6): scores ``[C, C]`` of queries and keys (once for each of the
-    ``key_heads`` that share them), their product with the values, the chunk's contribution to the state, and the read
-    of the state before it. The delta rule (arXiv 2412.06464, section 3) adds the products of keys with keys, and
-    with the inverse of that triangular matrix those that make its two corrected operands.
+    Per chunk of C tokens (arXiv 2405.21060, section 6): scores ``[C, C]`` of queries and keys (once per key head, of
+    which there are ``key_heads``), their product with the values, the chunk's contribution to the state, and the read
+    of the preceding state. The delta rule (arXiv 2412.06464, section 3) adds products of keys with keys, and products
+    with the inverse of this triangular matrix for its two corrected operands.
 
-    ``state_passes``: how often the states of chunks are moved, in 16-bit values (2: once written and once read).
+    ``state_passes``: number of reads and writes of the states of chunks, in 16-bit values (2: one write and one read).
     """
     head, shared, each = Width(count=heads), Width(count=key_heads), 1.0 / chunk
     products = [

@@ -8,7 +8,7 @@ from forerun.spaces.models.parts import Kept, Product, Step, Width, uncut
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortConvolution:
-    """``channels`` channels, a causal convolution of ``taps`` over each, gated before and after."""
+    """``channels`` channels with a causal convolution of ``taps`` each, gated before and after."""
 
     channels: int
     taps: int

@@ -1,1 +1,1 @@
-"""Generators of published networks that repeat their layers."""
+"""Generators of published networks with repeated layers."""

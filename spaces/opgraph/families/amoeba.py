@@ -1,8 +1,8 @@
-"""AmoebaNet-D (arXiv 1802.01548) by depth and width, in the form that GPipe (arXiv 1811.06965) trains.
+"""AmoebaNet-D (arXiv 1802.01548) by depth and width, in the form trained by GPipe (arXiv 1811.06965).
 
-A cell reads the two cells before it, builds five sums of two operations each, and concatenates some of its states.
-The normal cell concatenates states 0, 3, 4 and 6 as the reference implementation does: with the 4, 5, 6 that the
-publication prints, the parameter counts of GPipe's table 1 are not met.
+A cell reads the two preceding cells, builds five sums of two operations each, and concatenates some of its states. The
+normal cell concatenates states 0, 3, 4 and 6 like the reference implementation: states 4, 5, 6 of the publication do
+not give the parameter counts of GPipe's table 1.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def _identity(b: Builder, x: Value, channels: int, stride: int) -> Value:
 
 
 def _halved(b: Builder, x: Value, channels: int) -> Value:
-    """Two 1x1 convolutions of stride 2, one a pixel further on, side by side."""
+    """Two 1x1 convolutions of stride 2, the second shifted by one pixel, concatenated."""
     x = b.relu(x)
     return b.batch_norm(b.concat(*(b.conv(x, channels // 2, 1, stride=2) for _ in range(2))))
 
@@ -40,7 +40,7 @@ def _pool3(b: Builder, x: Value, channels: int, stride: int) -> Value:
 
 def _pool2(b: Builder, x: Value, channels: int, stride: int) -> Value:
     # A window of two without padding loses a row at stride 1; the reduction cell uses it at stride 1 on its second
-    # input only after that has been halved, where the reference pads as needed.
+    # input only after that input has been halved, whereas the reference pads as needed.
     return b.pool(x, 2, stride=stride, ceil=True) if stride > 1 else b.pool(x, 3, stride=1, padding=1)
 
 
@@ -61,7 +61,7 @@ def _seven(b: Builder, x: Value, channels: int, stride: int) -> Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cell:
-    """Pairs of (state, operation) whose sums become new states, and the states that leave the cell."""
+    """Pairs of (state, operation) whose sums are new states, and the states in the output."""
 
     pairs: tuple[tuple[tuple[int, Operation], tuple[int, Operation]], ...]
     leaving: tuple[int, ...]
@@ -90,7 +90,7 @@ REDUCTION = _Cell(
 
 
 class _Network:
-    """The chain of cells while it is built."""
+    """The chain of cells during its construction."""
 
     def __init__(self, channels: int) -> None:
         self.builder, self.channels = Builder(3, 224, 224), channels
@@ -111,7 +111,7 @@ class _Network:
             two = _unit(b, two, width, 1)
         states = [one, two]
         for left, right in form.pairs:
-            # Only the two inputs of a reduction cell still have the large extents.
+            # Only the two inputs of a reduction cell have the large extents.
             halves = [
                 operation(b, states[state], width, 2 if reduction and state < 2 else 1)
                 for state, operation in (left, right)
@@ -122,8 +122,11 @@ class _Network:
 
 
 def amoebanet_d(layers: int = 18, filters: int = 208) -> GraphModel:
-    """AmoebaNet-D (``layers``, ``filters``): normal cells in three groups, a reduction cell before each but the
-    first, two reduction cells in the stem; 224 x 224."""
+    """AmoebaNet-D (``layers``, ``filters``) for 224 x 224 images.
+
+    It has normal cells in three groups, a reduction cell before the second and third group, and two reduction cells in
+    the stem.
+    """
     network = _Network(filters // 4)
     for _ in range(2):
         network.cell(REDUCTION)

@@ -1,4 +1,4 @@
-"""Images without (many) convolutions: vision transformers, and ConvNeXt, which copies their blocks."""
+"""Image networks with few or no convolutions: vision transformers, and ConvNeXt, which has similar blocks."""
 
 from forerun.spaces.opgraph.builder import Builder, Value
 from forerun.spaces.opgraph.model import GraphModel

@@ -1,4 +1,4 @@
-"""Inception-V3 (arXiv 1512.00567) with its auxiliary head, as it is trained, for 299 x 299 images."""
+"""Inception-V3 (arXiv 1512.00567) with its auxiliary head for training, for 299 x 299 images."""
 
 from forerun.spaces.opgraph.builder import Builder, Value
 from forerun.spaces.opgraph.model import GraphModel

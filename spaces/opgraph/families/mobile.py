@@ -67,7 +67,7 @@ def _normed(
 def _inverted(
     b: Builder, x: Value, channels: int, expansion: int, kernel: int, stride: int, *, squeezed: bool = False
 ) -> Value:
-    """An inverted residual: expanded, filtered channel by channel, gated where ``squeezed``, projected."""
+    """An inverted residual: expansion, depthwise convolution, gate (if ``squeezed``) and projection."""
     start, inner = x, x.shape[0] * expansion
     if expansion > 1:
         x = _normed(b, x, inner, 1)
@@ -80,6 +80,6 @@ def _inverted(
 
 
 def _rounded(channels: float) -> int:
-    """Return the nearest multiple of eight, never under 90 % of what was asked (both papers' code)."""
+    """Return the nearest multiple of eight that is at least 90 % of ``channels`` (both papers' code)."""
     near = max(8, int(channels + 4) // 8 * 8)
     return near + 8 if near < 0.9 * channels else near

@@ -1,4 +1,4 @@
-"""Networks that are one straight line of layers: AlexNet, VGG and CosmoFlow."""
+"""Networks that are a plain sequence of layers: AlexNet, VGG and CosmoFlow."""
 
 from forerun.spaces.opgraph.builder import Builder, Value
 from forerun.spaces.opgraph.model import GraphModel
@@ -64,8 +64,10 @@ table 1): six per multiply-accumulate."""
 
 
 def cosmoflow(extent: int) -> GraphModel:
-    """CosmoFlow for ``extent`` cubed voxels of four channels: seven convolutions, pools down to 2 x 2 x 2, three
-    linear layers."""
+    """CosmoFlow for ``extent`` cubed voxels of four channels.
+
+    It has seven convolutions, pools down to 2 x 2 x 2, and three linear layers.
+    """
     b = Builder(4, extent, extent, extent)
     x = b.start
     for number, filters in enumerate(COSMOFLOW_FILTERS):

@@ -17,8 +17,8 @@ COUNTS = {
 def resnet(name: str, *, extent: int = 224, stride_first: bool = False) -> GraphModel:
     """A ResNet for ``extent`` square images.
 
-    ``stride_first``: the first 1x1 convolution of a block takes the stride (the original form, v1) instead of the
-    3x3 one (v1.5, what is trained today and what the published operation counts are for).
+    ``stride_first``: the first 1x1 convolution of a block has the stride (the original form, v1) instead of the 3x3 one
+    (v1.5, the form trained today and behind the published operation counts).
     """
     b = Builder(3, extent, extent)
     x = b.relu(b.batch_norm(b.conv(b.start, 64, 7, stride=2, padding=3)))

@@ -1,1 +1,1 @@
-"""Graphs of other programs as operator graphs: ONNX files and exported PyTorch programs. None of it is run."""
+"""Graphs of other programs as operator graphs: ONNX files and exported PyTorch programs, read without execution."""

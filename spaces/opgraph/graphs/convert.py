@@ -1,4 +1,4 @@
-"""Turns the record of a graph into an operator graph."""
+"""Conversion of the record of a graph into an operator graph."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,13 +17,14 @@ SHOWN = 6
 def model_of_graph(
     graph: RecordedGraph, rules: Mapping[str, Rule], *, allow_generic: bool, skipped: frozenset[str] = frozenset()
 ) -> GraphModel:
-    """The operators of ``graph`` by ``rules``; nodes of ``skipped`` names, and those that no activation reaches, have
-    no cost (shape arithmetic, constants, counters).
+    """Return the operators of ``graph`` by ``rules``.
+
+    Nodes named in ``skipped``, and nodes without an activation, have no cost (shape arithmetic, constants, counters).
 
     Raises:
         RequestError: an operator has no rule and ``allow_generic`` is not set, or a law of operators is broken.
     """
-    made: dict[str, str] = {name: "" for name in graph.inputs}  # value -> operator that produced it; "": an input
+    made: dict[str, str] = {name: "" for name in graph.inputs}  # value -> operator that produces it; "": an input
     operators: list[Operator] = []
     missing: dict[str, int] = {}
     names: set[str] = set()
@@ -77,7 +78,9 @@ def model_of_graph(
 def _shared(
     graph: RecordedGraph, operators: Sequence[Operator], read: Sequence[tuple[str, ...]]
 ) -> dict[str, list[int]]:
-    """Find the weights that several operators have; of each the places of these. ``read``: all that each reads."""
+    """Return the weights used by several operators, each with the operators' indices; ``read``: inputs of each
+    operator.
+    """
     users: dict[str, list[int]] = {}
     for place, (operator, names) in enumerate(zip(operators, read, strict=True)):
         for name in names:
@@ -87,10 +90,10 @@ def _shared(
 
 
 def _tied(operators: Sequence[Operator], shared: Iterable[Sequence[int]]) -> tuple[Operator, ...]:
-    """Let one operator of each of ``shared`` places count their weight."""
+    """Let one operator of each group in ``shared`` count their weight."""
     tied = list(operators)
     for places in shared:
-        # The gradient of a product is dense, that of a table alone has the rows that were looked up.
+        # The gradient of a product is dense; only the gradient of a table is limited to the looked-up rows.
         keeper = max(places, key=lambda place: (operators[place].kind is not Kind.EMBEDDING, place))
         for place in set(places) - {keeper}:
             tied[place] = replace(operators[place], tied=True)

@@ -1,7 +1,7 @@
-"""Reads PyTorch programs that ``torch.export.save`` wrote (``.pt2``): the JSON graph inside the archive.
+"""Reader of PyTorch programs written by ``torch.export.save`` (``.pt2``): the JSON graph inside the archive.
 
-Neither torch nor pickle is used: weights and sample inputs in the archive are not opened, so that nothing of the file
-can run.
+Neither torch nor pickle is used: weights and sample inputs in the archive are not opened, so that nothing in the file
+can be executed.
 """
 
 import json
@@ -93,11 +93,11 @@ SKIPPED = frozenset({"sym_size", "arange", "full", "zeros", "ones", "lift_fresh_
 
 
 def read_exported(path: Path, *, allow_generic: bool = False) -> GraphModel:
-    """The model of an exported program.
+    """Return the model of an exported program.
 
     Raises:
-        RequestError: the file is cut short or no such archive, a shape is dynamic, or an operator has no rule and
-            ``allow_generic`` is not set.
+        RequestError: the file is truncated or not such an archive, a shape is dynamic, or an operator has no rule and
+        ``allow_generic`` is not set.
     """
     try:
         with opened(path) as stream, zipfile.ZipFile(stream) as archive:
@@ -115,7 +115,7 @@ def read_exported(path: Path, *, allow_generic: bool = False) -> GraphModel:
 
 
 def _graph_text(archive: zipfile.ZipFile, size: int, path: Path) -> str:
-    """Return the text of the graph; the size that the archive states is not trusted.
+    """Return the text of the graph; the archive's stated size is not trusted.
 
     Raises:
         RequestError: there is none, or it is too large.
@@ -133,10 +133,10 @@ def _graph_text(archive: zipfile.ZipFile, size: int, path: Path) -> str:
 
 
 def graph_of_document(document: Any, *, name: str, source: str) -> RecordedGraph:
-    """The record of a program as ``torch.export.save`` describes it.
+    """Return the record of a program from the document of ``torch.export.save``.
 
     Raises:
-        RequestError: a shape is dynamic, or the form is wrong.
+        RequestError: a shape is dynamic, or the form is invalid.
     """
     graph = document["graph_module"]["graph"]
     signature = document["graph_module"]["signature"]
@@ -182,7 +182,7 @@ def _extent(size: Any, value: str, source: str) -> int:
 
 def _node(number: int, node: Any) -> GraphCall:
     parts = _text(node["target"]).split(".")
-    # torch.ops.aten.conv2d.default; operators of other namespaces keep theirs.
+    # torch.ops.aten.conv2d.default; operators of other namespaces keep their namespace.
     target = parts[3] if parts[:3] == ["torch", "ops", "aten"] and len(parts) > 3 else node["target"]
     inputs: list[str] = []
     attributes: dict[str, Any] = {}
@@ -205,7 +205,7 @@ def _node(number: int, node: Any) -> GraphCall:
 
 
 def _block(metadata: Any) -> str:
-    """Return the innermost module that an operator was called in, of ``KEY,PATH,CLASS;KEY,PATH,CLASS;...``."""
+    """Return the innermost module of an operator from ``KEY,PATH,CLASS;KEY,PATH,CLASS;...``."""
     stack = metadata.get("nn_module_stack") if isinstance(metadata, dict) else None
     parts = stack.split(";")[-1].split(",") if isinstance(stack, str) else []
     path = parts[1] if len(parts) > 1 else ""
@@ -216,7 +216,7 @@ def _text(value: Any) -> str:
     """Return a name.
 
     Raises:
-        TypeError: it is none.
+        TypeError: the value is not a name.
     """
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.40} is no name")
@@ -224,10 +224,10 @@ def _text(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value of an attribute: a scalar, a list of numbers, or a mapping that no rule reads.
+    """Return the value of an attribute: a scalar, a list of numbers, or a mapping (not read by any rule).
 
     Raises:
-        TypeError: a list holds something else.
+        TypeError: a list has other values.
     """
     if isinstance(value, list) and not all(isinstance(one, int | float | None) for one in value):
         return None

@@ -1,4 +1,4 @@
-"""Reads ONNX files. Only the description is read: weights that lie beside the file are not opened, nothing is run."""
+"""Reader of ONNX files. Only the graph is read: external weights are not opened, and nothing is executed."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -79,11 +79,11 @@ SKIPPED = frozenset({"Constant", "ConstantOfShape", "Shape", "Size", "Range"})
 
 
 def read_onnx(path: Path, *, allow_generic: bool = False, shapes: Sequence[str] = ()) -> GraphModel:
-    """The model of an ONNX file; ``shapes``: extents of inputs that it leaves open, like ``x=3x640x640``.
+    """Return the model of an ONNX file; ``shapes``: its open input extents, like ``x=3x640x640``.
 
     Raises:
-        RequestError: the package ``onnx`` is missing, the file is cut short or no ONNX, a shape is dynamic or unknown,
-            or an operator has no rule and ``allow_generic`` is not set.
+        RequestError: the package ``onnx`` is missing, the file is truncated or not ONNX, a shape is dynamic or unknown,
+        or an operator has no rule and ``allow_generic`` is not set.
     """
     try:
         import onnx
@@ -104,7 +104,7 @@ def read_onnx(path: Path, *, allow_generic: bool = False, shapes: Sequence[str] 
     _drop_weights(model)
     try:
         model = inferred(model)
-    except Exception as error:  # the checker raises errors of its own classes for laws of any operator
+    except Exception as error:  # the checker raises its own error classes for laws of any operator
         raise RequestError(f"{path}: the graph breaks a law of ONNX: {_first_line(error)}") from None
     return model_of_graph(_graph(model, path, notes), RULES, allow_generic=allow_generic, skipped=SKIPPED)
 
@@ -115,13 +115,13 @@ def _first_line(error: Exception) -> str:
 
 
 def _extents(shapes: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Return extents behind the batch by name of an input.
+    """Return the extents without the batch, by name of an input.
 
     >>> _extents(["x=3x640x640"])
     {'x': (3, 640, 640)}
 
     Raises:
-        RequestError: a text is written otherwise.
+        RequestError: a text has another form.
     """
     extents = {}
     for text in shapes:
@@ -135,10 +135,10 @@ def _extents(shapes: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 def _fix_extents(model: Any, source: str, given: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
-    """Set open extents of inputs: the batch to one sample, the others to those ``given`` by name.
+    """Set open extents of inputs: the batch to one sample, the others to ``given`` ones by name.
 
     Raises:
-        RequestError: an extent is open and not given, or what is given does not fit.
+        RequestError: an open extent is not given, or a given one does not fit.
     """
     held = {tensor.name for tensor in model.graph.initializer}
     inputs = {value.name: value.type.tensor_type.shape.dim for value in model.graph.input if value.name not in held}
@@ -167,7 +167,7 @@ def _fix_extents(model: Any, source: str, given: Mapping[str, Sequence[int]]) ->
             opened = True
             batches += [] if axis else [name]
     if opened:
-        # What was inferred while extents were open says nothing now.
+        # Shapes inferred with open extents are no longer valid.
         del model.graph.value_info[:]
         for value in model.graph.output:
             value.type.tensor_type.ClearField("shape")
@@ -175,7 +175,7 @@ def _fix_extents(model: Any, source: str, given: Mapping[str, Sequence[int]]) ->
 
 
 def _lift_constants(model: Any) -> None:
-    """Make parameters of the tensors of numbers that ``Constant`` nodes hold, as Paddle's exporter writes weights."""
+    """Make parameters of the tensors in ``Constant`` nodes, in which Paddle's exporter writes weights."""
     held = []
     for node in model.graph.node:
         value = next((entry.t for entry in node.attribute if entry.name == "value"), None)
@@ -188,7 +188,7 @@ def _lift_constants(model: Any) -> None:
 
 
 def _drop_weights(model: Any) -> None:
-    """Drop the values of large weights: shape inference copies the whole model."""
+    """Drop the values of large weights, since shape inference copies the entire model."""
     small = 1024
     for tensor in model.graph.initializer:
         size = 1
@@ -211,7 +211,7 @@ def _graph(model: Any, path: Path, notes: tuple[str, ...]) -> RecordedGraph:
         shapes[tensor.name] = tuple(tensor.dims)
         (weights if tensor.data_type in FLOATS and tensor.dims else constants).add(tensor.name)
     for node in model.graph.node:
-        # Exporters write equal weights once, and turn or copy them in the graph.
+        # Exporters write equal weights once, and transpose or copy them in the graph.
         if node.op_type in _ALIASES and node.input and node.input[0] in weights and len(node.output) == 1:
             weights.add(node.output[0])
     inputs = tuple(value.name for value in model.graph.input if value.name not in weights | constants)
@@ -246,7 +246,7 @@ def _graph(model: Any, path: Path, notes: tuple[str, ...]) -> RecordedGraph:
 
 
 def _block(name: str) -> str:
-    """Return the modules of a node as PyTorch's exporter names it: of "/layer1/layer1.0/conv1/Conv" layer1.0.conv1."""
+    """Return the modules of a node of PyTorch's exporter: for "/layer1/layer1.0/conv1/Conv" layer1.0.conv1."""
     block = ""
     for part in name.split("/")[1:-1]:
         block = part if part.startswith(f"{block}.") or not block else f"{block}.{part}"

@@ -1,7 +1,7 @@
 """Shapes of ONNX graphs whose exporter left arithmetic on shapes in the graph.
 
-Shape inference stops where a reshape takes its extents from other nodes. Those nodes work on a few whole numbers that
-follow from shapes already known, so they are worked out here and inference goes on, until nothing new is found.
+Shape inference stops where a reshape takes its extents from other nodes. These nodes compute a few integers from known
+shapes, so this module evaluates them and continues the inference until nothing new is found.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ Attributes = Mapping[str, Any]
 
 
 def inferred(model: Any) -> Any:
-    """Return ``model`` with the shapes that can be known; arithmetic on shapes becomes constants."""
+    """Return ``model`` with all shapes that can be inferred; arithmetic on shapes becomes constants."""
     from onnx import numpy_helper, shape_inference
 
     for _ in range(MOST_PASSES):
@@ -78,7 +78,7 @@ def _shapes(model: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _value(node: Any, values: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> Array | None:
-    """Evaluate a node; None where its value does not follow or is no arithmetic on whole numbers."""
+    """Evaluate a node; None where its value is unknown or is not integer arithmetic."""
     if node.op_type == "Shape":
         shape = shapes.get(node.input[0])
         return None if shape is None else np.array(shape, dtype=np.int64)
@@ -130,7 +130,7 @@ def _squeezed(inputs: list[Array], attributes: Attributes) -> Array:
 
 
 def _divided(inputs: list[Array], attributes: Attributes) -> Array:
-    # Whole numbers are divided towards zero.
+    # Integers are divided towards zero.
     return np.trunc(inputs[0] / inputs[1]).astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""A graph as its file says it: nodes with attributes, and the shapes of all values. No framework is needed for it."""
+"""A graph from a file: nodes with attributes, and the shapes of all values, without any framework."""
 
 import math
 from collections.abc import Mapping
@@ -14,9 +14,11 @@ MAX_ELEMENTS = 1 << 48
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphCall:
-    """One call. ``target`` is the operator's name in its own language; ``inputs`` and ``outputs`` name values (an empty
-    text: left out). ``attributes``: numbers, texts and lists of them. ``block``: modules that it belongs to, with dots
-    between them."""
+    """One node of a graph.
+
+    ``target``: the operator's name in its language; ``inputs`` and ``outputs``: names of values (empty: omitted).
+    ``attributes``: numbers, texts and lists of them. ``block``: its modules, separated by dots.
+    """
 
     name: str
     target: str
@@ -28,11 +30,12 @@ class GraphCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedGraph:
-    """``shapes`` by value, batch included; ``weights`` are the values that training changes, ``constants`` those that
-    are fixed. ``inputs`` in the order of the graph; ``batch`` samples stand in the first axis of the first of them.
+    """A graph. ``shapes``: by value, with batch; ``weights``: trained values; ``constants``: fixed values.
+
+    ``inputs`` are in the order of the graph; the first axis of the first input has ``batch`` samples.
 
     Raises:
-        RequestError: it has no inputs or more nodes than any model.
+        RequestError: it has no inputs, or more nodes than any model.
     """
 
     name: str
@@ -55,10 +58,10 @@ class RecordedGraph:
                 raise RequestError(f"{self.source}: value {name!r} has the shape {shape}, which fits no device")
 
     def shape(self, node: GraphCall, value: str) -> tuple[int, ...]:
-        """The shape of a value of ``node``.
+        """Return the shape of a value of ``node``.
 
         Raises:
-            RequestError: the file does not say it.
+            RequestError: the file does not have it.
         """
         if value not in self.shapes:
             raise RequestError(
@@ -68,7 +71,7 @@ class RecordedGraph:
         return self.shapes[value]
 
     def per_sample(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """A shape without its batch; values that have none are whole."""
+        """Return a shape without its batch; values without a batch keep all axes."""
         if not shape:
             return (1,)
         first, rest = shape[0], shape[1:]

@@ -1,7 +1,7 @@
-"""Conversion of the nodes of a graph: a rule per kind of operator, shared by all languages.
+"""Conversion rules for the nodes of a graph, one per kind of operator, shared by all languages.
 
-A language maps its operator names to these rules; an operator that is in no table is an error that names it, unless the
-user allows it to be costed by its bytes and operations alone.
+A language maps its operator names to these rules; an unmapped operator is an error that names it, unless the user
+allows a cost by bytes and operations alone.
 """
 
 import math
@@ -16,8 +16,10 @@ from forerun.spaces.opgraph.operator import Kind, Shape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One node while it is converted: ``tensors`` are the inputs that are activations, ``weights`` those that training
-    changes, in order. ``get`` looks an attribute up by the names that languages have for it."""
+    """One node during conversion. ``tensors``: inputs that are activations; ``weights``: trained inputs, in order.
+
+    ``get`` finds an attribute by its names in different languages.
+    """
 
     graph: RecordedGraph
     node: GraphCall
@@ -25,15 +27,15 @@ class Call:
     weights: tuple[str, ...]
 
     def get(self, *names: str, default: Any = None) -> Any:
-        """The first attribute that is there."""
+        """Return the first existing attribute."""
         return next((self.node.attributes[name] for name in names if name in self.node.attributes), default)
 
     def whole(self, value: str) -> Shape:
-        """The shape of a value, batch included."""
+        """Return the shape of a value with the batch."""
         return self.graph.shape(self.node, value)
 
     def sample(self, value: str) -> Shape:
-        """The shape of a value per sample."""
+        """Return the shape of a value per sample."""
         return self.graph.per_sample(self.whole(value))
 
     @property
@@ -43,11 +45,11 @@ class Call:
 
     @property
     def weight_elements(self) -> int:
-        """Elements of all weights that the node reads."""
+        """Elements of all weights of the node."""
         return sum(math.prod(self.whole(name)) for name in self.weights)
 
     def refuse(self, why: str) -> RequestError:
-        """The error for a node that breaks a law of its operator."""
+        """Return the error for a node that breaks a law of its operator."""
         return RequestError(f"{self.graph.source}: {self.node.target} ({self.node.name}) {why}")
 
 
@@ -88,7 +90,7 @@ def _convolved(call: Call, *, transposed: bool) -> Facts:
 
 
 def _axes(value: Any, axes: int) -> Shape:
-    """One entry per axis; ONNX writes the padding of both sides, of which the larger counts."""
+    """Return one entry per axis; of ONNX's paddings of both sides the larger one counts."""
     if not isinstance(value, list | tuple):
         number = int(value) if isinstance(value, int | float) else 0  # "same" and "valid"
         return (number,) * axes
@@ -99,7 +101,7 @@ def _axes(value: Any, axes: int) -> Shape:
 
 
 def linear(call: Call) -> Facts:
-    """A product with a weight over the last axis; without a weight, of two activations."""
+    """A product with a weight over the last axis, or a product of two activations without a weight."""
     if not call.weights or len(call.tensors) != 1:
         return product(call)
     weight = max(call.weights, key=lambda name: len(call.whole(name)))
@@ -132,7 +134,7 @@ def attention(call: Call) -> Facts:
 
 
 def embedding(call: Call) -> Facts:
-    """Rows of a table; of an activation, a copy."""
+    """Rows of a table; for an activation, a copy."""
     if not call.weights:
         return {"kind": Kind.COPY}
     table = call.whole(call.weights[0])
@@ -153,7 +155,7 @@ def layer_norm(call: Call) -> Facts:
 
 
 def pool(call: Call) -> Facts:
-    """A window that moves over space."""
+    """A sliding window over space."""
     source = call.sample(call.tensors[0]) if call.tensors else ()
     window = call.get("kernel_shape", "kernel_size")
     if window is None or len(source) < 2 or len(call.output) != len(source):
@@ -188,7 +190,7 @@ def _joined(call: Call, kind: Kind) -> Facts:
 
 
 def of_kind(kind: Kind) -> Rule:
-    """A rule for operators that are nothing but a kind."""
+    """Return a rule for operators defined by their kind alone."""
 
     def rule(call: Call) -> Facts:
         return {"kind": kind, "weights": call.weight_elements}
@@ -203,7 +205,7 @@ concat, upsample, view, loss = (of_kind(kind) for kind in (Kind.CONCAT, Kind.UPS
 
 
 def generic(call: Call) -> Facts:
-    """An operator known only by what it reads and writes: an operation per element of either."""
+    """An operator known only by its inputs and outputs: one operation per element of both."""
     moved = sum(math.prod(call.sample(name)) for name in call.tensors) + math.prod(call.output)
     return {
         "kind": Kind.GENERIC,

@@ -1,4 +1,4 @@
-"""PyTorch modules of the calling program, by way of ``torch.export``: needs torch, unlike the files it writes."""
+"""PyTorch modules of the calling program, through ``torch.export``; unlike exported files they need torch."""
 
 import io
 import json
@@ -14,7 +14,7 @@ from forerun.spaces.opgraph.model import GraphModel
 def model_of_module(
     module: Any, inputs: tuple[Any, ...], *, name: str | None = None, allow_generic: bool = False
 ) -> GraphModel:
-    """The model of ``module`` as it works on ``inputs``, whose first axis is the batch. The module is traced, not run.
+    """Return the model of ``module`` on ``inputs`` (first axis: batch). The module is traced, not run.
 
     Raises:
         RequestError: torch is missing, the module cannot be exported, a shape is dynamic, or an operator has no rule
@@ -29,7 +29,7 @@ def model_of_module(
         program = torch.export.export(module, inputs)
         buffer = io.BytesIO()
         torch.export.save(program, buffer)
-    except Exception as error:  # export raises errors of its own classes for anything that it cannot trace
+    except Exception as error:  # export raises its own error classes for anything that it cannot trace
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise RequestError(f"{title} cannot be exported by torch.export: {lines[0][:200]}") from None
     with zipfile.ZipFile(buffer) as archive:

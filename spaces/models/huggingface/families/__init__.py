@@ -1,1 +1,1 @@
-"""Families of configurations: which reads which ``model_type``, and those that no table can state."""
+"""Families of configurations by ``model_type``, and families that no table can express."""

@@ -1,4 +1,4 @@
-"""Encoders of sound before a language model, by their ``model_type``."""
+"""Audio encoders before a language model, by their ``model_type``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -52,9 +52,9 @@ _PHI_UNUSED = (
 class AudioTower:
     """Two convolutions over mel bins and a stack of layers (arXiv 2212.04356, section 2.2).
 
-    ``table``: learned positions. ``key_bias``: of the products of keys. ``squares``: three convolutions in two
-    dimensions instead, and a product of what they make (Qwen3). ``projector``: linear layers after the stack.
-    ``modern``: RMSNorms and a gated feed-forward, of which only the last product has a bias (Voxtral Realtime).
+    ``table``: learned positions. ``key_bias``: bias of the key products. ``squares``: three two-dimensional
+    convolutions instead, and a product of their output (Qwen3). ``projector``: linear layers after the stack.
+    ``modern``: RMSNorms and a gated feed-forward with a bias only on its last product (Voxtral Realtime).
     """
 
     table: bool = True
@@ -64,7 +64,7 @@ class AudioTower:
     modern: bool = False
 
     def read(self, fields: Fields) -> Image:
-        """Make the encoder that the configuration describes."""
+        """Make the encoder of a configuration."""
         width = fields.size("hidden_size")
         heads = fields.optional_size("encoder_attention_heads") or fields.size("num_attention_heads")
         most = MOST_LAYERS
@@ -93,18 +93,18 @@ class AudioTower:
         if self.projector == "two":
             outside += (width + 1) * width + (width + 1) * out
         elif self.projector == "one":
-            outside += (width + 1) * out + 2 * out  # and what marks begin and end of sound
+            outside += (width + 1) * out + 2 * out  # and markers of the start and end of audio
         return Image(width=width, layers=(layer,), outside=outside, patch_inputs=3 * bins, patches=tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoundTower:
-    """A stack of equal layers over frames of sound, eight of which a stem joins; ``tower``: its table entry."""
+    """A stack of equal layers over frames of audio, eight of which a stem joins; ``tower``: its table entry."""
 
     tower: str
 
     def read(self, fields: Fields) -> Image:
-        """Make the encoder that the configuration describes."""
+        """Make the encoder of a configuration."""
         image = towers()[self.tower].read(fields)
         fields.raw("max_position_embeddings")
         outside = image.outside - image.patch_inputs * image.width
@@ -114,10 +114,10 @@ class SoundTower:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordsAndSpeakers:
-    """Nemotron 3.5 Transcribe: an encoder of words and a narrower one of speakers."""
+    """Nemotron 3.5 Transcribe: an encoder of words and a narrower encoder of speakers."""
 
     def read(self, fields: Fields) -> Image:
-        """Make the encoders that the configuration describes, that of words first."""
+        """Make the encoders of a configuration, the encoder of words first."""
         part = fields.part("asr_config", "nemotron3_5_transcribe_asr_audio")
         text = SoundTower(tower="_nemotron_words").read(part)
         inner = fields.part("diarization_config", "nemotron3_diarization")
@@ -145,7 +145,7 @@ class Conformer:
     """
 
     def read(self, fields: Fields) -> Image:
-        """Make the encoder that the configuration describes."""
+        """Make the encoder of a configuration."""
         width, heads = fields.size("hidden_dim"), fields.size("num_attention_heads")
         head_dim, block = fields.size("dim_head"), fields.size("context_size")
         wide, taps = width * fields.size("conv_expansion_factor", 2), fields.size("conv_kernel_size", 15)
@@ -184,7 +184,7 @@ class GatedConformer:
     """
 
     def read(self, fields: Fields) -> Image:
-        """Make the encoder that the configuration describes."""
+        """Make the encoder of a configuration."""
         width, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
         inner, taps = fields.size("intermediate_size"), fields.size("kernel_size")
         wide, channels = fields.size("ext_pw_out_channel", width), fields.size("nemo_conv_channels")
@@ -211,7 +211,7 @@ class GatedConformer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waves:
-    """VibeVoice (arXiv 2508.19205, section 2.1): stages over samples of sound.
+    """VibeVoice (arXiv 2508.19205, section 2.1): stages over samples of audio.
 
     A convolution downsamples the input of each stage. Blocks are a depthwise convolution and a feed-forward, scaled by
     learned vectors.
@@ -221,7 +221,7 @@ class Waves:
     rate: int = 24_000
 
     def read(self, fields: Fields) -> Image:
-        """Make the encoder that the configuration describes."""
+        """Make the encoder of a configuration."""
         channels, taps = fields.size("num_filters", 32), fields.size("kernel_size", 7)
         ratios, depths = sizes(fields, "downsampling_ratios"), sizes(fields, "depths")
         fields.raw("vae_std")
@@ -248,12 +248,12 @@ class Waves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoundStages:
-    """Muse Spark: stages over samples of sound like those of ConvNeXt over images, each of which joins neighbours."""
+    """Muse Spark: ConvNeXt-like stages over samples of audio; each stage joins neighbours."""
 
     samples: int = 480_000
 
     def read(self, fields: Fields) -> Image:
-        """Make the encoder that the configuration describes."""
+        """Make the encoder of a configuration."""
         widths, patches, depths = (sizes(fields, name) for name in ("hidden_sizes", "patch_sizes", "depths"))
         if not len(widths) == len(patches) == len(depths):
             raise fields.refusal("depths", f"one for each of {len(widths)} widths is needed")

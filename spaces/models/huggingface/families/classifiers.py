@@ -22,9 +22,9 @@ class Classifier:
     head: int = 1
 
     def read(self, fields: Fields, name: str, part: Fields | None = None) -> Model:
-        """Make the model that the configuration describes, called ``name``.
+        """Make the model of a configuration, called ``name``.
 
-        ``part`` is the nested configuration of its encoder, where that is not the outer level.
+        ``part``: nested configuration of its encoder, if any.
         """
         image, classes = self.tower.read(part or fields, alone=True), labels(fields)
         return Model(
@@ -44,11 +44,11 @@ class Classifier:
 
 @cache
 def classifiers() -> Mapping[str, Classifier | PyramidClassifier]:
-    """Return the image classifiers by model type; names with an underscore are no model types."""
+    """Return the image classifiers by model type; names with an underscore are not model types."""
     builds = {**CONVOLUTIONS, **ATTENTION}
     return table(_classifier, "image_classifiers", conversions={"build": builds.__getitem__, "harmless": tuple})
 
 
 def _classifier(build: Build | None = None, head: int = 1, **keys: Any) -> Classifier | PyramidClassifier:
-    """Make the classifier of a table's entry: of stages where a function builds them, else of one stack."""
+    """Make the classifier of a table's entry, of stages where a function builds them, otherwise of one stack."""
     return PyramidClassifier(build=build, **keys) if build else Classifier(tower=Tower(**keys), head=head)

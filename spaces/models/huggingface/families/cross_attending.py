@@ -1,4 +1,4 @@
-"""Encoder-decoders of two configurations: a decoder whose layers attend to the output of an encoder of another type."""
+"""Encoder-decoders with two configurations: the decoder attends to the output of an encoder of another type."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from forerun.spaces.models.model import Attention, Layer, Model
 
 @cache
 def _decoders() -> Mapping[str, Reader]:
-    """Return the decoders by model type; those of BERT are read as bidirectional."""
+    """Return the decoders by model type; BERT's descendants are read as bidirectional."""
     return {
         **texts(),
         **token_encoders(),
@@ -47,7 +47,7 @@ class CrossAttending:
     """Fields that change nothing modelled."""
 
     def read(self, fields: Fields, name: str) -> Model:
-        """Make the model that the configuration describes, called ``name``: the encoder's layers first."""
+        """Make the model of a configuration, called ``name``: the encoder's layers first."""
         image, table = self._encoder(fields, name)
         part = fields.part(self.parts[1], self.decoder)
         kind = str(part.values.get("model_type", self.decoder))
@@ -70,7 +70,7 @@ class CrossAttending:
         )
 
     def _encoder(self, fields: Fields, name: str) -> tuple[Image, int]:
-        """Make the encoder, and count the parameters of its tables where it reads words."""
+        """Make the encoder, and count the parameters of its tables if it reads words."""
         part = fields.part(self.parts[0], self.encoder)
         kind = str(part.values.get("model_type", self.encoder))
         kind = self.encoder if kind == fields.raw("model_type") else kind
@@ -90,7 +90,10 @@ class CrossAttending:
 
 
 def _crossing(layer: Layer, width: int | None, norms: int = 1) -> Layer:
-    """Make a decoder layer attend to an encoder of ``width`` columns (None: as wide), with ``norms`` more norms."""
+    """Make a decoder layer attend to an encoder, with ``norms`` further norms.
+
+    ``width``: columns of the encoder (None: the decoder's width).
+    """
     if layer.cross_attention is not None:
         return replace(layer, cross_attention=replace(layer.cross_attention, key_input_width=width))
     attention = layer.attention
@@ -106,7 +109,7 @@ class TwoStacks:
     norms: int
 
     def read(self, fields: Fields, name: str) -> Model:
-        """Make the model that the configuration describes, called ``name``: the encoder's layers first."""
+        """Make the model of a configuration, called ``name``: the encoder's layers first."""
         encoder, decoder = (self._stack(fields, side, name) for side in ("encoder", "decoder"))
         fields.raw("vocab_size")
         two_ways = [replace(layer, mixer=replace(layer.attention, causal=False)) for layer in encoder.layers]

@@ -1,4 +1,4 @@
-"""Dual encoders: text and images, brought to one width and compared (CLIP, SigLIP)."""
+"""Dual encoders: text and images, projected to one width and compared (CLIP, SigLIP)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,13 +25,13 @@ class DualEncoder:
     """Fields that change nothing modelled."""
 
     def read(self, fields: Fields, name: str) -> Model:
-        """Make the model that the configuration describes, called ``name``: the image encoder's layers first.
+        """Make the model of a configuration, called ``name``: the image encoder's layers first.
 
-        It is the image encoder alone, before a classifier, where the configuration names one.
+        If the configuration names a classifier, the model is the image encoder before it.
         """
         image_type = f"{self.kind}_vision_model"
         if any("ImageClassification" in one for one in fields.listed_or_none("architectures", str) or ()):
-            fields.read.update(fields.values)  # all else describes what is left out
+            fields.read.update(fields.values)  # all other fields describe omitted parts
             part = fields.part("vision_config", image_type)
             return Classifier(tower=towers()[image_type]).read(fields, name, part)
         text = token_encoders()[self.text].read(fields.part("text_config", f"{self.kind}_text_model"), name)

@@ -1,6 +1,6 @@
 """Encoder-decoder models: T5 and BART with their descendants, Whisper.
 
-The encoder's layers are first; they attend in both directions, and each decoder layer also reads their output.
+The encoder's layers come first and attend in both directions; each decoder layer also reads their output.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ class T5Like:
     """Fields that change nothing modelled."""
 
     def read(self, fields: Fields, name: str) -> Model:
-        """Make the model that the configuration describes, called ``name``."""
+        """Make the model of a configuration, called ``name``."""
         hidden, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
         width = fields.size("head_dim")
         projection = fields.text("feed_forward_proj") or (
@@ -83,7 +83,7 @@ class T5Like:
             vocab=fields.size("vocab_size"),
             layers=joined(stacks),
             tied_embeddings=fields.flag("tie_word_embeddings", True) if self.tied is None else self.tied,
-            # The encoder has a final norm too.
+            # The encoder also has a final norm.
             extra_parameters=tables * table + hidden + (self.model_extra(fields) if self.model_extra else 0),
             encoder_layers=encoders,
         )
@@ -137,12 +137,12 @@ class BartLike:
     """Fields that change nothing modelled."""
 
     def read(self, fields: Fields, name: str) -> Model:
-        """Make the model that the configuration describes, called ``name``.
+        """Make the model of a configuration, called ``name``.
 
-        It is the decoder alone where the configuration names a causal language model.
+        If the configuration names a causal language model, the model is the decoder alone.
 
         Raises:
-            RequestError: the configuration names a class that is not read, or a field is wrong.
+            RequestError: the configuration names an unknown class, or a field is wrong.
         """
         if self.only_class is not None:
             self._check_class(fields)
@@ -175,7 +175,7 @@ class BartLike:
         if not any(str(self.only_class) in one for one in fields.listed_or_none("architectures", str) or ()):
             reason = f"only its class For{self.only_class} is read: the others need convolutions over sound"
             raise RequestError(f"{fields.source}: {reason}, an operator that forerun has not")
-        fields.read.update(fields.values)  # all else describes what is left out
+        fields.read.update(fields.values)  # all other fields describe omitted parts
 
     def _tables(self, fields: Fields, hidden: int, alone: bool) -> tuple[int, int | None]:
         """Count parameters before the layers, without the token table, and tokens of an encoder of fixed length."""
@@ -230,7 +230,7 @@ class BartLike:
 
 @cache
 def encoder_decoders() -> Mapping[str, BartLike | T5Like]:
-    """Return the encoder-decoder models by model type; names with an underscore are no model types."""
+    """Return the encoder-decoder models by model type; names with an underscore are not model types."""
     formulas = ("model_extra", "encoder_extra", "decoder_extra")
     tuples = ("harmless", "tables")
     return table(

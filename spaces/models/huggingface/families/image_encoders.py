@@ -1,4 +1,4 @@
-"""Image encoders before a language model whose layers are not all equal, by their ``model_type``."""
+"""Image encoders before a language model with unequal layers, by their ``model_type``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,10 +20,10 @@ _DOTS_EXPERTS = (*[-1] * 25, *range(4, 65, 4), 64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TowerWithExperts:
-    """dots3.note's encoder of images: some of its layers have experts, more and more of them."""
+    """dots3.note's image encoder: some layers have experts, in growing numbers."""
 
     def read(self, fields: Fields) -> Image:
-        """Make the encoder that the configuration describes."""
+        """Make the encoder of a configuration."""
         image = towers()["_dots_image"].read(fields)
         layer = image.layers[0]
         kinds = fields.listed("mlp_layer_types", str, length=layer.count)
@@ -41,8 +41,8 @@ class TowerWithExperts:
     def _with_experts(self, fields: Fields, image: Image, numbers: Sequence[int]) -> Image:
         """Replace dense feed-forwards by experts.
 
-        A token computes the experts it visits. The weights of the others, which expert parallelism of the language
-        model does not cut, are spread evenly over the layers that have experts.
+        A token computes only the experts that it visits. The weights of the others, which the language model's expert
+        parallelism does not shard, are spread evenly over the layers with experts.
         """
         layer, inner = image.layers[0], fields.size("moe_intermediate_size")
         top_k = max(self._own(fields, index, "num_experts_per_tok") for index in range(layer.count))
@@ -56,7 +56,7 @@ class TowerWithExperts:
         return replace(image, layers=layers, outside=image.outside + weights % sparse)
 
     def _own(self, fields: Fields, index: int, name: str) -> int:
-        """Read the size of one layer: that of ``per_layer_config``, else that of all."""
+        """Read the size of one layer, from ``per_layer_config`` or from the common field."""
         settings = fields.of_one_layer("per_layer_config", index)
         return (settings if settings.has(name) else fields).size(
             name, {"num_experts_per_tok": 2}.get(name), most=65_536
@@ -65,10 +65,10 @@ class TowerWithExperts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TowerWithLayersAfter:
-    """Janus: a stack followed by ``depth`` linear layers (elsewhere ``depth`` is the number of layers)."""
+    """Janus: a stack followed by ``depth`` linear layers (in other models ``depth`` is the number of layers)."""
 
     def read(self, fields: Fields) -> Image:
-        """Make the encoder that the configuration describes."""
+        """Make the encoder of a configuration."""
         depth = Fields({"depth": fields.values.pop("depth", None)}, source=fields.source, defaults={})
         image, out = towers()["_janus"].read(fields), fields.size("projection_dim")
         more = depth.size("depth", 2, most=MOST_LAYERS) - 1
@@ -80,7 +80,7 @@ class ConvolutionsAndAttention:
     """LFM3's image encoder: gated convolutions over neighbouring patches, and attention in some layers."""
 
     def read(self, fields: Fields) -> Image:
-        """Make the encoder that the configuration describes."""
+        """Make the encoder of a configuration."""
         image, width = towers()["_lfm3"].read(fields), fields.size("hidden_size")
         layer = image.layers[0]
         taps = fields.size("conv_kernel_size", 3) ** 2
@@ -94,11 +94,12 @@ class ConvolutionsAndAttention:
 class TwoTowers:
     """DeepSeek-OCR (arXiv 2510.18234, section 3.2).
 
-    SAM's encoder, two convolutions that downsample its output, and CLIP's encoder, which reads that instead of patches.
+    SAM's encoder, two convolutions that downsample its output, and CLIP's encoder, which reads this output instead of
+    patches.
     """
 
     def read(self, fields: Fields) -> Image:
-        """Make the encoders that the configuration describes, the first one's layers first."""
+        """Make the encoders of a configuration, the first one's layers first."""
         first = fields.part("sam_config", "unlimited_ocr_sam_vision_model")
         first.raw("downsample_channels")
         sam = towers()["got_ocr2_vision"].read(first)
@@ -114,7 +115,8 @@ class TwoTowers:
 def _davit(fields: Fields, net: Pyramid) -> None:
     """Build DaViT (arXiv 2204.03645).
 
-    Attention in windows, then between channels of a group, with depthwise convolutions before each block.
+    Attention in windows, followed by attention between channels of a group, with depthwise convolutions before each
+    block.
     """
     heads, kernels, strides = sizes(fields, "num_heads"), sizes(fields, "patch_size"), sizes(fields, "patch_stride")
     before, window = fields.listed("patch_prenorm", bool) or (), fields.size("window_size", 12)

@@ -1,7 +1,7 @@
 """Decoders with layers other than one mixer and one feed-forward.
 
-Blocks of one part (Nemotron-H), blocks that differ one by one (Nemotron-NAS), blocks that share weights (Zamba), and
-layers of two attentions (LongCat).
+Blocks of one part (Nemotron-H), blocks that all differ (Nemotron-NAS), blocks that share weights (Zamba), and layers of
+two attentions (LongCat).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ class OneBlockLayers:
     """
 
     def read(self, fields: Fields, name: str) -> Model:
-        """Make the model that the configuration describes, called ``name``."""
+        """Make the model of a configuration, called ``name``."""
         hidden = fields.size("hidden_size")
         kinds = self.kinds(fields)
         fields.optional_size("num_hidden_layers")
@@ -60,7 +60,7 @@ class OneBlockLayers:
         return kinds
 
     def layer(self, fields: Fields, kind: str, attention: Attention) -> Layer:
-        """Make a layer of one block, which only mixes tokens or only feeds forward."""
+        """Make a layer of one block, either a mixer or a feed-forward."""
         if kind == "linear_attention":
             return Layer(name="mamba", count=1, mixer=mamba2(fields, attention), mlp=None, norms=1)
         if kind == "full_attention":
@@ -79,12 +79,12 @@ class OneBlockLayers:
 class BlockByBlock:
     """Nemotron-NAS (Puzzle, arXiv 2411.19146).
 
-    Every layer has its own number of key heads and its own inner width, or lacks its attention or its feed-forward, or
-    has one linear layer in its place.
+    Every layer has its number of key heads and its inner width, or lacks its attention or its feed-forward, or has one
+    linear layer in place of it.
     """
 
     def read(self, fields: Fields, name: str) -> Model:
-        """Make the model that the configuration describes, called ``name``."""
+        """Make the model of a configuration, called ``name``."""
         hidden = fields.size("hidden_size")
         blocks = fields.listed("block_configs", dict)
         if blocks is None:
@@ -112,7 +112,7 @@ class BlockByBlock:
             and not ffn.get("no_op")
             and not ffn.get("replace_with_linear")
         ):
-            inner = -(-int(2 * multiple * hidden / 3) // 256) * 256  # rounded up as the model's own code does
+            inner = -(-int(2 * multiple * hidden / 3) // 256) * 256  # rounded up as in the model's code
             mlp = FeedForward(hidden=inner, gated=True)
         linear = sum(bool(one.get("replace_with_linear")) for one in (attention, ffn))
         norms = (mixer is not None) + (mlp is not None) + linear
@@ -122,16 +122,16 @@ class BlockByBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedBlocks:
-    """Zamba: Mamba layers, and between some of them a transformer block with shared weights.
+    """Zamba: Mamba layers with a shared transformer block between some of them.
 
-    The block reads the hidden state and the embedding, concatenated; a linear layer brings its output back
-    (arXiv 2405.16712, section 2).
+    The block reads the hidden state and the embedding, concatenated; a linear layer projects its output back (arXiv
+    2405.16712, section 2).
     """
 
     second: bool = False
 
     def read(self, fields: Fields, name: str) -> Model:
-        """Make the model that the configuration describes, called ``name``."""
+        """Make the model of a configuration, called ``name``."""
         hidden, count = fields.size("hidden_size"), fields.size("num_hidden_layers", most=MOST_LAYERS)
         kinds = self._kinds(fields, count)
         blocks, layers, mixer = fields.size("num_mem_blocks", 1), [], self._mamba(fields)
@@ -198,7 +198,7 @@ class SharedBlocks:
         return Layer(name="shared", count=1, mixer=attention, mlp=FeedForward(hidden=inner, gated=True), norms=2)
 
     def _adapters(self, fields: Fields, hidden: int) -> int:
-        """Count Zamba2's low-rank changes of the shared feed-forward at each place."""
+        """Count the parameters of Zamba2's low-rank adapters of the shared feed-forward, one set per use."""
         if not self.second:
             return 0
         return fields.size("adapter_rank", 128) * (hidden + 2 * fields.size("intermediate_size", 4 * hidden))
@@ -213,7 +213,7 @@ class DoubleLayers:
     """
 
     def read(self, fields: Fields, name: str) -> Model:
-        """Make the model that the configuration describes, called ``name``."""
+        """Make the model of a configuration, called ``name``."""
         hidden, count = fields.size("hidden_size"), fields.size("num_hidden_layers", most=MOST_LAYERS)
         inner = fields.size("intermediate_size")
         dense = Layer(
@@ -230,8 +230,8 @@ def _model(
 ) -> Model:
     """Make the model called ``name`` of ``layers`` of width ``hidden`` between embedding and head.
 
-    ``tied``: default of ``tie_word_embeddings``. ``mtp``: the field with the number of multi-token-prediction layers,
-    if there is one.
+    ``tied``: default of ``tie_word_embeddings``. ``mtp``: field with the number of multi-token-prediction layers, if
+    any.
 
     Raises
     ------

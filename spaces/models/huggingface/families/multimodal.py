@@ -1,4 +1,4 @@
-"""Language models with encoders of images or sound before them."""
+"""Language models with encoders of images or audio before them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -38,14 +38,14 @@ class Multimodal:
     """Fields that change nothing modelled."""
 
     def read(self, fields: Fields, name: str) -> Model:
-        """Make the model that the configuration describes, called ``name``: the encoder's layers first.
+        """Make the model of a configuration, called ``name``: the encoder's layers first.
 
-        It has no encoder where the user ignores the field with its configuration.
+        The encoder is omitted if the user ignores the field with its configuration.
         """
         text = self._text(fields, name)
         fields.accept(*self.harmless, "vocab_size", "hidden_size")
         if self.part in fields.ignored:
-            fields.read.update(fields.values)  # all else describes what is left out
+            fields.read.update(fields.values)  # all other fields describe omitted parts
             return text
         image = self._encoder(fields, self.part, self.encoder)
         more = [self._encoder(fields, *other) for other in self.more_encoders.items()]
@@ -68,7 +68,7 @@ class Multimodal:
         return read_encoder(part, kind, fields.source)
 
     def _text(self, fields: Fields, name: str) -> Model:
-        """Make the language model of ``text_config``, or of the outer fields in files from before that was nested."""
+        """Make the language model of ``text_config``, or of the outer fields in older files."""
         if not fields.given("text_config") and fields.given("num_hidden_layers"):
             return text_reader(self.text, fields.source).read(fields, name)
         part = fields.part("text_config", self.text, text_defaults)

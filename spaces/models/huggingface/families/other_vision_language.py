@@ -1,4 +1,4 @@
-"""Language models that read images in other ways: as tokens, or by additional layers."""
+"""Language models that read images as tokens or by additional layers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ class OneSequence:
     vision: str
 
     def read(self, fields: Fields, name: str) -> Model:
-        """Make the model that the configuration describes, called ``name``: the encoder's layers first."""
+        """Make the model of a configuration, called ``name``: the encoder's layers first."""
         image = towers()[self.vision].read(fields.part("vision_config", self.vision))
         text = token_encoders()["_git_text"].read(fields, name)
         fields.raw("num_image_with_embedding")
@@ -31,14 +31,14 @@ class OneSequence:
 class GatedCross:
     """Idefics (after Flamingo, arXiv 2204.14198, section 2.2).
 
-    Before every few layers of the language model there is one that attends to the image, with a feed-forward of its own
-    and gates on both.
+    A layer that attends to the image, with its feed-forward and gates on both, precedes every few layers of the
+    language model.
     """
 
     vision: str
 
     def read(self, fields: Fields, name: str) -> Model:
-        """Make the model that the configuration describes, called ``name``: the encoder's layers first."""
+        """Make the model of a configuration, called ``name``: the encoder's layers first."""
         image = towers()[self.vision].read(fields.part("vision_config", self.vision))
         fields.accept("freeze_text_layers", "freeze_vision_layers", "use_resampler", "alphas_initializer_range")
         if fields.flag("use_resampler", False):
@@ -67,7 +67,7 @@ class WithActions:
     """pi0 (arXiv 2410.24164): a vision-language model, and a narrower decoder of actions that attends to its keys."""
 
     def read(self, fields: Fields, name: str) -> Model:
-        """Make the model that the configuration describes, called ``name``: vision and language layers first."""
+        """Make the model of a configuration, called ``name``: vision and language layers first."""
         model = multimodal()["paligemma"].read(fields.part("vlm_config", "paligemma"), name)
         part = fields.part("dit_config", "gemma")
         part.accept("is_causal", "use_bidirectional_attention")
@@ -91,7 +91,7 @@ class PatchesAsTokens:
     text: str
 
     def read(self, fields: Fields, name: str) -> Model:
-        """Make the model that the configuration describes, called ``name``."""
+        """Make the model of a configuration, called ``name``."""
         part = fields.part("text_config", self.text, text_defaults)
         if fields.given("tie_word_embeddings"):
             part.values["tie_word_embeddings"] = fields.flag("tie_word_embeddings", False)

@@ -17,10 +17,10 @@ from forerun.spaces.models.model import Model
 
 
 class Reader(Protocol):
-    """A family: makes a model of the fields of a configuration."""
+    """A family of models, made from the fields of a configuration."""
 
     def read(self, fields: Fields, name: str) -> Model:
-        """Make the model that the configuration describes, called ``name``."""
+        """Make the model of a configuration, called ``name``."""
 
 
 @cache
@@ -37,7 +37,7 @@ def text_reader(model_type: str, source: str) -> Reader:
     Raises
     ------
     RequestError
-        It is not known.
+        The type is unknown.
     """
     reader = texts().get(model_type)
     if reader is None:
@@ -46,31 +46,31 @@ def text_reader(model_type: str, source: str) -> Reader:
 
 
 def text_defaults(model_type: str) -> Mapping[str, Any]:
-    """Return the defaults of a language model's class and of its family."""
+    """Return the defaults of a language model's class and family."""
     family = texts().get(model_type)
     return {**class_defaults(model_type), **getattr(family, "defaults", {})}
 
 
 class Encoder(Protocol):
-    """A family of encoders: makes layers of the fields of a configuration."""
+    """A family of encoders, made from the fields of a configuration."""
 
     def read(self, fields: Fields) -> Image:
-        """Make the encoder that the configuration describes."""
+        """Make the encoder of a configuration."""
 
 
 @cache
 def encoders() -> Mapping[str, Encoder]:
-    """Return the encoders of images and sound that may precede a language model, by model type."""
+    """Return the image and audio encoders that may precede a language model, by model type."""
     return {**public(towers()), **IMAGE_ENCODERS, **AUDIO_ENCODERS}
 
 
 def read_encoder(part: Fields, kind: str, source: str) -> Image:
-    """Make the encoder of a part of the type ``kind``.
+    """Make the encoder of a part of type ``kind``.
 
     Raises
     ------
     RequestError
-        The type is not known.
+        The type is unknown.
     """
     if kind not in encoders():
         raise RequestError(f"{source}: forerun has no encoder of the type {kind[:60]!r}")

@@ -1,4 +1,4 @@
-"""Parameters between an encoder and a language model: formulas of ``data/projectors.yaml``, and those that are none."""
+"""Parameters between an encoder and a language model: formulas of ``data/projectors.yaml``, and functions."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -11,7 +11,7 @@ from forerun.spaces.models.huggingface.pyramid import sizes
 
 
 def projector_of(name: str) -> Count:
-    """Return the projector that a table calls ``name``; it is called with the widths ``image`` and ``hidden``."""
+    """Return the projector that a table calls ``name``, a function of the widths ``image`` and ``hidden``."""
     return _FUNCTIONS.get(name) or Formula(_formulas()[name])
 
 
@@ -21,7 +21,7 @@ def _formulas() -> Mapping[str, str]:
 
 
 def _molmo(fields: Fields, image: int, hidden: int) -> int:
-    """Count Molmo 2: attention pools neighbouring patches over the outputs of several layers, then a gated MLP."""
+    """Count Molmo 2: attention pools neighbouring patches over outputs of several layers, then a gated MLP."""
     part = fields.part("adapter_config", "molmo2_adapter")
     part.accept("attention_bias", "mlp_bias", "num_key_value_heads", "hidden_act")
     width, layers = part.size("hidden_size"), len(part.listed("vision_feature_layer", int) or (0, 0))
@@ -32,7 +32,7 @@ def _molmo(fields: Fields, image: int, hidden: int) -> int:
 
 
 def _janus(fields: Fields, image: int, hidden: int) -> int:
-    """Count Janus: tokens of generated images, and the autoencoder of these, which training does not run."""
+    """Count Janus: tokens of generated images and their autoencoder, which training does not run."""
     part = fields.part("vq_config", "janus_vqgan")
     part.raw("num_patches")
     width = part.size("projection_dim")

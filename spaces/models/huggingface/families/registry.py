@@ -17,7 +17,7 @@ from forerun.spaces.models.huggingface.tables import public, token_encoders
 
 @cache
 def with_parts() -> Mapping[str, Reader]:
-    """Return the families with nested configurations, of an encoder besides the text, by model type."""
+    """Return the families with nested configurations of text and encoder, by model type."""
     return {**multimodal(), **DUAL_ENCODERS, **CROSS_ATTENDING, **OTHER_VISION_LANGUAGE}
 
 
@@ -39,7 +39,7 @@ UNKNOWN = Decoder(query_key_value_bias="attention_bias", output_bias="attention_
 
 @cache
 def class_types() -> Mapping[str, str]:
-    """Return the model types of classes that configurations name in its place."""
+    """Return the model types of classes, for configurations without a type."""
     return dict(package_yaml("forerun.spaces.models.huggingface", "data", "classes.yaml"))
 
 
@@ -51,5 +51,5 @@ def missing_operators() -> Mapping[str, str]:
 
 
 def known_types() -> tuple[str, ...]:
-    """Return the values of ``model_type`` that are understood, sorted."""
+    """Return the known values of ``model_type``, sorted."""
     return tuple(sorted(families()))

@@ -19,9 +19,9 @@ width of the language model."""
 def _q_former(*, part: str = "qformer_config", words: bool = False, sounds: bool = False) -> Resampler:
     """Make a Q-Former (arXiv 2301.12597, section 3.1): BERT's layers over learned queries.
 
-    Every few layers also attend to the encoder's output. ``words``: the instruction is an input, too, with a separate
-    table and feed-forwards (arXiv 2305.06500). ``sounds``: as many queries as a window of sound has tokens after
-    downsampling.
+    Every few layers also attend to the encoder's output. ``words``: the instruction is a further input, with a separate
+    table and feed-forwards (arXiv 2305.06500). ``sounds``: the number of queries is the number of tokens in a window of
+    audio after downsampling.
     """
 
     def resampler(fields: Fields, image: Image, hidden: int) -> tuple[tuple[Layer, ...], int]:
@@ -66,7 +66,7 @@ def _q_former(*, part: str = "qformer_config", words: bool = False, sounds: bool
 
 
 def _perceiver(fields: Fields, image: Image, hidden: int) -> tuple[tuple[Layer, ...], int]:
-    """Read Idefics 2 (arXiv 2405.02246, section 3.2): a gated MLP, then latents that attend to patches and latents."""
+    """Read Idefics 2 (arXiv 2405.02246, section 3.2): a gated MLP, and latents that attend to patches and latents."""
     part = fields.part("perceiver_config", "idefics2_perceiver")
     latents, head_dim = part.size("resampler_n_latents", 64), part.size("resampler_head_dim", 96)
     part.accept("hidden_size", "qk_layer_norms_perceiver")

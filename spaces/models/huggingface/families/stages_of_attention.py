@@ -1,6 +1,6 @@
-"""Image classifiers of stages with attention: Swin, Hiera, PVT, SegFormer, CvT, LeViT, MobileViT, SwiftFormer.
+"""Image classifiers with stages of attention: Swin, Hiera, PVT, SegFormer, CvT, LeViT, MobileViT, SwiftFormer.
 
-Each function adds the layers of one family, as its modeling file in transformers 5.23 does, to a ``Pyramid``.
+Each function adds the layers of one family to a ``Pyramid``, as in its modeling file in transformers 5.23.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _CPB = 512
 
 
 def _swin(fields: Fields, net: Pyramid) -> None:
-    """Build Swin (arXiv 2103.14030): attention in windows; four neighbours are joined between stages."""
+    """Build Swin (arXiv 2103.14030): attention in windows; groups of four neighbours are joined between stages."""
     second = fields.raw("model_type") == "swinv2"
     width, patch, window = fields.size("embed_dim"), fields.size("patch_size", 4), fields.size("window_size", 7)
     depths, bias = sizes(fields, "depths"), fields.flag("qkv_bias", True)
@@ -35,7 +35,7 @@ def _swin(fields: Fields, net: Pyramid) -> None:
 
 
 def _dinat(fields: Fields, net: Pyramid) -> None:
-    """Build DiNAT (arXiv 2209.15001): attention to neighbours, alternately near and dilated ones."""
+    """Build DiNAT (arXiv 2209.15001): attention to neighbours, alternately near and dilated."""
     width, depths, kernel = fields.size("embed_dim"), sizes(fields, "depths"), fields.size("kernel_size", 7)
     scales = 2 if fields.raw("layer_scale_init_value") else 0
     net.conv(width // 2, 3, stride=2, bias=True, norm=0)
@@ -72,7 +72,7 @@ def _hiera(fields: Fields, net: Pyramid) -> None:
                     net.pool(stride[0])
                     keys //= stride[0] * stride[1]
                 net.channels = width
-                # Norm and products read the width before; a product brings the way around to the new one.
+                # Norm and products read the old width; a product projects the residual path to the new width.
                 net.add(before * width + width + 3 * width * (before - width) + 2 * (before - width))
             net.attend(heads, int(width * fields.number("mlp_ratio", 4)), keys=keys if local else None)
 
@@ -111,7 +111,7 @@ def _overlapping_patches(fields: Fields, net: Pyramid) -> None:
 
 
 def _cvt(fields: Fields, net: Pyramid) -> None:
-    """Build CvT (arXiv 2103.15808): queries, keys and values of convolved positions."""
+    """Build CvT (arXiv 2103.15808): queries, keys and values from convolved positions."""
     columns = ("embed_dim", "depth", "num_heads", "patch_sizes", "patch_stride", "kernel_qkv", "stride_kv")
     tokens, ratios = sizes(fields, "cls_token", bool), sizes(fields, "mlp_ratio", float)
     fields.accept("padding_q", "padding_kv", "stride_q", "qkv_bias", "qkv_projection_method", "patch_padding")
@@ -145,7 +145,7 @@ def _levit(fields: Fields, net: Pyramid) -> None:
             offsets, before, net.channels = heads * net.positions, width, widths[stage + 1]
             net.pool(stride)
             width = net.channels
-            # Products before the core read the width before.
+            # Products before the core read the old width.
             narrower = (before - width) * heads * keys * (2 + ratio)
             norms = 2 * heads * keys * (2 + ratio) + 2 * width + 2 * wider * width + 2 * width
             _levit_layer(net, heads, keys, ratio, wider * width, narrower + norms + offsets)
@@ -165,7 +165,7 @@ def _inverted(fields: Fields, net: Pyramid, outputs: int, stride: int) -> None:
 
 
 def _mobilevit(fields: Fields, net: Pyramid) -> None:
-    """Build MobileViT (arXiv 2110.02178): two stages of MobileNet v2, three in which patches attend."""
+    """Build MobileViT (arXiv 2110.02178): two stages of MobileNet v2, and three with attention between patches."""
     necks, kernel = sizes(fields, "neck_hidden_sizes"), fields.size("conv_kernel_size", 3)
     heads, ratio, bias = (
         fields.size("num_attention_heads"),
@@ -231,7 +231,7 @@ def _swiftformer(fields: Fields, net: Pyramid) -> None:
             last = index == depth - 1
             _swift_block(net, width, width if last else int(ratio * width))
             if last:
-                for _ in range(4):  # queries, keys, and two products of what they make
+                for _ in range(4):  # queries, keys, and two products of their result
                     net.conv(width, bias=True, norm=0)
                 net.add((1 + (2 if scales else 0)) * width + 2 * width)
                 net.conv(int(ratio * width), bias=True, norm=0)

@@ -1,6 +1,6 @@
 """Image classifiers of convolutions: ResNet and its descendants, mobile networks, ConvNeXt, pooling and focal blocks.
 
-Each function adds the layers of one family, as its modeling file in transformers 5.23 does, to a ``Pyramid``.
+Each function adds the layers of one family to a ``Pyramid``, as in its modeling file in transformers 5.23.
 """
 
 import math
@@ -41,7 +41,7 @@ def _resnet(fields: Fields, net: Pyramid) -> None:
 
 
 def _shortcut(net: Pyramid, outputs: int, inputs: int, norm: int = 2) -> None:
-    """Add the convolution of a shortcut, which leaves the channels of the block as they are."""
+    """Add the convolution of a shortcut, which does not change the block's current channels."""
     channels = net.channels
     net.conv(outputs, inputs=inputs, norm=norm)
     net.channels = channels
