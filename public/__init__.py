@@ -1,4 +1,4 @@
-"""The fastest way to train a model on a set of accelerators, predicted before anyone rents them.
+"""Prediction of the fastest way to train a model on a set of accelerators, without renting them.
 
 >>> import forerun
 >>> board = forerun.search("llama3-8b", cluster="dgx-h100", gpus=64, global_batch="4M tokens", seq_len="8k")

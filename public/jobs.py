@@ -1,4 +1,4 @@
-"""The questions of the command line as functions: one keyword for each field of a request."""
+"""Verbs of the command line as functions with a keyword for each field of a request."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,9 +31,9 @@ class TrainingJob(TypedDict, total=False):
     gpus: int | str | None
     """Number of GPUs, or a range (``"64..512"``)."""
     usd_per_gpu_hour: float | str | None
-    """Price of one GPU for one hour, in USD, or SkyPilot's in a cloud (``"sky:aws"``)."""
+    """Price of one GPU for one hour, in USD, or SkyPilot's price in a cloud (``"sky:aws"``)."""
     precision: str | None
-    """``bf16``, ``fp8``, ...: what the device has."""
+    """``bf16``, ``fp8``, ...: a precision of the device."""
     framework: str | None
     """Training software: a name, ``NAME@VERSION`` or a file."""
     switches: Mapping[str, str]
@@ -47,7 +47,7 @@ class TrainingJob(TypedDict, total=False):
     lora: str | None
     """Adapters: ``RANK`` or ``RANK:PRODUCTS``."""
     freeze: str | None
-    """Parts that are not trained."""
+    """Frozen parts."""
     documents: str | None
     """Tokens of a packed document, or a file with a length per line."""
     profile: str | None
@@ -74,7 +74,7 @@ class SearchJob(TrainingJob, total=False):
     usd_per_hour: float | None
     """Most money per hour, in USD; needs ``usd_per_gpu_hour``."""
     all_variants: bool
-    """Whether strategies with equal degrees have rows of their own."""
+    """Whether strategies with equal degrees have separate rows."""
     train_within_s: float | None
     """Longest time of the training of ``tokens``, in seconds."""
     train_usd: float | None
@@ -125,7 +125,7 @@ def search(
     RequestError
         The request is wrong.
     NothingFeasible
-        Nothing fits; the error says what would.
+        No strategy fits; the error names changes that would help.
 
     Examples
     --------
@@ -153,7 +153,7 @@ def simulate(model: str, *, strategy: "str | Strategy", **job: Unpack[TrainingJo
     Raises
     ------
     RequestError
-        The request is wrong or the strategy illegal; the message has every law it breaks.
+        The request is wrong or the strategy illegal; the message names every violated law.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def simulate(model: str, *, strategy: "str | Strategy", **job: Unpack[TrainingJo
 
 
 def explain(model: str, *, strategy: "str | Strategy", **job: Unpack[TrainingJob]) -> "Explanation":
-    """Explain one strategy, and every strategy that differs in one axis.
+    """Explain a strategy and its neighbours in one axis.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def tune(
     approve: "Callable[[str], bool]",
     **job: Unpack[TuningJob],
 ) -> "TuneSummary":
-    """Launch some of the best rows of a search as short runs, and measure which is fastest.
+    """Launch some of the best rows of a search as short runs, and measure the fastest.
 
     Parameters
     ----------

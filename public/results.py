@@ -1,4 +1,4 @@
-"""Results of a search and of a simulation, with what notebooks and scripts do with them."""
+"""Results of a search and of a simulation, for notebooks and scripts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -11,7 +11,7 @@ from forerun.search.board.rows import Row
 from forerun.spaces.errors import RequestError
 
 SLURM = "slurm"
-"""Stands for the first format of the framework that has a batch script."""
+"""Name for the first format of the framework with a batch script."""
 BATCH_SCRIPT = "slurm.sbatch"
 GENERIC_FORMAT = "torch"
 
@@ -20,8 +20,8 @@ GENERIC_FORMAT = "torch"
 class SearchResult(Leaderboard):
     """A leaderboard that can be drawn and exported.
 
-    ``rows`` are the best strategies in rank order, ``why`` says why the first one is first, ``notes`` what can change a
-    decision. ``to_pandas()``, ``to_csv()`` and ``to_json()`` return the rows as data.
+    ``rows`` are the best strategies in rank order, ``why`` explains the first rank, ``notes`` can change a decision.
+    ``to_pandas()``, ``to_csv()`` and ``to_json()`` return the rows as data.
     """
 
     @classmethod
@@ -66,9 +66,9 @@ class SearchResult(Leaderboard):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SimulationResult(Row[Any]):
-    """The prediction of one strategy, which can be drawn and exported; it equals the same row of an explanation.
+    """Prediction of one strategy, equal to the same row of an explanation.
 
-    ``step_time_s``, ``peak_memory_gib`` and ``fits`` answer most questions; ``to_json()`` returns everything as data.
+    ``step_time_s``, ``peak_memory_gib`` and ``fits`` are its main figures; ``to_json()`` returns everything as data.
     """
 
     request: Mapping[str, Any] = field(repr=False)
@@ -76,11 +76,11 @@ class SimulationResult(Row[Any]):
 
     @classmethod
     def of(cls, row: Row[Any], request: Mapping[str, Any]) -> Self:
-        """Return a row and the job that it is of as a result."""
+        """Return a row and its job as a result."""
         return cls(**{item.name: getattr(row, item.name) for item in fields(Row)}, request=request)
 
     def __eq__(self, other: object) -> bool:
-        """Whether two predictions are the same, whatever else their jobs say."""
+        """Whether two predictions are equal, regardless of other fields of their jobs."""
         return isinstance(other, Row) and all(
             getattr(self, item.name) == getattr(other, item.name) for item in fields(Row)
         )
@@ -136,7 +136,7 @@ def _exported(
 
 
 def _formats_of(framework: str) -> tuple[str, ...]:
-    """Return the names of the formats of a framework; of one without any, that of plain PyTorch."""
+    """Return the names of the formats of a framework; for a framework without formats, the format of plain PyTorch."""
     from forerun.search.formats.registry import writers_of
     from forerun.spaces.frameworks import framework_names, resolve_framework
 

@@ -1,1 +1,1 @@
-"""Rows, leaderboards and the documents that hold them."""
+"""Rows, leaderboards and their documents."""

@@ -1,4 +1,4 @@
-"""Comparison of the user's present run with the best of a leaderboard."""
+"""Comparison of the user's current run with the best row of a leaderboard."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ from forerun.search.board.rows import Row
 class MeasuredStep:
     """A measured step of the run: the median of ``counted`` steps, with the tenth and ninetieth percentile.
 
-    Those three are None where the user named a time and no log. ``ratio`` is measured over predicted, and
-    ``best_step_time_s`` what the best takes if its prediction is off by the same factor; both are None where the
-    measurement is of another workload, which ``Baseline.notes`` then says.
+    ``counted`` and both percentiles are None for a step time without a log. ``ratio`` is measured over predicted,
+    ``best_step_time_s`` the best row's prediction times this ratio; both are None, with an entry in ``Baseline.notes``,
+    if the measurement is of another workload.
     """
 
     source: str
@@ -29,13 +29,13 @@ class MeasuredStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """The user's present run as a row, and where its time goes against the best row.
+    """The user's current run as a row, and its time differences from the best row.
 
-    ``source`` names the files or the strategy text; ``format`` is that of the files, None for a text. ``framework`` is
-    the profile that the run was predicted with. ``faster_rows`` counts rows of the board with more tokens per second
-    and GPU. ``changes`` are the changes of one axis that would help the run most, by closed forms. ``switches``: the
-    software as the run has it. ``unmodelled`` are settings of the files known to change speed or memory that the
-    prediction does not hear, ``other`` those that change neither, ``unknown`` all others.
+    ``source`` names the files or the strategy text; ``format`` is the format of the files, None for a text.
+    ``framework`` is the profile that the run was predicted with. ``faster_rows`` counts rows of the board with more
+    tokens per second and GPU. ``changes`` are the most helpful changes of one axis, by closed forms. ``switches``:
+    software settings of the run. ``unmodelled`` are settings of the files known to change speed or memory that the
+    prediction ignores, ``other`` settings change neither, ``unknown`` all others.
     """
 
     source: str
@@ -53,10 +53,10 @@ class Baseline:
     measured: MeasuredStep | None = None
 
     def difference_s(self, best: Row) -> dict[str, float]:
-        """Return the seconds that each part of a step takes longer than in ``best`` (negative: shorter).
+        """Return the difference of each part of a step from ``best``, in s (negative: shorter).
 
-        Times on another number of GPUs are scaled to that of ``best``, so that parts compare as GPU time; of operator
-        graphs, whose batch may grow with the GPUs, to its samples.
+        Times on another number of GPUs are scaled to that of ``best``, as GPU time; for operator graphs, whose batch
+        may grow with the GPUs, to the samples of ``best``.
         """
         scale = self.row.gpus / best.gpus
         if self.row.facts is not None and best.facts is not None:
@@ -64,7 +64,7 @@ class Baseline:
         return {part: scale * self.row.breakdown_s[part] - seconds for part, seconds in best.breakdown_s.items()}
 
     def difference_gib(self, best: Row) -> dict[str, float]:
-        """Return the GiB that each part of the fullest device takes more than in ``best``."""
+        """Return the difference of each memory part of the fullest device from ``best``, in GiB."""
         return {part: self.row.memory_gib[part] - gib for part, gib in best.memory_gib.items()}
 
     def to_json(self, best: Row) -> dict[str, Any]:

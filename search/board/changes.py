@@ -1,4 +1,4 @@
-"""A change of one axis and what it brings."""
+"""A change of one axis and its gain."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ from forerun.search.board.rows import Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredChange:
-    """A change of one axis with the row it leads to and the seconds it adds to the step (negative: faster)."""
+    """A change of one axis with its row and the seconds added to the step (negative: faster)."""
 
     axis: str
     words: str

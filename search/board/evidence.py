@@ -7,9 +7,9 @@ from typing import Any
 KIND, FRAMEWORK_THERE, DEVICE, FRAMEWORK, NOTHING = (
     "device, framework and kind", "device and framework", "device", "framework", "none",
 )  # fmt: skip
-"""Facts that the nearest measured runs share with a prediction."""
+"""Properties that the nearest measured runs share with a prediction."""
 LEVELS = (KIND, FRAMEWORK_THERE, DEVICE, FRAMEWORK, NOTHING)
-"""The same, most first."""
+"""The same properties, in order of their number."""
 CALIBRATED, GROUPS = "calibration", "groups"
 """The runs are the user's own; the nodes are of groups that differ."""
 _BASIS = {
@@ -27,13 +27,13 @@ class NearestRuns:
     """The nearest measured runs of a prediction."""
 
     level: str
-    """Facts that they share with it, or ``CALIBRATED`` or ``GROUPS``."""
+    """Properties shared with the prediction, or ``CALIBRATED`` or ``GROUPS``."""
     runs: int
-    """Number of runs; 0 where it is not known."""
+    """Number of runs; 0 if unknown."""
     text: str
-    """The runs that there are and those that are missing, as a clause."""
+    """Available and missing runs, as a clause."""
     figures: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """Errors of predictions for them (an entry of ``figures``)."""
+    """Errors of their predictions (an entry of ``figures``)."""
 
     @property
     def near(self) -> bool:
@@ -47,7 +47,7 @@ class NearestRuns:
 
     @property
     def source(self) -> str:
-        """The runs, and what a range is from, as a clause."""
+        """The runs and the source of a range, as a clause."""
         return f"{self.text}; {self.basis}" if self.basis else f"from {self.text}"
 
     def to_json(self) -> dict[str, Any]:

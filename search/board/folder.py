@@ -1,4 +1,4 @@
-"""The folder that a search leaves behind."""
+"""The output folder of a search."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from forerun.spaces.locks import held
 
 BOARD = "leaderboard.json"
 LARGEST_BOARD = 1 << 28
-"""Bytes; the 100,000 rows that a search keeps at most have about half of it."""
+"""Bytes; the at most 100,000 rows of a search need about half."""
 
 
 LOCK = ".lock"
@@ -24,12 +24,13 @@ LOCK = ".lock"
 
 @contextmanager
 def claimed(folder: Path | None, *, force: bool) -> Iterator[None]:
-    """Keep a folder for the files of this process, before anything is computed and until all are written.
+    """Reserve a folder for the files of this process, from before the computation until all are written.
 
-    ``folder``: it is made where it is missing; None: nothing is written. ``force``: write over files that it has.
+    ``folder`` is created if missing; None: nothing is written. ``force``: overwrite its files.
 
     Raises:
-        RequestError: it is a file, cannot be made, is not empty and ``force`` is not set, or another process keeps it.
+        RequestError: it is a file, cannot be made, is not empty and ``force`` is not set, or another process has
+        reserved it.
     """
     if folder is None:
         yield
@@ -53,10 +54,10 @@ def claimed(folder: Path | None, *, force: bool) -> Iterator[None]:
 
 
 def read_leaderboard(folder: Path) -> Mapping[str, Any]:
-    """Return the document that ``write_folder`` left in a folder, its schema and its parts checked.
+    """Return the document of ``write_folder`` in a folder, after checks of its schema and parts.
 
     Raises:
-        RequestError: the folder is no such one, or its leaderboard is damaged or of another schema.
+        RequestError: the folder has no leaderboard, or a damaged one or of another schema.
     """
     if not folder.is_dir():
         raise RequestError(f"{folder} is not a folder; name one that `forerun search --out` wrote")

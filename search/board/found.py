@@ -1,4 +1,4 @@
-"""The result of a search before it is a leaderboard: rows, counts and what the search says of itself."""
+"""The result of a search before its leaderboard is built: rows, counts and remarks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,9 +11,8 @@ from forerun.search.board.trees import TreeRow
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """Rows of a search that its best is compared with: the ``fastest`` by predicted time alone, and the best of the
-    ``safest``, those that are unlikely to run out of memory. None: there is none, or it is not known. ``unscored``: a
-    better one of the safest may be among candidates that the search did not score."""
+    """Rows compared with the best one: ``fastest`` by predicted time alone, ``safest`` among rows with a small OOM
+    risk. None: no such row, or unknown. ``unscored``: an unscored candidate may be a better safe row."""
 
     fastest: Row | None = None
     safest: Row | None = None
@@ -29,23 +28,23 @@ class Found:
     rows
         Best first.
     space
-        Candidates that were counted.
+        Counted candidates.
     remarks
         Notes on the search.
     open_axes
-        Choices beyond the axes of the space that the search left open.
+        Searched choices beyond the axes of the space.
     request
-        Options of the search that its request does not have, as plain data.
+        Options of the search missing in its request, as plain data.
     workers
-        Who did the work.
+        Description of the workers.
     alternatives
-        Rows that notes compare the first with.
+        Rows that notes compare with the first row.
     families
-        Of an operator graph the best row of every family of splits.
+        The best row of every family of splits of an operator graph.
     closest
-        Where there are no rows, the legal candidate that misses the memory by least.
+        Without rows, the legal candidate with the smallest excess of memory.
     flat_space
-        Candidates of the flat space that was searched whole first; None where it is ``space`` itself.
+        Candidates of the flat space that was searched first; None if it is ``space`` itself.
     """
 
     rows: tuple[Row[Any], ...]
@@ -62,7 +61,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTrees:
-    """Result of a search of strategy trees that better flat rows; counts as in ``TreeRows``, ``remarks`` as in
+    """Result of a search of strategy trees faster than flat rows; counts as in ``TreeRows``, ``remarks`` as in
     ``Found``."""
 
     rows: tuple[TreeRow, ...]

@@ -16,21 +16,21 @@ from forerun.spaces.frames import frame_of
 
 NEAR_MARK = "within 1% of the best"
 NEAR = 0.01
-"""Rows whose step time or cost lies this close to the best are marked: below what any model can tell apart."""
+"""Relative difference of step time or cost within which rows are marked: below any model's error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceCounts:
-    """Number of candidates of a space."""
+    """Numbers of candidates of a space."""
 
     size: int
-    """All of them."""
+    """All candidates."""
     legal: int
-    """Those that keep every law."""
+    """Legal candidates."""
     feasible: int
-    """Those that also fit into memory."""
+    """Feasible candidates."""
     rejected: Mapping[str, int]
-    """The others, by reason."""
+    """Rejected candidates by reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,31 +38,31 @@ class Leaderboard:
     """The best candidates of one search in rank order."""
 
     request: Mapping[str, Any]
-    """The request, as plain data."""
+    """The request as plain data."""
     space: SpaceCounts
-    """Candidates that there were."""
+    """Counts of candidates."""
     rows: tuple[Row[Any], ...]
-    """The best, in rank order."""
+    """The best rows in rank order."""
     why: str
-    """Limit of the winner and loss of the runner-up, in words."""
+    """Bottleneck of the first row and disadvantage of the second, as text."""
     defaults: tuple[str, ...]
-    """Each value that the user did not give."""
+    """Each value filled in by default."""
     remarks: tuple[str, ...]
     """Notes on the request and the search."""
     elapsed_s: float
     """Wall time of the search in seconds, start-up of the process not included."""
     versions: Mapping[str, str]
-    """Versions of the software that the result depends on."""
+    """Versions of all software with influence on the result."""
     warnings: tuple[str, ...] = ()
-    """Warnings to read before the rows, above which they are shown."""
+    """Warnings printed above the rows."""
     workers: str = "in this process"
-    """Who did the work, in words."""
+    """Description of the workers."""
     advice: tuple[str, ...] = ()
     """Notes on the rows."""
     baseline: Baseline | None = None
-    """The user's present run beside the first row, where one was named."""
+    """The user's current run compared with the first row, if one was named."""
     measure_next: NextRuns | None = None
-    """Runs worth measuring, where asked for."""
+    """Proposed runs to measure, if requested."""
     trees: TreeRows | None = None
     """Strategies whose layers or modules differ, where asked for."""
     families: tuple[Row[Any], ...] = ()
@@ -138,7 +138,7 @@ class Leaderboard:
         return frame_of([flat_line(row.to_json()) for row in self.rows])
 
     def _repr_html_(self) -> str:
-        """Return the first rows as a table for notebooks, and why the first wins."""
+        """Return the HTML of a notebook: the first rows as a table, and the reason of the first rank."""
         request = self.request
         counts = request["gpu_counts"]
         gpus = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
@@ -147,24 +147,24 @@ class Leaderboard:
 
 
 def row_to_launch(rows: Sequence[Row[Any]]) -> Row[Any]:
-    """Return the first of ranked rows that has a launch file; the first of all where none has."""
+    """Return the first of ranked rows with a launch file, or the first row if none has one."""
     return next((row for row in rows if not row.lacks_launch_file), rows[0])
 
 
 def rows_to_csv(rows: tuple[Row[Any], ...]) -> str:
-    """Return rows as CSV text with a header; empty text where there are none."""
+    """Return rows as CSV text with a header; empty text without rows."""
     return lines_to_csv([flat_line(row.to_json()) for row in rows])
 
 
 def lines_to_csv(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return lines as CSV text with a header of all their keys; empty text where there are none."""
+    """Return lines as CSV text with a header of all their keys; empty text without lines."""
     if not lines:
         return ""
     return csv_text(list(dict.fromkeys(name for line in lines for name in line)), lines)
 
 
 def ranked(rows: tuple[Row[Any], ...], objective: str) -> tuple[Row[Any], ...]:
-    """Number rows by their place and mark those that are as good as the first."""
+    """Number rows by their place and mark rows as good as the first."""
     result = []
     for place, row in enumerate(rows, start=1):
         ratio = row.gpus * row.step_time_s / (rows[0].gpus * rows[0].step_time_s)

@@ -8,8 +8,8 @@ from forerun.search.board.rows import Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextRun:
-    """One run to measure: its row, and by how much (of the step time) it is expected to lower the regret of the final
-    choice (or, for accuracy, the mean uncertainty)."""
+    """One run to measure: its row, and the expected fall of the final choice's regret (for accuracy: of the mean
+    uncertainty), as a share of the step time."""
 
     row: Row
     gain: float
@@ -21,7 +21,7 @@ class NextRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextRuns:
-    """Runs to measure, most useful first; ``regret``: what the present choice is expected to lose."""
+    """Runs to measure, most useful first; ``regret``: expected loss of the present choice."""
 
     rule: str
     regret: float

@@ -1,6 +1,6 @@
 """Results in notebooks: small HTML tables and bars.
 
-Styles stand on the elements, because notebooks keep those and drop others; texts take the notebook's own colour.
+Elements have inline styles, because notebooks drop style sheets; texts have the notebook's colour.
 """
 
 import html
@@ -41,7 +41,7 @@ SHOWN = 20
 LEAST_SHARE = 0.002
 """Share of a bar below which a part is left out."""
 COLOURS = ("#2c7048", "#806410", "#2166ac", "#0e7c86", "#b03a6f", "#a0500f", "#c0392b", "#5b4bb5", "#8436a8", "#6b6f76")
-"""Of the parts in order, as in the light theme of the report; each has a contrast of 3 against white and black."""
+"""Colours of the parts in order, as in the light theme of the report, with a contrast of 3 against white and black."""
 HEADS = ("#", "strategy", "GPUs", "{}/s/GPU", "MFU", "step", "GiB", "notes")
 
 
@@ -59,7 +59,7 @@ def rows_html(rows: Sequence[Plain], *, title: str, text: str) -> str:
 
 
 def row_html(row: Plain) -> str:
-    """Return a strategy with its figures and with bars of what its step and its memory are made of."""
+    """Return a strategy with its figures and with bars of the parts of its step and memory."""
     fits = "" if row["fits"] else f", {row['peak_memory_gib'] - row['memory_limit_gib']:.1f} GiB too much"
     unit, speed = _speed(row)
     stage = f" on stage {row['peak_stage']}" if unit == "token" else ""
@@ -77,7 +77,7 @@ def row_html(row: Plain) -> str:
 
 
 def bar_html(name: str, parts: Mapping[str, float], full: float) -> str:
-    """Return parts as one stacked bar with a legend; ``full`` is what its whole width stands for."""
+    """Return parts as one stacked bar with a legend; ``full`` is the value of the full width."""
     boxes, told = [], []
     for number, (part, amount) in enumerate(parts.items()):
         share = amount / full
@@ -118,7 +118,7 @@ def changes_html(changes: Sequence[Plain], *, title: str) -> str:
 
 
 def _speed(row: Plain) -> tuple[str, float]:
-    """Return the unit of a row's work, and its amount per GPU and second."""
+    """Return the unit of a row's work, and the work of a GPU per second."""
     if "tokens_per_s_per_gpu" in row:
         return "token", row["tokens_per_s_per_gpu"]
     return row["unit"], row["samples_per_s_per_gpu"]

@@ -1,4 +1,4 @@
-"""Rows of leaderboards read back: every field is checked, for a file may have been changed by hand."""
+"""Reader of leaderboard rows; it checks every field, since users may edit the file."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +16,14 @@ from forerun.spaces.strategies import parse_strategy
 
 Value = TypeVar("Value")
 GRAPH_MEMORY = tuple(part for part in MEMORY_PARTS if part != "logits")
-"""Parts of a device's memory that operator graphs have."""
+"""Memory parts of operator graphs."""
 
 
 def finite(value: Any) -> float:
     """Return a finite number.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the number is not finite.
     """
     number = float(value)
     if not math.isfinite(number):
@@ -32,16 +32,16 @@ def finite(value: Any) -> float:
 
 
 def optional(read: Callable[[Any], Value], value: Any) -> Value | None:
-    """Read a value with ``read``; None stays None."""
+    """Return ``read`` of a value; None for None."""
     return None if value is None else read(value)
 
 
 def row_from_json(data: Mapping[str, Any]) -> Row[Any]:
-    """Return the row that ``Row.to_json`` wrote, by this version or an earlier one.
+    """Return the row of a ``Row.to_json`` document of this or an earlier version.
 
     Raises:
-        RequestError: the strategy is none.
-        KeyError, TypeError, ValueError, OverflowError: a field is missing or none that a row has.
+        RequestError: the strategy cannot be read. KeyError, TypeError, ValueError, OverflowError: a field is missing or
+        invalid.
     """
 
     def price(name: str) -> float | None:
@@ -87,10 +87,10 @@ def row_from_json(data: Mapping[str, Any]) -> Row[Any]:
 
 
 def _parts(data: Mapping[str, Any], known: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Return the parts of a step or of a memory, one of the ``known`` sets of them.
+    """Return the parts of a step or of a memory, whose names are one of the ``known`` sets.
 
     Raises:
-        KeyError, TypeError, ValueError: a part is missing, or no number.
+        KeyError, TypeError, ValueError: a part is missing or not a number.
     """
     names = next((names for names in known if set(names) <= set(data)), known[0])
     return {part: max(0.0, finite(data[part])) for part in names}
@@ -121,12 +121,12 @@ def _evidence(data: Mapping[str, Any]) -> NearestRuns:
 
 
 def _level(data: Mapping[str, Any]) -> float | None:
-    """Return the level of a row's intervals; before 22 November 2026 only calibrated rows had some, of 90 %."""
+    """Return the level of a row's intervals; before 22 November 2026 only calibrated rows had intervals, of 90 %."""
     return finite(data.get("interval_level", 0.9)) if data.get("step_time_low_s") is not None else None
 
 
 def _oom_risk(data: Mapping[str, Any]) -> float:
-    """Return the risk of a row; leaderboards from before 21 November 2026 say none, and bounded none."""
+    """Return the risk of a row; leaderboards from before 21 November 2026 have neither risks nor limits on them."""
     if "oom_risk" in data:
         return finite(data["oom_risk"])
     return oom_risk(above_zero(data, "peak_memory_gib") / above_zero(data, "memory_limit_gib"))
@@ -136,7 +136,7 @@ def above_zero(data: Mapping[str, Any], name: str) -> float:
     """Return a finite number above 0.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the number is not finite or not above 0.
     """
     value = float(data[name])
     if not 0 < value < 1e300:

@@ -1,4 +1,4 @@
-"""One line of every report: a strategy with what it costs, in the units of reports."""
+"""A strategy with its predicted cost, in the units of reports."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -38,13 +38,13 @@ SHORT_UNITS: Mapping[str, str] = {"token": "tok", "image": "img", "sample": "smp
 TIGHT_MARK = "tight memory"
 MAY_NOT_FIT_MARK = "may not fit"
 NO_LAUNCH_MARK = "no launch file"
-"""Begin of the mark of a row that no format of its framework can express."""
+"""Start of the mark on a row that no format of its framework can express."""
 PLAUSIBLE_MFU = {False: 0.70, True: 0.55}
-"""Highest believable MFU without and with experts; the highest published: 0.65 and 0.53 (maxtext README, TPU v5p)."""
+"""Highest plausible MFU without and with experts; highest published: 0.65 and 0.53 (maxtext README, TPU v5p)."""
 
 
 def closed_form_mark(place: int | None) -> str:
-    """Return the mark of a row that stood at ``place`` before it was simulated event by event."""
+    """Return the mark of a row with rank ``place`` before its event-level simulation."""
     return f"#{place} by closed forms"
 
 
@@ -53,11 +53,11 @@ class Row(Generic[S]):
     """One strategy and its predicted cost."""
 
     rank: int | None
-    """Place on the leaderboard, from 1; None outside of one."""
+    """Place on the leaderboard, from 1; None outside a leaderboard."""
     strategy: S
-    """The strategy; of a strategy ``tree`` that of its first layer."""
+    """The strategy; for a strategy ``tree`` the strategy of its first layer."""
     gpus: int
-    """Devices that it uses."""
+    """Number of devices."""
     step_time_s: float
     """Seconds of one optimizer step."""
     throughput: float
@@ -65,18 +65,18 @@ class Row(Generic[S]):
     throughput_per_gpu: float
     """The same per device."""
     mfu: float
-    """Share (0 to 1) of the dense peak at the training precision. Model FLOPs count what a causal mask leaves of the
-    attention square and no recompute (frameworks that count the whole square report more: 7 % for an 8B model at 4k
-    tokens, 40 % at 64k)."""
+    """Share (0 to 1) of the dense peak at the training precision. Model FLOPs count only the unmasked part of causal
+    attention and no recompute (frameworks that count the whole square report more: 7 % for an 8B model at 4k tokens, 40
+    % at 64k)."""
     fits: bool
     """Whether the predicted peak is within ``memory_limit_gib``."""
     peak_memory_gib: float
     """Largest peak of all pipeline ranks, in GiB of one device."""
     memory_limit_gib: float
-    """Memory up to which the strategy counts as fitting, in GiB."""
+    """Memory limit up to which the strategy counts as fitting, in GiB."""
     oom_risk: float
-    """Share of measured runs predicted that full that ran out of memory; where memory was calibrated, the probability
-    that the runs of that machine leave."""
+    """Share of measured runs with this predicted peak that ran out of memory; with calibrated memory, the posterior
+    probability from the machine's runs."""
     allocated_memory_gib: float
     """Peak that the framework's allocator would report, in GiB."""
     peak_stage: int
@@ -86,7 +86,7 @@ class Row(Generic[S]):
     memory_gib: Mapping[str, float]
     """GiB by part; they add up to ``peak_memory_gib``."""
     cost_usd_per_hour: float | None
-    """Price of all its devices, in USD per hour; None without a price."""
+    """Price of all devices, in USD per hour; None without a price."""
     usd_per_million: float | None
     """USD per million tokens or samples; None without a price."""
     train_days: float | None
@@ -94,41 +94,40 @@ class Row(Generic[S]):
     train_cost_usd: float | None
     """USD of the whole training; None without a price or a number of tokens."""
     marks: tuple[str, ...]
-    """Remarks on the row, as shown behind it."""
+    """Remarks shown after the row."""
     interval_level: float | None = None
-    """Probability with which the intervals below hold; None where there are none."""
+    """Coverage probability of the intervals below; None without intervals."""
     step_time_low_s: float | None = None
     """Lower bound of a measured step in seconds, from the runs that ``evidence`` names."""
     step_time_high_s: float | None = None
-    """Its upper bound."""
+    """Upper bound of a measured step in seconds."""
     evidence: NearestRuns | None = None
-    """The measured runs that the intervals are from; None where there are no intervals."""
+    """The measured runs behind the intervals; None without intervals."""
     same_as_rank: int | None = None
-    """Best rank whose step cannot be told apart from this one's; None without a calibration, or where all better ranks
+    """Best rank whose step cannot be distinguished from this row's; None without a calibration, or if all better ranks
     can."""
     peak_memory_low_gib: float | None = None
-    """Lower bound of a measured peak of the device, in GiB; None where there is none."""
+    """Lower bound of a measured peak of the device, in GiB; None without an interval."""
     peak_memory_high_gib: float | None = None
-    """Its upper bound."""
+    """Upper bound of a measured peak, in GiB."""
     goodput: Mapping[str, float | None] | None = None
-    """Share of the training that failures and checkpoints leave (``effective_time``, shares of the rest, seconds); None
-    where it was not asked for."""
+    """Goodput: ``effective_time``, shares of lost time, and seconds; None without ``--goodput``."""
     tree: str = ""
     """The strategy tree that was costed; empty for a flat strategy."""
     variants: tuple[Variant, ...] = ()
-    """Strategies with the same degrees that no prediction tells from it."""
+    """Strategies with the same degrees within the prediction error."""
     unit: str = "token"
     """Unit of work: token, image or sample."""
     facts: "SplitFacts | None" = None
-    """Facts that only rows of operator graphs have."""
+    """Facts of rows of operator graphs."""
     precision: str | None = None
-    """Training precision, where the rows of a leaderboard differ in it; None: that of the request."""
+    """Training precision, if the rows of a leaderboard differ in it; None: the request's precision."""
     watts_per_gpu: float | None = None
-    """Electric power of a device on average over the step; None where the device's limit is not known."""
+    """Electric power of a device on average over the step; None if the device's power limit is unknown."""
 
     @property
     def short_unit(self) -> str:
-        """The unit of work as heads of columns write it, like ``tok``."""
+        """The unit of work in column heads, like ``tok``."""
         return SHORT_UNITS.get(self.unit, self.unit)
 
     @property
@@ -139,7 +138,7 @@ class Row(Generic[S]):
 
     @property
     def name(self) -> str:
-        """The costed strategy, as outputs write it."""
+        """Name of the costed strategy in outputs."""
         return self.tree or str(self.strategy)
 
     @property
@@ -154,31 +153,31 @@ class Row(Generic[S]):
 
     @property
     def train_gpu_hours(self) -> float | None:
-        """GPU-hours of the whole training; None where its length is not known."""
+        """GPU-hours of the whole training; None if its length is unknown."""
         return None if self.train_days is None else 24 * self.train_days * self.gpus
 
     @property
     def joules_per_unit(self) -> float | None:
-        """Electric energy that the devices take for a token or sample; None where their power is not known."""
+        """Electric energy of the devices per token or sample; None if their power is unknown."""
         return None if self.watts_per_gpu is None else self.watts_per_gpu / self.throughput_per_gpu
 
     @property
     def train_mwh(self) -> float | None:
-        """Electric energy that the devices take for the whole training; None where length or power are not known."""
+        """Electric energy of the devices for the whole training; None if length or power is unknown."""
         if self.train_days is None or self.watts_per_gpu is None:
             return None
         return self.train_days * SECONDS_PER_DAY * self.gpus * self.watts_per_gpu / JOULES_PER_MWH
 
     @property
     def energy_text(self) -> str:
-        """The energy of the whole training, as a line ends with it; empty where it is not known."""
+        """The energy of the whole training as the end of a line; empty if unknown."""
         if self.train_mwh is None:
             return ""
         return f", {self.train_mwh:,.1f} MWh of the GPUs ({SITE * self.train_mwh:,.1f} with hosts, network and cooling)"
 
     @property
     def range_text(self) -> str:
-        """The interval of the step time as shares of it, like ``-7..+26%``; empty where there is none."""
+        """The interval relative to the step time, like ``-7..+26%``; empty without an interval."""
         if self.step_time_low_s is None or self.step_time_high_s is None:
             return ""
         low, high = (100 * (bound / self.step_time_s - 1) for bound in (self.step_time_low_s, self.step_time_high_s))
@@ -186,7 +185,7 @@ class Row(Generic[S]):
 
     @property
     def risk_text(self) -> str:
-        """The risk of running out of memory, and where it is from; empty where it is small or the row does not fit."""
+        """The OOM risk and its source; empty if it is small or the row does not fit."""
         if MAY_NOT_FIT_MARK in self.marks:
             return f"OOM risk {self.oom_risk:.0%}, by the calibration"
         if TIGHT_MARK in self.marks:
@@ -198,12 +197,12 @@ class Row(Generic[S]):
 
     @property
     def lacks_launch_file(self) -> bool:
-        """Whether no format of its framework can express it."""
+        """Whether no format of the framework can express the strategy."""
         return any(mark.startswith(NO_LAUNCH_MARK) for mark in self.marks)
 
     @property
     def excess_gib(self) -> float:
-        """GiB by which the peak exceeds the device's memory; negative where it fits."""
+        """GiB by which the peak exceeds the device's memory; negative if the row fits."""
         return self.peak_memory_gib - self.memory_limit_gib
 
     def plot(self) -> Picture:
@@ -213,11 +212,11 @@ class Row(Generic[S]):
         return Picture(f"<div>{bars}{bar_html('memory', self.memory_gib, full)}</div>")
 
     def _repr_html_(self) -> str:
-        """Return figures for notebooks, and bars of the parts of the step and of the memory."""
+        """Return the HTML of a notebook: figures, and bars of the parts of step and memory."""
         return row_html(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row as plain data; what only a calibration knows is left out without one."""
+        """Return the row as plain data, without fields of a calibration if there is none."""
         names = [field.name for field in dataclasses.fields(Row) if field.name not in ("tree", "unit", "facts")]
         unit = plain_unit(self.unit)
         data = {PER_UNIT.get(name, name).format(unit): getattr(self, name) for name in names}
@@ -246,7 +245,7 @@ R = TypeVar("R", bound=AnyRow)
 
 
 def plain_unit(unit: str) -> str:
-    """Return the name of a unit in plain data: an image of one model is a sample as any other."""
+    """Return the name of a unit in plain data: images are samples."""
     return unit if unit == "token" else "sample"
 
 
@@ -255,7 +254,7 @@ PER_UNIT: Mapping[str, str] = {
     "throughput_per_gpu": "{}s_per_s_per_gpu",
     "usd_per_million": "cost_usd_per_million_{}s",
 }
-"""Fields of a row whose names in plain data say the unit."""
+"""Fields of a row whose names in plain data contain the unit."""
 
 
 def rows_of(
@@ -265,7 +264,7 @@ def rows_of(
     usd_per_gpu_hour: float | None = None,
     score: Scorer = simulator_score,
 ) -> tuple[Row[S], ...]:
-    """Score strategies, which must be legal, and return a row for each in the order given."""
+    """Score legal strategies and return their rows in the given order."""
     if not strategies:
         return ()
     scores = score(context, kind_of(context).table(context, strategies))
@@ -279,7 +278,7 @@ def rows_from(
     *,
     usd_per_gpu_hour: float | None = None,
 ) -> tuple[Row[S], ...]:
-    """Return a row for each strategy out of its ``scores``, which have as many rows."""
+    """Return a row for each strategy from its row of ``scores``."""
     kind = kind_of(context)
     table = kind.table(context, strategies)
     facts = kind.facts(context, table, scores)
@@ -298,8 +297,8 @@ def tree_row(
     *,
     usd_per_gpu_hour: float | None = None,
 ) -> Row[S]:
-    """Return the row of a strategy tree whose layers have the settings of some flat ``strategies``; ``scores`` has one
-    row. ``tree``: what to call it, empty where it is flat after all."""
+    """Return the row of a strategy tree over the settings of flat ``strategies``; ``scores`` has one row. ``tree``: its
+    name; empty for a flat strategy."""
     return _row(context, tree, gpus, strategies, scores, 0, usd_per_gpu_hour, None)
 
 
@@ -313,7 +312,7 @@ def _row(
     price: float | None,
     facts: "SplitFacts | None",
 ) -> Row[Any]:
-    """``strategies``: what marks are about; a flat row is of the first. ``price``: USD per device and hour."""
+    """``strategies``: the strategies marked; the first is a flat row's strategy. ``price``: USD per device and hour."""
     work, device = kind_of(context).work(context, gpus), context.cluster.device
     step_s = float(scores.step_time_s[row])
     per_s = work.units / step_s
@@ -360,12 +359,12 @@ def _row(
 
 
 def _shown(parts: Mapping[str, Any], order: Sequence[str]) -> list[str]:
-    """Return the names of parts in the order in which they are shown, those of operator graphs in their own."""
+    """Return the names of parts in display order; operator graphs have a separate order."""
     return list(order if set(order) == set(parts) else parts)
 
 
 def _marks(context: Any, strategy: AnyStrategy, memory_marks: Sequence[str], mfu: float) -> tuple[str, ...]:
-    """List the facts of a strategy that an engineer should know before trying it."""
+    """Return the warnings on a strategy."""
     if not isinstance(strategy, Strategy):
         return tuple(memory_marks)
     cluster = context.cluster

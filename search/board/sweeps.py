@@ -1,6 +1,6 @@
-"""The folder that a sweep leaves behind, read back: which searches it consists of, and what each of them found.
+"""Reader of a sweep's output folder: its searches and their results.
 
-It can be read while the sweep is running: searches that have not ended have no record yet.
+It can be read while the sweep is running: unfinished searches have no record yet.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,14 +21,14 @@ from forerun.spaces.reading import read_text
 MANIFEST, RECORDS = "sweep.json", "pieces.jsonl"
 RECORD_FIELDS = frozenset({"key", "status"})
 STATUSES = ("done", "infeasible", "refused", "failed")
-"""Endings of a search of a sweep: with rows; nothing fits; the request makes no sense; it raised."""
+"""Outcomes of a search of a sweep: with rows; nothing fits; impossible request; internal error."""
 LARGEST_MANIFEST = 1 << 28
-"""Bytes; the requests of 100,000 searches have half of it."""
+"""Bytes; the requests of 100,000 searches need half."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweptSearch:
-    """One search of a sweep, numbered from 1: what was asked, and the ``record`` of its end."""
+    """One search of a sweep, numbered from 1: its request, and the ``record`` of its end."""
 
     number: int
     request: Mapping[str, Any]
@@ -44,7 +44,7 @@ class SweepFolder:
     pieces: tuple[Mapping[str, Any], ...]
 
     def searches(self) -> Iterator[SweptSearch]:
-        """Yield the searches that have ended, in the order in which they did; later records of one replace earlier.
+        """Yield the finished searches in the order of their ends; a later record of a search replaces an earlier one.
 
         Raises:
             RequestError: the records are damaged or not of this sweep.
@@ -57,10 +57,10 @@ class SweepFolder:
             yield SweptSearch(number=number, request=self.pieces[number - 1]["request"], record=record)
 
     def board_of(self, number: int) -> dict[str, Any]:
-        """Return the document that ``search --out`` would have left of one search (``read_leaderboard``).
+        """Return the document that ``search --out`` would have written for one search (``read_leaderboard``).
 
         Raises:
-            RequestError: there is no such search, it found nothing, or its model or cluster is not at hand any more.
+            RequestError: there is no such search, it found nothing, or its model or cluster is no longer available.
         """
         if not 1 <= number <= len(self.pieces):
             raise RequestError(f"{self.folder} has searches 1 to {len(self.pieces)}, but got --search {number}")
@@ -91,11 +91,10 @@ class SweepFolder:
 
 
 def read_search(folder: Path, search: int | None = None) -> Mapping[str, Any]:
-    """Return the document of one search in a folder: that of ``search --out`` (``read_leaderboard``), or search number
-    ``search`` of a sweep.
+    """Return the document of one search: the folder's (``read_leaderboard``), or number ``search`` of a sweep.
 
     Raises:
-        RequestError: the folder has no such search, or what it has is damaged.
+        RequestError: the folder has no such search, or its files are damaged.
     """
     if not is_sweep(folder):
         if search is not None:
@@ -116,7 +115,7 @@ def read_sweep(folder: Path) -> SweepFolder:
     """Return the sweep in a folder.
 
     Raises:
-        RequestError: the folder holds none, or what says so is damaged.
+        RequestError: the folder has no sweep, or a damaged one.
     """
     manifest = read_manifest(folder)
     try:
@@ -127,10 +126,10 @@ def read_sweep(folder: Path) -> SweepFolder:
 
 
 def read_manifest(folder: Path) -> Mapping[str, Any]:
-    """Return the plan of a sweep's folder.
+    """Return the inputs of a sweep's folder.
 
     Raises:
-        RequestError: it is no such folder.
+        RequestError: it is no folder of a sweep.
     """
     path = folder / MANIFEST
     with suppress(RequestError):

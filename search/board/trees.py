@@ -1,4 +1,4 @@
-"""Rows of a search over trees, and their JSON form."""
+"""Results of a search over strategy trees, and their JSON form."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from forerun.search.board.rows import Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeRow:
-    """A tree that betters the flat strategy it starts from.
+    """A strategy tree that is faster than its flat start.
 
-    ``row``: its figures event by event, ranked among the flat rows beside it (``row.rank`` 1: faster than all of them).
-    ``start``: the flat strategy; ``start_s``: its step event by event, None where it does not fit as it is.
-    ``changes``: what differs, in words. ``yaml``: the tree as ``simulate --tree`` reads it.
+    ``row``: its event-level figures, ranked among the flat rows (``row.rank`` 1: faster than all flat rows). ``start``:
+    the flat strategy; ``start_s``: its step event by event, None if the start does not fit. ``changes``: the
+    differences as text. ``yaml``: the tree as ``simulate --tree`` reads it.
     """
 
     row: Row[Any]
@@ -24,7 +24,7 @@ class TreeRow:
 
     @property
     def gain(self) -> float | None:
-        """Speed-up over its start, as a share; None where the start does not fit."""
+        """Gain over its start, as a share; None if the start does not fit."""
         return None if self.start_s is None else self.start_s / self.row.step_time_s - 1
 
     def to_json(self) -> dict[str, Any]:
@@ -41,8 +41,8 @@ class TreeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeRows:
-    """Trees in rank order. ``starts``: flat strategies they were looked for around; ``judged``: trees whose laws and
-    memory were looked at, ``simulated`` of them step by step. ``gain``: of the best tree over the best flat row."""
+    """Trees in rank order. ``starts``: number of flat starts; ``judged``: trees with checked laws and memory;
+    ``simulated``: simulated trees. ``gain``: gain of the best tree over the best flat row."""
 
     rows: tuple[TreeRow, ...]
     starts: int
@@ -51,7 +51,7 @@ class TreeRows:
     gain: float
 
     def to_json(self) -> Mapping[str, Any]:
-        """Return all of it as plain data."""
+        """Return the rows and counts as plain data."""
         return {
             "starts": self.starts,
             "judged": self.judged,

@@ -1,4 +1,4 @@
-"""Variants of a row: strategies with its degrees that no prediction can tell from it."""
+"""Variants of a row: strategies with the same degrees within the prediction error."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,8 +8,7 @@ from forerun.spaces.strategies import Strategy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A strategy that differs from a row's in other axes than its degrees, with its predicted step, peak and risk of
-    running out of memory."""
+    """A strategy with a row's degrees and other choices on other axes, with predicted step, peak and OOM risk."""
 
     strategy: Strategy
     step_time_s: float

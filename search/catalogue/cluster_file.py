@@ -27,7 +27,7 @@ def cluster_file(name: str) -> str:
 
 
 def _consequences(cluster: Cluster) -> Iterator[str]:
-    """Yield the links of every level in units, and the assumptions behind them."""
+    """Yield the links of every level in units, and their assumptions."""
     if not cluster.groups:
         yield "links of one device, one direction:"
     for level in cluster.levels if not cluster.groups else ():

@@ -1,4 +1,4 @@
-"""Everything about one entry of the catalogue, or about a file, as plain data."""
+"""Facts of one catalogue entry, or of a file, as plain data."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ def _describe_file(name: str) -> tuple[str, dict[str, Any]]:
     """Return a file as a cluster if it names a device, a topology or groups, else as a model.
 
     Raises:
-        RequestError: it cannot be read as that.
+        RequestError: the file cannot be read.
     """
     data = read_document(Path(name), infinite=True).data
     if isinstance(data, dict) and "like" in data:
@@ -91,7 +91,7 @@ def plain(value: Any) -> Any:
 
 
 def framework_facts(profile: FrameworkProfile) -> dict[str, Any]:
-    """Return everything about a framework: its switches with setting, choices and flags, then its facts."""
+    """Return a framework's switches (setting, choices, flags) and facts."""
     facts: dict[str, Any] = plain(profile)
     switches = {}
     for name, setting in profile.switches:
@@ -126,7 +126,7 @@ def _model_facts(model: Model) -> dict[str, Any]:
 
 
 def graph_facts(model: GraphModel) -> dict[str, Any]:
-    """Return everything about a model that is an operator graph; counts are per sample."""
+    """Return the facts of an operator graph; counts are per sample."""
     facts: dict[str, Any] = {
         "name": model.name,
         "source": model.source,
@@ -157,11 +157,11 @@ def _operator_facts(operator: Operator) -> dict[str, Any]:
 
 
 def extents(shape: tuple[int, ...]) -> str:
-    """Return a shape as people write it: ``3x224x224``."""
+    """Return a shape as text, like ``3x224x224``."""
     return "x".join(map(str, shape))
 
 
 def _cluster_facts(cluster: Cluster) -> dict[str, Any]:
     facts: dict[str, Any] = plain(cluster)
-    facts.pop("spec", None)  # the levels say the same in the units that scoring uses
+    facts.pop("spec", None)  # the levels have the same values in the units of scoring
     return facts

@@ -1,7 +1,7 @@
 """Tables of the catalogue's entries, as plain data.
 
-Building every model takes longer than all else that ``forerun list`` does, so the lines of models are kept in
-``data/models.json``, which ``python -m forerun.search.catalogue.lists`` prints and a test holds to the models.
+Building every model is the slowest part of ``forerun list``, so ``data/models.json`` stores their lines; ``python -m
+forerun.search.catalogue.lists`` prints the file and a test compares it with the models.
 """
 
 import json
@@ -15,7 +15,7 @@ GIGA = 1e9
 
 
 def list_models() -> list[dict[str, Any]]:
-    """Return a line for every model; ``layers`` of a model that is an operator graph counts operators."""
+    """Return a line for every model; ``layers`` of an operator graph counts operators."""
     text = files("forerun.search.catalogue").joinpath("data", "models.json").read_text(encoding="utf-8")
     lines: list[dict[str, Any]] = json.loads(text)
     return lines
@@ -97,7 +97,7 @@ def list_devices() -> list[dict[str, Any]]:
 
 
 def list_frameworks() -> list[dict[str, Any]]:
-    """Return a line for every framework profile; those for operator graphs have ways to split as degrees."""
+    """Return a line for every framework profile; profiles for operator graphs have splits in place of degrees."""
     from forerun.spaces.frameworks import framework_names, load_framework
     from forerun.spaces.opgraph.profile import graph_profile_names
     from forerun.spaces.opgraph.split import Mode

@@ -1,1 +1,1 @@
-"""What every page is made of: escaped HTML, the style, scales, grids and symbols as SVG, and pages without a script."""
+"""Parts of all pages: escaped HTML, style, scales, grids and symbols as SVG, and pages without a script."""

@@ -1,4 +1,4 @@
-"""HTML as values: text is escaped unless it was made here, so that no name of a user becomes markup."""
+"""HTML values; all other text is escaped, so that no name of a user becomes markup."""
 
 import html
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ Child = str | int | float | None
 
 
 def escape(value: object) -> Safe:
-    """Return a value as HTML text; ``Safe`` passes as it is."""
+    """Return a value as HTML text; ``Safe`` is unchanged."""
     return value if isinstance(value, Safe) else Safe(html.escape(visible(str(value)), quote=True))
 
 
@@ -32,7 +32,7 @@ def tag(name: str, *children: Child, **attributes: object) -> Safe:
     """Return an element.
 
     Attribute names lose one trailing underscore (``class_``) and their other underscores become hyphens; None and False
-    leave an attribute out, True is one without a value.
+    omit an attribute, True gives an attribute without a value.
 
     >>> tag("td", "a < b", class_="number", data_value=3)
     '<td class="number" data-value="3">a &lt; b</td>'

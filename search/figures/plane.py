@@ -33,7 +33,7 @@ class Scale:
     log: bool = False
 
     def share(self, value: float, *, flip: bool = False) -> float:
-        """Return the place of a value in per cent; ``flip`` counts from the upper end."""
+        """Return the position of a value in per cent; ``flip`` counts from the upper end."""
         low, high, at = (
             (math.log(end) for end in (self.low, self.high, value)) if self.log else (self.low, self.high, value)
         )
@@ -41,16 +41,16 @@ class Scale:
         return round(100 * (1 - share if flip else share), 2)
 
     def percent(self, value: float, *, flip: bool = False) -> str:
-        """Return the place of a value as SVG writes it."""
+        """Return the position of a value as SVG text."""
         return f"{self.share(value, flip=flip):.2f}%"
 
     def ticks(self) -> list[float]:
-        """Return the round numbers at which the axis is labelled."""
+        """Return the round numbers that label the axis."""
         return log_ticks(self.low, self.high) if self.log else ticks(self.low, self.high)
 
 
 def scale_of(values: Sequence[float], *, log: bool = False) -> Scale:
-    """Return a scale that holds the values with a margin of 5%; not from zero, for a scatter compares places."""
+    """Return a scale of the values with a margin of 5 %; it may exclude zero, since only positions matter."""
     low, high = min(values), max(values)
     if log:
         margin = (high / low) ** 0.05 if high > low else 1.5
@@ -75,8 +75,7 @@ def ticks(low: float, high: float, count: int = 6) -> list[float]:
 
 
 def log_ticks(low: float, high: float, most: int = 8) -> list[float]:
-    """Return 1, 2 and 5 of every decade within [low, high]: decades alone where these are more than ``most``, and round
-    numbers of any kind where they are fewer than three.
+    """Return 1, 2 and 5 of every decade in [low, high]; decades alone if too many, any round numbers if under three.
 
     >>> log_ticks(0.3, 12.0)
     [0.5, 1.0, 2.0, 5.0, 10.0]
@@ -104,17 +103,17 @@ def grid(x: Scale, y: Scale, *, x_text: Callable[[float], str] = "{:g}".format) 
 
 
 def symbol_definitions() -> Safe:
-    """Return what ``symbol`` refers to, once a page."""
+    """Return the definitions of all symbols, once per page."""
     return tag("defs", *(tag("path", id=f"s{i}", d=shape) for i, shape in enumerate(SHAPES)))
 
 
 def symbol_of(kind: int) -> dict[str, str]:
-    """Return the attributes of a ``use`` element that give category ``kind`` its shape and colour."""
+    """Return the attributes of a ``use`` element with the shape and colour of category ``kind``."""
     return {"href": f"#s{kind % len(SHAPES)}", "class_": f"pt c{COLOURS[kind % len(COLOURS)]}"}
 
 
 def key_of(kind: int) -> Safe:
-    """Return the symbol of category ``kind`` as a legend shows it."""
+    """Return the legend symbol of category ``kind``."""
     return tag("svg", tag("use", **symbol_of(kind)), class_="key")
 
 

@@ -1,4 +1,4 @@
-"""Pages without a script: their own policy (Content-Security-Policy) lets the browser run and load nothing."""
+"""Pages without a script, whose Content-Security-Policy forbids running and loading anything."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri
 
 
 def still_page(*, title: str, subtitle: str, content: Sequence[Safe]) -> str:
-    """Return a page in the report's style; ``content`` is what stands below its heading."""
+    """Return a page in the report's style; ``content`` is the part below its heading."""
     head = joined(
         [
             tag("meta", charset="utf-8"),

@@ -1,4 +1,4 @@
-"""Base of Optuna samplers that choose a strategy for each trial, and let its parameters follow from it."""
+"""Base of Optuna samplers that choose a strategy for each trial and derive its parameters."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial
 
 
 class ChosenSampler(BaseSampler):
-    """Sampler whose parameters are those of a chosen strategy, and random where that has none.
+    """Sampler whose parameters come from a chosen strategy, or are random if it has none.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class ChosenSampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Return the choice of the trial's strategy; at random where the distribution does not have it."""
+        """Return the choice of the trial's strategy, or a random one if the distribution lacks it."""
         values = self.chosen(study, trial)
         if param_name in values:
             try:

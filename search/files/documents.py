@@ -1,6 +1,6 @@
-"""Common parts of the JSON documents that forerun prints: schema, text, and the versions that they depend on.
+"""Common parts of printed JSON documents: schema, text, and versions.
 
-Nothing heavy is imported here: verbs that only print a catalogue need no more.
+No heavy package is imported, since verbs that print a catalogue need none.
 """
 
 import json
@@ -14,17 +14,17 @@ from forerun.spaces.escaping import visible_json
 from forerun.spaces.plain import plain
 
 SCHEMA = 1
-"""Version of every JSON document that forerun prints; it grows when a field changes its meaning or goes."""
+"""Version of every JSON document that forerun prints; it grows when a field changes its meaning or is removed."""
 
 
 def dump_json(document: Mapping[str, Any]) -> str:
-    """Return JSON text that every reader accepts: null for numbers that are infinite or none."""
+    """Return JSON text that every reader accepts: null for infinite numbers and NaN."""
     return visible_json(json.dumps(plain(document), indent=2, allow_nan=False, ensure_ascii=False))
 
 
 @cache
 def versions() -> dict[str, str]:
     """Return the versions that a result depends on."""
-    import numpy  # here: a list of the catalogue needs none
+    import numpy  # imported late: a list of the catalogue needs none
 
     return {"forerun": VERSION, "python": platform.python_version(), "numpy": numpy.__version__}

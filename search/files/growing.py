@@ -1,4 +1,4 @@
-"""A file that grows line by line, each on disk before ``append`` returns, however the process ends."""
+"""An append-only file; each line is on disk before ``append`` returns."""
 
 import errno
 import os
@@ -12,18 +12,17 @@ from forerun.spaces.reading import descriptor_of
 
 
 class FileLostError(OSError):
-    """A file that is being written was removed or replaced: what it held is lost."""
+    """An open file was removed or replaced, and its content is lost."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(errno.ESTALE, "it was removed or replaced meanwhile", str(path))
 
 
 class GrowingFile:
-    """An open file that lines are added to.
+    """An open file to which lines are appended.
 
     Raises:
-        RequestError: it is no regular file.
-        OSError: it cannot be opened.
+        RequestError: the path is no regular file. OSError: the file cannot be opened.
     """
 
     def __init__(self, path: Path) -> None:
@@ -31,29 +30,29 @@ class GrowingFile:
         self._stream: int | None = descriptor_of(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
 
     def lock(self) -> None:
-        """Wait until no other process has the file locked, and lock it until it is closed.
+        """Lock the file until it is closed, after waiting for the locks of other processes.
 
         Raises
         ------
         FileLostError
             The file was removed or replaced.
         OSError
-            It cannot be locked.
+            The file cannot be locked.
         """
         while not system.lock(self.check()):
             time.sleep(POLL_S)
 
     def cut(self, size: int) -> None:
-        """Cut off what is behind ``size`` bytes: a line that a crash cut short."""
+        """Truncate the file to ``size`` bytes, to drop a line that a crash cut short."""
         if self._stream is not None and size < os.fstat(self._stream).st_size:
             os.ftruncate(self._stream, size)
 
     def append(self, line: bytes) -> None:
-        """Add a line; it is on disk when this returns, in the file that ``path`` names.
+        """Add a line; it is on disk in the file ``path`` when the method returns.
 
         Raises:
-            FileLostError: the file was removed or replaced.
-            OSError: the disk is full or refuses; the line is not there then.
+            FileLostError: the file was removed or replaced. OSError: the disk is full or refuses; the line is not
+            written then.
         """
         stream = self.check()
         before = os.fstat(stream).st_size
@@ -63,22 +62,22 @@ class GrowingFile:
                 written += system.write(stream, line[written:])
             system.sync(stream)
         except OSError:
-            with suppress(OSError):  # else the torn line is cut off when the file is opened again
+            with suppress(OSError):  # otherwise the next opening removes the torn line
                 os.ftruncate(stream, before)
             raise
 
     def check(self) -> int:
-        """Return the descriptor of the file that ``path`` still names.
+        """Return the descriptor of the file after checking that ``path`` still names it.
 
         Raises:
-            FileLostError: it was removed or replaced.
+            FileLostError: the file was removed or replaced.
         """
         if self._stream is None or not same_file(self.path, self._stream):
             raise FileLostError(self.path)
         return self._stream
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._stream is not None:
             os.close(self._stream)
         self._stream = None

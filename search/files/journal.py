@@ -1,6 +1,6 @@
-"""A file of records that only grows, each on disk before ``append`` returns.
+"""An append-only file of records; each is on disk before ``append`` returns.
 
-A last line that a crash cut short is dropped when the file is opened again.
+A last line that a crash cut short is dropped when the file is reopened.
 """
 
 from collections.abc import Iterator
@@ -13,17 +13,17 @@ from forerun.spaces.errors import ForerunError
 
 
 class StorageError(ForerunError):
-    """The disk refuses; what was finished before is kept, unless the message says that it is lost."""
+    """The disk refuses a write; finished records are kept unless the message says otherwise."""
 
     exit_code = 2
 
 
 @contextmanager
 def storage(path: Path, kept: str = "", lost: str = "") -> Iterator[None]:
-    """Turn what the system says about ``path`` into what the user can do: ``kept``, or ``lost`` where the file is gone.
+    """Convert a system error about ``path`` into advice for the user: ``kept``, or ``lost`` if the file was removed.
 
     Raises:
-        StorageError: where the block raises OSError.
+        StorageError: the block raises OSError.
     """
     try:
         yield
@@ -33,11 +33,11 @@ def storage(path: Path, kept: str = "", lost: str = "") -> Iterator[None]:
 
 
 class Journal:
-    """An open file of records that all have the fields ``needed``; ``records`` are those it held when it was opened.
+    """An open file of records with the fields ``needed``; ``records`` has its content at opening.
 
     Raises:
-        RequestError: it is no regular file, or a line that is not the last one holds no record.
-        OSError: it cannot be opened.
+        RequestError: the path is no regular file, or a line before the last is no record. OSError: the file cannot be
+        opened.
     """
 
     def __init__(self, path: Path, needed: frozenset[str]) -> None:
@@ -51,21 +51,21 @@ class Journal:
         self.records = [record for record, _ in read]
 
     def append(self, record: Record) -> None:
-        """Add a record; it is on disk when this returns.
+        """Add a record; it is on disk when the method returns.
 
         Raises:
-            OSError: the disk is full or refuses; the record is not there then.
+            OSError: the disk is full or refuses; the record is not written then.
         """
         self._file.append(line_of(record))
 
     def check(self) -> None:
-        """Look whether the file is still there.
+        """Check that the file still exists.
 
         Raises:
-            FileLostError: it was removed or replaced.
+            FileLostError: the file was removed or replaced.
         """
         self._file.check()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()

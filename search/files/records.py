@@ -1,5 +1,4 @@
-"""Files of records: one JSON line each, which ends with a sum of what stands before it, so that a record that was
-changed or cut short is not taken for one that was found."""
+"""Files of records, one JSON line each with a checksum, so that changed or truncated records are detected."""
 
 import hashlib
 import json
@@ -14,7 +13,7 @@ from forerun.spaces.reading import opened
 
 Record = dict[str, Any]
 LARGEST = 64 << 20
-"""Bytes of a record at most; one of a search with all its rows has a hundredth."""
+"""Most bytes of a record; a search with all its rows needs a hundredth."""
 _SUM, _END = b',"sum":"', b'"}\n'
 
 
@@ -25,7 +24,7 @@ def line_of(record: Record) -> bytes:
 
 
 def record_of(line: bytes, needed: Collection[str], source: str) -> Record | None:
-    """Return the record that a line holds, which has the fields ``needed``; None where it is torn."""
+    """Return the record of a line with the fields ``needed``; None for a torn line."""
     body, mark, rest = line.rpartition(_SUM)
     if not mark or rest != _sum(body) + _END:
         return None
@@ -37,10 +36,10 @@ def record_of(line: bytes, needed: Collection[str], source: str) -> Record | Non
 
 
 def read_records(path: Path, needed: Collection[str]) -> Iterator[tuple[Record, int]]:
-    """Yield the records of a file with the bytes of their lines; a last line that a crash cut short is passed over.
+    """Yield the records of a file with the bytes of their lines; a last line that a crash cut short is skipped.
 
     Raises:
-        RequestError: it cannot be read, or a line that is not the last one holds no record.
+        RequestError: the file cannot be read, or a line before the last is no record.
     """
     with opened(path) as stream:
         for number, line in enumerate(iter(lambda: stream.readline(LARGEST + 1), b""), start=1):

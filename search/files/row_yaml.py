@@ -1,4 +1,4 @@
-"""Dumpers of YAML that people read and edit."""
+"""Dumpers of YAML for editing by hand."""
 
 from typing import Any
 
@@ -17,6 +17,6 @@ class RowDumper(PlainDumper):
     """A ``PlainDumper`` that writes lists of plain values on one line, as the rows of a table."""
 
     def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
-        """Return a list as a node, on one line where it has no lists or mappings in it."""
+        """Return a list as a node, on one line if it has no lists or mappings."""
         plain = not any(isinstance(item, list | dict) for item in sequence)
         return super().represent_sequence(tag, sequence, flow_style=plain)

@@ -1,7 +1,7 @@
 """Studies of Optuna for all verbs: their storages, and the records of their trials.
 
-A trial is one strategy. Its parameters are the choices of its axes in the field's words, its constraints ``MEMORY``
-and ``LAWS``, its user attributes the prediction. Works with Optuna 4 and 5.
+A trial is one strategy. Its parameters are the choices of its axes in the terms of the glossary, its constraints are
+``MEMORY`` and ``LAWS``, its user attributes the prediction. Works with Optuna 4 and 5.
 """
 
 import os
@@ -17,7 +17,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import without_secrets
 
 STRATEGY = "strategy"
-"""Attribute of a trial: its strategy as text."""
+"""Attribute of a trial with its strategy as text."""
 MEMORY, LAWS = "memory", "laws"
 """Constraints of a trial, feasible at or below zero: GiB above the limit of the device, and broken laws."""
 
@@ -33,11 +33,11 @@ def open_storage(text: str) -> Any:
     Raises
     ------
     RequestError
-        It cannot be opened.
+        The storage cannot be opened.
     """
     import optuna
 
-    from forerun.search.files.study_file import StudyFile  # with Optuna, which most verbs do without
+    from forerun.search.files.study_file import StudyFile  # imported late: most verbs do not need Optuna
 
     if "://" not in text and "@" in text and not os.path.lexists(text):
         raise RequestError("--storage names a file, or a URL with its scheme, like mysql://USER@HOST/DATABASE")
@@ -73,7 +73,7 @@ def quiet() -> Iterator[None]:
 def predicted_facts(
     *, strategy: str, gpus: int, step_s: float, tokens: float, mfu: float, peak_gib: float, oom_risk: float
 ) -> dict[str, Any]:
-    """Return a prediction as user attributes; ``tokens``: of a step."""
+    """Return a prediction as user attributes; ``tokens``: tokens of a step."""
     return {
         STRATEGY: strategy,
         "gpus": gpus,
@@ -103,7 +103,7 @@ def constraints_of(trial: Any) -> dict[str, float]:
 
 
 def finished(*, facts: Mapping[str, Any], constraints: Mapping[str, float], **fields: Any) -> Any:
-    """Return a trial that is over; ``fields``: those of ``optuna.trial.create_trial``."""
+    """Return a finished trial; ``fields``: fields of ``optuna.trial.create_trial``."""
     import optuna
 
     if hasattr(optuna.trial.FrozenTrial, "constraints"):  # Optuna 5

@@ -1,6 +1,6 @@
 """Journal of Optuna studies in a file that several processes write.
 
-Its lines are those of Optuna's own file storage, so that optuna-dashboard and other programs read them.
+Its lines have the format of Optuna's own file storage, which optuna-dashboard and other programs read.
 """
 
 import errno
@@ -19,7 +19,7 @@ class StudyFile(BaseJournalBackend):
     """Records of studies, one JSON line each; a last line that a crash cut short is removed by the next writer."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or make it."""
+        """Open the file, or create it."""
         self._path, self._file = path, GrowingFile(path)
         self._number = self._offset = 0
 
@@ -34,7 +34,7 @@ class StudyFile(BaseJournalBackend):
         Raises
         ------
         OSError
-            The file was removed, or a line of it is no record.
+            The file was removed, or one of its lines is no record.
         """
         if log_number_from < self._number:
             self._number = self._offset = 0
@@ -50,17 +50,17 @@ class StudyFile(BaseJournalBackend):
         Raises
         ------
         OSError
-            The disk refuses, or the file was removed.
+            The disk refuses a write, or the file was removed.
         """
         lines = "".join(json.dumps(record, separators=(",", ":")) + "\n" for record in logs)
         self._file.check()
-        with closing(GrowingFile(self._path)) as file:  # of its own, so that its end unlocks the file
+        with closing(GrowingFile(self._path)) as file:  # a separate descriptor, so that closing it unlocks the file
             file.lock()
             file.cut(self._offset + sum(map(len, self._lines())))
             file.append(lines.encode())
 
     def _lines(self) -> list[bytes]:
-        """Return the complete lines that have not been read."""
+        """Return the complete unread lines."""
         self._file.check()
         with self._path.open("rb") as stream:
             stream.seek(self._offset)

@@ -1,4 +1,4 @@
-"""The version of the cost model: a hash of everything that a predicted second or byte depends on."""
+"""The version of the cost model: a hash of all code and data behind a prediction."""
 
 import hashlib
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ from importlib.resources.abc import Traversable
 from forerun.search.files.release import VERSION
 
 ROOMS = ("forerun.simulator", "forerun.spaces")
-"""Code and data of these decide what a strategy costs and which are legal."""
+"""Packages whose code and data decide legality and cost of strategies."""
 SUFFIXES = (".py", ".yaml")
 
 
 @cache
 def cost_model_version() -> str:
-    """Return 16 hexadecimal digits that change whenever the package's version, a rule or a constant does."""
+    """Return 16 hexadecimal digits that change with the package's version, a rule or a constant."""
     digest = hashlib.sha256(VERSION.encode())
     for room in ROOMS:
         for name, content in _files(resources.files(room), room):
@@ -25,7 +25,7 @@ def cost_model_version() -> str:
 
 
 def _files(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, content) of every file that counts, in the order of their names."""
+    """Yield (name, content) of every hashed file, sorted by name."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             if not entry.name.startswith(("__", ".")):

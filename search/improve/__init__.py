@@ -1,4 +1,4 @@
-"""Changes that make a training faster, from traces or from a model: requests, plans as files, and their words."""
+"""Improvements of a training, from traces or from a model: requests and plan files."""
 
 from forerun.search.improve.fused_costs import with_fused_costs
 from forerun.search.improve.plan_file import plan_document, write_plan

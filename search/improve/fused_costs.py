@@ -1,11 +1,11 @@
-"""Measured costs of fused operators, in the place of the estimate.
+"""Measured costs of fused operators, in place of estimates.
 
     fused:
       - {operators: [batch_norm1, relu1], forward: 120us, backward: 300us}
       - {operators: [conv1, batch_norm1], forward: 2.1ms, backward: 4.4ms}
 
-Each entry names two operators that run one after the other and what both take in one kernel. A pair that takes no less
-than its two operators alone is not fused.
+Each entry names two operators that run one after the other and the time of both in one kernel. A pair is not fused
+unless that is faster than two kernels.
 """
 
 from dataclasses import replace
@@ -21,8 +21,8 @@ def with_fused_costs(step: RankStep, path: Path) -> RankStep:
     """Return the step with the fused costs of a YAML file.
 
     Raises:
-        RequestError: the file cannot be read, names operators that are not there or do not follow each other, or a time
-            is none.
+        RequestError: the file cannot be read, names unknown operators or operators that do not follow each other, or
+        has an invalid time.
     """
     from pydantic import BaseModel, ConfigDict
 
@@ -58,11 +58,11 @@ def with_fused_costs(step: RankStep, path: Path) -> RankStep:
 
 
 def _with_cost(first: Op, second: Op, forward_s: float, backward_s: float) -> Op:
-    """Return the second operator with what fusing it saves; nothing where both directions together save nothing."""
+    """Return the second operator with the saving of the fusion, or nothing if both passes save nothing in sum."""
     saved = (first.forward_s + second.forward_s - forward_s, first.backward_s + second.backward_s - backward_s)
     if sum(saved) <= 0:
         saved = (0.0, 0.0)
-    # A saving in one direction that costs less in the other counts as their sum in the larger one.
+    # If one direction saves and the other loses, the sum counts in the larger one.
     if min(saved) < 0:
         saved = (sum(saved), 0.0) if saved[0] > 0 else (0.0, sum(saved))
     return replace(second, fused_forward_s=saved[0], fused_backward_s=saved[1])

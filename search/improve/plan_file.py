@@ -1,4 +1,4 @@
-"""A plan as a document: the configuration that carries what a search found."""
+"""Plan of an improvement search as a document with framework settings."""
 
 import math
 from pathlib import Path
@@ -13,8 +13,8 @@ def plan_document(found: Improvement) -> dict[str, Any]:
 
     ``bucket_cap_mib`` is for the framework's own buckets; ``buckets`` are explicit groups of gradients in the order of
     sending (Horovod: ``DistributedOptimizer(groups=…)``; PyTorch: an order of parameters and a communication hook);
-    ``fused`` lists runs of operators to compile into one kernel (``torch.compile`` of the modules that hold them).
-    ``apply`` is the same as the settings of each framework.
+    ``fused`` lists runs of operators to compile into one kernel (``torch.compile`` of their modules). ``apply`` is the
+    plan as the settings of each framework.
     """
     step, plan = found.step, found.plan
     return {
@@ -40,9 +40,8 @@ def plan_document(found: Improvement) -> dict[str, Any]:
 def _settings(found: Improvement) -> dict[str, dict[str, Any]]:
     """Return the plan as settings of frameworks.
 
-    ``ddp``: arguments of DistributedDataParallel, the list (since PyTorch 2.13) with a limit per bucket in MiB, with
-    which it is sent. ``horovod``, ``byteps``: variables of the environment; a part of BytePS is at most as long as the
-    longest piece.
+    ``ddp``: arguments of DistributedDataParallel, the list (since PyTorch 2.13) has a limit per bucket in MiB.
+    ``horovod``, ``byteps``: environment variables; a part of BytePS is at most as long as the longest piece.
     """
     step, plan = found.step, found.plan
     sizes = [sum(step.ops[op].gradient_bytes for op in bucket) for bucket in plan.buckets]
@@ -69,7 +68,7 @@ def fused_runs(fused: frozenset[int]) -> list[list[int]]:
 
 
 def write_plan(found: Improvement, path: Path) -> None:
-    """Write the plan as YAML, or as JSON where the name ends so.
+    """Write the plan as YAML, or as JSON if the name ends in ``.json``.
 
     Raises:
         RequestError: the file cannot be written.

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from forerun.simulator.replay.readers.reading import Reading
 
 _WORTH = 0.002
-"""Share of a step from which another strategy is worth a line."""
+"""Smallest gain, as a share of a step, of a listed strategy."""
 _SHOWN = 3
 _SERVER_START_S = 50e-6
-"""Start of a push or a pull: a round trip over TCP in one room, as the training modes take it."""
+"""Latency of a push or a pull: a TCP round trip in one data centre, as in the training modes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """Another strategy for the same training, and what it takes off the step."""
+    """Another strategy for the same training, and its saving per step."""
 
     name: str
     what: str
@@ -35,9 +35,9 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImproveSource:
-    """A step to improve. ``rule``: how its framework fills buckets; ``plan``: what it does by default, or what the run
-    itself did (None: what the rule says); ``alternatives``: other strategies that would be faster; ``analysis``: of a
-    run; ``notes``: what the user should know."""
+    """A step to improve. ``rule``: the framework's filling of buckets; ``plan``: the default plan, or the plan of the
+    run (None: by ``rule``); ``alternatives``: faster strategies; ``analysis``: analysis of a run; ``notes``: remarks
+    for the user."""
 
     step: RankStep
     rule: BucketRule = RULES["ddp"]
@@ -50,10 +50,10 @@ class ImproveSource:
 def trace_source(
     paths: Sequence[Path], reading: "Reading | None" = None, *, link_bytes_per_s: float | None = None
 ) -> ImproveSource:
-    """Return the step of a run, with the nominal rate of a rank's link where that is known.
+    """Return the step of a run, with the nominal rate of a rank's link if known.
 
     Raises:
-        RequestError: as for ``analyse_files`` and ``replayed_step``.
+        RequestError: errors of ``analyse_files`` and ``replayed_step``.
     """
     from forerun.simulator.improve.from_replay import replayed_step
     from forerun.simulator.replay import analyse_files
@@ -92,9 +92,8 @@ def model_source(
 ) -> ImproveSource:
     """Return the data-parallel step of a model: ``batch`` samples (sequences) per device on ``gpus`` devices.
 
-    ``framework``: of operator graphs pytorch-ddp, horovod, ...; of transformers a framework profile.
-    ``profile``, ``calibration``: files of a machine. ``server_bytes_per_s``: gradients go through
-    servers at this rate per worker and direction.
+    ``framework``: pytorch-ddp, horovod, ... for operator graphs; a framework profile for transformers. ``profile``,
+    ``calibration``: files of a machine. ``server_bytes_per_s``: rate of parameter servers per worker and direction.
 
     Raises:
         RequestError: the request is wrong.
@@ -145,7 +144,7 @@ def _graph(request: "Request", gpus: int, batch: int) -> ImproveSource:
     setting = of_operator_graph(resolve(request))
     step = graph_step(setting.context, ranks=gpus, batch=batch)
     rule = rule_of(setting.context.profile)
-    # A framework that exchanges afterwards does so by default, whatever the buckets.
+    # A framework that exchanges gradients after the backward pass does so by default, for any buckets.
     plan = None if setting.context.profile.overlap else replace(rule_plan(step, rule), overlap=False)
     note = "savings of fused operators are estimated: the tensor between them is neither written nor read"
     alternatives = (*_other_precisions(request, step, rule, gpus, batch), *_other_splits(setting))
@@ -154,7 +153,7 @@ def _graph(request: "Request", gpus: int, batch: int) -> ImproveSource:
 
 
 def _calibrated(request: "Request") -> tuple[str, ...]:
-    """List the parts of a calibration that do not count here."""
+    """Return the parts of a calibration that are not used."""
     if request.calibration is None:
         return ()
     return ("of the calibration, its constants count here; what only alike strategies have in common does not",)
@@ -163,7 +162,7 @@ def _calibrated(request: "Request") -> tuple[str, ...]:
 def _other_precisions(
     request: "Request", step: RankStep, rule: BucketRule, gpus: int, batch: int
 ) -> tuple[Alternative, ...]:
-    """Return the gain from mixed precision of 16 bits, where the device has it: gradients stay in fp32."""
+    """Return the saving of 16-bit mixed precision if the device supports it; gradients stay in fp32."""
     from forerun.search.request.resolve import resolve
     from forerun.search.request.setting import of_operator_graph
     from forerun.simulator.improve import simulate
@@ -175,7 +174,7 @@ def _other_precisions(
         try:
             setting = of_operator_graph(resolve(replace(request, precision=precision)))
         except RequestError:
-            continue  # the device has not got it
+            continue  # the device does not support it
         other = graph_step(setting.context, ranks=gpus, batch=batch)
         saves_s = before_s - simulate(other, rule_plan(other, rule)).step_s
         if saves_s > _WORTH * before_s:
@@ -184,7 +183,7 @@ def _other_precisions(
 
 
 def _other_splits(setting: "Setting[GraphContext]") -> tuple[Alternative, ...]:
-    """Return the best split of every family that would be faster than data parallel training."""
+    """Return the best split of every family that is faster than data-parallel training."""
     from forerun.search.answer.searches import search_request
 
     best = {row.graph.family: row for row in search_request(setting).families}

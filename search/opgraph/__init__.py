@@ -1,1 +1,1 @@
-"""Questions about operator graphs alone: limits of families of splits, gains of changes, trees."""
+"""Answers for operator graphs alone: limits of families of splits, gains of changes, trees."""

@@ -16,13 +16,13 @@ from forerun.spaces.opgraph.limits import split_limits
 from forerun.spaces.opgraph.split import Split
 
 PAYS = 0.5
-"""Doubling the GPUs pays while it adds at least this share of what it should: half again as many samples per second."""
+"""Smallest share of the ideal speed-up for which a doubling of the GPUs pays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyLimits:
-    """One family. ``curve``: its best fitting split at every number of GPUs. ``useful_gpus``: the largest number that
-    still pays; ``stops`` is the reason. ``law``: the bound that the model or the batch sets."""
+    """One family. ``curve``: its best feasible split at every number of GPUs. ``useful_gpus``: the largest number that
+    still pays; ``stops`` is the reason. ``law``: the bound set by the model or the batch."""
 
     family: str
     curve: tuple[Row[Split], ...]
@@ -37,7 +37,7 @@ class FamilyLimits:
         return next(row for row in self.curve if row.gpus == self.useful_gpus)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data; a point of the curve has its split and what it reaches."""
+        """Return plain data; a point of the curve has its split and throughput."""
         base = self.curve[0]
         return {
             "family": self.family,
@@ -86,7 +86,7 @@ def efficiency(base: Row[Split], row: Row[Split]) -> float:
 
 
 def doubled(counts: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the smallest of ``counts`` and its doublings among them, with the largest."""
+    """Return the smallest of ``counts``, its doublings in ``counts``, and the largest."""
     powers = {counts[0] << power for power in range(counts[-1].bit_length())}
     return tuple(count for count in counts if count in powers or count == counts[-1])
 
@@ -95,7 +95,7 @@ def limits_of(setting: Setting[GraphContext], counts: tuple[int, ...]) -> Limits
     """Compute throughput and memory of every family over ``counts`` of GPUs.
 
     Raises:
-        InfeasibleError: nothing fits on any number of them.
+        InfeasibleError: nothing fits on any number of GPUs.
     """
     counts, context = doubled(counts), setting.context
     space = split_space(context, counts, modes_of(setting.request.overrides))
@@ -153,7 +153,7 @@ def _family(
 
 
 def _law(setting: Setting[GraphContext], family: str) -> str:
-    """Return the bound that the model or the batch sets, in words (ParaDL, table 3)."""
+    """Return the bound set by the model or the batch, as text (ParaDL, table 3)."""
     limits = split_limits(setting.context.model)
     asked = setting.request.global_batch
     own = {

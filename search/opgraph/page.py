@@ -19,7 +19,7 @@ COLOURS = 10
 
 
 def write_page(path: Path, limits: Limits) -> None:
-    """Write the page; no reader ever sees half of it.
+    """Write the page atomically.
 
     Raises:
         RequestError: the path cannot be written.
@@ -28,7 +28,7 @@ def write_page(path: Path, limits: Limits) -> None:
 
 
 def limits_page(limits: Limits) -> str:
-    """Return the page. It has no script and loads nothing, which its own policy enforces."""
+    """Return the page. Its Content-Security-Policy forbids scripts and loading."""
     setting, context = limits.setting, limits.setting.context
     sample = context.model.sample
     title = f"{context.model.name} on {context.cluster.name}: scaling limits of each family of splits"
@@ -127,7 +127,7 @@ def _chart(
     *,
     mark: tuple[float, str] | None = None,
 ) -> Safe:
-    """Return lines over the number of GPUs, both axes logarithmic, each named at its end; ``mark`` a level line."""
+    """Return lines over the number of GPUs, both axes logarithmic, each named at its end; ``mark`` is a level line."""
     points = [[(float(row.gpus), value(row)) for row in family.curve] for family in families]
     flat = [point for line in points for point in line]
     levels = [level for _, level in flat] + ([mark[0]] if mark else [])
@@ -181,7 +181,7 @@ def _line(
         title = tag("title", f"{name}: {level:,.4g} on {gpus:g} GPUs")
         drawn.append(tag("circle", title, cx=f"{x:.1f}", cy=f"{y:.1f}", r=3, fill=stroke))
     x, y = places[-1]
-    # Names of lines that end together stand below each other.
+    # Names of lines with close ends are placed below each other.
     while any(abs(x - left) < 90 and abs(y - top) < 13 for left, top in taken):
         y += 13
     taken.append((x, y))
@@ -190,7 +190,7 @@ def _line(
 
 
 def _scale(values: Sequence[float], first: float, last: float) -> Callable[[float], float]:
-    """Return the place of a value between ``first`` and ``last``, by logarithm."""
+    """Return the position of a value between ``first`` and ``last``, by logarithm."""
     low, high = math.log(min(values)), math.log(max(values))
     if high - low < 0.2:  # one value, or nearly: in the middle
         low, high = low - 0.5, high + 0.5
@@ -203,7 +203,7 @@ def _powers(counts: Sequence[float]) -> list[int]:
 
 
 def _decades(values: Sequence[float]) -> list[float]:
-    """Return round numbers within the values: 1, 2 and 5 of every decade, or decades alone where these are many."""
+    """Return round numbers within the values: 1, 2 and 5 of every decade, or decades alone if there are many."""
     low, high = min(values), max(values)
     steps = [factor * 10.0**power for power in range(-4, 12) for factor in (1, 2, 5)]
     found = [step for step in steps if low <= step <= high]

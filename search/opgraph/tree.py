@@ -1,4 +1,4 @@
-"""Strategy trees for operator graphs: simulated event by event, and shown as plain data; splits as trees."""
+"""Strategy trees for operator graphs: event-level simulation and plain data; splits as trees."""
 
 import dataclasses
 import math
@@ -27,8 +27,7 @@ from forerun.spaces.trees.names import ranges_text
 def simulate_graph_tree(
     setting: Setting[GraphContext], path: Path, *, contention: bool = False
 ) -> tuple[Row[Split], EventResult, dict[str, Any]]:
-    """Simulate the tree of a file, and return its row, its step and what the tree says; ``contention`` as for
-    ``simulate_plan``.
+    """Simulate the tree of a file; return its row, its step and its facts. ``contention``: see ``simulate_plan``.
 
     Raises:
         RequestError: the file is no tree or the tree is wrong; the message has file, line and path of the node.
@@ -54,7 +53,7 @@ def simulate_graph_tree(
 
 
 def split_facts(setting: Setting[GraphContext], split: AnySplit) -> dict[str, Any]:
-    """Return the tree that a split is as plain data."""
+    """Return the tree of a split as plain data."""
     batch = setting.context.batch(split.devices)
     return tree_facts(graph_plan(setting.context, tree_of_split(setting.context, split, batch), batch), str(split))
 
@@ -68,8 +67,7 @@ def _plan(setting: Setting[GraphContext], root: Node, document: Document) -> Gra
 
 
 def _devices(root: Node) -> int:
-    """Count the devices that the nodes of a tree name; of a tree without stages the parts into which its root, or the
-    first node with a cut, cuts."""
+    """Count the devices named in a tree; without stages, the parts of the root or of the first node with a cut."""
     named: set[int] = set()
     count, stack = 0, [root]
     while stack:
@@ -81,10 +79,10 @@ def _devices(root: Node) -> int:
 
 
 def tree_facts(plan: GraphPlan, name: str) -> dict[str, Any]:
-    """Return the tree of a file, or of a split, as plain data: stages, the inferred communication by phase and kind,
-    how many transfers and their elements, and both for every operator: its cut, and what it needs of others.
+    """Return a tree as plain data: stages, inferred transfers and elements by phase and kind, and cut and transfers of
+    every operator.
 
-    ``elements`` of a transfer are of one of its groups, as ``Transfer`` counts them."""
+    ``elements`` of a transfer count one of its groups, as in ``Transfer``."""
     stages = []
     for number, stage in enumerate(plan.tree.stages):
         cuts: dict[str, list[str]] = {}
@@ -118,13 +116,13 @@ def tree_facts(plan: GraphPlan, name: str) -> dict[str, Any]:
 
 
 def _cut_text(plan: GraphPlan, operator: str) -> str:
-    """Return the cuts of an operator as text, like ``batch=4 channels=2``; "" where one device has all of it."""
+    """Return the cuts of an operator as text, like ``batch=4 channels=2``; "" on one device."""
     own = plan.shares[operator].cuts
     return " ".join(f"{cut.axis or ('average' if cut.averaged else 'replicate')}={cut.degree}" for cut in own)
 
 
 def _operators(plan: GraphPlan) -> list[dict[str, Any]]:
-    """Return every operator with its pipeline rank, its cut and the transfers that it makes necessary."""
+    """Return every operator with its pipeline rank, its cut and its transfers."""
     needed: dict[str, list[dict[str, Any]]] = {}
     for need in plan.needs:
         for transfer in need.transfers:

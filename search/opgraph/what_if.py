@@ -1,4 +1,4 @@
-"""Gains from twice the bandwidth, the compute or the batch."""
+"""Gains of twice the bandwidth, compute or batch."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from forerun.spaces.opgraph.split import Split
 from forerun.spaces.units import format_seconds
 
 NOTICED = 0.002
-"""Share of a step from which congestion is named."""
+"""Smallest share of a step for which congestion is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubling:
-    """``gain``: throughput with the change over that without, less one; None where it does not fit in memory."""
+    """``gain``: throughput with over without the change, minus 1; None if it does not fit in memory."""
 
     what: str
     gain: float | None
@@ -72,7 +72,7 @@ def doublings(context: GraphContext, row: Row[Split]) -> tuple[Doubling, ...]:
             global_batch=factor * context.batch(row.gpus),
         )
         (new,) = rows_of(changed, [row.strategy])
-        if not new.fits:  # as many samples at a time as before, gradients exchanged half as often
+        if not new.fits:  # the same microbatch, gradients exchanged half as often
             more = dataclasses.replace(row.strategy, segments=row.strategy.segments * factor)
             (new,) = rows_of(changed, [more])
             words = f"{words}, in {more.segments} segment{'s' if more.segments > 1 else ''}"
@@ -82,7 +82,7 @@ def doublings(context: GraphContext, row: Row[Split]) -> tuple[Doubling, ...]:
 
 
 def congestion(context: GraphContext, row: Row[Split]) -> tuple[Bottleneck, ...]:
-    """Return the class for what oversubscribed links add to a step (it is part of the exchanges' time), if they do."""
+    """Return the time class of oversubscribed links (part of the exchanges' time), if they add to a step."""
     changed = dataclasses.replace(context, cluster=uncongested(context.cluster))
     (free,) = rows_of(changed, [row.strategy])
     added = row.step_time_s - free.step_time_s

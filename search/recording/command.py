@@ -1,4 +1,4 @@
-"""Run a training command with a recorder in each of its processes, and collect what they wrote."""
+"""Run of a training command with a recorder in each of its processes, and collection of the traces."""
 
 import json
 import os
@@ -21,17 +21,17 @@ from forerun.spaces.reading import read_text
 ENDING_S = 10.0
 """Seconds from asking a command to end until it is killed."""
 MOST_STEPS = 1000
-"""Steps that are recorded at once: a step of a large model is some 10 MB of trace."""
+"""Most steps of a recording: a step of a large model is some 10 MB of trace."""
 MOST_RECORDS = 64 << 20
-"""Bytes of the records of all ranks: 200 each."""
+"""Most bytes of the records of all ranks, 200 each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecord:
-    """Recording of one rank. ``trace``: the file's name, None where the training ended before the last step.
+    """Recording of one rank. ``trace``: the file's name, None if the training ended before the last step.
 
-    ``steps``: optimizer steps that it did while it was watched; ``step_s``, ``before_s``: median seconds of the
-    recorded steps and of those before.
+    ``steps``: optimizer steps during the recording; ``step_s``, ``before_s``: median seconds of the recorded and of the
+    earlier steps.
     """
 
     rank: int
@@ -44,7 +44,7 @@ class RankRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """The traces that a command has left in ``folder``, by rank, and its ``exit_code``."""
+    """The traces of a command in ``folder``, by rank, and its ``exit_code``."""
 
     folder: Path
     first: int
@@ -54,7 +54,7 @@ class Recording:
 
     @property
     def overhead(self) -> float | None:
-        """The share by which recorded steps took longer than those before, of the median rank; None: no rank tells."""
+        """Relative slowdown of recorded steps over earlier steps, median over ranks; None if no rank has both."""
         shares = [rank.step_s / rank.before_s - 1 for rank in self.ranks if rank.step_s and rank.before_s]
         return statistics.median(shares) if shares else None
 
@@ -63,7 +63,7 @@ def parse_steps(text: str) -> tuple[int, int]:
     """Read ``11:16`` as the first and the last step to record.
 
     Raises:
-        RequestError: it is no such range, begins too early or is too long.
+        RequestError: the range cannot be read, begins too early or is too long.
     """
     first, _, last = text.partition(":")
     least = recorder.WARM_UP + 2
@@ -80,9 +80,9 @@ def parse_steps(text: str) -> tuple[int, int]:
 
 
 def record(command: Sequence[str], folder: Path, *, first: int, last: int, output: Any = None) -> Recording:
-    """Run ``command`` and return what its ranks recorded into ``folder``, which is made.
+    """Run ``command`` and return the recordings of its ranks in the new ``folder``.
 
-    ``output``: stream of the command's standard output in place of our own.
+    ``output``: stream for the command's standard output in place of this process's.
 
     Raises:
         RequestError: the folder has files already, or the command cannot be run.
@@ -106,7 +106,7 @@ def record(command: Sequence[str], folder: Path, *, first: int, last: int, outpu
 
 
 def _wait(process: "subprocess.Popen[bytes]") -> int:
-    """Wait for the command; where we are asked to end, ask it to and kill it in the end."""
+    """Wait for the command; on a signal to end, terminate it, and kill it after a delay."""
     try:
         return process.wait()
     except KeyboardInterrupt:
@@ -120,7 +120,7 @@ def _wait(process: "subprocess.Popen[bytes]") -> int:
 
 
 def _ranks(folder: Path) -> tuple[RankRecord, ...]:
-    """Return the recordings of all ranks in order; a line that a full disk cut short is left out."""
+    """Return the recordings of all ranks in order; a line that a full disk cut short is skipped."""
     path, records = folder / recorder.RECORDS, list[RankRecord]()
     for line in read_text(path, most=MOST_RECORDS, kind="a list of recordings").splitlines() if path.is_file() else ():
         with suppress(ValueError, TypeError):

@@ -1,8 +1,8 @@
-"""Records steps of a training into one trace per rank, from inside the processes that train.
+"""Recorder of training steps, one trace per rank, inside the training processes.
 
 ``forerun record`` puts a copy of this file, named ``sitecustomize.py``, on the path of the processes that it starts. It
 therefore needs the standard library and the training's own PyTorch only, and runs on Python 3.10 or later. A process
-that never steps an optimizer (a launcher, a data loader) is left alone.
+that never steps an optimizer (a launcher, a data loader) is not recorded.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from typing import Any
 WARM_UP = 2
 """Steps before the recorded ones in which the profiler runs already and keeps nothing."""
 FOLDER, STEPS = "FORERUN_RECORD_FOLDER", "FORERUN_RECORD_STEPS"
-"""Variables of the environment: the folder of the traces, and the first and the last step as ``11:16``."""
+"""Environment variables: folder of the traces; first and last step, like ``11:16``."""
 RECORDS = "recording.jsonl"
-"""One line per rank in the folder of the traces; its name ends unlike a trace's."""
+"""One line per rank in the folder of the traces; its suffix differs from a trace's."""
 
 
 class Recorder:
     """Profiles steps ``first`` to ``last`` of this rank, counted from 1, and writes ``rankN.json.gz`` to ``folder``.
 
-    Two lines in a training script do what ``forerun record`` does from outside::
+    Two lines in a training script replace ``forerun record``::
 
         recorder = Recorder("traces", first=11, last=16)  # before the loop
         recorder.step()  # after every optimizer step
 
-    ``first`` must be more than ``WARM_UP`` + 1: the steps before tell what recording costs.
+    ``first`` must be more than ``WARM_UP`` + 1: the earlier steps show the cost of recording.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, first: int = 11, last: int = 16) -> None:
@@ -52,7 +52,7 @@ class Recorder:
         atexit.register(self._ended_early)
 
     def step(self) -> None:
-        """Say that an optimizer step has ended."""
+        """Count the end of an optimizer step."""
         done = len(self._ends_s) + 1
         if done > self.last:
             return
@@ -66,7 +66,7 @@ class Recorder:
             self._profiler = None
 
     def attach(self, optimizers: Any) -> None:
-        """Count the steps of the first optimizer that steps; ``optimizers`` is the module ``torch.optim.optimizer``."""
+        """Count the steps of the first active optimizer; ``optimizers`` is the module ``torch.optim.optimizer``."""
         if hasattr(optimizers, "register_optimizer_step_post_hook"):
             optimizers.register_optimizer_step_post_hook(self._stepped)
         else:
@@ -92,7 +92,7 @@ class Recorder:
         self._profiler.start()
 
     def _write(self, profiler: Any) -> None:
-        """Write the trace whole or not at all, and a line about it; the training goes on without one."""
+        """Write the trace atomically and its record; the training continues if that fails."""
         try:
             self._write_trace(profiler)
         except Exception as error:  # of the disk or of the profiler: no reason to end a training
@@ -104,7 +104,7 @@ class Recorder:
         plain = beside.with_suffix("")
         try:
             profiler.export_chrome_trace(str(plain))
-            # The training waits for this: level 1 takes a tenth of what PyTorch's own level 9 takes.
+            # The training waits for this: level 1 takes a tenth of the time of PyTorch's level 9.
             with open(plain, "rb") as source, gzip.open(beside, "wb", compresslevel=1) as packed:
                 shutil.copyfileobj(source, packed, 1 << 20)
             os.replace(beside, trace)
@@ -120,17 +120,17 @@ class Recorder:
 
     def _ended_early(self) -> None:
         if 0 < len(self._ends_s) < self.last:
-            with contextlib.suppress(OSError):  # the disk is full: nobody learns of this rank
+            with contextlib.suppress(OSError):  # the disk is full: this rank has no record
                 self._note()
 
     def _note(self, **found: Any) -> None:
         line = {"rank": _rank(), "host": socket.gethostname(), "steps": len(self._ends_s), **found}
-        with open(self.folder / RECORDS, "ab", buffering=0) as file:  # one call, so that lines of ranks stay apart
+        with open(self.folder / RECORDS, "ab", buffering=0) as file:  # one call, so that lines of ranks are not mixed
             file.write(json.dumps(line).encode() + b"\n")
 
 
 def _rank() -> int:
-    """Return the rank of this process: PyTorch's, or else what the launcher says."""
+    """Return the rank of this process from PyTorch, or from the launcher's variables."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank())
@@ -138,13 +138,13 @@ def _rank() -> int:
 
 
 class _WhenImported:
-    """Finds one module as Python would, and calls ``then`` with it once it has run."""
+    """Import hook that calls ``then`` with one module after its import."""
 
     def __init__(self, name: str, then: Any) -> None:
         self.name, self.then = name, then
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Find ``name`` where it is the module waited for; an import hook's contract."""
+        """Find ``name`` if it is the awaited module (contract of import hooks)."""
         if name != self.name:
             return None
         sys.meta_path.remove(self)
@@ -162,7 +162,7 @@ class _WhenImported:
 
 
 def _install() -> None:
-    """Wait for PyTorch in this process, then run the ``sitecustomize`` that this file has hidden."""
+    """Wait for PyTorch in this process, then run the ``sitecustomize`` hidden by this file."""
     first, _, last = os.environ[STEPS].partition(":")
     recorder = Recorder(os.environ[FOLDER], first=int(first), last=int(last))
     sys.meta_path.insert(0, _WhenImported("torch.optim.optimizer", recorder.attach))

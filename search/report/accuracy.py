@@ -1,4 +1,4 @@
-"""Errors of predictions for measured runs on this device and with this framework, as a section of the page."""
+"""Section of the page on errors of predictions for measured runs of this device and framework."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,12 +17,11 @@ COLUMNS = (
     ("memory_pct", "error of the memory", "median of the absolute error of the peak memory"),
     ("oom_recall_pct", "out of memory foreseen", "of runs that went out of memory, those predicted not to fit"),
 )
-"""Figure of an entry, its heading and what it is."""
+"""Figure of an entry, its heading and its meaning."""
 
 
 def accuracy_section(board: Leaderboard) -> Safe | None:
-    """Return the figures for this device and framework, for each of them alone, and for all runs; None of an operator
-    graph, whose measured runs are on a page of the documentation."""
+    """Return the figures for this device and framework, for each alone, and for all runs; None for operator graphs."""
     if board.rows[0].facts is not None:
         return None
     framework = board.request["framework"]
@@ -55,7 +54,7 @@ def accuracy_section(board: Leaderboard) -> Safe | None:
 
 
 def _devices(board: Leaderboard) -> tuple[str, ...]:
-    """Return the names of the devices of the cluster that was searched; none where the cluster is not at hand."""
+    """Return the device names of the searched cluster; empty if the cluster is unavailable."""
     try:
         cluster = resolve_cluster(str(board.request["cluster"]), groups=True)
     except (ForerunError, KeyError):

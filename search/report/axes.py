@@ -54,12 +54,12 @@ def _of_splits(rows: Sequence[Row[Split]]) -> dict[str, tuple[Value, ...]]:
 
 
 def distinct(values: Sequence[Value]) -> list[Value]:
-    """Return different values in growing order, numbers before names."""
+    """Return distinct values in ascending order, numbers before names."""
     return sorted(set(values), key=lambda value: (isinstance(value, str), value))
 
 
 def first_of(columns: Mapping[str, Sequence[Value]], wanted: Sequence[str]) -> str | None:
-    """Return the first wanted axis in which rows differ, else any such axis, else None."""
+    """Return the first wanted axis in which rows differ, else any axis in which they differ, else None."""
     return next((axis for axis in (*wanted, *columns) if axis in columns), None)
 
 

@@ -1,7 +1,7 @@
 """Bars: HTML boxes whose widths are percentages, so that they follow the page's width and their text does not shrink.
 
 A part has a colour, a hatching and a place in the order of the legend, and every figure repeats its numbers in a table:
-nothing is said by colour alone.
+no information depends on colour alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from forerun.search.figures.markup import Safe, joined, tag
 
 LABELLED = 0.07
-"""Share of the widest bar from which a part has its share written on it."""
+"""Share of the widest bar from which a part is labelled with its share."""
 COUNTED = 0.0005
-"""Share of any bar from which a part is in the legend: the least that prints as 0.1%."""
+"""Share of any bar from which a part is in the legend: the least printed as 0.1%."""
 
 TIME_SLOTS: Mapping[str, int] = {
     "compute": 0,
@@ -50,13 +50,16 @@ MEMORY_SLOTS: Mapping[str, int] = {
 }
 """Part of memory -> colour and hatching in ``page.css``."""
 DRAWN = 0.01
-"""Share of a bar without words from which a part is drawn."""
+"""Share of an unlabelled bar from which a part is drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One stacked bar. ``parts`` are amounts in ``unit``; ``value`` is the text of the whole. ``limit`` is drawn as a
-    line (None: no limit)."""
+    """One stacked bar.
+
+    ``parts`` are amounts in ``unit``; ``value`` is the text of the total. ``limit`` is drawn as a line (None: no
+    limit).
+    """
 
     label: str
     value: str
@@ -73,8 +76,8 @@ class Bar:
 class Stack:
     """Several stacked bars on one scale.
 
-    ``slots``: part -> colour; ``meaning``: part -> what it is. ``unit`` heads the table of numbers, which have
-    ``digits`` behind the point; ``rows`` is what its rows are.
+    ``slots``: part -> colour; ``meaning``: part -> meaning. ``unit`` heads the table of numbers, with ``digits``
+    decimals; ``rows`` is the name of its rows.
     """
 
     bars: Sequence[Bar]
@@ -86,7 +89,7 @@ class Stack:
 
     @property
     def full(self) -> float:
-        """Amount that fills the width."""
+        """Value of the full width."""
         return max(*self.limits, *(bar.total for bar in self.bars), 0.0) or 1.0
 
     @property
@@ -95,7 +98,7 @@ class Stack:
         return sorted({bar.limit for bar in self.bars if bar.limit is not None})
 
     def counted(self) -> list[str]:
-        """Return the parts that count in any bar, in order."""
+        """Return the parts that are large enough in any bar, in order."""
         shown = (part for part in self.slots if part in self.bars[0].parts)
         return [part for part in shown if any(bar.parts[part] > COUNTED * bar.total for bar in self.bars)]
 
@@ -117,7 +120,7 @@ def plain_bar(share: float) -> Safe:
 
 
 def bar_of_parts(parts: Mapping[str, float], slots: Mapping[str, int], whole: float) -> Safe:
-    """Return one stacked bar without words, of ``parts`` in the unit of ``whole``, the full width."""
+    """Return one unlabelled stacked bar of ``parts``; ``whole`` is the value of the full width."""
     segments = [
         tag("i", class_=f"k{slot}", style=f"width:{100 * parts[part] / whole:.1f}%")
         for part, slot in slots.items()

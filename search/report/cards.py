@@ -14,14 +14,14 @@ from forerun.simulator.memory.risk import RISKY
 from forerun.spaces.units import format_count, format_seconds
 
 RUN = "run"
-"""Folder of the search that the commands name."""
+"""Folder of the search in the commands."""
 BEST = {"throughput": "Fastest", "cost": "Cheapest", "gpus": "Fewest GPUs", "headroom": "Most free memory"}
 """Title of the first card by objective."""
 STARTS = {"slurm.sbatch": "sbatch launch/slurm.sbatch", "launch.sh": "bash launch/launch.sh"}
 
 
 def cards(board: Leaderboard, launches: Sequence[str]) -> Safe:
-    """Return the card of the first row, and that of a safer one where there is any.
+    """Return the card of the first row, and the card of a safer row if there is one.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def cards(board: Leaderboard, launches: Sequence[str]) -> Safe:
 
 
 def safer(rows: Sequence[Row]) -> Row:
-    """Return the best row whose risk of running out of memory is small, or the least where the first row's is small."""
+    """Return the best row whose OOM risk is small, or the row of least risk if the first row's risk is small."""
     small = next((row for row in rows if row.oom_risk <= RISKY), rows[0])
     if small is not rows[0]:
         return small
@@ -127,7 +127,7 @@ def _launch(board: Leaderboard, row: Row, files: str) -> Safe | None:
 
 
 def _copy(text: str, what: str) -> Safe:
-    """Return a button that copies a text; hidden until the script runs, for it does nothing without it."""
+    """Return a button that copies a text; hidden until the script runs."""
     return tag(
         "button", "Copy", type="button", class_="copy", data_copy=text, aria_label=f"Copy the {what}", hidden=True
     )

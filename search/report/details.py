@@ -11,9 +11,9 @@ from forerun.search.report.bars import TIME_SLOTS
 def details_data(rows: Sequence[Row], launches: Sequence[str]) -> dict[str, Any]:
     """Return the parts of every row as plain data for the page's script.
 
-    ``step`` and ``memory`` have the names and meanings of the parts, ``slots`` the colours of those of the step.
-    ``rows`` have their seconds and GiB in that order with three digits; ``launches`` are the launch files of the first
-    rows.
+    ``step`` and ``memory`` have the names and meanings of the parts, ``slots`` the colours of the step's parts.
+    ``rows`` have the seconds and GiB of the parts in this order with three digits; ``launches`` are the launch files of
+    the first rows.
     """
     return {
         "step": _parts(rows[0].breakdown_s),

@@ -1,4 +1,4 @@
-"""The leaderboard of a finished search, read back from the folder it left behind."""
+"""Reader of the leaderboard in the folder of a finished search."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,12 +19,12 @@ Value = TypeVar("Value")
 
 
 def read_run(folder: Path, search: int | None = None) -> Leaderboard:
-    """Return the leaderboard in a folder that ``forerun search --out`` wrote, by this version or an earlier one of its
-    schema: fields it does not know are passed over, those that came later are filled in (docs/formats.md). ``search``:
-    that search of a sweep's folder.
+    """Return the leaderboard in a folder of ``forerun search --out``, also of other versions with this schema
+    (docs/formats.md). Unknown fields are ignored and missing ones filled in. ``search``: number of a search in a
+    sweep's folder.
 
     Raises:
-        RequestError: the folder is no such one, or its leaderboard is damaged or of another schema.
+        RequestError: the folder has no leaderboard, or a damaged one or of another schema.
     """
     data = read_search(folder, search)
     try:
@@ -48,7 +48,7 @@ def _board(data: Mapping[str, Any]) -> Leaderboard:
         for name in ("global_batch", "seq_len"):
             request[name] = int(request[name])
     objective_named(request["objective"])
-    # The first leaderboards did not say which numbers of GPUs were searched.
+    # The first leaderboards do not contain the searched numbers of GPUs.
     request["gpu_counts"] = [int(count) for count in request.get("gpu_counts", sorted({row.gpus for row in rows}))]
     if not request["gpu_counts"]:
         raise ValueError("gpu_counts is empty")

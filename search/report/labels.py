@@ -1,4 +1,4 @@
-"""Numbers and names as the page writes them."""
+"""Texts of numbers and names on the page."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ REASONS: Mapping[str, str] = {
     "memory": "legal, and does not fit in memory",
     "slower": "legal, and not scored: compute and exposed communication alone take longer than the best",
 }
-"""Meanings of the reason codes of rejected candidates."""
+"""Meaning of the reason codes of rejected candidates."""
 
 REQUEST_NAMES: Mapping[str, str] = {
     "model": "model, as asked",
@@ -87,7 +87,7 @@ def heading(board: Leaderboard) -> str:
 
 
 def command(board: Leaderboard) -> str:
-    """Return the command that asks the same, quoted for a POSIX shell, one flag to a line."""
+    """Return the equivalent command, quoted for a POSIX shell, one flag per line."""
     request = board.request
     lines = [shlex.join(["forerun", "search", str(request.get("model", request["model_name"]))])]
     for field, flag in FLAGS:
@@ -110,7 +110,7 @@ def command(board: Leaderboard) -> str:
 
 
 def request_lines(board: Leaderboard) -> list[tuple[str, str]]:
-    """Return every input as a name and a text."""
+    """Return the name and the text of every input."""
     return [
         (REQUEST_NAMES.get(name, name.replace("_", " ")), _text(value))
         for name, value in board.request.items()
@@ -119,7 +119,7 @@ def request_lines(board: Leaderboard) -> list[tuple[str, str]]:
 
 
 def _plain(value: object) -> str:
-    """Return a number without a needless ``.0`` or exponent, as flags read it."""
+    """Return a number without a needless ``.0`` or exponent, readable by flags."""
     if isinstance(value, float) and value == int(value):
         return str(int(value))
     return str(value)

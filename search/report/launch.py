@@ -1,4 +1,4 @@
-"""Launch files of the best rows of a leaderboard, as the page shows them."""
+"""Launch files of the best rows of a leaderboard, as shown on the page."""
 
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.formats.launch_of import launch_of
@@ -11,8 +11,7 @@ MOST = 10
 
 
 def launch_texts(board: Leaderboard, behind: Behind) -> list[str]:
-    """Return the launch files of the best rows as text, empty for one that no format has words for; none where the
-    request is not at hand any more."""
+    """Return the launch files of the best rows, "" for an inexpressible row; no texts if the request is unavailable."""
     if behind.setting is None or board.rows[0].facts is not None:
         return []
     context, texts = of_transformer(behind.setting).context, []

@@ -1,4 +1,4 @@
-"""The user's present run against the best row: lost time and memory, changes that help, the measured step."""
+"""The user's current run compared with the best row: time, memory, helpful changes, measured step."""
 
 from collections.abc import Sequence
 
@@ -13,11 +13,11 @@ from forerun.spaces.units import format_seconds
 
 MEMORY_MEANING = {**MEANING, "optimizer": MEANING["optimizer states"]}
 NOTHING = 5e-4
-"""Share of the whole below which a part is left out of the tables where it has it in both runs."""
+"""Share of the total below which a part is omitted from the tables, if it is that small in both runs."""
 
 
 def own_run_section(board: Leaderboard) -> Safe | None:
-    """Return the comparison of the user's run with the first row; None where no run was named."""
+    """Return the comparison of the user's run with the first row; None if no run was named."""
     baseline = board.baseline
     if baseline is None:
         return None
@@ -86,7 +86,7 @@ def _named(best: Row, own: Row) -> tuple[tuple[str, Row], tuple[str, Row]]:
 
 
 def _differences(baseline: Baseline, best: Row) -> Safe:
-    """Return the difference of every part from the best."""
+    """Return the difference of every part from the best row."""
     own = baseline.row
     seconds, gib = baseline.difference_s(best), baseline.difference_gib(best)
     scale = own.gpus / best.gpus
@@ -130,7 +130,7 @@ def _changes(baseline: Baseline) -> Safe | None:
 
 
 def _notes(baseline: Baseline) -> Safe | None:
-    """List the settings of the files that could not be taken into account."""
+    """Return the settings of the files that the prediction ignores."""
     items: list[str] = list(baseline.notes)
     items += [f"unknown setting: {key} = {value}" for key, value in baseline.unknown.items()]
     items += [f"changes speed or memory, and is not modelled: {key} = {v}" for key, v in baseline.unmodelled.items()]

@@ -23,13 +23,13 @@ from forerun.search.report.timeline import timeline_section
 from forerun.spaces.errors import RequestError
 
 MOST_ROWS = 2000
-"""Rows on the page; browsers sort and lay out more of them only with a delay that is felt."""
+"""Most rows on the page; more would make sorting and layout in browsers noticeably slow."""
 
 
 def report_html(board: Leaderboard) -> str:
-    """Return a leaderboard as a page in which nothing is loaded: styles, script and figures are part of it.
+    """Return a leaderboard as a self-contained page with styles, script and figures.
 
-    The page's own policy (Content-Security-Policy) forbids every request and every script but the one it carries.
+    Its Content-Security-Policy forbids every request and every other script.
 
     Raises:
         RequestError: the leaderboard has no rows.

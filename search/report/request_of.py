@@ -1,4 +1,4 @@
-"""The request of a leaderboard, for answers that the leaderboard does not contain."""
+"""The request of a leaderboard, for answers missing in the leaderboard."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -13,8 +13,10 @@ from forerun.spaces.errors import ForerunError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behind:
-    """Meaning of a leaderboard's request today: a ``setting`` without limits and without a number of GPUs; None
-    where model or cluster are not at hand any more, and ``missing`` then says which."""
+    """Today's ``setting`` of a leaderboard's request, without limits and number of GPUs.
+
+    It is None if the model or cluster named in ``missing`` is unavailable.
+    """
 
     setting: Setting[AnyContext] | None
     missing: str = ""

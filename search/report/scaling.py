@@ -1,7 +1,7 @@
-"""Throughput against the number of GPUs, where a search had several to choose from.
+"""Throughput against the number of GPUs, for a search over several numbers.
 
-A leaderboard often holds rows of one number only, the largest or the cheapest, so the best of the others is searched
-again for the page.
+A leaderboard often has rows of one number only, the largest or the cheapest, so the others are searched again for the
+page.
 """
 
 import dataclasses
@@ -19,11 +19,11 @@ from forerun.search.request.setting import of_transformer
 from forerun.spaces.errors import ForerunError, RequestError
 
 MOST_COUNTS = 12
-"""Numbers of GPUs that are searched again: each takes as long as a search of its own."""
+"""Most numbers of GPUs searched again; each takes the time of one search."""
 
 
 def scaling_section(board: Leaderboard, behind: Behind) -> Safe | None:
-    """Return the best throughput by number of GPUs; None where only one number was searched."""
+    """Return the best throughput by number of GPUs; None if only one number was searched."""
     counts = board.request["gpu_counts"]
     if len(counts) < 2:
         return None
@@ -51,7 +51,7 @@ def scaling_section(board: Leaderboard, behind: Behind) -> Safe | None:
 
 
 def spread(counts: Sequence[int], most: int) -> list[int]:
-    """Return at most ``most`` of growing numbers, first and last among them, evenly by their ratios.
+    """Return at most ``most`` of ascending numbers with even ratios, first and last included.
 
     >>> spread([8, 16, 24, 32, 40, 48, 56, 64], 4)
     [8, 16, 32, 64]

@@ -1,6 +1,6 @@
 """Throughput against memory, cost or GPUs as SVG.
 
-Every view has its own grid and front; the page's script shows one of them and moves the points.
+Every view has a grid and a front; the page's script shows one view at a time and moves the points.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from forerun.search.report.axes import Value, distinct, first_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """One choice of axes: ``across`` is better where it is smaller, ``up`` where it is larger. ``limit`` is a line."""
+    """One choice of axes: smaller values of ``across`` and larger values of ``up`` are better. ``limit`` is a line."""
 
     name: str
     across_title: str
@@ -29,9 +29,9 @@ class View:
 
 
 def views_of(rows: Sequence[Row], *, several: bool) -> list[View]:
-    """Return the views that say something; ``several``: rows differ in GPUs.
+    """Return the informative views; ``several``: rows differ in GPUs.
 
-    On one number of GPUs cost follows from throughput, so that memory is all there is to trade against.
+    On one number of GPUs cost follows from throughput, so that memory is the only trade-off.
     """
     unit = rows[0].unit
     memory = View(
@@ -71,7 +71,7 @@ def _gpu_hours(row: Row) -> float:
 
 
 def pareto_front(rows: Sequence[Row], view: View | None = None) -> list[int]:
-    """Return the places of rows that no other beats in both axes of a view (default: memory), smallest across first."""
+    """Return the positions of Pareto-optimal rows in a view (default: memory), by ascending ``across``."""
     chosen = view or views_of(rows, several=False)[0]
     keys = np.array([[chosen.across(row) for row in rows], [-chosen.up(row) for row in rows]])
     return [int(place) for place in front(np.arange(len(rows)), keys, np.ones(len(rows), dtype=bool))]
@@ -80,8 +80,9 @@ def pareto_front(rows: Sequence[Row], view: View | None = None) -> list[int]:
 def scatter(
     rows: Sequence[Row], columns: Mapping[str, Sequence[Value]], views: Sequence[View], own: Row | None = None
 ) -> Safe:
-    """Return the figure with its first view shown; ``columns`` has the axes by whose values the points can be told
-    apart, ``own`` is the user's present run."""
+    """Return the figure with its first view shown; ``columns`` has the axes for colours and symbols, ``own`` is the
+    user's current run.
+    """
     chosen = first_of(columns, ("pp", "tp"))
     groups = distinct(columns[chosen]) if chosen else []
     kinds = [groups.index(value) for value in columns[chosen]] if chosen else [0] * len(rows)
@@ -117,13 +118,13 @@ def scatter(
 
 
 def coordinates(rows: Sequence[Row], view: View, own: Row | None = None) -> list[tuple[float, float]]:
-    """Return the place of every row in per cent of the plot's width and height, from the left and from the top."""
+    """Return the position of every row in per cent of the plot, from the left and from the top."""
     x, y = _scales(rows, view, own)
     return [(x.share(view.across(row)), y.share(view.up(row), flip=True)) for row in rows]
 
 
 def views_data(rows: Sequence[Row], views: Sequence[View], own: Row | None = None) -> dict[str, object]:
-    """Return the data with which the page's script goes from one view to another."""
+    """Return the data with which the page's script changes the view."""
     return {
         view.name: {
             "x": [across for across, _ in coordinates(rows, view, own)],
@@ -157,7 +158,7 @@ def _scales(rows: Sequence[Row], view: View, own: Row | None) -> tuple[Scale, Sc
 
 
 def _near(values: list[float], own: float) -> list[float]:
-    """Return values with the user's, unless it lies so far off that the others would be squeezed together."""
+    """Return values including the user's, unless it is too far away to plot the others."""
     low, high = min(values), max(values)
     reach = (high - low) or 0.1 * abs(high)
     return [*values, own] if low - reach <= own <= high + reach else values
@@ -212,7 +213,7 @@ def _front_lines(rows: Sequence[Row], view: View, x: Scale, y: Scale) -> Safe:
 
 
 def _own_cross(own: Row, view: View, x: Scale, y: Scale) -> Safe:
-    """Return a cross with a name at the place of the user's run, on the border where that is off the scale."""
+    """Return a named cross at the position of the user's run, or at the border if that is off the scale."""
     across, up = view.across(own), view.up(own)
     inside = min(max(across, x.low), x.high), min(max(up, y.low), y.high)
     left, top = x.percent(inside[0]), y.percent(inside[1], flip=True)

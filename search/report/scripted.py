@@ -1,4 +1,4 @@
-"""Pages with a script, put together: their policy, data that the script reads, sections."""
+"""Assembly of pages with a script: policy, data of the script, sections."""
 
 import base64
 import hashlib
@@ -12,16 +12,17 @@ from forerun.spaces.documents.package_data import package_text
 from forerun.spaces.plain import plain
 
 Part = tuple[str, str, Safe]
-"""A section of a page: its name, the text of the link to it, itself."""
+"""A section of a page: name, text of its link, content."""
 
 
 def scripted_page(
     *, title: str, header: Safe, parts: list[Part], data: Mapping[str, object], script: str, version: str
 ) -> str:
-    """Return a page in which nothing is loaded: styles, data and script are part of it, and its own policy
-    (Content-Security-Policy) forbids every request and every script but the one it carries.
+    """Return a self-contained page with styles, data and script.
 
-    ``data``: what the script reads, by the id of its element; ``script``: file in ``assets``; ``version``: of forerun.
+    Its Content-Security-Policy forbids every request and every other script.
+
+    ``data``: input of the script, by element id; ``script``: file in ``assets``; ``version``: version of forerun.
     """
     code = asset(script)
     return Template(asset("page.html")).substitute(
@@ -47,18 +48,18 @@ def _policy(script: str) -> str:
 
 
 def _data(name: str, value: object) -> str:
-    """Return a value as an element that scripts read, in JSON that can be inside of one."""
+    """Return a value as a JSON script element, with escaped end tags."""
     text = json.dumps(plain(value), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return f'<script type="application/json" id="{name}">{text}</script>'
 
 
 def asset(name: str) -> str:
-    """Return a file that is part of a page."""
+    """Return the text of a file in ``assets``."""
     return package_text("forerun.search.report", "assets", name)
 
 
 def part(name: str, link: str, title: str, content: Safe | None, hint: str = "") -> Part | None:
-    """Return a section below a heading, with a ``hint`` first; None without a content."""
+    """Return a section below a heading, with a ``hint`` first; None without content."""
     if content is None:
         return None
     told = tag("p", hint, class_="hint") if hint else None

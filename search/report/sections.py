@@ -1,4 +1,4 @@
-"""The sections of the page below the leaderboard, and the head above it."""
+"""Sections of the page below the leaderboard, and its header."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ MEMORY_MEANING = {**MEANING, "optimizer": MEANING["optimizer states"]}
 
 
 def header(board: Leaderboard) -> Safe:
-    """Return the title and what was asked."""
+    """Return the title and the request."""
     request = board.request
     sequence = f"sequence {request['seq_len']:,}, " if request.get("seq_len") else ""
     precision = " and ".join(request.get("precisions") or [request["precision"]])
@@ -32,7 +32,7 @@ def header(board: Leaderboard) -> Safe:
 
 
 def grouped(number: int | str) -> str:
-    """Return a number with its digits grouped; a text, like a batch of every GPU, as it is."""
+    """Return a number with grouped digits; texts, like a batch per GPU, are unchanged."""
     return number if isinstance(number, str) else f"{number:,}"
 
 
@@ -81,7 +81,7 @@ def memory_section(rows: Sequence[Row]) -> Safe:
 
 
 def rejected_section(board: Leaderboard) -> Safe:
-    """Return the number of candidates, and of rejected ones by reason."""
+    """Return the number of candidates and the reasons of rejections."""
     space = board.space
     slower = space.rejected.get(SLOWER, 0)
     passed = f", {slower:,} were not scored because compute alone makes them slower" if slower else ""
@@ -104,7 +104,7 @@ def rejected_section(board: Leaderboard) -> Safe:
 
 
 def inputs_section(board: Leaderboard) -> Safe:
-    """Return everything the answer depends on: inputs, what was filled in, notes, versions and the command."""
+    """Return all inputs of the answer: request, defaults, notes, versions and the command."""
     lines = [tag("tr", tag("th", name, scope="row"), tag("td", text)) for name, text in request_lines(board)]
     table = _scroll(_table("Inputs", ("input", "value"), lines), "Inputs")
     versions = ", ".join(f"{name} {version}" for name, version in board.versions.items())

@@ -1,4 +1,4 @@
-"""Memory of every pipeline stage of the first row, by part."""
+"""Memory of every pipeline stage of the first row by part."""
 
 from collections.abc import Mapping
 
@@ -15,12 +15,12 @@ from forerun.spaces.errors import ForerunError
 from forerun.spaces.strategies import Context, Strategy
 
 MOST_STAGES = 32
-"""Stages that are drawn; of deeper pipelines some, evenly."""
+"""Most stages drawn; an even selection in deeper pipelines."""
 MEANINGS = {**MEANING, "optimizer": MEANING["optimizer states"]}
 
 
 def stages_section(board: Leaderboard, behind: Behind) -> Safe | None:
-    """Return a bar for every stage; None without a pipeline, a line of text where the request is not at hand."""
+    """Return a bar for every stage; None without a pipeline, a line of text if the request is unavailable."""
     best = board.rows[0]
     strategy = best.strategy
     if best.facts is not None or strategy.pp == 1:
@@ -54,7 +54,7 @@ def stages_section(board: Leaderboard, behind: Behind) -> Safe | None:
 
 
 def stage_names(cluster: Cluster, strategy: Strategy) -> list[str]:
-    """Return the name of every stage: its number, and its nodes where groups of them differ."""
+    """Return the name of every stage: its number, and its nodes if groups of nodes differ."""
     if not cluster.groups:
         return [f"stage {stage}" for stage in range(strategy.pp)]
     groups = stage_groups(cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
@@ -72,7 +72,7 @@ def _stages(context: Context, strategy: Strategy) -> list[tuple[Mapping[str, flo
 
 
 def _spread(count: int) -> list[int]:
-    """Return the stages to draw, first and last among them."""
+    """Return the stages to draw, including the first and the last."""
     if count <= MOST_STAGES:
         return list(range(count))
     return sorted({round(place * (count - 1) / (MOST_STAGES - 1)) for place in range(MOST_STAGES)})

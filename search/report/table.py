@@ -11,7 +11,7 @@ from forerun.search.report.axes import Value, distinct
 from forerun.spaces.units import format_count, format_seconds
 
 FRONT_MARK = "Pareto front"
-"""Stands in the notes of a row that no other row beats in both throughput per GPU and memory."""
+"""Note on a row that is Pareto-optimal in throughput per GPU and memory."""
 
 NARROW = ("gpus", "tokens_gpu", "step", "memory")
 """Columns on screens of any width."""
@@ -35,13 +35,12 @@ class Column:
 
     @property
     def style(self) -> str:
-        """Classes of its cells: "more" are hidden on narrow screens, "most" on those of middle width, too."""
+        """Class of its cells: "more" is hidden on narrow screens, "most" also on screens of middle width."""
         return "n" if self.key in NARROW else "n more" if self.key in MIDDLE else "n most"
 
 
 def columns_of(rows: Sequence[Row], *, several: bool, bounded: bool = False) -> list[Column]:
-    """Return the columns that say something; ``several`` GPU counts were searched, with a
-    ``bounded`` risk of running out of memory."""
+    """Return the informative columns; ``several``: several GPU counts; ``bounded``: the OOM risk is limited."""
     limits = {f"{row.memory_limit_gib:.0f}" for row in rows}
     seconds = 0 if rows[0].step_time_s >= 100 else 2 if rows[0].step_time_s >= 1 else 4
     unit, short = rows[0].unit, rows[0].short_unit
@@ -75,7 +74,7 @@ def columns_of(rows: Sequence[Row], *, several: bool, bounded: bool = False) -> 
 
 
 def leaderboard_table(board: Leaderboard, rows: Sequence[Row], front: frozenset[int]) -> Safe:
-    """Return the table; ``front`` has the places in ``rows`` of those on the Pareto front."""
+    """Return the table; ``front`` has the positions of Pareto-optimal ``rows``."""
     several, bounded = len(board.request["gpu_counts"]) > 1, board.request.get("oom_risk") is not None
     columns = columns_of(rows, several=several, bounded=bounded)
     left_out = "" if len(rows) == len(board.rows) else f" of the {len(board.rows):,} kept"
@@ -108,8 +107,7 @@ def leaderboard_table(board: Leaderboard, rows: Sequence[Row], front: frozenset[
 
 
 def filter_form(columns: Mapping[str, Sequence[Value]], *, example: str = "tp4 recompute=full") -> Safe:
-    """Return the controls that narrow the table down, with an ``example`` of words to look for; hidden until the script
-    runs, for they do nothing without it."""
+    """Return the filters of the table, with an ``example`` of words; hidden until the script runs."""
     find = tag(
         "label",
         tag("span", "words of the strategy"),
@@ -164,7 +162,7 @@ MOST_VARIANTS = 10
 
 
 def _variants(row: Row) -> Safe | None:
-    """List the variants of a row behind their number; None where it has none."""
+    """Return the folded list of a row's variants; None without variants."""
     if not row.variants:
         return None
     items = [

@@ -1,7 +1,6 @@
-"""The winner's step event by event: what every pipeline stage does when, as SVG that stretches with the page.
+"""Timeline of the first row's step on every pipeline stage, as SVG with the page's width.
 
-Height tells kinds apart as well as colour: forward passes stand high, backward passes low, the rest has heights of its
-own.
+Kinds differ in height as well as colour: forward passes are high, backward passes low, others at other heights.
 """
 
 import itertools
@@ -20,17 +19,17 @@ from forerun.spaces.errors import ForerunError
 from forerun.spaces.units import format_seconds
 
 MOST_PASSES = 60_000
-"""Forward and backward passes from which a step is not simulated for the page: that would take seconds."""
+"""Number of passes from which a step is not simulated for the page, since that takes seconds."""
 COLUMNS = 1500
 """Slices of a step, about one for each pixel of a wide page."""
 MOST_CELLS = 30_000
-"""Slices of all stages together: pages of deep pipelines stay small, at a coarser grain."""
+"""Slices of all stages together: pages of deep pipelines stay small, with coarser slices."""
 HEIGHT = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """Look of a kind of task: a colour of ``page.css`` and its vertical range in a row of ``HEIGHT``."""
+    """Appearance of a kind of task: a colour of ``page.css`` and a vertical range in a row of ``HEIGHT``."""
 
     slot: int
     low: int
@@ -52,17 +51,17 @@ LOOKS: Mapping[str, Look] = {
     "recompute": Look(slot=2, low=50, high=100),
     "exchange": Look(slot=6, low=0, high=100),
 }
-"""Kind of task -> how it is drawn."""
+"""Kind of task -> appearance."""
 
 
 def timeline_section(board: Leaderboard, behind: Behind) -> Safe:
-    """Return the timeline of the first row, or why there is none."""
+    """Return the timeline of the first row, or the reason for its absence."""
     best = board.rows[0]
     strategy = best.strategy
     if best.facts is None:
         passes = 2 * strategy.pp * strategy.vpp * board.request["global_batch"] // (strategy.dp * strategy.mbs)
     else:
-        passes = 2 * best.gpus * strategy.segments  # every device of a split is looked at
+        passes = 2 * best.gpus * strategy.segments  # all devices of a split are simulated
     if passes > MOST_PASSES:
         return tag("p", f"No timeline: a step has {passes:,} passes, and the page draws up to {MOST_PASSES:,}.")
     if behind.setting is None:
@@ -108,7 +107,7 @@ def drawing(result: EventResult) -> list[tuple[dict[str, list[tuple[int, int]]],
 
 
 def _runs(cells: Sequence[Mapping[str, float]]) -> dict[str, list[tuple[int, int]]]:
-    """Return runs of slices by what fills them; idle slices belong to no run."""
+    """Return runs of slices with the same kind; idle slices belong to no run."""
     runs: dict[str, list[tuple[int, int]]] = {}
     shown = deal_slices(cells, 1.0)
     for kind, group in itertools.groupby(enumerate(shown), key=lambda cell: cell[1]):

@@ -12,14 +12,14 @@ COLUMNS = ("run", "row", "predicted", "measured", "off", "GiB predicted", "GiB m
 
 
 def tune_html(document: Mapping[str, Any], sentences: Sequence[str]) -> str:
-    """Return the result of a tuning as a page in which nothing is loaded and no script runs.
+    """Return the result of a tuning as a self-contained page without script.
 
     Parameters
     ----------
     document
         Result of a tuning as plain data (``result.json``).
     sentences
-        The same in sentences.
+        The result in sentences.
     """
     request, runs = document["request"], document["runs"]
     content = [
@@ -37,7 +37,7 @@ def tune_html(document: Mapping[str, Any], sentences: Sequence[str]) -> str:
 
 
 def _story(run: Mapping[str, Any]) -> Safe:
-    """Describe a run: its reason, its strategy, its end."""
+    """Describe the reason, the strategy and the end of a run."""
     ended = f"{run['status']}: {run['text']}" if run.get("text") else run["status"]
     if run.get("measured_over_predicted"):
         off = run["measured_over_predicted"] - 1
@@ -92,7 +92,7 @@ def _cells(run: Mapping[str, Any]) -> list[str]:
 
 
 def _learned(moved: Sequence[Mapping[str, Any]]) -> Safe | None:
-    """Return the constants that the runs moved; None where they moved none."""
+    """Return the constants changed by the runs; None without a change."""
     if not moved:
         return None
     lines = [tag("tr", tag("th", one["what"], scope="row"), tag("td", f"x {one['factor']:.2f}")) for one in moved]

@@ -8,7 +8,7 @@ from forerun.spaces.files import write_text
 
 
 def write_report(path: Path, board: Leaderboard) -> None:
-    """Write a leaderboard as a page; no reader ever sees half of it.
+    """Write a leaderboard as a page, atomically.
 
     Raises:
         RequestError: the path cannot be written, or the leaderboard has no rows.

@@ -1,9 +1,9 @@
-"""Which GPUs train and which generate, in reinforcement learning (PPO, GRPO and their like).
+"""Division of GPUs between training and generation in reinforcement learning (PPO, GRPO and similar).
 
 A step generates responses, passes them forward through the models whose log-probabilities the loss needs, trains on
 them and gives the new weights to the engines. Colocated, all GPUs do one after the other; separately, engines generate
-the next batch while the trainer works on this one, which is one step off-policy. How fast an engine generates is stated
-by the user: forerun predicts training.
+the next batch while the trainer works on this one, which is one step off-policy. The user states the rate of an engine:
+forerun predicts training only.
 """
 
 import dataclasses
@@ -28,11 +28,11 @@ from forerun.spaces.strategies import Context
 from forerun.spaces.units import format_seconds
 
 MOST_SPLITS = 16
-"""Most numbers of training GPUs to search; of more, an evenly spaced subset."""
+"""Most numbers of training GPUs to search; an evenly spaced subset of more numbers."""
 LEAST_RATE, MOST_RATE = 1e-3, 1e9
-"""Tokens per second of one GPU: from a token in a quarter of an hour to more than any memory can feed."""
+"""Accepted tokens per second of one GPU: from one in a quarter of an hour to more than any memory bandwidth allows."""
 ENGINE_SHARE = 0.5
-"""Share of a GPU's memory for an engine's weights and cache where a trainer's states stay on the GPU."""
+"""Share of a GPU's memory for an engine's weights and cache if the trainer's states stay on the GPU."""
 FORWARD_SHARE = 1 / 3
 """Work of a forward pass over that of a training pass."""
 
@@ -64,9 +64,9 @@ class Rollout:
 class RolloutPlacement:
     """One way to share the GPUs.
 
-    ``step_time_s`` is the sum of all seconds where trainer and engines are ``together``, else the longer of generation
-    and the rest, and ``weights_s``. ``row``: the trainer's. ``reload_s``: its states are moved to host memory before
-    all GPUs generate, and back.
+    ``step_time_s`` is the sum of all parts if trainer and engines are ``together``, else the longer of generation and
+    the other parts, plus ``weights_s``. ``row``: row of the trainer. ``reload_s``: time in which the trainer's states
+    are moved to host memory before all GPUs generate, and back.
     """
 
     together: bool
@@ -88,7 +88,7 @@ class RolloutPlacement:
 
     @property
     def idle_share(self) -> float:
-        """Share of all GPUs' time in which they wait for the other side."""
+        """Share of all GPUs' time spent waiting for trainer or engines."""
         if self.together:
             return (self.weights_s + self.reload_s) / self.step_time_s
         used = self.rollout_gpus * self.generate_s + self.train_gpus * (self.forward_s + self.train_s)
@@ -98,12 +98,12 @@ class RolloutPlacement:
 def place(request: Request, rollout: Rollout, on_progress: OnProgress | None = None) -> tuple[RolloutPlacement, ...]:
     """Return all placements on the GPUs of a request, fastest first; the trainer of each has its best strategy.
 
-    ``on_progress`` is called with every number of GPUs that was searched.
+    ``on_progress`` is called with every searched number of GPUs.
 
     Raises:
         RequestError: the request is wrong, has no single number of GPUs, or responses are longer than sequences.
-        NothingFeasible: the training fits on no number of the GPUs.
-        EndedEarly: with the placements that were found by then.
+        NothingFeasible: the training fits on no searched number of GPUs. EndedEarly: interrupted, with the placements
+        so far.
     """
     setting = of_transformer(resolve(request))
     if setting.gpus is None or len(setting.gpus) != 1:
@@ -128,7 +128,7 @@ def place(request: Request, rollout: Rollout, on_progress: OnProgress | None = N
     except KeyboardInterrupt as stop:
         raise EndedEarly(_fastest_first(placements), stop) from None
     if not placements:
-        search_request(dataclasses.replace(setting.request, top=1, objective="throughput"))  # says why nothing fits
+        search_request(dataclasses.replace(setting.request, top=1, objective="throughput"))  # raises the reasons
     return _fastest_first(placements)
 
 
@@ -169,10 +169,10 @@ def _placement(context: Context, rollout: Rollout, row: Row, gpus: int) -> Rollo
 def _reload_s(context: Context, row: Row) -> float:
     """Return the seconds to move a trainer's parameters and optimizer states to host memory and back.
 
-    It is 0 where they leave an engine its share of the memory (``ENGINE_SHARE``).
+    It is 0 if they leave enough memory for an engine (``ENGINE_SHARE``).
 
     Raises:
-        RequestError: they do not, and the cluster does not say how fast its host links are.
+        RequestError: they do not, and the cluster has no rate of host links.
     """
     states_bytes = GIB * (row.memory_gib["parameters"] + row.memory_gib["optimizer"])
     if states_bytes <= (1 - ENGINE_SHARE) * context.cluster.device.memory_bytes:

@@ -1,4 +1,4 @@
-"""Changes that help a data-parallel training: one thing at a time made twice as good."""
+"""Gains of a data-parallel training from single resources made twice as fast or large."""
 
 import math
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ from forerun.simulator.modes import GradientProfile, ModeNetwork, TrainingMode, 
 from forerun.simulator.modes.mode import MOST_SHARDS
 
 WORTH = 0.02
-"""Gain from which on a change says what limits a run."""
+"""Smallest gain with which a change identifies the bottleneck of a run."""
 EQUAL = "equal workers"
 LIMITS = {"bandwidth": "the network", "compute": "compute", EQUAL: "stragglers"}
-"""Limit of a run, by the change with the largest gain."""
+"""Bottleneck of a run by the change with the largest gain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleChange:
-    """A change and what it brings: samples/s over those without it, less one."""
+    """A change and its gain: samples/s with over without the change, minus 1."""
 
     name: str
     samples_per_s: float
@@ -31,7 +31,7 @@ class ScaleChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faster:
-    """A network with ``factor`` times the bandwidth of another, and its latencies."""
+    """A network with ``factor`` times the bandwidth and the latencies of another."""
 
     network: ModeNetwork
     factor: float
@@ -48,31 +48,31 @@ class Faster:
 
     @property
     def latency_s(self) -> float:
-        """As before."""
+        """Latency of the slower network."""
         return self.network.latency_s
 
     @property
     def ring(self) -> bool:
-        """As before."""
+        """Ring of the slower network."""
         return self.network.ring
 
     def all_reduce_s(self, size_bytes: float, workers: int) -> float:
-        """Twice the bandwidth is half the bytes."""
+        """Time of the slower network with the bytes divided by ``factor``."""
         return self.network.all_reduce_s(size_bytes / self.factor, workers)
 
     def blocked_s(self, workers: int) -> float:
-        """As before."""
+        """Blocked time of the slower network."""
         return self.network.blocked_s(workers)
 
     def rendezvous_s(self, workers: int) -> float:
-        """As before."""
+        """Rendezvous time of the slower network."""
         return self.network.rendezvous_s(workers)
 
 
 def changes(
     profile: GradientProfile, mode: TrainingMode, network: ModeNetwork, noise: Disturbance
 ) -> tuple[ScaleChange, ...]:
-    """Return the gain of each change for a run in some ``mode``, by the analytic model, the best first."""
+    """Return the gain of each change of a run in a ``mode``, by the analytic model, largest first."""
     workers = mode.workers
     now = _rate(profile, mode, network, noise)
     found = [
@@ -91,13 +91,13 @@ def changes(
 
 
 def limited_by(found: Sequence[ScaleChange]) -> str | None:
-    """Return the limit of a run: the thing of which twice as much brings most; None where nothing brings much."""
+    """Return the bottleneck of a run: the resource whose doubling gains most; None if no gain is large."""
     best = max((change for change in found if change.name in LIMITS), key=lambda change: change.gain)
     return LIMITS[best.name] if best.gain >= WORTH else None
 
 
 def _times(profile: GradientProfile, factor: float) -> GradientProfile:
-    """Return the profile with passes and host ``factor`` times as long; updates go with parameters and stay."""
+    """Return the profile with passes and host ``factor`` times as long, and unchanged times of updates."""
     layers = tuple(
         replace(layer, forward_s=factor * layer.forward_s, backward_s=factor * layer.backward_s)
         for layer in profile.layers

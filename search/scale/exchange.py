@@ -1,4 +1,4 @@
-"""Settings of an exchange of gradients that belong to the one that is asked for."""
+"""Check of settings of a gradient exchange against the requested exchange."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,10 +7,10 @@ from forerun.spaces.errors import RequestError
 
 
 def check_used(exchange: str, given: Mapping[str, Any], server_bytes_per_s: float | None) -> None:
-    """Check that what is said of an exchange is of the one that is asked for.
+    """Check that all given settings belong to the requested exchange.
 
     Raises:
-        RequestError: servers are described and there are none, or the messages of an all-reduce and there is none.
+        RequestError: servers are described without servers, or messages of an all-reduce without all-reduce.
     """
     if exchange != "all-reduce":
         if "bucket_bytes" in given:

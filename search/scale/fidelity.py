@@ -1,4 +1,4 @@
-"""Number of events of the runs of a curve: above some the event level is no default, above more it is refused."""
+"""Number of events of a curve's runs, with a limit for the default and one for requests of the event level."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,10 +11,10 @@ from forerun.simulator.modes.events.measure import DRAWS, LAYERS, STEPS
 from forerun.spaces.errors import RequestError
 
 SOON = {"all-reduce": 200_000, "parameter-server": 600_000}
-"""Tasks of all runs of a curve up to which the event level is the default: some two and four seconds. Rings and buckets
+"""Most tasks of all runs of a curve for which the event level is the default: two to four seconds. Rings and buckets
 are near their closed forms, servers are not."""
 MOST_TASKS = 4_000_000
-"""Tasks of all runs that are made at all: half a minute."""
+"""Most tasks of all runs: half a minute."""
 
 
 def fidelity_of(
@@ -25,11 +25,10 @@ def fidelity_of(
     workers: Sequence[int],
     defaults: list[str],
 ) -> Fidelity:
-    """Return the fidelity that is asked for, else both where the events of a curve take seconds; ``defaults`` takes
-    what was filled in.
+    """Return the requested fidelity, else both if events take only seconds; ``defaults`` records the default.
 
     Raises:
-        RequestError: events are asked for, and would be more than ``MOST_TASKS``.
+        RequestError: events are requested, and their number exceeds ``MOST_TASKS``.
     """
     tasks = sum(event_tasks(profile, replace(mode, workers=count), network) for count in set(workers))
     if asked is not None:
@@ -46,7 +45,7 @@ def fidelity_of(
 
 
 def event_tasks(profile: GradientProfile, mode: TrainingMode, network: ModeNetwork) -> int:
-    """Return about how many tasks the event level makes of a mode."""
+    """Estimate the number of event-level tasks of a mode."""
     if mode.exchange == "all-reduce":
         buckets = len(mode.buckets(profile)) if mode.workers > 1 else 0
         ring = network.ring and mode.workers <= RING_WORKERS

@@ -1,4 +1,4 @@
-"""Several data-parallel jobs on one cluster: how many nodes each gets, and what the links that they share make of that.
+"""Division of a cluster's nodes among data-parallel jobs, with the effect of shared links.
 
 The document of ``forerun scale``::
 
@@ -32,8 +32,7 @@ Count = Annotated[int, Field(ge=1, le=MOST_NODES)]
 
 
 class JobDocument(BaseModel):
-    """One job: what ``forerun scale`` takes of it; ``weight``: what its speed-up counts; ``nodes``: how many it may
-    have."""
+    """One job: fields of ``forerun scale``; ``weight`` of its speed-up; ``nodes``: allowed numbers of nodes."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -61,8 +60,11 @@ class JobsDocument(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedJob:
-    """A job with its ``nodes``. ``speed_up``: over one node; ``alone_samples_per_s``: were the links its own;
-    ``samples_per_s``: beside the others."""
+    """A job with its ``nodes``.
+
+    ``speed_up``: over one node; ``alone_samples_per_s``: without shared links; ``samples_per_s``: together with the
+    other jobs.
+    """
 
     name: str
     nodes: int
@@ -72,7 +74,7 @@ class PlacedJob:
     samples_per_s: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain data, with what sharing costs."""
+        """Return the fields as plain data, with the cost of sharing."""
         names = ("name", "nodes", "workers", "speed_up", "alone_samples_per_s", "samples_per_s")
         return {name: getattr(self, name) for name in names} | {
             "slower_by": 1.0 - self.samples_per_s / self.alone_samples_per_s
@@ -102,17 +104,17 @@ class Jobs:
 
 
 def jobs_document(path: Path) -> Document | None:
-    """Return the document of a file that names jobs; None where it is a gradient profile.
+    """Return the document of a file of jobs; None for a gradient profile.
 
     Raises:
-        RequestError: it cannot be read.
+        RequestError: the file cannot be read.
     """
     document = read_document(path)
     return document if isinstance(document.data, dict) and "jobs" in document.data else None
 
 
 def plan_jobs(document: Document) -> Jobs:
-    """Share nodes among the jobs of a document, and predict the throughput of all at once.
+    """Divide the nodes among the jobs of a document, and predict all jobs at once.
 
     Raises:
         RequestError: the document or a job is wrong, or there are fewer nodes than jobs.
@@ -158,8 +160,9 @@ def plan_jobs(document: Document) -> Jobs:
 
 
 def shares(gains: Sequence[dict[int, float]], nodes: int, *, least: bool) -> tuple[int, ...] | None:
-    """Choose the nodes of each job so that the gains are most in all (``least``: so that the smallest is most),
-    of equal ones with fewest nodes; None where there are too few. ``gains``: by the nodes that a job may have."""
+    """Return the nodes of each job that maximise the sum of gains (``least``: the smallest gain), with the fewest nodes
+    among equal ones; None with too few nodes. ``gains``: gain of every job by its number of nodes.
+    """
     best: dict[int, tuple[float, tuple[int, ...]]] = {0: (float("inf") if least else 0.0, ())}
     for own in gains:
         found: dict[int, tuple[float, tuple[int, ...]]] = {}
@@ -216,7 +219,7 @@ def _point(curve: Scaling, nodes: int) -> ModePrediction:
 
 
 def _shared(curve: Scaling, nodes: int, cluster: Cluster) -> SharedJob:
-    """Return a job on some nodes as what it computes and sends between them."""
+    """Return the computation and the traffic between nodes of a job."""
     profile, point = curve.profile, _point(curve, nodes)
     mode = replace(curve.mode, workers=nodes * cluster.devices_per_node)
     if nodes == 1 or mode.exchange != "all-reduce":
@@ -226,7 +229,7 @@ def _shared(curve: Scaling, nodes: int, cluster: Cluster) -> SharedJob:
     for bucket in mode.buckets(profile):
         size = sum(profile.layers[layer].reduced_bytes(mode.workers) for layer in bucket)
         ready_s = profile.forward_s + (float(behind[bucket[-1]]) if mode.overlap else profile.backward_s)
-        # A ring over the nodes passes (n - 1) / n of all gradients twice out of each of them.
+        # A ring over n nodes sends (n - 1) / n of all gradients twice out of each node.
         sent = 2.0 * (nodes - 1) * size
         alone_s = curve.network.all_reduce_s(size, mode.workers)
         messages.append(SharedMessage(ready_s=ready_s, alone_s=alone_s, sent_bytes=sent))

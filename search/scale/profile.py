@@ -1,4 +1,4 @@
-"""The file of a gradient profile: what one worker was measured to do."""
+"""The file of a gradient profile: the measured step of one worker."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -61,7 +61,7 @@ def read_profile(path: Path) -> GradientProfile:
     """Read a profile from YAML or JSON.
 
     Raises:
-        RequestError: the file cannot be read or does not say what a profile needs; the message names the line.
+        RequestError: the file cannot be read or lacks a field; the message names the line.
     """
     document = validate(read_document(path), ProfileDocument)
     return GradientProfile(

@@ -1,4 +1,4 @@
-"""Throughput against workers: a request for ``forerun scale`` and what it means."""
+"""Throughput against workers: the request of ``forerun scale`` and its answer."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -44,7 +44,10 @@ _OF_MODELS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleRequest:
-    """Request of a user; None where nothing was said. ``model`` is a catalogue name or a profile's file."""
+    """Fields of the user's request; None for fields left to defaults.
+
+    ``model`` is a catalogue name or a profile's file.
+    """
 
     model: str
     cluster: str | None = None
@@ -67,7 +70,7 @@ class ScaleRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """The answer: a curve, what it was made of, and every value that was filled in."""
+    """The answer: a curve, its inputs, and every default."""
 
     request: ScaleRequest
     profile: GradientProfile
@@ -78,7 +81,7 @@ class Scaling:
     defaults: tuple[str, ...]
 
     def changes(self) -> tuple[ScaleChange, ...]:
-        """Return the gain of each change for the largest run of the curve, the best first."""
+        """Return the gain of each change of the curve's largest run, largest first."""
         mode = replace(self.mode, workers=self.curve.points[-1].workers)
         noise = Disturbance(seed=self.request.seed, jitter=self.jitter, slow=self.request.slow)
         return changes(self.profile, mode, self.network, noise)
@@ -119,7 +122,7 @@ class Scaling:
 
 
 def scale(request: ScaleRequest) -> Scaling:
-    """Return the throughput of every number of workers that is asked for.
+    """Return the throughput of every requested number of workers.
 
     Raises:
         RequestError: a part of the request is unknown, out of range or contradicts another.
@@ -133,7 +136,7 @@ def scale(request: ScaleRequest) -> Scaling:
     rules = _rules(request)
     core = _core(request, profile)
     if core is not None:
-        # One worker is what the core says of it, so that what is made of its profile agrees.
+        # One worker has the core's step, so that results from its profile agree with the core.
         profile = profile.lasting(core(1).step_s)
     network = _network(request, cluster, rules, defaults)
     text = request.workers or _filled(defaults, "workers", DEFAULT_WORKERS)
@@ -152,7 +155,7 @@ def scale(request: ScaleRequest) -> Scaling:
                 raise RequestError(f"{backups} backup workers leave none of {text} workers; name more with --workers")
     mode = TrainingMode(exchange=exchange, synchronous=synchronous, workers=max(counts), **settings)  # type: ignore[arg-type]
     fidelity = fidelity_of(request.fidelity, profile, mode, network, counts, defaults)
-    # The core of transformers knows of no jitter; its answer is that of `forerun simulate`.
+    # The core of transformers has no jitter; its answer equals `forerun simulate`.
     jitter = 0.0 if core is not None else _jitter(request, profile, cluster, rules, defaults)
     noise = Disturbance(seed=request.seed, jitter=jitter, slow=request.slow)
     if noise.slow and max(noise.slow) >= min(counts):
@@ -256,8 +259,9 @@ def _is_file(model: str) -> bool:
 
 
 def _core(request: ScaleRequest, profile: GradientProfile) -> "Callable[[int], ModePrediction] | None":
-    """Return the closed forms of a transformer of the catalogue, where they answer what is asked: they know no servers,
-    no workers that differ, and no exchange but the framework's."""
+    """Return the closed forms of a catalogued transformer if they cover the request: no servers, equal workers, and the
+    framework's exchange.
+    """
     from forerun.spaces.opgraph import is_graph_model
 
     if _is_file(request.model) or is_graph_model(request.model) or request.seq_len is None:
@@ -281,7 +285,7 @@ def _core(request: ScaleRequest, profile: GradientProfile) -> "Callable[[int], M
 
 
 def _rules(request: ScaleRequest) -> GraphProfile:
-    """Return the software's exchange of gradients; for transformers and measured profiles that of DDP."""
+    """Return the software's exchange of gradients; transformers and measured profiles use DDP's."""
     name = request.framework or DEFAULT_FRAMEWORK
     return load_graph_profile(name if name in graph_profile_names() else DEFAULT_FRAMEWORK)
 
@@ -296,7 +300,7 @@ def _exchange_of(rules: GraphProfile) -> dict[str, Any]:
 
 
 def _network(request: ScaleRequest, cluster: "Cluster | None", rules: GraphProfile, defaults: list[str]) -> ModeNetwork:
-    """Return the cluster's network, or NICs of the given rate, which replace it."""
+    """Return the cluster's network, or NICs of the given rate in its place."""
     rate = request.bandwidth_bytes_per_s
     if rate is None:
         if cluster is None:
@@ -327,7 +331,7 @@ def _jitter(
     rules: GraphProfile,
     defaults: list[str],
 ) -> float:
-    """Return the jitter that is asked for; those of a cluster are never quite equal, workers on given NICs are."""
+    """Return the requested jitter, by default the framework's on a cluster and 0 on given NICs."""
     if request.jitter is not None:
         return request.jitter
     if cluster is None or request.bandwidth_bytes_per_s is not None or profile.step_factors:

@@ -1,4 +1,4 @@
-"""From a ranking to the measured best: which candidate to run next, and what a run's log says."""
+"""Tuning by short measured runs: choice of the next run, launch, and reading of its log."""
 
 from forerun.search.tune.choice import Candidate, Chooser, RunChoice, RunCost, RunOutcome
 

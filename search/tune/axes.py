@@ -1,11 +1,11 @@
-"""Axes of a strategy, from its text: names and choices, as the choice of runs and Optuna's studies take them."""
+"""Axes of a strategy from its text: names and choices, for the choice of runs and Optuna's studies."""
 
 import re
 from collections.abc import Mapping, Sequence
 
 _WORD = re.compile(r"^([a-z-]+?)(?:=(.*)|([0-9][0-9/]*))?$")
 USUAL_CHOICES = {"schedule": "1f1b", "recompute": "none", "split": "even", "zero": "0"}
-"""Choices of axes that the text of a strategy leaves out; other degrees are 1, other words "off"."""
+"""Choices of axes missing in the text of a strategy; other degrees are 1, other words "off"."""
 Value = str | int
 
 
@@ -20,7 +20,7 @@ def axes_of(strategy: str) -> Mapping[str, str]:
 
 
 def axis_values(strategies: Sequence[str]) -> list[dict[str, Value]]:
-    """Return the choice of every strategy on every axis that any of them names, degrees as numbers.
+    """Return the choice of every strategy on every axis named by any strategy, degrees as numbers.
 
     >>> axis_values(["tp4 sp", "tp2 recompute=full"])[1]
     {'tp': 2, 'sp': 'off', 'recompute': 'full'}

@@ -15,9 +15,9 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, table_of
 
 CANDIDATES = 200
-"""Best rows among which runs are chosen: later ones are not expected to be the best."""
+"""Number of best rows among which runs are chosen; later rows are unlikely to be the best."""
 REASONS = 3
-"""Reasons that are named where no row can be launched."""
+"""Most reasons named if no row can be launched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class TuningCandidates:
     rows
         Rows of the leaderboard with a launch script, by the text of their strategies, in rank order.
     refused
-        Reasons why other rows have none, by the text of their strategies.
+        Reasons why other rows have no launch script, by the text of their strategies.
     """
 
     setting: Setting
@@ -46,17 +46,17 @@ class TuningCandidates:
 
     @property
     def training_s(self) -> float | None:
-        """Seconds of the whole training by row one; None where its length is not known."""
+        """Seconds of the whole training by row one; None if its length is unknown."""
         days = self.first.train_days
         return None if days is None else days * SECONDS_PER_DAY
 
     @property
     def first(self) -> Row:
-        """Row one of those that can be launched."""
+        """First launchable row."""
         return next(iter(self.rows.values()))
 
     def of_choice(self) -> list[Candidate]:
-        """Return the rows as the choice of runs takes them."""
+        """Return the rows as candidates for the choice of runs."""
         return candidates_among(self.setting.context, list(self.rows.values()))
 
     @property
@@ -67,7 +67,7 @@ class TuningCandidates:
 
 
 def candidates_among(context: Context, rows: Sequence[Row], *, by_place: bool = False) -> list[Candidate]:
-    """Return rows as the choice of runs takes them; keys are strategies, or places among the rows."""
+    """Return rows as candidates for the choice of runs; keys are strategies, or positions of the rows."""
     dislikes = launch_factor(context, table_of([row.strategy for row in rows])) - 1
     keys = [str(place) if by_place else row.name for place, row in enumerate(rows)]
     return [Candidate.of_row(*one) for one in zip(rows, keys, dislikes.tolist(), strict=True)]

@@ -1,9 +1,9 @@
-"""Choice of the next run: the one that is expected to shorten the remaining training by more than it costs.
+"""Choice of the next run: the run that is expected to shorten the remaining training by more than it costs.
 
-The final choice is the fastest measured candidate. Until one ran, the candidate that ranks first is run, as in a
-leaderboard: by predicted time, risk of running out of memory and preferences. Then the run with the largest knowledge
-gradient is chosen, the expected fall of the time of the final choice under the beliefs of ``posterior``, until it is
-worth less than the run costs.
+The final choice is the fastest measured candidate. Before the first measurement, the first candidate of the ranking
+runs, as in a leaderboard: by predicted time, risk of running out of memory and preferences. Later runs have the largest
+knowledge gradient (expected fall of the final choice's time under ``posterior``), until it is worth less than the run
+costs.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,8 @@ from forerun.simulator.score_table import Floats
 from forerun.spaces.errors import RequestError
 
 UNMEASURED_START = 5.0
-"""Price of a failed first run over that of any failed start, where no run of the software was ever measured and risks
-may be far off. Chosen on the 21 groups that ``benchmarks/tune.py`` replays: one of their first runs fails so, with 1
-six would."""
+"""Price of a failed first run relative to any failed start, for software without measured runs, whose risks are
+uncertain. Chosen on the 21 groups that ``benchmarks/tune.py`` replays: one first run fails, with 1 six would."""
 Status = Literal["ok", "oom", "failed", "hung", "stopped"]
 
 
@@ -62,15 +61,15 @@ class Candidate:
     key
         Identity among the candidates.
     strategy
-        Text of the strategy (``tp4 dp2 mbs1 recompute=full``); its words are the axes by which errors are shared.
+        Text of the strategy (``tp4 dp2 mbs1 recompute=full``); its words are the axes that share errors.
     step_s
         Predicted seconds of a step.
     oom_probability
         Predicted probability of running out of memory, 0 to 1.
     gpus
-        Devices that it uses.
+        Number of devices.
     dislike
-        Share of a step by which it ranks lower since it goes against preferences of practice.
+        Penalty by preferences of practice, as a share of a step.
     """
 
     key: str
@@ -82,7 +81,7 @@ class Candidate:
 
     @classmethod
     def of_row(cls, row: PredictedRow, key: str | None = None, dislike: float = 0.0) -> "Candidate":
-        """Return the candidate of a row; its key is its strategy where none is given."""
+        """Return the candidate of a row; its key is the strategy by default."""
         return cls(
             key=row.name if key is None else key,
             strategy=row.name,
@@ -132,7 +131,7 @@ class RunChoice:
     gain
         Expected fall of the step time of the final choice, as a share of a step.
     gain_gpu_s
-        The same over the remaining training, in GPU-seconds; None where its length is unknown.
+        The gain over the remaining training, in GPU-seconds; None if its length is unknown.
     cost_gpu_s
         Expected GPU-seconds of the run.
     oom_probability
@@ -157,19 +156,19 @@ class Chooser:
     candidates
         Strategies in any order; keys are unique.
     training_s
-        Seconds that the training is going to take on the predicted best candidate; None: unknown, and only a gain of
-        nothing ends the search.
+        Duration of the training with the predicted best candidate, in s; None: unknown, and only a gain of 0 ends the
+        search.
     cost
         Cost of a run.
     spreads
-        Standard deviations of prediction errors, by what candidates share.
+        Standard deviations of prediction errors, by shared properties.
     measured
-        Whether runs of this software were ever measured; where none was, a failed first run counts more.
+        Whether runs of this software were ever measured; if not, a failed first run costs more.
 
     Raises
     ------
     RequestError
-        No candidate, two with one key, or a step time that is not above 0.
+        No candidate, two candidates with one key, or a step time that is not above 0.
     """
 
     def __init__(
@@ -204,12 +203,12 @@ class Chooser:
         return choice if isinstance(choice, RunChoice) else None
 
     def stop_reason(self, outcomes: Sequence[RunOutcome]) -> str | None:
-        """Explain in one sentence why no run is worth its cost; None where one is."""
+        """Explain in one sentence why no run is worth its cost; None if one is."""
         choice = self._decide(outcomes)
         return None if isinstance(choice, RunChoice) else choice
 
     def best(self, outcomes: Sequence[RunOutcome]) -> Candidate | None:
-        """Return the candidate with the shortest measured device time; None where no run was measured."""
+        """Return the candidate with the shortest measured device time; None without a measured run."""
         times = {row: seconds * self._gpus[row] for row, seconds in self._measured(outcomes).items()}
         return self.candidates[min(times, key=times.__getitem__)] if times else None
 
@@ -223,7 +222,7 @@ class Chooser:
         return float(self.posterior(outcomes).time_s()[self._place[key]])
 
     def as_expected(self, key: str, outcomes: Sequence[RunOutcome]) -> RunOutcome:
-        """Return the outcome of a run that comes out as expected after some others."""
+        """Return the expected outcome of a run after some others."""
         return RunOutcome(key=key, status="ok", step_s=self.expected_s(key, outcomes))
 
     def oom_probabilities(self, outcomes: Sequence[RunOutcome]) -> Floats:
@@ -242,7 +241,7 @@ class Chooser:
         return {self._place[one.key]: one.step_s for one in outcomes if _ran(one) and one.step_s is not None}
 
     def _decide(self, outcomes: Sequence[RunOutcome]) -> RunChoice | str:
-        """Return the next run, or why none is worth its cost."""
+        """Return the next run, or the reason why no run is worth its cost."""
         done = {self[one.key].key for one in outcomes}
         left = [row for row, one in enumerate(self.candidates) if one.key not in done]
         if not left:
@@ -273,7 +272,7 @@ class Chooser:
         return self._choice(row, gain, value, cost, risk, f"best prediction at an OOM risk of {risk[row]:.1%}")
 
     def _costs(self, belief: Belief, risk: Floats) -> Floats:
-        """Return the expected GPU-seconds of a run of every candidate; ``belief``: of GPU-seconds of a step."""
+        """Return the expected GPU-seconds of a run of every candidate; ``belief``: about those of a step."""
         return np.asarray(self._gpus * self.cost.start_s + (1 - risk) * self.cost.steps * belief.time_s())
 
     def _choice(

@@ -1,7 +1,7 @@
 """The folder of a tuning: every decision is on disk before it is carried out, so that nothing is launched twice.
 
-``tune.json`` has the request. ``journal.jsonl`` grows by a record when a run is chosen, launched,
-about to be ended early and over; ``runs.csv`` by a row per run that is over, as ``forerun calibrate`` reads it.
+``tune.json`` has the request. ``journal.jsonl`` gets a record when a run is chosen, launched, about to be ended early
+and finished; ``runs.csv`` gets a row per finished run, for ``forerun calibrate``.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ class TuneFolder(Closing):
     Parameters
     ----------
     path
-        The folder; it is made where it is missing.
+        The folder, created if missing.
     inputs
         Inputs of the runs as plain data.
     resume
@@ -51,10 +51,10 @@ class TuneFolder(Closing):
     Raises
     ------
     RequestError
-        Another driver has the folder, it holds something else or was made for other inputs, or it holds a tuning and
+        Another driver uses the folder, it has other files or a tuning of other inputs, or it has a tuning and
         ``resume`` is not set.
     StorageError
-        It cannot be written.
+        The folder cannot be written.
     """
 
     def __init__(self, path: Path, inputs: Mapping[str, Any], *, resume: bool) -> None:
@@ -134,7 +134,7 @@ class TuneFolder(Closing):
         self._record(state.run.number, "ended", result.to_record())
 
     def tabulate(self, cells: Mapping[str, str]) -> None:
-        """Add a row to ``runs.csv`` unless it has one of that ``run_id``; it is on disk when this returns."""
+        """Add a row to ``runs.csv`` unless it has this ``run_id``; the row is on disk when the method returns."""
         table = self.path / TABLE
         with storage(table, kept="; the journal has the run, continue with --resume"):
             file = GrowingFile(table)
@@ -151,7 +151,7 @@ class TuneFolder(Closing):
 
     @property
     def spent_gpu_s(self) -> float:
-        """GPU-seconds of all runs that are over."""
+        """GPU-seconds of all finished runs."""
         return sum(state.spent_gpu_s for state in self.states.values())
 
     def close(self) -> None:

@@ -1,7 +1,6 @@
 """Following of a run: its log is read while it trains, and a run that hangs or is too slow is ended.
 
-A run is hung where no step follows for a time that comes from the prediction: so many predicted steps, and never less
-than a minute, which checkpoints and stragglers may take.
+A run hangs if no step follows for a number of predicted steps, and at least for a minute (checkpoints, stragglers).
 """
 
 import math
@@ -25,23 +24,23 @@ READING = 10
 
 Reader = Callable[[Path], LogReport]
 OnSteps = Callable[[RunState, Sequence[float]], str]
-"""Called with the seconds of all steps so far when one was added; returns the reason to end the run, or nothing."""
+"""Callback with the seconds of all steps after each new step; it returns the reason to end the run, or ""."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Seconds that a driver waits.
+    """Waiting times of a driver, in s.
 
     Attributes
     ----------
     start_s
-        For the first step of a run, as long as no run has shown how long a start takes.
+        For the first step of a run, until the duration of a start is known.
     silence_s
-        For the next step at least; else ``steps`` predicted (or measured, where longer) steps.
+        Least time for the next step; else ``steps`` predicted steps (measured steps if longer).
     end_s
-        For a run to end by itself after its last step, or after an error in its log.
+        For the end of a run after its last step, or after an error in its log.
     poll_s
-        Between two looks.
+        Between two polls.
     """
 
     start_s: float = 900.0
@@ -51,7 +50,7 @@ class Patience:
     poll_s: float = 2.0
 
     def first_step_s(self, started_s: Sequence[float], expected_s: float) -> float:
-        """Return the seconds to wait for a first step, where earlier runs took ``started_s`` until theirs."""
+        """Return the seconds to wait for a first step; ``started_s``: times to the first step of earlier runs."""
         usual = min(self.start_s, 5 * max(started_s)) if started_s else self.start_s
         return max(usual, self.next_step_s(expected_s))
 
@@ -60,20 +59,20 @@ class Patience:
         return max(self.silence_s, self.steps * expected_s)
 
     def limit_s(self, started_s: Sequence[float], expected_s: float, steps: int) -> float:
-        """Return the seconds after which a run is ended, whatever is in its log."""
+        """Return the seconds after which a run is ended, regardless of its log."""
         return self.first_step_s(started_s, expected_s) + self.next_step_s(expected_s) + 5 * steps * expected_s
 
 
 @dataclass(slots=True, kw_only=True)
 class Follower:
-    """Watch over one run.
+    """Observer of one run.
 
     Attributes
     ----------
     first_step_s
         Seconds to wait for the first step.
     limit_s
-        Seconds after which it is ended.
+        Seconds after which the run is ended.
     before_ending
         Called with the status and the reason before the run is ended early.
     on_steps
@@ -104,7 +103,7 @@ class Follower:
         return 0 if self.report is None else len(self.report.step_times_s)
 
     def look(self) -> RunResult | None:
-        """Read what is new; return the result once the run is over."""
+        """Read new lines of the log; return the result of a finished run."""
         status = self.launcher.status(self.state)
         self._read(now=status.phase is RunPhase.ENDED)
         if status.phase is RunPhase.WAITING:
@@ -128,7 +127,7 @@ class Follower:
         return self.result(Status(phase=RunPhase.ENDED))
 
     def result(self, status: Status) -> RunResult:
-        """Judge a run that is over."""
+        """Judge a finished run."""
         report = self.report
         steps = () if report is None else report.step_times_s
         counted = 0 if report is None else len(steps) - report.skipped
@@ -145,7 +144,7 @@ class Follower:
         )
 
     def _judged(self, status: Status, counted: int) -> tuple[RunStatus, str]:
-        """Return the status of a run that is over, and its reason."""
+        """Return the status of a finished run, and its reason."""
         outcome = "no progress" if self.report is None else self.report.outcome
         evidence = " ".join(self.report.evidence) if self.report is not None else ""
         well = self._done or status.exit_code == 0 or (status.exit_code is None and outcome == "ok")
@@ -162,7 +161,7 @@ class Follower:
 
     @property
     def _enough(self) -> int:
-        """Steps after the warm-up that make a measurement."""
+        """Steps after the warm-up needed for a measurement."""
         return min(ENOUGH, max(1, self.state.run.steps // 2))
 
     @property
@@ -170,14 +169,14 @@ class Follower:
         return self.report is not None and len(self.report.step_times_s) >= self.state.run.steps
 
     def _last_line(self) -> str:
-        """Return the end of the log, which may say why there are no steps."""
+        """Return the end of the log, which may contain the reason for missing steps."""
         with suppress(OSError):
             lines = self.state.log.read_text(errors="replace").strip().splitlines()
             return f"its log ends: {lines[-1]}" if lines else "its log is empty"
         return "it has no log"
 
     def _verdict(self) -> tuple[RunStatus, str] | None:
-        """Return the status and the reason to end a run now; None where it should go on."""
+        """Return the status and the reason to end a run now; None if it should continue."""
         now = self.clock()
         assert self._began is not None
         if self._error is not None and now - self._error > self.patience.end_s:
@@ -203,7 +202,7 @@ class Follower:
         return self._slow
 
     def _read(self, *, now: bool) -> None:
-        """Read the log where it has grown; unless ``now``, a long one only from time to time."""
+        """Read the log if it has grown; a long log only from time to time, unless ``now``."""
         try:
             size = self.state.log.stat().st_size
         except OSError:
@@ -213,13 +212,13 @@ class Follower:
         began = time.monotonic()
         self._size, before = size, 0 if self.report is None else len(self.report.step_times_s)
         self.report = self.read(self.state.log)
-        # What is not read yet must not look like silence.
+        # Unread lines must not count as silence.
         pause_s = min(READING * (time.monotonic() - began), self.patience.silence_s / 4)
         self._next_read = time.monotonic() + pause_s
         steps, changed = self.report.step_times_s, _changed(self.state.log) or self.clock()
         if len(steps) > before:
             if self._first is None:
-                # The last write minus the steps after the first, if the log had several at its first reading.
+                # The last write minus the time of the steps after the first, if the first reading found several steps.
                 self._first = changed - math.fsum(steps[1:])
             self._last, self._error = changed, None
             if reason := self.on_steps(self.state, steps):
@@ -238,7 +237,7 @@ class Follower:
 
 
 def _changed(path: Path) -> float | None:
-    """Return the time of the last write to a file; None where there is none."""
+    """Return the time of the last write to a file; None if it does not exist."""
     try:
         return path.stat().st_mtime
     except OSError:

@@ -1,8 +1,8 @@
-"""Runs that teach most about all candidates together, for a calibration.
+"""Choice of the most informative runs about all candidates, for a calibration.
 
-A run takes variance from every candidate whose error it shares. Runs are chosen one after the other, each as if those
-before had come out as predicted; each is then exchanged for another while that leaves less uncertain (Fedorov, Theory
-of Optimal Experiments, 1972), since the runs chosen first knew nothing of those after them.
+A run reduces the variance of every candidate with a shared error. Runs are chosen one after the other, each as if the
+earlier runs had been measured as predicted; runs are then exchanged while that reduces the uncertainty (Fedorov, Theory
+of Optimal Experiments, 1972), since early choices do not consider later ones.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,7 +15,7 @@ from forerun.simulator.score_table import Floats
 from forerun.spaces.errors import RequestError
 
 _EXCHANGES, _LITTLE = 3, 1e-9
-"""Exchanges that are tried for each chosen run, and the least gain of one (of a mean standard deviation)."""
+"""Exchanges tried for each chosen run, and the least gain of an exchange (of a mean standard deviation)."""
 
 
 def informative(belief: Belief, count: int, known: Collection[int] = ()) -> list[tuple[int, float]]:
@@ -34,12 +34,12 @@ def informative(belief: Belief, count: int, known: Collection[int] = ()) -> list
     -------
     list
         Place of each run among the candidates, most useful first, and the fall of the mean standard deviation (a
-        logarithm of the step time) when it is measured after those before.
+        logarithm of the step time) when it is measured after the earlier runs.
 
     Raises
     ------
     RequestError
-        Fewer candidates than runs are left.
+        Fewer candidates than runs remain.
     """
     left = np.ones(len(belief.log_time), dtype=bool)
     left[list(known)] = False
@@ -57,7 +57,7 @@ def informative(belief: Belief, count: int, known: Collection[int] = ()) -> list
 
 
 def _exchanged(belief: Belief, left: NDArray[np.bool_], count: int) -> list[int]:
-    """Choose rows out of those ``left`` that together leave little uncertain, by exchanges of one row."""
+    """Choose rows out of ``left`` with the smallest joint uncertainty, by exchanges of one row."""
     chosen: list[int] = []
     for turn in range(count * (1 + _EXCHANGES)):
         kept, before = (chosen, None) if turn < count else (chosen[1:], chosen[0])
@@ -72,7 +72,7 @@ def _exchanged(belief: Belief, left: NDArray[np.bool_], count: int) -> list[int]
 
 
 def _measured(belief: Belief, rows: Sequence[int]) -> Belief:
-    """Return the belief that is left once some rows are measured as expected."""
+    """Return the belief after some rows are measured as expected."""
     return belief.conditioned(rows, belief.log_time[list(rows)])
 
 

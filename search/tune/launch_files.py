@@ -1,4 +1,4 @@
-"""Launch files of a run: those that ``forerun export`` writes, for a few steps on mock data, or the user's trainer."""
+"""Launch files of a run: files of ``forerun export`` for a few steps on mock data, or the user's trainer."""
 
 import dataclasses
 import shlex
@@ -28,10 +28,10 @@ class LaunchWriter:
     steps
         Steps of a run.
     trainer
-        The user's program with its arguments as shell text. With fields like ``{tp}`` it gets their values and no
-        other arguments; without, it takes the place of the framework's program. Empty: the framework's.
+        The user's program with its arguments as shell text. With fields like ``{tp}`` it gets only their values as
+        arguments; without fields it replaces the framework's program. Empty: the framework's program.
     format_name
-        Format to write; None: the framework's own.
+        Format to write; None: the framework's first format.
     job
         Options of the queue.
     """
@@ -43,11 +43,11 @@ class LaunchWriter:
     job: Job = NO_JOB
 
     def full(self) -> "LaunchWriter":
-        """Return the writer of launches that are kept, with the steps of ``forerun export``."""
+        """Return the writer of final launch files, with the steps of ``forerun export``."""
         return dataclasses.replace(self, steps=NO_JOB.steps)
 
     def files(self, strategy: Strategy, folder: Path, name: str) -> Files:
-        """Return the files that start a strategy from ``folder``; ``name``: free text for them.
+        """Return the files that start a strategy from ``folder``; ``name``: free text in the files.
 
         Raises
         ------
@@ -80,14 +80,14 @@ class LaunchWriter:
 
 
 def trainer_text(words: str | None) -> str:
-    """Return a trainer as shell text for scripts in other folders.
+    """Return the shell text of a trainer for scripts in other folders.
 
     Its file has an absolute path, and values of secret environment variables are the names of these variables.
 
     Raises
     ------
     RequestError
-        Its first word names no file.
+        Its first word is not the name of a file.
     """
     if words is None:
         return ""

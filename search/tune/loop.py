@@ -1,4 +1,4 @@
-"""The loop of a tuning: choose a run, launch it, follow its log, record it, until another one no longer pays."""
+"""The loop of a tuning: choose a run, launch it, follow its log, record it, until another run no longer pays."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,11 +19,11 @@ from forerun.search.tune.run import RunResult, RunState, RunStatus, TuningRun
 from forerun.spaces.errors import RequestError
 
 START_S = 120.0
-"""Expected seconds until the first step, before any run has shown it."""
+"""Expected seconds until the first step, before any measured start."""
 USUAL = Patience()
 """Patience of a driver."""
 SOON_S = 0.2
-"""Seconds between two looks while steps follow each other."""
+"""Seconds between two polls while steps arrive."""
 OnInterrupt = Literal["cancel", "leave"]
 
 
@@ -34,11 +34,11 @@ class TuningLimits:
     Attributes
     ----------
     runs
-        Most runs that are launched, those of earlier drivers of the folder included.
+        Most launched runs, including runs of earlier drivers of the folder.
     gpu_hours
         Most GPU-hours of all runs; None: no limit.
     until_s
-        When the last run must be over, in seconds since 1970; None: no limit.
+        Time at which the last run must end, in seconds since 1970; None: no limit.
     """
 
     runs: int = 4
@@ -47,47 +47,47 @@ class TuningLimits:
 
 
 class TuningWatch:
-    """Observer of a tuning, asked for consent before every launch; this one always consents and prints nothing."""
+    """Observer of a tuning that consents to launches; this base class always consents and prints nothing."""
 
     def searched(self, candidates: TuningCandidates) -> None:
-        """Take note of the rows among which runs are chosen."""
+        """Receive the rows among which runs are chosen."""
 
     def approve(self, state: RunState, launcher: RunLauncher, spent_gpu_s: float) -> bool:
-        """Approve of a launch, or decline it."""
+        """Return whether a run may be launched."""
         return True
 
     def launched(self, state: RunState, launcher: RunLauncher) -> None:
-        """Take note that a run was launched, or that an earlier driver had launched it."""
+        """Receive a run that was launched now or by an earlier driver."""
 
     def stepped(self, state: RunState, steps: Sequence[float]) -> None:
-        """Take note of the seconds of all steps of a run when its log has more."""
+        """Receive the seconds of all steps of a run after new lines in its log."""
 
     def ended(self, state: RunState) -> None:
-        """Take note that a run is over and recorded."""
+        """Receive a finished and recorded run."""
 
 
 class Trials:
-    """Second record of the runs, which may ask for the end of a slow one; this one does neither."""
+    """Second record of the runs, which may request the end of a slow run; this base class does nothing."""
 
     def begin(self, state: RunState) -> None:
-        """Take note of a run before its launch; a new driver does so for every run that it finds."""
+        """Receive a run before its launch; a new driver passes every existing run."""
 
     def stepped(self, state: RunState, steps: Sequence[float]) -> str:
-        """Name the reason to end a run, from the seconds of its steps; empty: it should go on."""
+        """Return the reason to end a run, from the seconds of its steps; empty: it should continue."""
         return ""
 
     def ended(self, state: RunState) -> None:
-        """Take note that a run is over."""
+        """Receive a finished run."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Tuner:
-    """Runs candidates of one folder until another run no longer pays, or the limits are reached.
+    """Driver of the runs of one folder, until another run no longer pays or a limit is reached.
 
     Attributes
     ----------
     pattern
-        Regular expression that finds the steps of a log; None: the frameworks' own lines.
+        Regular expression that finds the steps of a log; None: the lines of known frameworks.
     stopped
         Why no further run was launched, in one sentence.
     """
@@ -108,8 +108,8 @@ class Tuner:
         """Launch, follow and record runs.
 
         Raises:
-            RequestError: a run cannot be launched.
-            KeyboardInterrupt: after runs under way were ended, or left to themselves.
+            RequestError: a run cannot be launched. KeyboardInterrupt: interrupted, after running runs were ended or
+            left running.
         """
         try:
             self._take_up()
@@ -126,7 +126,7 @@ class Tuner:
             raise
 
     def _take_up(self) -> None:
-        """Go on with the runs that an earlier driver left."""
+        """Continue the runs of an earlier driver."""
         for state in list(self.folder.states.values()):
             self.trials.begin(state)
             if state.result is None:
@@ -158,7 +158,7 @@ class Tuner:
         return True
 
     def _launch(self, state: RunState) -> None:
-        """Start a run, or find it where it was started before."""
+        """Start a run, or return it if it was already started."""
         row = self.candidates.rows.get(state.run.strategy)
         if row is None:
             raise RequestError(f"run {state.run.name} is {state.run.strategy}, which is no candidate any more")
@@ -181,7 +181,7 @@ class Tuner:
         self.watch.launched(state, self.launcher)
 
     def _look(self) -> bool:
-        """Look at every run under way, and record those that are over; return whether one moved."""
+        """Poll every running run and record finished ones; return whether any made progress."""
         before = [(number, one.steps) for number, one in self._active.items()]
         for number, follower in list(self._active.items()):
             result = follower.look()
@@ -192,7 +192,7 @@ class Tuner:
         return before != [(number, one.steps) for number, one in self._active.items()]
 
     def _finish(self, number: int, follower: Follower, result: RunResult) -> None:
-        """Record a run that is over."""
+        """Record a finished run."""
         self.folder.ended(follower.state, result)
         del self._active[number]
         record_run(self.folder, self.candidates, follower.state)
@@ -200,7 +200,7 @@ class Tuner:
         self.watch.ended(follower.state)
 
     def _end_all(self, status: RunStatus, text: str) -> None:
-        """End every run under way."""
+        """End every running run."""
         for number, follower in list(self._active.items()):
             with suppress(RequestError):
                 self._finish(number, follower, follower.look() or follower.end(status, text))
@@ -217,17 +217,17 @@ class Tuner:
         return read_log(log, pattern=self.pattern)
 
     def _states(self) -> list[RunState]:
-        """Return the runs that count: those that were not interrupted."""
+        """Return the runs that were not interrupted."""
         states = self.folder.states.values()
         return [state for state in states if state.result is None or state.result.status != "interrupted"]
 
     def _starts(self) -> list[float]:
-        """Return the seconds that earlier runs took until their first step."""
+        """Return the times to the first step of earlier runs, in s."""
         results = [state.result for state in self._states() if state.result is not None]
         return [result.start_s for result in results if result.start_s is not None]
 
     def outcomes(self) -> list[RunOutcome]:
-        """Return the outcomes of runs that are over."""
+        """Return the outcomes of finished runs."""
         return [outcome for state in self._states() if (outcome := state.outcome) is not None]
 
     def chooser(self) -> Chooser:
@@ -242,7 +242,7 @@ class Tuner:
         )
 
     def _choice(self, chooser: Chooser) -> RunChoice | None:
-        """Choose the next run; None where none is worth its cost."""
+        """Choose the next run; None if no run is worth its cost."""
         over = self.outcomes()
         active = [one.state.run.strategy for one in self._active.values()]
         outcomes = over + [chooser.as_expected(key, over) for key in active]
@@ -252,7 +252,7 @@ class Tuner:
         return choice
 
     def _planned(self, choice: RunChoice, chooser: Chooser) -> TuningRun | None:
-        """Return the run of a choice within what is left of the budget; None where too little is left."""
+        """Return the run of a choice within the remaining budget; None if it is too small."""
         row, writer = self.candidates.rows[choice.candidate.key], self.candidates.writer
         expected_s = chooser.expected_s(choice.candidate.key, self.outcomes())
         cost_s = chooser.cost.start_s + writer.steps * expected_s
@@ -279,7 +279,7 @@ class Tuner:
         )
 
     def _left_s(self, gpus: int, most_s: float) -> float:
-        """Return the seconds that a run may take: ``most_s``, or the rest of the budget."""
+        """Return the time limit of a run in s: ``most_s``, or the remaining budget."""
         if self.limits.gpu_hours is not None:
             reserved = sum(one.limit_s * one.state.run.gpus for one in self._active.values())
             most_s = min(most_s, (self.limits.gpu_hours * SECONDS_PER_HOUR - self.folder.spent_gpu_s - reserved) / gpus)

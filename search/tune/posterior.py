@@ -1,9 +1,9 @@
-"""Step times and memory of candidates as correlated Gaussians, and what measured runs leave of them.
+"""Step times and memory of candidates as correlated Gaussians, updated by measured runs.
 
 The logarithm of a step time is the predicted one plus an error. The error is a sum of effects that candidates share:
-one common to all (device, framework, kind of run), one for every axis on which two candidates have the same choice, and
-one of the candidate alone. The logarithm of the memory that a candidate needs over what there is has an error of the
-same form, of which a run shows the sign. N: candidates; R: runs.
+one for all candidates (device, framework, kind of run), one for every axis with the same choice, and one of a single
+candidate. The logarithm of the memory that a candidate needs relative to the available memory has an error of the same
+form, of which a run reveals only the sign. N: candidates; R: runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,11 +26,11 @@ _LEAST_RISK = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spreads:
-    """Standard deviations of the logarithm of measured over predicted step time, by what candidates share.
+    """Standard deviations of the logarithm of measured over predicted step time, by shared properties.
 
-    Chosen on the 21 measured groups that ``benchmarks/tune.py`` replays, which also shows what other spreads reach:
-    chosen without the source that is judged, or halved or doubled one at a time, they leave the mean regret after three
-    runs below 2 % (0.1 % as chosen), and where the framework is unknown at 3.8 to 5.2 % (3.8 %).
+    Chosen on the 21 measured groups that ``benchmarks/tune.py`` replays, which also shows results of other spreads:
+    chosen without the judged source, or halved or doubled one at a time, the mean regret after three runs stays below 2
+    % (0.1 % as chosen), and for unknown frameworks at 3.8 to 5.2 % (3.8 %).
     """
 
     common: float = 0.08
@@ -47,7 +47,7 @@ USUAL = Spreads()
 
 
 def agreement(axes: Sequence[Mapping[str, str]]) -> Floats:
-    """Count the axes on which candidates agree, as a share of those on which any two differ, shape N x N."""
+    """Count the axes on which candidates agree, as a share of axes on which any two candidates differ, shape N x N."""
     names = sorted({name for one in axes for name in one})
     columns = [np.array([one.get(name, "") for one in axes]) for name in names]
     differing = [column for column in columns if len(set(column)) > 1]
@@ -63,7 +63,7 @@ def prior_belief(log_time: Floats, agreed: Floats, spreads: Spreads = USUAL) -> 
 
 
 def risks_after(risk: Floats, agreed: Floats, rows: Sequence[int], failed: Sequence[bool]) -> Floats:
-    """Compute the probabilities of running out of memory after some candidates did or did not.
+    """Compute OOM probabilities after runs with known outcomes.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def risks_after(risk: Floats, agreed: Floats, rows: Sequence[int], failed: Seque
     agreed
         Agreement of the candidates, shape N x N.
     rows
-        Places of the R candidates that ran.
+        Positions of the R candidates that ran.
     failed
         Whether each ran out of memory, shape R.
 
@@ -83,9 +83,9 @@ def risks_after(risk: Floats, agreed: Floats, rows: Sequence[int], failed: Seque
 
     Notes
     -----
-    A candidate fails where a Gaussian, the logarithm of needed over available memory, is above zero. Of its variance
-    ``PEAKS_SHARE`` is common to all candidates and as much is shared by axes. Labels enter by expectation propagation
-    (``simulator/calibration/censored.py``).
+    A candidate fails if a Gaussian, the logarithm of needed over available memory, is above zero. The share
+    ``PEAKS_SHARE`` of its variance is common to all candidates, and an equal share follows axes. Labels enter by
+    expectation propagation (``simulator/calibration/censored.py``).
     """
     if not len(rows):
         return risk
@@ -101,7 +101,7 @@ def risks_after(risk: Floats, agreed: Floats, rows: Sequence[int], failed: Seque
 
 
 def expected_improvement(belief: Belief, best: float) -> Floats:
-    """Compute how much lower than ``best`` (a logarithm of seconds) every candidate is expected to be, shape N.
+    """Compute the expected improvement of every candidate over ``best`` (a logarithm of seconds), shape N.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""The runs worth measuring next, out of the best rows of a search, and the table that their results go into."""
+"""Choice of the runs to measure next among the best rows of a search, and the table for their results."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,9 +23,9 @@ from forerun.spaces.files import csv_text
 from forerun.spaces.strategies import Context, StrategyTable, table_of
 
 RULES = ("regret", "accuracy")
-"""Aims of measuring: the choice of the best strategy, or small errors of all."""
+"""Aims of measuring: the choice of the best strategy, or small errors of all strategies."""
 _SAME = 1e-3
-"""Distance below which features are the same: files have six digits of them."""
+"""Distance below which features are equal: files have six digits."""
 
 
 def next_runs(context: Context, rows: Sequence[Row], count: int, *, rule: str = "regret") -> NextRuns:
@@ -36,7 +36,7 @@ def next_runs(context: Context, rows: Sequence[Row], count: int, *, rule: str = 
     context
         Training, cluster and software of the rows; may be calibrated.
     rows
-        Rows of a leaderboard. Those of different numbers of devices are compared by device time.
+        Rows of a leaderboard. Rows with different numbers of devices are compared by device time.
     count
         Number of runs.
     rule
@@ -45,12 +45,12 @@ def next_runs(context: Context, rows: Sequence[Row], count: int, *, rule: str = 
     Returns
     -------
     NextRuns
-        Runs, most useful first, each chosen as if those before had come out as predicted.
+        Runs, most useful first, each chosen as if the earlier runs had been measured as predicted.
 
     Raises
     ------
     RequestError
-        No such rule, or fewer rows are left than runs are asked for.
+        No such rule, or fewer rows than requested runs remain.
     """
     if rule not in RULES:
         raise unknown("reason to measure", rule, RULES)
@@ -75,7 +75,10 @@ def next_runs(context: Context, rows: Sequence[Row], count: int, *, rule: str = 
 
 
 def _improving(context: Context, rows: Sequence[Row], count: int, known: Mapping[int, bool]) -> list[tuple[int, float]]:
-    """Choose runs by ``Chooser``: places and gains. ``known``: measured rows, and whether their time is known."""
+    """Choose runs by ``Chooser``; return positions and gains.
+
+    ``known``: measured rows -> whether their time is known.
+    """
     candidates = candidates_among(context, rows, by_place=True)
     chooser = Chooser(candidates)
     outcomes = [
@@ -92,9 +95,9 @@ def _improving(context: Context, rows: Sequence[Row], count: int, known: Mapping
 
 
 def _measured_rows(posterior: Posterior, context: Context, table: StrategyTable) -> dict[int, bool]:
-    """Return the rows that were measured, and whether their time was.
+    """Return the rows that were measured, and whether their step time was measured.
 
-    A row was measured where axes and kernels agree; of runs that ran out of memory only these are known.
+    A row counts as measured if axes and kernels agree; runs out of memory have no other features.
     """
     time_s: Mapping[str, Floats] = score(context, table).time_s
     predicted, known = features_of(context, table, time_s), dict[int, bool]()
@@ -115,10 +118,10 @@ def launches(
 ) -> list[tuple[Path, Files]]:
     """Return the launch files of every run with their folder, ``NUMBER-FORMAT`` below ``folder``.
 
-    The format is that of the request's framework where it has one that can express the run, else forerun's own.
+    The format is the first one of the request's framework that can express the run, else forerun's.
 
     Raises:
-        RequestError: the format asked for is unknown or cannot express a run.
+        RequestError: the requested format is unknown or cannot express a run.
     """
     context, written = setting.context, []
     for number, run in enumerate(proposals.runs, start=1):
@@ -135,7 +138,7 @@ def results_table(setting: Setting, proposals: NextRuns) -> str:
 
 
 def run_cells(setting: Setting, runs: Sequence[NextRun]) -> list[dict[str, str]]:
-    """Return the cells of runs that are still to be measured; ``step_time_s`` is blank."""
+    """Return the cells of unmeasured runs; ``step_time_s`` is blank."""
     request, context = setting.request, setting.context
     lines = []
     for number, run in enumerate(runs, start=1):
@@ -165,7 +168,7 @@ def run_cells(setting: Setting, runs: Sequence[NextRun]) -> list[dict[str, str]]
 
 
 def _where(name: str) -> str:
-    """Return a catalogue name as it is, and the full path of a file."""
+    """Return a catalogue name unchanged, or the full path of a file."""
     path = Path(name)
     return str(path.resolve()) if path.exists() else name
 

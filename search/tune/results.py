@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def record_run(folder: TuneFolder, candidates: TuningCandidates, state: RunState) -> None:
-    """Add a run that is over to ``runs.csv``; nothing is added for one that the user interrupted."""
+    """Add a finished run to ``runs.csv``, unless the user interrupted it."""
     result, row = state.result, candidates.rows.get(state.run.strategy)
     if result is None or row is None or result.status == "interrupted":
         return
@@ -33,7 +33,7 @@ def record_run(folder: TuneFolder, candidates: TuningCandidates, state: RunState
 
 
 def calibrate_folder(folder: Path) -> "Calibrated | None":
-    """Fit the runs of a folder and write ``calibration.yaml``; None where no run ended well.
+    """Fit the runs of a folder and write ``calibration.yaml``; None without a successful run.
 
     Raises
     ------

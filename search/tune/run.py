@@ -9,7 +9,7 @@ from forerun.search.tune.choice import RunOutcome
 
 RunStatus = Literal["ok", "oom", "failed", "hung", "stopped", "interrupted"]
 SCRIPT, LOG, EXIT_CODE, STARTED = "run.sh", "train.log", "exit_code", "started"
-"""Files of a run's folder: its script, its log, its exit code, and the folder that only the first start can make."""
+"""Files of a run's folder: its script, its log, its exit code, and the folder that only the first start can create."""
 
 
 class Recorded:
@@ -24,7 +24,7 @@ class Recorded:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """Return the value of ``to_record``; further keys are passed over."""
+        """Return the value of ``to_record``; further keys are ignored."""
         return cls(**{name: record[name] for name in cls.__dataclass_fields__})
 
 
@@ -35,15 +35,15 @@ class TuningRun(Recorded):
     Attributes
     ----------
     number
-        Place among the runs of the folder, from 1.
+        Number among the runs of the folder, from 1.
     strategy
         Text of the strategy.
     rank
-        Its place on the leaderboard of the search.
+        Rank on the leaderboard of the search.
     gpus, nodes
-        Devices and nodes that it occupies.
+        Devices and nodes of the run.
     steps
-        Steps to train.
+        Number of training steps.
     predicted_s
         Predicted seconds of a step, before any run was measured.
     expected_s
@@ -55,9 +55,9 @@ class TuningRun(Recorded):
     gain
         Expected fall of the step time of the final choice, as a share of a step.
     reason
-        Why it is run, in one sentence.
+        Reason of the run, in one sentence.
     cost_s
-        Expected seconds of the whole run; ``limit_s``: after so many it is ended.
+        Expected seconds of the whole run; ``limit_s``: seconds after which it is ended.
     """
 
     number: int
@@ -93,7 +93,7 @@ class RunResult(Recorded):
     step_s
         Median seconds of the steps after the warm-up; None without such steps.
     peak_gib
-        Largest peak memory in the log, in GiB; None where it has none.
+        Largest peak memory in the log, in GiB; None if the log has none.
     steps
         Steps in the log.
     start_s
@@ -114,7 +114,7 @@ class RunResult(Recorded):
 
     @property
     def measured(self) -> bool:
-        """Whether the run gave a step time that counts."""
+        """Whether the run has a valid step time."""
         return self.step_s is not None and self.status in ("ok", "stopped")
 
 
@@ -127,7 +127,7 @@ class RunState:
     handle
         Identifier of the launcher; None: it may not have been launched.
     verdict
-        Status and reason of an early end that has begun; None: there is none.
+        Status and reason of an early end that has begun; None: no early end.
     """
 
     run: TuningRun
@@ -138,17 +138,17 @@ class RunState:
 
     @property
     def log(self) -> Path:
-        """Path of its log."""
+        """Path of the run's log."""
         return self.folder / LOG
 
     @property
     def spent_gpu_s(self) -> float:
-        """GPU-seconds that it took; 0 while it is not over."""
+        """GPU-seconds of the run; 0 before its end."""
         return 0.0 if self.result is None else self.result.seconds * self.run.gpus
 
     @property
     def outcome(self) -> RunOutcome | None:
-        """Outcome for the choice of the next run; None where it is not over, or was interrupted."""
+        """Outcome for the choice of the next run; None for a running or interrupted run."""
         result = self.result
         if result is None or result.status == "interrupted":
             return None

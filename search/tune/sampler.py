@@ -1,4 +1,4 @@
-"""The chooser of runs as a sampler of Optuna, for studies of a user's own."""
+"""The chooser of runs as a sampler of Optuna, for user studies."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -18,27 +18,28 @@ OUTCOME = "outcome"
 
 
 class ForerunSampler(ChosenSampler):
-    """Sampler that starts from predicted step times and learns from measured ones.
+    """Sampler that starts with predicted step times and learns from measured ones.
 
     The objective is the measured seconds of a step, to be minimized. Parameters are the axes of the strategies
-    (``choices``) in the field's words. A pruned trial counts with the median of its intermediate values; a failed one
-    is not run again, and raises the OOM risk of similar strategies where its user attribute ``outcome`` is "oom".
+    (``choices``) in the terms of the glossary. A pruned trial counts with the median of its intermediate values; a
+    failed trial is not repeated, and raises the OOM risk of similar strategies if its user attribute ``outcome`` is
+    "oom".
 
     Parameters
     ----------
     rows
         Rows of a leaderboard among which to choose, or candidates.
     training_s
-        Seconds that the training is going to take; the study stops when no run is worth its cost. None: it does not.
+        Duration of the training in s; the study stops when no run is worth its cost. None: the study does not stop.
     cost
         Cost of a run.
     seed
-        Seed for parameters that are no axis of a strategy.
+        Seed for parameters that are not an axis of a strategy.
 
     Raises
     ------
     RequestError
-        No row, or the study is not one that minimizes a single value.
+        No row, or the study does not minimize a single value.
 
     Examples
     --------
@@ -92,7 +93,7 @@ class ForerunSampler(ChosenSampler):
         return self._chooser[key or stored[STRATEGY]]
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """Choose the strategy of a trial; the study stops after it where no further run is worth its cost."""
+        """Choose the strategy of a trial; the study stops after it if no further run is worth its cost."""
         if study.directions != [StudyDirection.MINIMIZE]:
             raise RequestError("forerun's sampler minimizes one value, the seconds of a step")
         outcomes = self._outcomes(study, trial.number)
@@ -109,7 +110,7 @@ class ForerunSampler(ChosenSampler):
         return self._values.get(attributes.get(STRATEGY, ""), {})
 
     def _outcomes(self, study: Study, number: int) -> list[RunOutcome]:
-        """Return the results of earlier trials of the study; a running one counts as if it came out as expected."""
+        """Return the results of earlier trials of the study; a running trial counts with its expected result."""
         outcomes, running = dict[str, RunOutcome](), list[str]()
         for trial in study.get_trials(deepcopy=False):
             key = self._key_of(trial.params) or trial.user_attrs.get(STRATEGY)
@@ -123,7 +124,7 @@ class ForerunSampler(ChosenSampler):
         return over + [self._chooser.as_expected(key, over) for key in dict.fromkeys(running) if key not in outcomes]
 
     def _key_of(self, parameters: dict[str, Any]) -> str | None:
-        """Return the only candidate with some parameters; None where several or none have them."""
+        """Return the unique candidate with some parameters; None if no or several candidates have them."""
         named = {name: value for name, value in parameters.items() if name in next(iter(self._values.values()))}
         keys = [key for key, values in self._values.items() if all(values[n] == v for n, v in named.items())]
         return keys[0] if named and len(keys) == 1 else None

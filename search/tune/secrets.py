@@ -9,11 +9,11 @@ from forerun.spaces.escaping import shown, without_secrets
 _SECRET = re.compile(r"key|token|secret|passw|credential|auth", re.IGNORECASE)
 """Names of environment variables whose values are secret."""
 _LEAST = 6
-"""Characters of the shortest value that is replaced: shorter ones occur in any text."""
+"""Least length of a replaced value; shorter values occur in any text."""
 
 
 def redacted(text: str, environment: Mapping[str, str] | None = None) -> str:
-    """Replace values of secret environment variables by the names of the variables, as a shell reads them.
+    """Replace values of secret environment variables by shell references to the variables.
 
     >>> redacted("--token hunter2-and-more", {"HF_TOKEN": "hunter2-and-more"})
     '--token $HF_TOKEN'

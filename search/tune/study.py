@@ -1,7 +1,7 @@
-"""The runs of a tuning as trials of an Optuna study, which optuna-dashboard shows and other samplers can continue.
+"""The runs of a tuning as trials of an Optuna study, for optuna-dashboard and for continuation by other samplers.
 
-The journal of the folder decides which runs are over; a driver updates the study from it when it begins, so that a kill
-between the two leaves no trial open.
+The journal of the folder is authoritative for finished runs; a driver updates the study from it at its start, so that a
+kill between both leaves no trial open.
 """
 
 import statistics
@@ -28,8 +28,8 @@ NAME, METRIC = "forerun tune", "step_time_s"
 RUN, GPUS = "run", "gpus"
 """Attributes of a trial: number of its run, and its devices."""
 SLOWER, LEAST_STEPS = 0.15, 5
-"""A run is clearly slower than the best where its median step takes so much longer, from so many steps after the
-warm-up on: medians of five steps of one run differ by a few per cent."""
+"""Excess of a clearly slower median step over the best, and steps after the warm-up needed; medians of five steps vary
+by a few per cent."""
 
 
 class SlowerThanBest(BasePruner):
@@ -40,7 +40,7 @@ class SlowerThanBest(BasePruner):
         return bool(self.reason(study, trial))
 
     def reason(self, study: optuna.Study, trial: FrozenTrial) -> str:
-        """Name the reason to end a trial; empty: it should go on."""
+        """Return the reason to end a trial; empty: it should continue."""
         steps = [seconds for _, seconds in sorted(trial.intermediate_values.items())][WARM_UP:]
         complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if len(steps) < LEAST_STEPS or not complete:
@@ -54,14 +54,14 @@ class SlowerThanBest(BasePruner):
 
 
 class StudyTrials(Trials):
-    """Keeps the runs as trials in a journal file.
+    """Record of the runs as trials in a journal file.
 
     Parameters
     ----------
     path
-        The file of the study; it is made where it is missing.
+        The file of the study; created if missing.
     candidates
-        Strategies that can be run, whose axes are the parameters.
+        Launchable strategies, whose axes are the parameters.
 
     Raises
     ------
@@ -90,7 +90,7 @@ class StudyTrials(Trials):
             self._study.set_metric_names([METRIC])
 
     def begin(self, state: RunState) -> None:
-        """Begin the trial of a run, or find it."""
+        """Begin the trial of a run, or continue it."""
         row, run = self._candidates.rows.get(state.run.strategy), state.run
         if row is None or self._trial_of(state) is not None:
             return
@@ -110,7 +110,7 @@ class StudyTrials(Trials):
             self._open(self._study.ask())
 
     def stepped(self, state: RunState, steps: Sequence[float]) -> str:
-        """Report the seconds of steps, and name the reason to end a run that is clearly slower than the best."""
+        """Report the seconds of steps, and return the reason to end a clearly slower run."""
         trial = self._trial_of(state)
         if trial is None or trial.state.is_finished():
             return ""
@@ -152,7 +152,7 @@ class StudyTrials(Trials):
         return facts
 
     def _trial_of(self, state: RunState) -> FrozenTrial | None:
-        """Return the trial of a run; one that a killed driver left waiting is begun."""
+        """Return the trial of a run; a waiting trial of a killed driver is begun."""
         for trial in self._study.get_trials(deepcopy=False):
             if trial.user_attrs.get(RUN) == state.run.number:
                 if trial.state == TrialState.WAITING:
@@ -168,6 +168,6 @@ class StudyTrials(Trials):
 
     @contextmanager
     def _kept(self) -> Iterator[None]:
-        """Keep Optuna quiet, and name the file where the disk refuses."""
+        """Silence Optuna, and name the file in errors of the disk."""
         with quiet(), storage(self._path, kept="; continue with --resume"):
             yield

@@ -21,7 +21,7 @@ from forerun.spaces.units import format_seconds
 BEST = "best"
 """Folder with the launch files of the winner."""
 MOVED = 0.05
-"""Change of a constant from which it is named."""
+"""Smallest change of a named constant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +33,11 @@ class TuneSummary:
     states
         All runs in order.
     best
-        The fastest measured run by device time; None where none ended well.
+        The fastest measured run by device time; None without a successful run.
     stopped
         Why no further run was launched.
     document
-        All of it as plain data.
+        The result as plain data.
     """
 
     states: tuple[RunState, ...]
@@ -59,9 +59,9 @@ def summarize(
     Parameters
     ----------
     outcomes
-        Outcomes of the runs that are over.
+        Outcomes of finished runs.
     baseline_s
-        Measured seconds of a step of the user's present run; None: there is none.
+        Measured seconds of a step of the user's current run; None without one.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def plan_of(state: RunState, launcher: RunLauncher, limits: TuningLimits, spent_
 
 
 class Approval(TuningWatch):
-    """Watch that asks a function for consent, with the description of a run."""
+    """Observer that asks a function for consent, with the description of a run."""
 
     def __init__(self, limits: TuningLimits, approve: Callable[[str], bool]) -> None:
         self._limits, self._approve = limits, approve
@@ -179,7 +179,9 @@ def _over_row_one(
     chooser: Chooser,
     outcomes: Sequence[RunOutcome],
 ) -> dict[str, Any]:
-    """Compare the best run with row one of the search per device: as measured, or as expected where that never ran."""
+    """Compare the best run with row one of the search per device: by its measured step, or its expected one if it never
+    ran.
+    """
     first, status = candidates.first, "expected"
     seconds = chooser.expected_s(first.name, outcomes)
     for state in states:

@@ -1,4 +1,4 @@
-"""One tuning from request to result: search, runs, summary, and the files of its folder."""
+"""A tuning from request to result: search, runs, summary, and the files of its folder."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -46,19 +46,19 @@ class TuningRequest:
     steps
         Steps of a run.
     trainer
-        The user's program and its arguments (see ``launch_files``); None: that of the framework.
+        The user's program and its arguments (see ``launch_files``); None: the framework's program.
     format_name
-        Format of the launch files; None: that of the framework.
+        Format of the launch files; None: the framework's first format.
     job
         Options of the queue.
     log_pattern
         Regular expression with a group ``step_s`` or ``step_ms``; None: the lines of frameworks.
     baseline
-        Step time of the present run (``9.3``, ``210ms``), or its log; None: nothing is compared.
+        Step time of the current run (``9.3``, ``210ms``), or its log; None: no comparison.
     resume
         Whether a tuning in the folder is continued.
     on_interrupt
-        Whether an interrupt ends the runs under way, or leaves them.
+        Whether an interrupt ends the running runs, or leaves them running.
     """
 
     request: Request
@@ -75,7 +75,7 @@ class TuningRequest:
     on_interrupt: OnInterrupt = "cancel"
 
     def inputs(self, candidates: TuningCandidates) -> Mapping[str, Any]:
-        """Return the inputs that must be the same where a tuning is continued."""
+        """Return the inputs that must be unchanged when a tuning is continued."""
         return {
             **candidates.setting.request.to_json(),
             "launcher": self.launcher.name,
@@ -100,7 +100,7 @@ def tune(
     search
         Search for the rows among which runs are chosen.
     watch
-        Observer, who is asked before every launch.
+        Observer that is asked before every launch.
     opened
         Called with the folder once it is open.
 
@@ -109,7 +109,7 @@ def tune(
     RequestError
         The request is wrong, nothing can be launched, or the folder cannot be used.
     KeyboardInterrupt
-        After runs under way were ended, or left to themselves.
+        Interrupted, after running runs were ended or left running.
     """
     baseline_s = _baseline_s(tuning)
     if tuning.format_name is not None:
@@ -152,7 +152,7 @@ def _candidates(tuning: TuningRequest, search: Callable[[Setting], Leaderboard])
 
 
 def _baseline_s(tuning: TuningRequest) -> float | None:
-    """Return the step time of the user's present run, in s, as stated or from its log."""
+    """Return the step time of the user's current run in s, as stated or from its log."""
     if tuning.baseline is None:
         return None
     seconds = stated_step_s(tuning.baseline)

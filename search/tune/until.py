@@ -1,4 +1,4 @@
-"""Times of day and dates at which a tuning has to be over."""
+"""Times of day and dates at which a tuning must end."""
 
 from datetime import datetime, timedelta
 
@@ -7,7 +7,7 @@ from forerun.spaces.escaping import quoted
 
 
 def parse_until(text: str, now: datetime | None = None) -> float:
-    """Return a time in seconds since 1970; a time of day is the next such.
+    """Return a time in seconds since 1970; a time of day means its next occurrence.
 
     >>> base = datetime(2026, 11, 26, 22, 0)
     >>> datetime.fromtimestamp(parse_until("07:00", base))
@@ -16,7 +16,7 @@ def parse_until(text: str, now: datetime | None = None) -> float:
     Raises
     ------
     RequestError
-        It is no time, or is past.
+        The text is no time, or the time is past.
     """
     now = datetime.now() if now is None else now
     try:

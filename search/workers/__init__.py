@@ -1,4 +1,4 @@
-"""Who does the work: this process, processes of this machine, or Ray. One contract, the same results."""
+"""Workers: this process, processes of this machine, or Ray. All keep one contract and give the same results."""
 
 from forerun.search.workers.contract import Failure, ItemOutcome, Workers
 from forerun.search.workers.opening import IN_THIS_PROCESS, KINDS, Choice, open_workers

@@ -1,9 +1,9 @@
-"""The contract of workers: what a driver may count on, whoever does the work.
+"""The contract between a driver and any kind of workers.
 
-A driver calls ``run`` any number of times and ``close`` once. ``run`` draws items one by one, keeps at most ``window``
-of them in flight, and yields exactly one ``ItemOutcome`` per item, in the order in which they end. Items may
-end and go on, because outcomes can bring more of them: after each outcome ``run`` asks again. What work returns must
-depend on its arguments alone, because an item whose worker dies is done again.
+A driver calls ``run`` any number of times and ``close`` once. ``run`` takes items one by one, keeps at most ``window``
+of them in flight, and yields exactly one ``ItemOutcome`` per item, in the order in which they end. The iterator of
+items may end and later continue, because outcomes can add items: after each outcome ``run`` asks again. The result of
+work must depend on its arguments alone, because an item is repeated if its worker dies.
 """
 
 import time
@@ -17,18 +17,19 @@ from forerun.spaces.closing import Closing
 from forerun.spaces.errors import RequestError
 
 Work = Callable[[Any, Any], Any]
-"""``work(common, item) -> result``: a function of a module, so that other processes find it by name."""
+"""``work(common, item) -> result``: a module-level function, importable by other processes."""
 
 ATTEMPTS = 3
 """Attempts at an item whose worker dies; the last death is its failure."""
 LIMIT_S = 1800.0
-"""Seconds without any answer after which workers hang: slices and parts are cut to seconds (``slicing``, ``sweep``)."""
+"""Seconds without any answer after which workers count as hanging; slices and parts take seconds (``slicing``,
+``sweep``)."""
 AHEAD = 3
-"""Items in flight per worker: enough that none waits for the driver (docs.ray.io, ray-core/patterns: 2 to 4)."""
+"""Items in flight per worker: enough that no worker waits for the driver (docs.ray.io, ray-core/patterns: 2 to 4)."""
 
 
 class WorkersLostError(RequestError):
-    """Nobody is left to do the work; what has come back before counts."""
+    """All workers are lost; earlier results remain valid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemOutcome:
-    """Outcome of one item. ``number`` is its place among the items; either ``failure`` is None or ``result`` is."""
+    """Outcome of one item.
+
+    ``number`` is its position among the items; exactly one of ``failure`` and ``result`` is None.
+    """
 
     number: int
     item: Any
@@ -56,9 +60,9 @@ class ItemOutcome:
 
 
 class Workers(Closing):
-    """Some workers of one kind; a context manager that lets them go at its end.
+    """Workers of one kind; a context manager that releases them at its end.
 
-    ``name`` is the kind, ``count`` how many work at once, ``remarks`` what the user should know about their start.
+    ``name`` is the kind, ``count`` their number, ``remarks`` messages for the user about their start.
     """
 
     name: str
@@ -77,15 +81,15 @@ class Workers(Closing):
 
     @abstractmethod
     def close(self) -> None:
-        """Let the workers go; what is in flight is dropped."""
+        """Release the workers; items in flight are dropped."""
 
     @abstractmethod
     def describe(self) -> str:
-        """Return in words who works."""
+        """Return a description of the workers."""
 
 
 def attempt(work: Work, common: Any, item: Any) -> tuple[Any, Failure | None, float]:
-    """Return (result, failure, seconds) of one call; only what ends the process escapes."""
+    """Return (result, failure, seconds) of one call; only exceptions that end the process propagate."""
     start = time.perf_counter()
     try:
         result, failure = work(common, item), None
@@ -95,7 +99,7 @@ def attempt(work: Work, common: Any, item: Any) -> tuple[Any, Failure | None, fl
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Return an error as a value that any process can read."""
+    """Return an error as a value that other processes can read."""
     trace = "".join(traceback.format_exception(error))
     return Failure(kind=type(error).__name__, message=str(error), trace=trace, exit_code=getattr(error, "exit_code", 1))
 

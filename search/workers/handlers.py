@@ -1,4 +1,4 @@
-"""Handlers of signals that survive the start of a library which has some of its own."""
+"""Signal handlers that survive the start of a library with its own handlers."""
 
 import signal
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
 
 @contextmanager
 def kept_handlers() -> Iterator[None]:
-    """Put handlers back that a library replaces within; where one of its own ends the program, ours is called."""
+    """Restore signal handlers that a library replaces in the block, and call them where its own end the program."""
     numbers = [getattr(signal, name) for name in STOPPING if hasattr(signal, name)]
     before = {number: signal.getsignal(number) for number in numbers}
     try:
@@ -22,6 +22,6 @@ def kept_handlers() -> Iterator[None]:
         raise
     finally:
         for number, handler in before.items():
-            with suppress(ValueError):  # not in the main thread, where libraries replace none either
+            with suppress(ValueError):  # not in the main thread, so libraries replace no handlers
                 if handler is not None:
                     signal.signal(number, handler)

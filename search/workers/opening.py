@@ -1,4 +1,4 @@
-"""From what the user says about workers to workers that stand ready."""
+"""Opening of the workers that a user chose."""
 
 import os
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ KINDS = ("serial", "processes", "ray")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The user's choice of workers; None for a field that they left out.
+    """The user's choice of workers; None for a missing field.
 
     Raises:
-        RequestError: the kind is unknown, the count below one, or the two do not go with each other.
+        RequestError: the kind is unknown, the count below one, or kind and count contradict each other.
     """
 
     kind: str | None = None
@@ -38,25 +38,25 @@ class Choice:
 
     @property
     def several(self) -> str:
-        """Kind of workers to use where one is too slow: Ray where a cluster is named, else processes."""
+        """Kind of parallel workers: Ray if a cluster is named, else processes."""
         if self.kind is not None:
             return self.kind
         return "ray" if self.address or os.environ.get("RAY_ADDRESS") else "processes"
 
 
 IN_THIS_PROCESS = Choice(kind="serial")
-"""Default of functions: processes are spawned, which a script must be written for."""
+"""Default of Python functions, since scripts must be written for spawned processes."""
 
 
 def cores() -> int:
-    """CPUs that this process may use."""
+    """Return the number of CPUs available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def open_workers(choice: Choice) -> Workers:
-    """Return workers of the kind that ``choice`` names, or of the kind for long work where it names none.
+    """Return workers of the kind of ``choice``, by default the kind for long work.
 
-    Where Ray cannot be started on this machine, processes do the work and the workers' ``remarks`` say why.
+    If Ray cannot start on this machine, processes are used and ``remarks`` has the reason.
 
     Raises:
         RequestError: no Ray cluster answers at the address that the user named.
@@ -64,7 +64,7 @@ def open_workers(choice: Choice) -> Workers:
     kind = choice.several
     if kind == "serial":
         return SerialWorkers()
-    from forerun.search.workers.processes import ProcessWorkers  # here: most searches start no process
+    from forerun.search.workers.processes import ProcessWorkers  # imported late: most searches start no process
 
     if kind == "processes":
         return ProcessWorkers(choice.count or cores())
@@ -74,8 +74,8 @@ def open_workers(choice: Choice) -> Workers:
         return RayWorkers(choice.count, choice.address or os.environ.get("RAY_ADDRESS") or None)
     except RequestError:
         raise
-    except Exception as error:  # Ray's start fails in many ways (ray#65983, #62883, #42514), all of them harmless here
-        if choice.address or os.environ.get("RAY_ADDRESS"):  # a cluster was meant: never this machine instead
+    except Exception as error:  # Ray fails to start in many harmless ways (ray#65983, #62883, #42514)
+        if choice.address or os.environ.get("RAY_ADDRESS"):  # the user named a cluster: never use this machine instead
             raise RequestError(f"no Ray cluster can be used at {choice.address}: {shown(error, most=200)}") from None
         workers = ProcessWorkers(choice.count or cores())
         missing = isinstance(error, ModuleNotFoundError)

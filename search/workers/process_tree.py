@@ -1,4 +1,4 @@
-"""Processes and their descendants, each with the ticks at which it began: the number of one that ended is used anew."""
+"""Processes and their descendants, identified by id and start ticks, since ids are reused."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ Family = dict[int, str]
 
 
 def began(pid: int) -> str:
-    """Return the ticks at which a process began, "0" where the system does not say; empty where there is none."""
+    """Return the ticks at which a process began, "0" if the system has no ticks; empty without such a process."""
     try:
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return "" if state == "Z" else rest[18]
@@ -26,7 +26,7 @@ def began(pid: int) -> str:
 
 
 def family_of(pid: int) -> Family:
-    """Return a process and its descendants (Linux; elsewhere itself alone)."""
+    """Return a process and its descendants (outside Linux only the process)."""
     parents: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, IndexError, ValueError):
@@ -39,12 +39,12 @@ def family_of(pid: int) -> Family:
 
 
 def living(family: Family) -> list[int]:
-    """Return the processes that have not ended."""
+    """Return the running processes."""
     return [pid for pid, ticks in family.items() if began(pid) == ticks]
 
 
 def kill(family: Family) -> None:
-    """Kill the processes that have not ended."""
+    """Kill the running processes."""
     for pid in living(family):
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)

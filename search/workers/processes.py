@@ -1,8 +1,8 @@
 """Work in processes of this machine.
 
 Processes are spawned, so that they share no state, thread or lock with the caller. When one dies, the pool of
-``concurrent.futures`` is lost with everything in flight; the items that were in flight are then tried one at a time in
-a new pool, so that only the guilty one can use up its attempts.
+``concurrent.futures`` is lost with everything in flight; these items are then tried one at a time in a new pool, so
+that only the item that kills its process uses up its attempts.
 """
 
 import multiprocessing
@@ -23,7 +23,7 @@ from forerun.search.workers.contract import ATTEMPTS, Failure, ItemOutcome, Work
 THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables that keep numpy's libraries from starting a thread per core in every process."""
 
-_COMMON: dict[str, Any] = {}  # in a worker: what the pool was opened for; written once, by the initializer
+_COMMON: dict[str, Any] = {}  # in a worker: data common to all items; written once, by the initializer
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class _Job:
 
 
 class ProcessWorkers(Workers):
-    """``count`` processes; a pool stands as long as one ``run``."""
+    """``count`` processes; a pool exists during one ``run``."""
 
     name = "processes"
 
@@ -43,11 +43,11 @@ class ProcessWorkers(Workers):
         self._pool: ProcessPoolExecutor | None = None
 
     def describe(self) -> str:
-        """Return in words who works."""
+        """Return a description of the workers."""
         return f"in {self.count} process{'es' if self.count > 1 else ''}"
 
     def run(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[ItemOutcome]:
-        """Yield outcomes as they come; see the module for what happens when a process dies."""
+        """Yield outcomes as they arrive; the module describes the death of a process."""
         source = enumerate(items)
         suspects: deque[_Job] = deque()
         flying: dict[Future[Any], _Job] = {}
@@ -57,7 +57,7 @@ class ProcessWorkers(Workers):
                 if not flying and not broken:
                     return
                 done = wait(flying, self.limit_s, return_when=FIRST_COMPLETED).done if flying else set[Future[Any]]()
-                if flying and not done:  # all that is in flight hangs, or one that the others wait for
+                if flying and not done:  # all items in flight hang, or one for which the others wait
                     self._kill()
                     done = wait(flying).done
                 for future in done:
@@ -81,7 +81,10 @@ class ProcessWorkers(Workers):
         suspects: deque[_Job],
         flying: dict[Future[Any], _Job],
     ) -> bool:
-        """Send items until the window is full; suspects go first and alone. False where the pool is broken."""
+        """Send items until the window is full; suspects are sent first and alone.
+
+        Return False if the pool is broken.
+        """
         while len(flying) < (1 if suspects else self.window):
             if suspects:
                 job = suspects.popleft()
@@ -93,8 +96,8 @@ class ProcessWorkers(Workers):
                 job = _Job(number=following[0], item=following[1])
                 alone = False
             try:
-                # Processes inherit both when they are spawned, which may be at any submission.
-                resource_tracker.ensure_running()  # which lets Ctrl-C through again when it starts
+                # Processes inherit both settings at their start, which may happen at any submission.
+                resource_tracker.ensure_running()  # which accepts Ctrl-C again when it starts
                 with few_threads(), uninterrupted():
                     flying[self._open(common).submit(_do, work, job.item)] = job
             except BrokenProcessPool:
@@ -105,8 +108,8 @@ class ProcessWorkers(Workers):
         return True
 
     def _recover(self, suspects: deque[_Job], flying: dict[Future[Any], _Job]) -> Iterator[ItemOutcome]:
-        """Drop the broken pool; count a death where one item was alone, and suspect all others."""
-        for future in list(flying):  # some may have ended before the pool broke
+        """Drop the broken pool; count a death if one item was alone, else suspect all items in flight."""
+        for future in list(flying):  # some items may have finished before the pool broke
             if future.done() and not isinstance(future.exception(), BrokenProcessPool):
                 yield _outcome(flying.pop(future), future)
         alone = len(flying) == 1
@@ -134,7 +137,7 @@ class ProcessWorkers(Workers):
         return self._pool
 
     def _kill(self) -> None:
-        """End the processes at once: who interrupts does not wait for what is in flight."""
+        """End the processes at once: an interrupt does not wait for items in flight."""
         if self._pool is not None:
             for process in list((self._pool._processes or {}).values()):
                 process.kill()
@@ -148,7 +151,7 @@ class ProcessWorkers(Workers):
 
 @contextmanager
 def few_threads() -> Iterator[None]:
-    """Set what keeps numpy to one thread, where the user has not."""
+    """Limit numpy to one thread, unless the user has set the variables."""
     added = [name for name in THREAD_LIMITS if name not in os.environ]
     os.environ.update(dict.fromkeys(added, "1"))
     try:
@@ -160,7 +163,7 @@ def few_threads() -> Iterator[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back: a process that gets it before it has begun to ignore it dies, and takes the pool with it."""
+    """Block Ctrl-C during the start of a process, which would otherwise die and break the pool."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -181,14 +184,14 @@ def _outcome(job: _Job, future: Future[Any]) -> ItemOutcome:
 
 
 def _start_worker(common: Any) -> None:
-    """Prepare a process: keep what all items share, leave Ctrl-C to the driver, end when the driver ends."""
+    """Prepare a process: store the common data, leave Ctrl-C to the driver, end with the driver."""
     _COMMON["value"] = common
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """A driver that is killed cannot end its processes, and they would wait for work for ever."""
+    """End this process when its parent ends: a killed driver cannot end its workers, which would wait for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

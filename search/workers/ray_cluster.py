@@ -1,4 +1,4 @@
-"""Connection to a Ray cluster that others started."""
+"""Connection to an existing Ray cluster."""
 
 import os
 import socket
@@ -14,25 +14,25 @@ QUIET = {
     "RAY_DEDUP_LOGS": "0",
     "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",
 }
-"""Nothing is reported home (docs.ray.io/en/latest/cluster/usage-stats.html), tasks without a GPU keep the environment
-as it is, which Ray else warns about, and a SIGTERM while Ray starts ends no process by a stack of C++. Must be set
-before ray is imported."""
+"""Environment variables without usage reports (docs.ray.io/en/latest/cluster/usage-stats.html), without a change of GPU
+variables in tasks without a GPU (Ray warns otherwise), and without C++ stack traces on a SIGTERM during Ray's start.
+They must be set before ray is imported."""
 OPTIONS = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
 """Options of ``ray.init`` that keep it from printing."""
 PATIENCE_S = 3.0
-"""Seconds until an address that takes no connection, or does not speak, counts as unreachable."""
+"""Seconds until an address without connection or answer counts as unreachable."""
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""First bytes of a client of HTTP/2, which Ray speaks (RFC 9113, section 3.4): a preface and empty settings. The
-server's first frame must be its settings, type 4."""
+"""First bytes of an HTTP/2 client (RFC 9113, section 3.4), Ray's protocol: a preface and empty settings. The server's
+first frame must be its settings, type 4."""
 
 
 def load_ray(address: str | None) -> Any:
-    """Import ray, as Any: its functions are typed in part.
+    """Import ray, typed as Any, since its functions are only partly typed.
 
     Parameters
     ----------
     address
-        Cluster that is to be joined (HOST:PORT, ray://HOST:PORT or auto); None: none.
+        Cluster to join (HOST:PORT, ray://HOST:PORT or auto); None: no cluster.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def join(ray: Any, address: str, **options: Any) -> None:
     Raises
     ------
     RequestError
-        It does not let us in.
+        The cluster refuses the connection.
     """
     try:
         ray.init(address=address, **OPTIONS, **options)
@@ -69,16 +69,16 @@ def join(ray: Any, address: str, **options: Any) -> None:
 
 
 def _show_token() -> None:
-    """Let a cluster see the user's token: a head node asks for it where there is one, and Ray shows it only if told to.
+    """Make Ray send the user's token, which a head node with a token requires.
 
-    Must run before ray is imported (docs.ray.io/en/latest/ray-security/token-auth.html).
+    This must run before ray is imported (docs.ray.io/en/latest/ray-security/token-auth.html).
     """
     if Path("~/.ray/auth_token").expanduser().is_file():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def _probe(address: str) -> None:
-    """Check in seconds that a Ray cluster listens, which Ray itself takes minutes to refuse."""
+    """Check in seconds that a Ray cluster listens, since Ray itself takes minutes to fail."""
     host, separator, port = address.removeprefix("ray://").rpartition(":")
     if address in ("auto", "local"):
         return
@@ -89,7 +89,7 @@ def _probe(address: str) -> None:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_S) as connection:
             if os.environ.get("RAY_USE_TLS", "0") in ("", "0") and not _speaks(connection):
                 why = "whatever listens there is not Ray"
-    except (OSError, OverflowError, ValueError) as error:  # ValueError: a name that no host can have
+    except (OSError, OverflowError, ValueError) as error:  # ValueError: an impossible host name
         why = first_line(error)
     if why:
         raise RequestError(
@@ -99,26 +99,26 @@ def _probe(address: str) -> None:
 
 
 def head_of(ray: Any) -> str:
-    """Return HOST:PORT of the head node's control service; empty where this Ray does not say."""
+    """Return HOST:PORT of the head node's control service; empty if this version of Ray does not provide it."""
     try:
         return str(ray.get_runtime_context().gcs_address)
-    except Exception:  # a client of ray:// has none
+    except Exception:  # clients of ray:// have none
         return ""
 
 
 def node_of(ray: Any) -> str:
-    """Return HOST:PORT of the node that tasks are handed to; empty where this Ray does not say, or nobody answers."""
+    """Return HOST:PORT of the node that receives tasks; empty if this Ray does not provide it, or without an answer."""
     try:
         own = ray.get_runtime_context().get_node_id()
         (node,) = (each for each in ray.nodes() if each["NodeID"] == own)
         address = f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
-    except Exception:  # a client of ray:// has none
+    except Exception:  # clients of ray:// have none
         return ""
     return address if listens(address) else ""
 
 
 def listens(address: str) -> bool:
-    """Whether somebody takes connections at HOST:PORT; an address that nobody said counts as listening."""
+    """Whether HOST:PORT accepts connections; an unknown address counts as listening."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal():
         return True
@@ -130,7 +130,7 @@ def listens(address: str) -> bool:
 
 
 def _speaks(connection: socket.socket) -> bool:
-    """Whether the other side speaks HTTP/2; Ray itself would wait for minutes to find that it does not."""
+    """Whether the server answers in HTTP/2; Ray itself would wait for minutes otherwise."""
     connection.sendall(HELLO)
     answer = b""
     while len(answer) < 4:

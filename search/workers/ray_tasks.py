@@ -1,7 +1,7 @@
 """Work in Ray tasks, on this machine or on a cluster.
 
-Only raw tasks are used: what all items share is put once, a bounded window is in flight, and everything that is ready
-is fetched at once (docs.ray.io/en/latest/ray-core/patterns). A task whose worker or node dies is started again by Ray.
+Only raw tasks are used: common data is put once, a bounded window is in flight, and all ready results are fetched at
+once (docs.ray.io/en/latest/ray-core/patterns). Ray restarts a task whose worker or node dies.
 """
 
 import atexit
@@ -32,15 +32,14 @@ from forerun.search.workers.ray_cluster import OPTIONS, first_line, head_of, joi
 from forerun.search.workers.sockets import reached_from_outside, tables_readable
 
 WATCH_S = 1.0
-"""Seconds between two looks at whether the head node still listens, while nothing comes back."""
+"""Seconds between two checks of the head node while no result arrives."""
 
 
 class RayWorkers(Workers):
-    """One Ray task at a time per CPU of a cluster, or of ``count`` CPUs of this machine where no address is given.
+    """One Ray task at a time per CPU of a cluster, or of ``count`` CPUs of this machine without an address.
 
     Raises:
-        RequestError: no Ray answers at ``address``.
-        Exception: whatever a local start raises.
+        RequestError: no Ray answers at ``address``. Exception: any error of a local start.
     """
 
     name = "ray"
@@ -70,10 +69,10 @@ class RayWorkers(Workers):
         self._task = ray.remote(num_cpus=1, max_retries=ATTEMPTS - 1)(_do)
 
     def _refuse_strangers(self) -> None:
-        """End a Ray of our own that others could reach: who connects to it runs what he likes.
+        """Shut down a locally started Ray that other machines could reach, since every client can run code.
 
         Raises:
-            RuntimeError: it listens beyond this machine.
+            RuntimeError: Ray listens beyond this machine.
         """
         reached = reached_from_outside(self._family)
         if reached:
@@ -82,13 +81,13 @@ class RayWorkers(Workers):
             raise RuntimeError(f"this version of Ray listens on {', '.join(reached[:3])}, where others can reach it")
 
     def describe(self) -> str:
-        """Return in words who works."""
+        """Return a description of the workers."""
         return f"by Ray on {self.count} CPU{'s' if self.count > 1 else ''}" + (
             f" at {self._address}" if self._address else ""
         )
 
     def run(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[ItemOutcome]:
-        """Yield outcomes as they come."""
+        """Yield outcomes as they arrive."""
         ray, source = self._ray, enumerate(items)
         shared = ray.put((work, common))
         flying: dict[Any, tuple[int, Any]] = {}
@@ -108,10 +107,10 @@ class RayWorkers(Workers):
                     ray.cancel(reference, force=True)
 
     def _wait(self, flying: dict[Any, tuple[int, Any]]) -> None:
-        """Wait for an answer, and see to it that somebody is there to give one.
+        """Wait for an answer, and check meanwhile that the cluster is alive.
 
         Raises:
-            WorkersLostError: the cluster is lost; Ray itself would end this process after a minute, without a word.
+            WorkersLostError: the cluster is lost; Ray itself would end this process after a minute, without a message.
         """
         end_s = time.monotonic() + self.limit_s
         while True:
@@ -126,7 +125,7 @@ class RayWorkers(Workers):
                 raise WorkersLostError(f"no task of Ray has answered for {self.limit_s:g} s; is the cluster stuck?")
 
     def _cluster_lost(self, why: str) -> WorkersLostError:
-        """End what is left of a local Ray, and return the error that says so."""
+        """End the rest of a local Ray, and return the error for the user."""
         self._lost = True
         kill(self._family)
         where = f" at {self._address}" if self._address else ""
@@ -144,7 +143,7 @@ class RayWorkers(Workers):
         return ItemOutcome(number=number, item=item, result=result, failure=failure, seconds=seconds)
 
     def close(self) -> None:
-        """Leave Ray, and end it where this object started it."""
+        """Disconnect from Ray, and shut it down if this object started it."""
         if self._ours and not self._lost and self._ray.is_initialized():
             self._ray.shutdown()
             kill(self._family)
@@ -153,8 +152,8 @@ class RayWorkers(Workers):
 def _start(ray: Any, count: int | None, address: str | None) -> None:
     """Start Ray on this machine, or join it at ``address``."""
     if address is None:
-        with few_threads():  # workers inherit it; a runtime environment would cost seconds more
-            # "local" also where a Ray runs on this machine that nobody asked for.
+        with few_threads():  # workers inherit the environment; a runtime environment would cost seconds more
+            # "local" also ignores an unrelated Ray on this machine.
             with _on_loopback():
                 ray.init(
                     address="local", num_cpus=count, include_dashboard=False, _node_ip_address="127.0.0.1", **OPTIONS
@@ -165,9 +164,9 @@ def _start(ray: Any, count: int | None, address: str | None) -> None:
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Let a Ray of our own listen on the loopback device alone: nobody else is to join it.
+    """Make a locally started Ray listen on the loopback device only.
 
-    It does so for a node at 127.0.0.1, which ``ray.init`` replaces by the address of a network (Ray 2.9 to 2.60).
+    Ray does so for a node at 127.0.0.1, which ``ray.init`` replaces by a network address (Ray 2.9 to 2.60).
     """
     services = import_module("ray._private.services")
     before = getattr(services, "resolve_ip_for_localhost", None)
@@ -183,7 +182,7 @@ def _on_loopback() -> Iterator[None]:
 
 @contextmanager
 def _ended_at_once() -> Iterator[None]:
-    """End this process without its libraries' last words where it is stopped within.
+    """End this process without exit handlers of libraries if it is stopped in the block.
 
     A Ray that was stopped while it was imported or started crashes at exit, in its threads or its handlers.
     """

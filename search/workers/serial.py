@@ -1,4 +1,4 @@
-"""Work in this process: no start-up, nothing to send."""
+"""Work in this process, without start-up or transfers."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -13,14 +13,14 @@ class SerialWorkers(Workers):
     count = 1
 
     def run(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[ItemOutcome]:
-        """Do one item at a time, in their order."""
+        """Yield the outcome of one item after the other."""
         for number, item in enumerate(items):
             result, failure, seconds = attempt(work, common, item)
             yield ItemOutcome(number=number, item=item, result=result, failure=failure, seconds=seconds)
 
     def describe(self) -> str:
-        """Return in words who works."""
+        """Return a description of the workers."""
         return "in this process"
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Do nothing: no worker was started."""

@@ -14,14 +14,14 @@ _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 
 def tables_readable() -> bool:
-    """Whether the system shows which processes take connections."""
+    """Whether the system shows the listening sockets of processes."""
     return any(os.access(table, os.R_OK) for table in TABLES)
 
 
 def reached_from_outside(pids: Iterable[int]) -> list[str]:
-    """Return the addresses beyond the loopback device, as HOST:PORT, on which any of some processes takes connections.
+    """Return the addresses beyond the loopback device, as HOST:PORT, on which any of the given processes listens.
 
-    Where ``tables_readable`` is false none is found.
+    Without ``tables_readable`` the result is empty.
     """
     own = {number for pid in pids for number in _sockets_of(pid)}
     listened = [(host, port) for host, port, number in _listening() if number in own]
@@ -35,7 +35,7 @@ def _loopback(host: str) -> bool:
 
 
 def _sockets_of(pid: int) -> Iterator[str]:
-    """Yield the numbers of the sockets that a process has open."""
+    """Yield the numbers of the open sockets of a process."""
     with suppress(OSError):
         for entry in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(OSError):
@@ -44,7 +44,7 @@ def _sockets_of(pid: int) -> Iterator[str]:
 
 
 def _listening() -> Iterator[tuple[str, int, str]]:
-    """Yield host, port and number of every socket that takes connections."""
+    """Yield host, port and number of every listening socket."""
     for table in TABLES:
         with suppress(OSError):
             for line in table.read_text().splitlines()[1:]:
@@ -55,6 +55,6 @@ def _listening() -> Iterator[tuple[str, int, str]]:
 
 
 def _host(digits: str) -> str:
-    """Return an address from the kernel's digits: words of four bytes, each in the order of this machine (x86, ARM)."""
+    """Return an address from the kernel's hexadecimal words of four bytes, in the order of this machine (x86, ARM)."""
     packed = b"".join(bytes.fromhex(digits[at : at + 8])[::-1] for at in range(0, len(digits), 8))
     return socket.inet_ntop(socket.AF_INET if len(packed) == 4 else socket.AF_INET6, packed)

@@ -1,4 +1,4 @@
-"""The rows of all searches of a sweep as columns, which are short as text and quick to sort and filter."""
+"""The rows of all searches of a sweep as columns, which are compact and fast to sort and filter."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,16 +14,16 @@ from forerun.spaces.units import format_count
 
 Plain = Mapping[str, Any]
 MOST_ROWS = 100_000
-"""Rows on the page: all first ones, then all second ones, as far as they go."""
+"""Most rows on the page: all first rows, then all second rows, and so on."""
 MOST_TOLD = 2_000
-"""Searches of which the page says why their first row is first, a kilobyte each."""
+"""Most searches for which the page explains the first row, a kilobyte each."""
 FIGURES = 4
 """Digits of a number on the page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """A figure of every row: ``better`` says whether ``more`` or ``less`` of it is; ``value`` is None where unknown."""
+    """A figure of every row: ``better`` is ``more`` or ``less``; ``value`` is None where unknown."""
 
     key: str
     title: str
@@ -34,9 +34,10 @@ class Measure:
 
 @dataclass(slots=True, kw_only=True)
 class SweepData:
-    """Data of the page: of every row its search (``number`` from 1), place there and text, and columns of numbers.
+    """Data of the page: search (``number`` from 1), rank and text of every row, and columns of numbers.
 
-    ``asked`` tells searches apart: name -> value of every search; ``told``: of the first searches why and notes.
+    ``asked`` distinguishes searches (name -> value of every search); ``told`` has explanation and notes of the first
+    searches.
     """
 
     searches: int
@@ -52,7 +53,7 @@ class SweepData:
 
 
 def sweep_data(sweep: SweepFolder, on_progress: OnProgress | None = None) -> SweepData:
-    """Return the columns of a sweep, its rows in rank order. ``on_progress`` is called with how far it is.
+    """Return the columns of a sweep, its rows in rank order. ``on_progress`` is called with the share of finished work.
 
     Raises:
         RequestError: a record is damaged, or nothing was found.
@@ -126,7 +127,7 @@ def _counts(ended: Sequence[SweptSearch]) -> dict[str, int]:
 
 
 def _measures(rows: Sequence[Plain]) -> tuple[Measure, ...]:
-    """Return all figures; trainings that are interrupted have those with failures and checkpoints."""
+    """Return all figures; trainings with goodput have figures with failures and checkpoints."""
     unit = "token" if all("tokens_per_s" in row for row in rows) else "sample"
     short = {"token": "tok", "sample": "smp"}[unit]
     lost = any(row.get("goodput") for row in rows)
@@ -158,7 +159,7 @@ def _measure(key: str, title: str, meaning: str, better: str, value: Callable[[P
 
 
 def _whole(row: Plain, name: str) -> float | None:
-    """Return a figure of the whole training, with its interruptions where the request counts them."""
+    """Return a figure of the whole training, including interruptions if the request counts them."""
     found: float | None = (row.get("goodput") or {}).get(name, row.get(name))
     return found
 
@@ -174,7 +175,7 @@ def _usd_per_million(row: Plain) -> float | None:
 
 
 def _asked(requests: Sequence[Plain]) -> dict[str, list[str]]:
-    """Return the texts in which searches differ; those that all of them share are there once."""
+    """Return the distinguishing inputs of searches as texts; common inputs occur once."""
     readers: dict[str, Callable[[Plain], str]] = {
         "model": lambda request: str(request["model"]),
         "cluster": lambda request: str(request["cluster"]),
@@ -210,13 +211,13 @@ def _limits(request: Plain) -> str:
 
 
 def _parts(rows: Sequence[Plain], name: str) -> dict[str, Any]:
-    """Return parts of the step or the memory of every row: names once, then values in that order."""
+    """Return the parts of the step or memory of every row: names once, then values in the same order."""
     names = list(dict.fromkeys(part for row in rows for part in row[name]))
     return {"names": names, "rows": [[_short(row[name].get(part, 0.0), 3) for part in names] for row in rows]}
 
 
 def _short(value: float | None, digits: int = FIGURES) -> float | int | None:
-    """Return a number with as many digits as the page shows."""
+    """Return a number with the digits of the page."""
     if value is None or not math.isfinite(finite(value)):
         return None
     short = float(f"{float(value):.{digits}g}")

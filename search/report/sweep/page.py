@@ -1,4 +1,4 @@
-"""The page of a sweep, put together: one HTML text that opens without a network."""
+"""Assembly of the page of a sweep: one HTML text that opens without a network."""
 
 import shlex
 from collections.abc import Sequence
@@ -20,12 +20,13 @@ MOST_ANSWERS = 12
 MOST_LISTED = 100
 MOST_NAMES = 4
 STILL_ROWS = 50
-"""Rows that the page has without its script, which shows as many at once."""
+"""Rows shown without the script, and shown at once by the script."""
 
 
 def sweep_html(sweep: SweepFolder, on_progress: OnProgress | None = None) -> str:
-    """Return a sweep as a page in which nothing is loaded; its policy forbids every request and every other script.
-    ``on_progress`` is called with how far it is.
+    """Return a sweep as a self-contained page; its policy forbids every request and every other script.
+
+    ``on_progress`` is called with the share of finished work.
 
     Raises:
         RequestError: a record is damaged, or nothing was found.
@@ -59,7 +60,7 @@ def sweep_html(sweep: SweepFolder, on_progress: OnProgress | None = None) -> str
 
 
 def _plain(sweep: SweepFolder, data: SweepData) -> dict[str, Any]:
-    """Return the data of the page's script."""
+    """Return the input of the page's script."""
     asked = {}
     for name, texts in data.asked.items():
         values = list(dict.fromkeys(texts))
@@ -81,7 +82,7 @@ def _plain(sweep: SweepFolder, data: SweepData) -> dict[str, Any]:
 
 
 def _front(data: SweepData) -> dict[str, dict[str, str]]:
-    """Return the units of cost and time: a training where its length is known, else a token or sample."""
+    """Return the units of cost and time: per training if its length is known, else per token or sample."""
     known = {measure.key: measure for measure in data.measures}
     unit = known["rate"].meaning.partition("s ")[0]
     if "days" in known:
@@ -94,7 +95,7 @@ def _front(data: SweepData) -> dict[str, dict[str, str]]:
 
 
 def _named(texts: Sequence[str]) -> str:
-    """Return the different ones among texts, the first few by name.
+    """Return the distinct texts, the first few by name and the number of the rest.
 
     >>> _named(["a", "b", "a"])
     'a and b'
@@ -114,7 +115,7 @@ def _asked(sweep: SweepFolder, data: SweepData) -> str:
 
 
 def _answer(data: SweepData) -> Safe:
-    """Return for every model and workload its fastest and its cheapest row, as far as they are few."""
+    """Return for every model and workload its fastest and its cheapest row, if these are few."""
     known = {measure.key: measure for measure in data.measures}
     cheap = next(known[key] for key in ("usd", "usd_unit", "rate_gpu") if key in known)
     measures = [known["rate"], cheap]
@@ -213,7 +214,7 @@ def _pages() -> Safe:
 
 
 def _table(data: SweepData) -> Safe:
-    """Return the table with the first of its rows, whose place the script's take."""
+    """Return the table with its first rows, which the script replaces."""
     heads = [("search", "search", "number of the search", False), ("strategy", "strategy", "", False)]
     heads += [(name, name, "", False) for name in data.asked]
     heads += [(one.key, one.title, one.meaning, one.better == "more") for one in data.measures]

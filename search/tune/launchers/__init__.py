@@ -1,4 +1,4 @@
-"""Ways to launch a run: on this machine, by a command of the user's, by Slurm, on Ray, or by hand."""
+"""Ways to launch a run: on this machine, by a user's command, by Slurm, on Ray, or manually."""
 
 from forerun.search.tune.launchers.contract import RunLauncher, RunPhase, Status
 from forerun.search.tune.launchers.table import launcher_named

@@ -1,8 +1,8 @@
 """Contract of launchers: start a run at most once, report its phase, end it.
 
-Every launcher starts the script of a run (``run.sh``), whose first act is to make the folder ``started``. A second
-start of the same run finds that folder and ends at once, whoever made it and wherever: so a driver that was killed
-between a launch and its record launches nothing twice.
+Every launcher starts the script of a run (``run.sh``), which first creates the folder ``started``. A second start of
+the run finds this folder and ends at once, so a driver that was killed between a launch and its record launches no run
+twice.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ mv {EXIT_CODE}.new {EXIT_CODE}
 
 
 class RunPhase(Enum):
-    """Phase of a run."""
+    """Enumeration of the phases of a run."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -48,7 +48,7 @@ class RunPhase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Phase of a run; ``exit_code``: of a run that ended and left one; ``text``: a remark of the launcher."""
+    """Phase of a run; ``exit_code``: exit code of a finished run, if known; ``text``: remark of the launcher."""
 
     phase: RunPhase
     exit_code: int | None = None
@@ -59,12 +59,12 @@ class RunLauncher(Closing):
     """A way to launch runs; a context manager."""
 
     name: str
-    """Word of the command line."""
+    """Name on the command line."""
     command: str = "bash launch.sh"
     """Shell text that the script of a run executes in its folder."""
 
     def check(self) -> None:  # most launchers need nothing
-        """Refuse to work before anything is computed.
+        """Check the requirements of the launcher before any computation.
 
         Raises:
             RequestError: a program or a service that the launcher needs is missing.
@@ -75,17 +75,17 @@ class RunLauncher(Closing):
         """Describe the place where runs are launched."""
 
     def slots(self, state: RunState, active: int) -> int:
-        """Count the runs like this one that may be under way at once, where ``active`` are."""
+        """Return the number of runs of this size that may run at once; ``active``: running now."""
         return 1
 
     def prepare(self, state: RunState, files: "Files") -> None:
-        """Write the files of a run into its folder; the same files for the same run."""
+        """Write the files of a run into its folder; deterministic for the same run."""
         state.folder.mkdir(parents=True, exist_ok=True)
         for name, text in {**files, SCRIPT: _SCRIPT.replace(COMMAND, self.command_of(state))}.items():
             write_text(state.folder / name, text)
 
     def command_of(self, state: RunState) -> str:
-        """Return the shell text that trains."""
+        """Return the shell text that starts the training."""
         return self.command
 
     @abstractmethod
@@ -93,7 +93,7 @@ class RunLauncher(Closing):
         """Start a prepared run unless it was started before, and return its handle.
 
         Raises:
-            RequestError: it cannot be started.
+            RequestError: the run cannot be started.
         """
 
     @abstractmethod
@@ -105,11 +105,11 @@ class RunLauncher(Closing):
         """End a run; returns when it has ended or cannot be reached."""
 
     def close(self) -> None:
-        """Leave what ``check`` has joined; runs go on."""
+        """Disconnect from the service of ``check``; runs continue."""
 
 
 def exit_code_of(state: RunState, *, within_s: float = 0.0) -> int | None:
-    """Return the exit code that the script of a run left; None where it left none within some seconds."""
+    """Return the exit code that the script of a run left; None if it wrote none within some seconds."""
     ends_at = time.monotonic() + within_s
     while True:
         with suppress(OSError, ValueError):
@@ -120,6 +120,6 @@ def exit_code_of(state: RunState, *, within_s: float = 0.0) -> int | None:
 
 
 def unique_name(state: RunState) -> str:
-    """Return a name that no other run has, for queues and clusters."""
+    """Return a unique name of a run for queues and clusters."""
     digest = hashlib.sha256(str(state.folder.absolute()).encode()).hexdigest()[:10]
     return f"forerun-{digest}-{state.run.name}"

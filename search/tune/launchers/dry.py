@@ -1,4 +1,4 @@
-"""No launch: folders are written, and the logs that the user puts into them are read."""
+"""Launcher without launches: it writes folders and reads the logs that the user puts there."""
 
 import time
 
@@ -10,12 +10,12 @@ QUIET_S = 60.0
 
 
 class DryLauncher(RunLauncher):
-    """Waits for the log of a run that the user starts."""
+    """Launcher that waits for the log of a run started by the user."""
 
     name = "dry"
 
     def place(self) -> str:
-        """Describe who launches."""
+        """Describe the place of a launch."""
         return "by you: nothing is launched from here"
 
     def start(self, state: RunState) -> str:
@@ -23,7 +23,7 @@ class DryLauncher(RunLauncher):
         return f"start {state.folder / SCRIPT} on the cluster, or put the log of the run at {state.log}"
 
     def status(self, state: RunState) -> Status:
-        """Look for the log, and for its growth."""
+        """Return the status of a run from its log's growth."""
         code = exit_code_of(state)
         if code is not None:
             return Status(phase=RunPhase.ENDED, exit_code=code)
@@ -34,4 +34,4 @@ class DryLauncher(RunLauncher):
         return Status(phase=RunPhase.ENDED if quiet_s > QUIET_S else RunPhase.RUNNING)
 
     def cancel(self, state: RunState) -> None:
-        """Leave the run to whoever started it."""
+        """Do nothing: the user ends the run."""

@@ -1,4 +1,4 @@
-"""Runs as processes of this machine: the launch script itself, or a command of the user's that reaches other nodes."""
+"""Runs as processes of this machine: the launch script itself, or a user's command that reaches other nodes."""
 
 import os
 import re
@@ -19,13 +19,13 @@ from forerun.spaces.errors import RequestError, unknown
 GRACE_S = 40.0
 """Seconds from asking a run to end until it is killed: torchrun takes up to 30 to end its workers."""
 STARTING_S = 20.0
-"""Seconds within which the script of a run has to begin."""
+"""Seconds within which the script of a run must begin."""
 POLL_S = 0.05
 _FIELD = re.compile(r"\{(\w+)\}")
 
 
 class ProcessLauncher(RunLauncher):
-    """Runs the script in a session of its own, which outlives the driver."""
+    """Launcher of the script in a separate session, which outlives the driver."""
 
     name = "local"
 
@@ -37,7 +37,7 @@ class ProcessLauncher(RunLauncher):
         return f"on this machine ({socket.gethostname()})"
 
     def start(self, state: RunState) -> str:
-        """Start the script, unless it has begun already."""
+        """Start the script, unless it has already begun."""
         if not (state.folder / STARTED).exists():
             try:
                 child = system.start(["bash", str(state.folder / SCRIPT)], env=os.environ, detached=True)
@@ -49,12 +49,12 @@ class ProcessLauncher(RunLauncher):
             with suppress(OSError):
                 return (state.folder / PROCESS).read_text().strip()
             time.sleep(POLL_S)
-        if (state.folder / STARTED).exists():  # its script was killed before it could say more
+        if (state.folder / STARTED).exists():  # its script was killed before it wrote an exit code
             return f"0 ended {socket.gethostname()}"
         raise RequestError(f"{state.folder / SCRIPT} does not begin: can bash write to its folder?")
 
     def status(self, state: RunState) -> Status:
-        """Look for the exit code, then for the process."""
+        """Return the status from the exit code or the process."""
         alive = self._alive(state)
         code = exit_code_of(state)
         if code is not None:
@@ -88,7 +88,7 @@ class ProcessLauncher(RunLauncher):
         Raises
         ------
         RequestError
-            It was started on another machine.
+            The run was started on another machine.
         """
         pid, ticks, host = (state.handle or "").split(" ", 2)
         if host != socket.gethostname():
@@ -103,7 +103,7 @@ class ProcessLauncher(RunLauncher):
 
 
 class CommandLauncher(ProcessLauncher):
-    """Runs a command of the user's, which ends when the training ends.
+    """Launcher by a user's command, which ends with the training.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ class CommandLauncher(ProcessLauncher):
 
 
 def filled(template: str, values: dict[str, object]) -> str:
-    """Fill ``{name}`` fields of shell text with quoted values; ``${name}`` is the shell's.
+    """Fill ``{name}`` fields of shell text with quoted values; ``${name}`` is left to the shell.
 
     >>> filled("run.sh {folder} ${HOME}", {"folder": "a b"})
     "run.sh 'a b' ${HOME}"

@@ -1,6 +1,6 @@
 """Runs on an existing Ray cluster: a placement group with a bundle for each node, and an actor in each bundle.
 
-Group and actors are detached and found again by their names, so that a run outlives its driver.
+Group and actors are detached and identified by name, so that a run outlives its driver.
 """
 
 import os
@@ -18,16 +18,16 @@ from forerun.spaces.errors import RequestError
 NAMESPACE = "forerun"
 """Namespace of the names of groups and actors."""
 ANSWER_S, LATE_S = 30.0, 15.0
-"""Seconds to wait for an actor, and for files of a node that has ended to be seen here."""
+"""Seconds to wait for an actor, and for files of a finished node to become visible."""
 
 
 class RayLauncher(RunLauncher):
-    """Starts the script of a run on its first node and its launch script on the others.
+    """Launcher of the script of a run on its first node and its launch script on the others.
 
     Parameters
     ----------
     address
-        Cluster to use (HOST:PORT, ray://HOST:PORT or auto); empty: that of ``RAY_ADDRESS``, or of this machine.
+        Cluster to use (HOST:PORT, ray://HOST:PORT or auto); empty: the cluster of ``RAY_ADDRESS``, or of this machine.
     """
 
     name = "ray"
@@ -58,7 +58,7 @@ class RayLauncher(RunLauncher):
         return f"by Ray at {self._address}"
 
     def slots(self, state: RunState, active: int) -> int:
-        """Count the runs under way and those for which GPUs are idle."""
+        """Return the number of running runs plus runs that fit on idle GPUs."""
         idle = self._ray.available_resources().get("GPU", 0)
         return max(1, active + int(idle // state.run.gpus))
 
@@ -74,7 +74,7 @@ class RayLauncher(RunLauncher):
         group = self._group(name)
         if group is None:
             if (state.folder / STARTED).exists():
-                return name  # it ended while no driver ran
+                return name  # the run ended while no driver ran
             self._check_room(state.run.nodes, each)
             bundles = [{"GPU": each}] * state.run.nodes
             group = ray.util.placement_group(bundles, strategy="STRICT_SPREAD", name=name, lifetime="detached")
@@ -94,7 +94,7 @@ class RayLauncher(RunLauncher):
         return name
 
     def status(self, state: RunState) -> Status:
-        """Look for the exit code, then for the actor of the first node.
+        """Return the status from the exit code or the first node's actor.
 
         Raises
         ------
@@ -124,7 +124,7 @@ class RayLauncher(RunLauncher):
             ray.util.remove_placement_group(group)
 
     def close(self) -> None:
-        """Leave the cluster; runs go on."""
+        """Leave the cluster; runs continue."""
         if self._ray is not None:
             self._ray.shutdown()
 
@@ -145,7 +145,7 @@ class RayLauncher(RunLauncher):
         return (RunPhase.RUNNING, "") if code is None else (RunPhase.ENDED, f"its script ended with exit code {code}")
 
     def _check_room(self, nodes: int, each: int) -> None:
-        """Refuse a run that no node will ever have room for."""
+        """Refuse a run that exceeds the resources of every node."""
         fit = [one for one in self._ray.nodes() if one["Alive"] and one["Resources"].get("GPU", 0) >= each]
         if len(fit) < nodes:
             raise RequestError(
@@ -158,13 +158,13 @@ class RayLauncher(RunLauncher):
         return group is not None and bool(self._ray.util.placement_group_table(group)["state"] == "CREATED")
 
     def _group(self, name: str) -> Any:
-        """Return the placement group of a run; None where it has none."""
+        """Return the placement group of a run; None if it has none."""
         with suppress(ValueError):
             return self._ray.util.get_placement_group(name)
         return None
 
     def _actor(self, name: str, rank: int) -> Any:
-        """Return the actor of a node of a run; None where it has none."""
+        """Return the actor of a node of a run; None if it has none."""
         with suppress(ValueError):
             return self._ray.get_actor(_actor_name(name, rank), namespace=NAMESPACE)
         return None

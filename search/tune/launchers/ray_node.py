@@ -23,7 +23,7 @@ class RayNode:
     rank
         Number of the node.
     first
-        Actor of node 0; None: this one is it.
+        Actor of node 0; None on node 0.
     """
 
     def __init__(self, script: str, rank: int, first: Any = None) -> None:

@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from forerun.search.formats.contract import Files
 
 BATCH, OUTPUT = "run.sbatch", "slurm.out"
-"""Batch file of a run, and the output of Slurm itself."""
+"""Batch file of a run, and Slurm's output."""
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED", "RESV_DEL_HOLD")
 LATE_S = 15.0
-"""Seconds after the end of a job in which its files are seen on a shared file system."""
+"""Seconds after the end of a job until its files are visible on a shared file system."""
 ANSWER_S, CANCEL_S = 60.0, 90.0
 GONE = "gone"
 """Handle of a run whose job ended while no driver ran."""
 
 
 class SlurmLauncher(RunLauncher):
-    """Submits the batch file that ``forerun export`` writes, by way of the script of the run.
+    """Launcher that submits the batch file of ``forerun export`` from the script of the run.
 
     Parameters
     ----------
     timed
-        Whether the user states a time limit for every job; else it is that of the run.
+        Whether the user states a time limit for every job; else each run has its own limit.
     """
 
     name = "slurm"
@@ -44,12 +44,12 @@ class SlurmLauncher(RunLauncher):
         self._ended_at: dict[int, float] = {}
 
     def check(self) -> None:
-        """Look for Slurm's programs.
+        """Check that Slurm's programs are installed.
 
         Raises
         ------
         RequestError
-            One is missing.
+            A program is missing.
         """
         missing = [name for name in ("sbatch", "squeue", "scancel") if shutil.which(name) is None]
         if missing:
@@ -63,13 +63,13 @@ class SlurmLauncher(RunLauncher):
         return "by sbatch"
 
     def slots(self, state: RunState, active: int) -> int:
-        """Count the runs under way and those for which nodes are idle."""
+        """Return the number of running runs plus runs that fit on idle nodes."""
         done = _slurm(["sinfo", "--noheader", "--states=idle", "--format=%D"])
         idle = sum(int(word) for word in done.stdout.split() if word.isdecimal()) if done.returncode == 0 else 0
         return max(1, active + idle // state.run.nodes)
 
     def prepare(self, state: RunState, files: "Files") -> None:
-        """Write the files of a run and its batch file, whose directives are those of the export."""
+        """Write the files of a run and its batch file, with the directives of the export."""
         if SLURM not in files:
             raise RequestError("this format has no batch file of Slurm; name another one with --format")
         super().prepare(state, files)
@@ -78,7 +78,7 @@ class SlurmLauncher(RunLauncher):
         write_text(state.folder / BATCH, "\n".join(["#!/usr/bin/env bash", *directives, f"exec bash {script}", ""]))
 
     def start(self, state: RunState) -> str:
-        """Submit the batch file, unless a job of its name is queued or has begun."""
+        """Submit the batch file, unless a job with its name is queued or has begun."""
         name = unique_name(state)
         queued = _slurm(["squeue", "--noheader", f"--name={name}", "--format=%i"])
         if queued.returncode != 0:
@@ -96,7 +96,7 @@ class SlurmLauncher(RunLauncher):
         return done.stdout.strip().split(";")[0]
 
     def status(self, state: RunState) -> Status:
-        """Look for the exit code, then for the job in the queue."""
+        """Return the status from the exit code or the job's queue entry."""
         code = exit_code_of(state)
         if code is not None:
             return Status(phase=RunPhase.ENDED, exit_code=code)
@@ -113,14 +113,17 @@ class SlurmLauncher(RunLauncher):
         return Status(phase=RunPhase.ENDED, text=f"Slurm says {self._account(state)}")
 
     def cancel(self, state: RunState) -> None:
-        """Cancel the job, and wait until the queue has it no more."""
+        """Cancel the job, and wait until it has left the queue."""
         _slurm(["scancel", str(state.handle)])
         ends_at = time.monotonic() + CANCEL_S
         while self._state(state) is not None and time.monotonic() < ends_at:
             time.sleep(1.0)
 
     def _state(self, state: RunState) -> str | None:
-        """Return the word of the queue for a job; None where it has none. A queue that does not answer says RUNNING."""
+        """Return the state of a job in the queue; None if it is not queued.
+
+        If the queue does not answer, the state is RUNNING.
+        """
         done = _slurm(["squeue", "--noheader", "--states=all", f"--jobs={state.handle}", "--format=%T"])
         if done.returncode != 0:
             return None if "Invalid job id" in done.stderr else "RUNNING"
@@ -128,13 +131,13 @@ class SlurmLauncher(RunLauncher):
         return word if word in (*WAITING, "RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED") else None
 
     def _account(self, state: RunState) -> str:
-        """Return the accounting's word for the end of a job."""
+        """Return the final state of a job from Slurm's accounting."""
         done = _slurm(["sacct", "--noheader", "--allocations", f"--jobs={state.handle}", "--format=State,ExitCode"])
         return " ".join(done.stdout.split()) or f"nothing of job {state.handle}; see {state.folder / OUTPUT}"
 
 
 def _slurm(words: list[str]) -> "subprocess.CompletedProcess[str]":
-    """Run a program of Slurm; one that is missing or does not answer has exit code 1."""
+    """Run a program of Slurm; a missing program or one that does not answer has exit code 1."""
     with suppress(OSError, subprocess.TimeoutExpired):
         return subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_S, stdin=subprocess.DEVNULL)
     return subprocess.CompletedProcess(words, 1, "", f"{words[0]} does not answer")

@@ -1,4 +1,4 @@
-"""The launchers by the word that names them."""
+"""The launchers by name."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -16,9 +16,9 @@ LAUNCHERS: Mapping[str, Callable[[str, bool], RunLauncher]] = {
     "command": lambda words, timed: CommandLauncher(words),
     "dry": lambda words, timed: DryLauncher(),
 }
-"""Launchers by name, made from the words that follow it, and from whether jobs have a time limit of the user's."""
+"""Factories of launchers by name; arguments: the following words, and whether the user states a time limit for jobs."""
 WITH_WORDS = ("ray", "command")
-"""Launchers that take words."""
+"""Names of launchers with further words."""
 
 
 def launcher_named(words: Sequence[str], *, timed: bool = False) -> RunLauncher:
@@ -27,7 +27,7 @@ def launcher_named(words: Sequence[str], *, timed: bool = False) -> RunLauncher:
     Parameters
     ----------
     words
-        Its name; after "command" a template, after "ray" an address if any.
+        Its name; after "command" a template, after "ray" an optional address.
     timed
         Whether the user states a time limit for jobs.
 
