@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from forerun.simulator.assignment.value import Assignment, Blocks, by_replicas
-from forerun.simulator.layer.known_times import Asked
+from forerun.simulator.layer.known_times import Asked, asked
 from forerun.simulator.replicas.buffers import bucket_bytes
 from forerun.simulator.replicas.reduction import REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.score_table import Floats
@@ -65,7 +65,7 @@ def replicas_by_settings(assignment: Assignment, blocks: Blocks, *, fill: bool =
 
 def _costs(assignment: Assignment, settings: Strategy, on: Floats, here: Floats) -> ReplicaCosts:
     """Return the once-per-step costs of layers ``on`` [B, P] ranks; none where ``here`` is 0.0, shape P."""
-    rounds, known = float(assignment.rounds), _known(Asked(assignment.context))
+    rounds, known = float(assignment.rounds), _known(asked(assignment.context))
     key = settings, rounds, on.tobytes(), here.tobytes()
     if key not in known:
         if len(known) >= _MOST:

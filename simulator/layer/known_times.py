@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,8 +11,11 @@ from forerun.simulator.layer.shard import Shard
 from forerun.simulator.layer.times import BlockTimes, block_times
 from forerun.simulator.score_table import Floats
 from forerun.spaces.frameworks import FrameworkProfile
+from forerun.spaces.same import Same
 from forerun.spaces.strategies import Context
+from forerun.spaces.workload import Workload
 
+Entry = TypeVar("Entry", FrameworkProfile, Workload)
 MOST = 1 << 15
 """Shards that are remembered of one request and its software: a dozen MiB of a model with a few kinds of layers."""
 OF_WHOLE_STEPS: Mapping[str, Any] = {
@@ -26,31 +29,30 @@ OF_EXPERTS: Mapping[str, Any] = {"graphed": ()}
 """What it says besides that changes no block of a model without routed experts."""
 
 
-class Asked:
-    """What times, and costs of replicas, depend on besides the strategy, alike where it is the same objects (they may
-    hold dictionaries, which cannot be hashed, and comparing catalogue entries by value would take longer than most
-    times)."""
+Asked = tuple[Same[Any], ...]
 
-    def __init__(self, context: Context) -> None:
-        self.parts = (context.model, context.cluster, context.workload, _of_blocks(context.framework, context.moe))
-        self.names = tuple(map(id, self.parts))
 
-    def __hash__(self) -> int:
-        return hash(self.names)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Asked) and self.names == other.names
+def asked(context: Context) -> Asked:
+    """Return the key of what block times, and costs of replicas, depend on besides the strategy."""
+    framework = _of_blocks(context.framework, context.moe)
+    return tuple(map(Same, (context.model, context.cluster, _of_sequences(context.workload), framework)))
 
 
 @lru_cache(maxsize=64)
 def _of_blocks(profile: FrameworkProfile, moe: bool) -> FrameworkProfile:
     """Return one object for all profiles that differ in ``OF_WHOLE_STEPS`` alone, or without experts ``OF_EXPERTS``."""
-    return _first_alike(replace(profile, **OF_WHOLE_STEPS, **({} if moe else OF_EXPERTS)))
+    return _first_equal(replace(profile, **OF_WHOLE_STEPS, **({} if moe else OF_EXPERTS)))
 
 
 @lru_cache(maxsize=64)
-def _first_alike(profile: FrameworkProfile) -> FrameworkProfile:
-    return profile
+def _of_sequences(workload: Workload) -> Workload:
+    """Return one object for all workloads that differ in the sequences of a step and of the training alone."""
+    return _first_equal(replace(workload, global_batch=1, tokens=None))
+
+
+@lru_cache(maxsize=128)
+def _first_equal(value: Entry) -> Entry:
+    return value
 
 
 @dataclass(slots=True)
@@ -61,7 +63,7 @@ class _Known:
     state: tuple[dict[bytes, int], BlockTimes] | None = None
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=256)
 def _known(_: Asked) -> _Known:
     return _Known()
 
@@ -70,7 +72,7 @@ def known_block_times(context: Context, shard: Shard) -> BlockTimes:
     """Return ``block_times(context, shard)``, computing only the shards that were not asked for before."""
     if not len(shard):
         return block_times(context, shard)
-    known = _known(Asked(context))
+    known = _known(asked(context))
     columns = np.stack([np.asarray(getattr(shard, each.name), dtype=np.float64) for each in fields(Shard)], axis=1)
     keys = columns.view(f"V{columns.shape[1] * columns.itemsize}")[:, 0].tolist()
     place, times = known.state or ({}, None)

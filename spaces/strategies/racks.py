@@ -15,6 +15,7 @@ import numpy as np
 
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.divisors import divisors
+from forerun.spaces.same import Same
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import Columns, IntArray
@@ -145,8 +146,14 @@ def with_domain(context: Context, domain: int) -> Context:
     cluster = context.cluster
     if domain == cluster.scale_up_size or not cluster.levels:
         return context
-    levels = (replace(cluster.levels[0], size=domain), *cluster.levels[1:])
-    return replace(context, cluster=replace(cluster, levels=levels))
+    return replace(context, cluster=_narrowed(Same(cluster), domain))
+
+
+@lru_cache(maxsize=64)
+def _narrowed(cluster: Same[Cluster], domain: int) -> Cluster:
+    """Return one object for a cluster and a domain: what blocks take is remembered for it."""
+    first, *others = cluster.value.levels
+    return replace(cluster.value, levels=(replace(first, size=domain), *others))
 
 
 def on_racks(context: Context, strategy: Strategy) -> Context:
