@@ -49,7 +49,8 @@ class Failure:
 class ItemOutcome:
     """Outcome of one item.
 
-    ``number`` is its position among the items; exactly one of ``failure`` and ``result`` is None.
+    ``number`` is its position among the items; exactly one of ``failure`` and ``result`` is None. ``seconds`` are those
+    of the processor: what else a machine does cuts no search into smaller slices.
     """
 
     number: int
@@ -89,13 +90,13 @@ class Workers(Closing):
 
 
 def attempt(work: Work, common: Any, item: Any) -> tuple[Any, Failure | None, float]:
-    """Return (result, failure, seconds) of one call; only exceptions that end the process propagate."""
-    start = time.perf_counter()
+    """Return (result, failure, processor seconds) of one call; only exceptions that end the process propagate."""
+    start = time.thread_time()
     try:
         result, failure = work(common, item), None
     except Exception as error:
         result, failure = None, failure_of(error)
-    return result, failure, time.perf_counter() - start
+    return result, failure, time.thread_time() - start
 
 
 def failure_of(error: BaseException) -> Failure:

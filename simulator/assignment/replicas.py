@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from forerun.simulator.assignment.value import Assignment, Blocks, by_replicas
-from forerun.simulator.layer.known_times import Asked, asked
+from forerun.simulator.layer.asked import Asked, asked
 from forerun.simulator.replicas.buffers import bucket_bytes
 from forerun.simulator.replicas.reduction import REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.score_table import Floats

@@ -4,7 +4,7 @@ Shapes: B blocks (kinds of layers, embedding, head), R runs of equal stages, S c
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,17 +34,16 @@ from forerun.spaces.strategies import Context, StrategyTable, first_layers, grou
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Candidates:
-    """S candidates, with the sub-results that they share gathered for each."""
+class _Stages:
+    """Stages of S candidates, with what they share gathered for each."""
 
     context: Context
     plans: StagePlans
     plan: NDArray[np.intp]
     """Column of ``plans``, [S]."""
     shard: Shard
-    times: BlockTimes
     key: NDArray[np.intp]
-    """Column of ``shard`` and ``times``, [S]."""
+    """Column of ``shard``, [S]."""
     blocks: Floats
     """Blocks of every stage, [B, R, S]."""
     not_recomputed: Floats | None
@@ -57,6 +56,14 @@ class _Candidates:
     microbatches: Floats
     stream_share: Floats
     """Share of a rank's blocks that a microbatch runs: DualPipe has those of two directions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidates(_Stages):
+    """Stages of S candidates and the times of their blocks."""
+
+    times: BlockTimes
+    """Those of the columns of ``shard``."""
     unpaired_s: Sequence[Floats]
     """Seconds that blocks take longer without a pass of another microbatch beside them, forward and backward, [B, S];
     empty where they never run so."""
@@ -66,7 +73,7 @@ def pipelines_of(
     context: Context, table: StrategyTable, plans: StagePlans, plan: NDArray[np.intp], rows: NDArray[np.intp]
 ) -> Pipelines:
     """Compute the pipelined part of some ``rows`` of a table; ``plan`` is the column of ``plans`` of each."""
-    these = _candidates(context, table, plans, plan, rows)
+    these = _timed(_stages(context, table, plans, plan, rows))
     stages, launch_bound_s = _stage_times(these)
     profile = context.framework
     time = pipeline_time(
@@ -105,29 +112,28 @@ def pipelines_of(
     )
 
 
-def _candidates(
+def activations_of(
     context: Context, table: StrategyTable, plans: StagePlans, plan: NDArray[np.intp], rows: NDArray[np.intp]
-) -> _Candidates:
+) -> StageMemory:
+    """Compute the activations that every stage of some ``rows`` of a table keeps; arguments as for ``pipelines_of``."""
+    return _activations(_stages(context, table, plans, plan, rows))
+
+
+def _stages(
+    context: Context, table: StrategyTable, plans: StagePlans, plan: NDArray[np.intp], rows: NDArray[np.intp]
+) -> _Stages:
     """Gather what some rows of a table share."""
     part = table.take(rows)
     layer_keys = part.distinct(*layer_axes(context))
-    shard, key = shard_of(context, part, layer_keys.rows), layer_keys.inverse
-    times = known_block_times(context, shard)
     pp, vpp, schedule, dp, mbs = (
         part.column(axis).astype(np.float64) for axis in ("pp", "vpp", "schedule", "dp", "mbs")
     )
-    microbatches = context.workload.global_batch / (dp * mbs)
-    unpaired_s: Sequence[Floats] = ()
-    if times.alone_s is not None:
-        share = unpaired_share(schedule, pp, microbatches)
-        unpaired_s = [values[:, key] * share for values in times.alone_s]
-    return _Candidates(
+    return _Stages(
         context=context,
         plans=plans,
         plan=plan,
-        shard=shard,
-        times=times,
-        key=key,
+        shard=shard_of(context, part, layer_keys.rows),
+        key=layer_keys.inverse,
         blocks=plans.blocks[:, :, plan],
         not_recomputed=None if plans.spared is None else plans.spared[:, :, plan],
         recompute_layers=part.column("recompute_layers"),
@@ -135,10 +141,20 @@ def _candidates(
         vpp=vpp,
         schedule=schedule,
         dp=dp,
-        microbatches=microbatches,
+        microbatches=context.workload.global_batch / (dp * mbs),
         stream_share=1.0 / streams_of(schedule),
-        unpaired_s=unpaired_s,
     )
+
+
+def _timed(stages: _Stages) -> _Candidates:
+    """Add the times of their blocks to stages."""
+    times = known_block_times(stages.context, stages.shard)
+    unpaired_s: Sequence[Floats] = ()
+    if times.alone_s is not None:
+        share = unpaired_share(stages.schedule, stages.pp, stages.microbatches)
+        unpaired_s = [values[:, stages.key] * share for values in times.alone_s]
+    gathered = {entry.name: getattr(stages, entry.name) for entry in fields(stages)}
+    return _Candidates(**gathered, times=times, unpaired_s=unpaired_s)
 
 
 def _stage_times(these: _Candidates) -> tuple[StageTimes, Floats]:
@@ -258,7 +274,7 @@ def _parts_s(these: _Candidates, time: PipelineTime, launch_bound_s: Floats) -> 
     return parts
 
 
-def _activations(these: _Candidates) -> StageMemory:
+def _activations(these: _Stages) -> StageMemory:
     """Compute the activations that every stage keeps, [R, S]."""
     return activation_memory(
         these.context,

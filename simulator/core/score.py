@@ -5,22 +5,23 @@ gathered: blocks (tp, cp, ep, etp, mbs, sp, recompute), stage plans (pp, vpp, sc
 microbatch), pipelines (all but zero and placement), transfers. No Python object is made per candidate.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.core.assembly import step_scores
-from forerun.simulator.core.pipelines import pipelines_of
+from forerun.simulator.core.pipelines import activations_of, pipelines_of
 from forerun.simulator.core.staged import staged_score
 from forerun.simulator.layer.shard import layer_axes
+from forerun.simulator.memory.peak import total_memory
 from forerun.simulator.pipeline.p2p import P2P_AXES, p2p_time_s
 from forerun.simulator.replicas.reduction import (
     REPLICA_AXES,
     REPLICA_DEGREES,
-    ReplicaCosts,
     Replicas,
     replica_costs,
+    replica_memory,
 )
 from forerun.simulator.score_table import Floats, ScoreTable, joined
 from forerun.simulator.stages.parameters import stage_parameters, table_share
@@ -51,24 +52,60 @@ def _on_racks(context: Context, table: StrategyTable) -> ScoreTable:
     domain = domains(context.cluster, {axis: table.column(axis) for axis in SPANS})
     groups = [np.flatnonzero(domain == size) for size in np.unique(domain)]
     parts = [_scores(with_domain(context, int(domain[rows[0]])), table.take(rows)) for rows in groups]
-    return joined(parts, np.argsort(np.concatenate(groups), kind="stable")) if len(parts) > 1 else parts[0]
+    return joined(parts, _order_of(groups)) if len(parts) > 1 else parts[0]
 
 
 def _scores(context: Context, table: StrategyTable) -> ScoreTable:
     """Return the scores of a table all of whose rows have the same racks."""
-    software = table.choices["software"]
-    if len(software) == 1 or not software.any():
-        scores = _same_software(running(context, int(software[0]) if len(software) else 0), table)
-        return corrected(context, table, scores, scores.time_s)
-    own = table.codes["software"]
-    groups = [np.flatnonzero(own == code) for code in range(len(software))]
-    parts = [
-        _same_software(running(context, int(software[code])), table.take(rows))
-        for code, rows in enumerate(groups)
-        if len(rows)
-    ]
-    scores = joined(parts, np.argsort(np.concatenate(groups), kind="stable"))
+    groups = _by_software(table)
+    if len(groups) < 2:
+        scores = _same_software(running(context, groups[0][0] if groups else 0), table)
+    else:
+        parts = [_same_software(running(context, on), table.take(rows)) for on, rows in groups]
+        scores = joined(parts, _order_of([rows for _, rows in groups]))
     return corrected(context, table, scores, scores.time_s)
+
+
+def peaks(context: Context, table: StrategyTable) -> Floats:
+    """Return the peak memory [N], in bytes, of every candidate of ``table``, all of whose stages are alike: that of
+    ``score`` before measured runs correct it."""
+    found = np.empty(len(table))
+    for on, rows in _by_software(table):
+        found[rows] = _peaks(running(context, on), table.take(rows))
+    return found
+
+
+def fits(context: Context, table: StrategyTable) -> NDArray[np.bool_]:
+    """Check whether each candidate of ``table`` fits in memory, [N]; as ``score`` says."""
+    if table.stage_choices or context.correction is not None:
+        return score(context, table).fits
+    return np.asarray(peaks(context, table) <= context.memory_limit_bytes)
+
+
+def _peaks(context: Context, table: StrategyTable) -> Floats:
+    """Return the peak memory of a table whose rows turn the same switches on."""
+    plan_keys = table.distinct(*PLAN_AXES)
+    plans = stage_plans(context, table, plan_keys.rows, timed=False)
+    keys = table.distinct(*dict.fromkeys((*PIPELINE_AXES, *layer_axes(context))))
+    activations = activations_of(context, table, plans, plan_keys.inverse[keys.rows], keys.rows)
+    replica_keys = table.distinct(*REPLICA_AXES)
+    replicas = _replicas(context, table, plans, plan_keys.inverse[replica_keys.rows], replica_keys.rows)
+    states = replica_memory(context, replicas)
+    return total_memory(context, activations, keys.inverse, states, replica_keys.inverse).peak_bytes
+
+
+def _by_software(table: StrategyTable) -> list[tuple[int, NDArray[np.intp]]]:
+    """Return the switches that are on in some rows of a table, with those rows."""
+    software, own = table.choices["software"], table.codes["software"]
+    if not len(software) or not software.any():
+        return [(0, np.arange(len(table)))]
+    groups = ((int(on), np.flatnonzero(own == code)) for code, on in enumerate(software))
+    return [(on, rows) for on, rows in groups if len(rows)]
+
+
+def _order_of(groups: Sequence[NDArray[np.intp]]) -> NDArray[np.intp]:
+    """Return the place of every row of a table in its groups, one behind the other."""
+    return np.argsort(np.concatenate(groups), kind="stable")
 
 
 def _same_software(context: Context, table: StrategyTable) -> ScoreTable:
@@ -94,11 +131,12 @@ def _flat(context: Context, table: StrategyTable) -> ScoreTable:
     keys = table.distinct(*dict.fromkeys((*PIPELINE_AXES, *layer_axes(context))))
     pipelines = pipelines_of(context, table, plans, plan_keys.inverse[keys.rows], keys.rows)
     replica_keys = table.distinct(*REPLICA_AXES)
-    replicas, tables = _replicas(context, table, plans, plan_keys.inverse[replica_keys.rows], replica_keys.rows)
+    replicas = _replicas(context, table, plans, plan_keys.inverse[replica_keys.rows], replica_keys.rows)
+    costs, tables = replica_costs(context, replicas), table_share(context, replicas.parameters, replicas.tp)
     p2p_keys = table.distinct(*P2P_AXES)
     p2p_s = p2p_time_s(context, table.take(p2p_keys.rows))[p2p_keys.inverse]
     zero = table.column("zero")
-    return step_scores(context, pipelines, keys.inverse, replicas, replica_keys.inverse, zero, p2p_s, tables)
+    return step_scores(context, pipelines, keys.inverse, costs, replica_keys.inverse, zero, p2p_s, tables)
 
 
 def _some_staged(context: Context, table: StrategyTable) -> ScoreTable:
@@ -117,11 +155,9 @@ def _floats(table: StrategyTable, rows: NDArray[np.intp], *axes: str) -> list[Fl
 
 def _replicas(
     context: Context, table: StrategyTable, plans: StagePlans, plan: NDArray[np.intp], rows: NDArray[np.intp]
-) -> tuple[ReplicaCosts, Floats]:
-    """Return the once-per-step costs of D strategies, and what a token table is of their largest stages."""
+) -> Replicas:
+    """Return the degrees and parameters of D strategies."""
     degrees = dict(zip(REPLICA_DEGREES, _floats(table, rows, *REPLICA_DEGREES), strict=True))
     parameters = stage_parameters(context, plans.blocks[:, :, plan], degrees["tp"], degrees["ep"], degrees["etp"])
-    share = table_share(context, parameters, degrees["tp"])
     schedule, vpp = _floats(table, rows, "schedule", "vpp")
-    rounds = rounds_of(schedule, vpp)
-    return replica_costs(context, Replicas(parameters=parameters, rounds=rounds, virtual=vpp, **degrees)), share
+    return Replicas(parameters=parameters, rounds=rounds_of(schedule, vpp), virtual=vpp, **degrees)

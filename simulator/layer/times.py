@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from forerun.simulator.costs.host import host_link_rate
 from forerun.simulator.layer.activations import layer_activations
-from forerun.simulator.layer.blocks import embedding_operators, head_operators, layer_work, stops_recompute
+from forerun.simulator.layer.blocks import layer_work, stops_recompute
 from forerun.simulator.layer.communication import LayerTraffic, ends_exchange_s, layer_exchange, tensor_blocks
 from forerun.simulator.layer.kinds import layer_kinds
+from forerun.simulator.layer.known_work import known_block_work
 from forerun.simulator.layer.shard import Shard
 from forerun.simulator.layer.work import Work
 from forerun.simulator.score_table import Floats
@@ -63,10 +64,11 @@ class _Block:
 
 def block_times(context: Context, shard: Shard) -> BlockTimes:
     """Return the times of all blocks of a model for K shards."""
-    blocks = [_layer(context, layer, shard) for layer in layer_kinds(context.model)]
+    *layers, embedding, head = known_block_work(context, shard)
+    kinds = zip(layer_kinds(context.model), layers, strict=True)
+    blocks = [_layer(context, layer, work, shard) for layer, work in kinds]
     embedding_s, head_s = ends_exchange_s(context, shard)
-    blocks.append(_end(embedding_operators(context, shard).work, embedding_s))
-    blocks.append(_end(head_operators(context, shard).work, head_s))
+    blocks += [_end(embedding, embedding_s), _end(head, head_s)]
     return BlockTimes(
         forward_s=np.stack([block.forward_s for block in blocks]),
         backward_s=np.stack([block.backward_s for block in blocks]),
@@ -100,16 +102,20 @@ def shorter_sums_s(
 ) -> tuple[Floats, Floats]:
     """Return the seconds of its (forward, backward) pass that a layer saves where its last sum of each direction takes
     so much less than an all-reduce; what computation hid anyway saves nothing."""
-    whole, less = _layer(context, layer, shard), _layer(context, layer, shard, shorter_s)
+    work = layer_work(context, layer, shard)
+    whole, less = _layer(context, layer, work, shard), _layer(context, layer, work, shard, shorter_s)
     return whole.forward_s - less.forward_s, whole.backward_s - less.backward_s
 
 
 def _layer(
-    context: Context, layer: Layer, shard: Shard, shorter_s: tuple[Floats | float, Floats | float] = (0, 0)
+    context: Context,
+    layer: Layer,
+    work: Work,
+    shard: Shard,
+    shorter_s: tuple[Floats | float, Floats | float] = (0, 0),
 ) -> _Block:
     """Return one layer's passes; recomputation repeats its forward pass, or those of some modules, before the backward.
     ``shorter_s`` as for ``layer_exchange``."""
-    work = layer_work(context, layer, shard)
     exchange = layer_exchange(context, layer, shard, work, shorter_s)
     if layer.feeds_forward and isinstance(layer.mlp, MixtureOfExperts):
         exchange = exchange.waiting(expert_wait_s(context, layer))

@@ -19,7 +19,7 @@ from forerun.simulator.layer.activations import (
 from forerun.simulator.layer.kinds import layer_kinds
 from forerun.simulator.layer.shard import BUFFER_BYTES, Shard, activation_bytes
 from forerun.simulator.layer.widths import loss_vocab
-from forerun.simulator.replicas.reduction import ReplicaCosts
+from forerun.simulator.replicas.reduction import ReplicaMemory
 from forerun.simulator.score_table import MEMORY_PARTS, Floats
 from forerun.simulator.stages.plan import in_flight
 from forerun.spaces.frameworks import FrameworkProfile
@@ -188,7 +188,7 @@ def _grouped(blocks: Floats, vpp: Floats, group: Floats) -> tuple[Floats, Floats
 
 
 def moments_bytes(
-    activations: StageMemory, key: NDArray[np.intp], replicas: ReplicaCosts, replica: NDArray[np.intp]
+    activations: StageMemory, key: NDArray[np.intp], replicas: ReplicaMemory, replica: NDArray[np.intp]
 ) -> Floats:
     """Return the allocated bytes of stages at two or three moments, [M, R, N].
 
@@ -210,7 +210,7 @@ def moments_bytes(
     return np.stack([held + activations.logits[:, key], held + layer, last])
 
 
-def _ends_fuller(replicas: ReplicaCosts) -> bool:
+def _ends_fuller(replicas: ReplicaMemory) -> bool:
     """Check whether some backward pass needs more memory at its end than at its start."""
     return bool(replicas.whole_bytes.any() or replicas.backward_bytes.any() or replicas.dropped_bytes.any())
 
@@ -225,7 +225,7 @@ def total_memory(
     context: Context,
     activations: StageMemory,
     key: NDArray[np.intp],
-    replicas: ReplicaCosts,
+    replicas: ReplicaMemory,
     replica: NDArray[np.intp],
 ) -> TotalMemory:
     """Return the peak over stages of N candidates; ``key`` and ``replica``: their columns in the two tables."""
@@ -259,7 +259,7 @@ def _parts_at(
     moment: NDArray[np.intp],
     activations: StageMemory,
     active: NDArray[np.intp],
-    replicas: ReplicaCosts,
+    replicas: ReplicaMemory,
     held: NDArray[np.intp],
 ) -> dict[str, Floats]:
     """Split the allocated bytes at a ``moment`` of ``moments_bytes`` (N) by ``MEMORY_PARTS``, without the reserve.
@@ -294,7 +294,7 @@ def _cached_bytes(
     moments: Floats,
     activations: StageMemory,
     active: NDArray[np.intp],
-    replicas: ReplicaCosts,
+    replicas: ReplicaMemory,
     held: NDArray[np.intp],
 ) -> Floats:
     """Compute ``TotalMemory.cached_bytes`` of stages with ``moments`` [M, N]; other parameters as for ``_parts_at``."""

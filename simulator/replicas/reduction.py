@@ -6,7 +6,7 @@ of the replicas shares one set of slices (hybrid sharding: HSDP, instances of a 
 reduced and scattered within it and each slice is added up over its copies; parameters are gathered within it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,18 +29,9 @@ REPLICA_DEGREES = ("dp", "tp", "pp", "cp", "ep", "etp", "zero", "shard", "placem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaCosts:
-    """Once-per-step costs of D strategies, seconds shape D, bytes [R, D]."""
+class ReplicaMemory:
+    """Memory of states and buffers of D strategies, bytes [R, D]."""
 
-    reduce_s: Floats
-    """One reduction of all gradients of the device's stage."""
-    gather_s: Floats
-    """One gather of all its parameters."""
-    tied_s: Floats
-    """Exchange that keeps first and last copy of a tied table equal."""
-    optimizer_s: Floats
-    copy_s: Floats
-    """Copies of units with every microbatch: out of what was gathered, and into what is reduced."""
     parameter_bytes: Floats
     gradient_bytes: Floats
     dropped_bytes: Floats
@@ -58,6 +49,21 @@ class ReplicaCosts:
     """Most that the stream of gathers allocates at once: an allocator keeps that for it alone."""
     reduce_stream_bytes: Floats
     """The same of the stream of reductions, sharded gradients not included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaCosts(ReplicaMemory):
+    """Once-per-step costs of D strategies, seconds shape D."""
+
+    reduce_s: Floats
+    """One reduction of all gradients of the device's stage."""
+    gather_s: Floats
+    """One gather of all its parameters."""
+    tied_s: Floats
+    """Exchange that keeps first and last copy of a tied table equal."""
+    optimizer_s: Floats
+    copy_s: Floats
+    """Copies of units with every microbatch: out of what was gathered, and into what is reduced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,19 +95,26 @@ class Replicas:
         replicas = self.dp * self.cp
         return np.asarray(replicas / np.where(self.shard > 0, self.shard, replicas))
 
+    @property
+    def shards(self) -> Floats:
+        """Replicas that share one set of slices, shape D."""
+        return self.dp * self.cp / self.copies
+
+    def held(self, cut: NDArray[np.bool_], dense: Floats, expert: Floats) -> Floats:
+        """Return the parameters, of all of a stage, of which a device holds the only copy that it needs, where they are
+        ``cut`` among replicas, [R, D]."""
+        # The shards * tp devices among which a stage's states are cut hold each part of an expert 1 / (ep * etp) times
+        # as often: so many share it.
+        expert_shards = self.shards * self.tp / (self.ep * self.etp)
+        return np.asarray(dense / np.where(cut, self.shards, 1.0) + expert / np.where(cut, expert_shards, 1.0))
+
 
 def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     """Return the once-per-step costs of D strategies."""
-    shards = replicas.dp * replicas.cp / replicas.copies
-    # The shards * tp devices among which a stage's states are cut hold each part of an expert 1 / (ep * etp) times as
-    # often: so many share it.
-    expert_shards = shards * replicas.tp / (replicas.ep * replicas.etp)
     counts = replicas.parameters
     trained = counts.trained_dense, counts.trained_expert
     profile, width = context.framework, activation_bytes(context.workload.precision)
-    half = width == 2.0
-    graded = _with_gradients(profile, replicas)
-    dense, expert = (each.max(axis=0) for each in graded)
+    dense, expert = (each.max(axis=0) for each in _with_gradients(profile, replicas))
     reduced = _reduce_s(context, replicas, "gradients", dense, expert)
     # Sharded parameters are gathered whole, frozen or not; else those that an update changed.
     whole = replicas.zero == 3
@@ -109,71 +122,108 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     dense = np.where(whole, counts.dense.max(axis=0), dense)
     expert = np.where(whole, counts.expert.max(axis=0), expert)
     # In parameters of half precision: those of layers may travel in fewer bits.
-    kept, travels = (size / width for size in parameter_bytes(context))
+    travels = parameter_bytes(context)[1] / width
     outside = counts.outside.max(axis=0) * (1 - travels)
     gathered = _reduce_s(context, replicas, "parameters", dense * travels + outside, expert * travels)
-    separate_fp32 = accumulates_separately(context, replicas.zero)
-    gradient = profile.held_gradient_bytes(context.workload.precision) + np.where(separate_fp32, BUFFER_BYTES, 0.0)
-    master = profile.master_bytes if half else 0.0
-    # The slices that units are gathered from are the fp32 copy itself.
-    sliced = whole & bool(profile.unit_parameters and master)
-    states = profile.optimizer_bytes + np.where(sliced, 0.0, master)
-
-    def held(cut: NDArray[np.bool_], dense: Floats, expert: Floats) -> Floats:
-        """Parameters of which this device holds the only copy it needs, where they are ``cut``."""
-        return np.asarray(dense / np.where(cut, shards, 1.0) + expert / np.where(cut, expert_shards, 1.0))
-
-    # An update touches what a device holds optimizer states of: all of it, or its slice from stage 1 on.
-    updated = replicas.zero >= 1
-    own = held(updated, *trained)
-    optimizer_bytes, on_device, host_s = np.asarray(own * states), own, np.zeros_like(reduced)
-    on_host = np.asarray(profile.optimizer_on_host) if replicas.on_host is None else replicas.on_host
-    if on_host.any():
-        whole_bytes = optimizer_bytes
-        optimizer_bytes, update_s = states_on_host(
-            context.cluster, whole_bytes, on_host, overlap=profile.overlap_host_update
-        )
-        on_device = own * np.divide(optimizer_bytes, whole_bytes, out=np.ones_like(own), where=whole_bytes > 0)
-        host_s = update_s.max(axis=0)
+    states = _optimizer_states(context, replicas)
     passed = profile.step_bytes * (trained[0] + trained[1]).max(axis=0)
-    optimizer_s = np.maximum(_optimizer_s(context, on_device.max(axis=0), own.max(axis=0), passed), host_s)
+    optimizer_s = _optimizer_s(context, states.on_device.max(axis=0), states.own.max(axis=0), passed)
+    optimizer_s = np.maximum(optimizer_s, states.host_s)
     if profile.optimizer == "muon":
-        # One momentum instead of two moments; slices of matrices are gathered, and one replica makes each orthogonal.
-        spared = profile.optimizer_bytes / 2
-        optimizer_bytes = optimizer_bytes - spared * held(updated, counts.muon_dense, counts.muon_expert)
+        # Slices of matrices are gathered, and one replica makes each orthogonal.
         matrices = counts.muon_dense.max(axis=0), counts.muon_expert.max(axis=0)
         optimizer_s = optimizer_s + _reduce_s(context, replicas, "parameters", *matrices)
-        optimizer_s = optimizer_s + held(updated, counts.muon_dense_s, counts.muon_expert_s).max(axis=0)
+        orthogonal_s = replicas.held(replicas.zero >= 1, counts.muon_dense_s, counts.muon_expert_s)
+        optimizer_s = optimizer_s + orthogonal_s.max(axis=0)
     if renewed := renewed_bytes(context):
         weights = (counts.dense - counts.outside + counts.expert).max(axis=0)
         optimizer_s = optimizer_s + memory_bound_time_s(context.cluster.device, renewed * weights)
-    gradients = held(reduces_each(profile, replicas.zero, replicas.pp), *graded)
-    if profile.gradient_sync == "round":
-        # Those of the virtual stage whose turn it is add up whole, beside the slices of all.
-        slices = held(replicas.zero >= 2, *graded)
-        gradients = np.where(
-            (replicas.zero >= 2) & (replicas.rounds > 1), slices + gradients / replicas.rounds, gradients
-        )
+    memory = replica_memory(context, replicas)
     return ReplicaCosts(
         reduce_s=reduced,
         gather_s=gathered,
         tied_s=_tied_s(context, replicas),
         optimizer_s=optimizer_s,
-        copy_s=_copy_s(context, replicas, shards),
-        parameter_bytes=held(whole, *_stored(counts, kept * width, width, np.where(sliced, master, 0.0))),
+        copy_s=_copy_s(context, replicas),
+        **{entry.name: getattr(memory, entry.name) for entry in fields(memory)},
+    )
+
+
+def replica_memory(context: Context, replicas: Replicas) -> ReplicaMemory:
+    """Return the memory of states and buffers of D strategies."""
+    counts, profile = replicas.parameters, context.framework
+    precision, width = context.workload.precision, activation_bytes(context.workload.precision)
+    graded = _with_gradients(profile, replicas)
+    separate_fp32 = accumulates_separately(context, replicas.zero)
+    gradient = profile.held_gradient_bytes(precision) + np.where(separate_fp32, BUFFER_BYTES, 0.0)
+    optimizer_bytes = _optimizer_states(context, replicas).left_bytes
+    if profile.optimizer == "muon":  # one momentum instead of two moments
+        spared = replicas.held(replicas.zero >= 1, counts.muon_dense, counts.muon_expert)
+        optimizer_bytes = optimizer_bytes - profile.optimizer_bytes / 2 * spared
+    gradients = replicas.held(reduces_each(profile, replicas.zero, replicas.pp), *graded)
+    if profile.gradient_sync == "round":
+        # Those of the virtual stage whose turn it is add up whole, beside the slices of all.
+        slices = replicas.held(replicas.zero >= 2, *graded)
+        in_rounds = (replicas.zero >= 2) & (replicas.rounds > 1)
+        gradients = np.where(in_rounds, slices + gradients / replicas.rounds, gradients)
+    # Parameters of half precision: those of layers may be kept in fewer bits.
+    stored = _stored(counts, parameter_bytes(context)[0], width, _sliced_bytes(context, replicas))
+    return ReplicaMemory(
+        parameter_bytes=replicas.held(replicas.zero == 3, *stored),
         gradient_bytes=gradients * gradient,
         dropped_bytes=np.where(replicas.zero >= 2, bool(profile.unit_parameters) * gradients * gradient, 0.0),
         optimizer_bytes=optimizer_bytes,
         **buffers(
             context,
             counts,
-            sum(graded, np.zeros_like(own)),
+            sum(graded, np.zeros_like(counts.dense)),
             zero=replicas.zero,
             pp=replicas.pp,
             virtual=replicas.virtual,
             ranks=replicas.dp * replicas.cp,
         ),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OptimizerStates:
+    """Optimizer states of D strategies with two moments for every parameter, [R, D]."""
+
+    own: Floats
+    """Parameters that a device updates: all of it, or its slice from stage 1 on."""
+    on_device: Floats
+    """Those of them whose states are on the device."""
+    left_bytes: Floats
+    """States on the device."""
+    host_s: Floats
+    """Seconds of the update on the host, shape D."""
+
+
+def _optimizer_states(context: Context, replicas: Replicas) -> _OptimizerStates:
+    """Divide the optimizer states of strategies between device and host."""
+    counts, profile = replicas.parameters, context.framework
+    own = replicas.held(replicas.zero >= 1, counts.trained_dense, counts.trained_expert)
+    master = np.where(_sliced_bytes(context, replicas) > 0, 0.0, _master_bytes(context))
+    whole_bytes = np.asarray(own * (profile.optimizer_bytes + master))
+    on_host = np.asarray(profile.optimizer_on_host) if replicas.on_host is None else replicas.on_host
+    if not on_host.any():
+        return _OptimizerStates(own=own, on_device=own, left_bytes=whole_bytes, host_s=np.zeros_like(replicas.dp))
+    left_bytes, update_s = states_on_host(context.cluster, whole_bytes, on_host, overlap=profile.overlap_host_update)
+    left = np.divide(left_bytes, whole_bytes, out=np.ones_like(own), where=whole_bytes > 0)
+    return _OptimizerStates(own=own, on_device=own * left, left_bytes=left_bytes, host_s=update_s.max(axis=0))
+
+
+def _master_bytes(context: Context) -> float:
+    """Return the bytes of a parameter's fp32 copy; 0 where parameters have full precision themselves."""
+    half = activation_bytes(context.workload.precision) == 2.0
+    return context.framework.master_bytes if half else 0.0
+
+
+def _sliced_bytes(context: Context, replicas: Replicas) -> Floats:
+    """Return the bytes of a parameter's fp32 copy, [D], where that is the slice that units are gathered from; else
+    0."""
+    in_units = (replicas.zero == 3) & bool(context.framework.unit_parameters)
+    return np.where(in_units, _master_bytes(context), 0.0)
 
 
 def _stored(counts: StageParameters, inside: float, outside: float, sliced: Floats) -> tuple[Floats, Floats]:
@@ -271,7 +321,7 @@ def _with_gradients(profile: FrameworkProfile, replicas: Replicas) -> tuple[Floa
     return counts.trained_dense + flat * counts.beside_dense, counts.trained_expert + flat * counts.beside_expert
 
 
-def _copy_s(context: Context, replicas: Replicas, shards: Floats) -> Floats:
+def _copy_s(context: Context, replicas: Replicas) -> Floats:
     """Compute the seconds per microbatch of copies of units, [D], which block computation as they are kernels.
 
     Slices are cast for each pass that gathers them and copied out of what came; gradients are copied into what is
@@ -286,9 +336,11 @@ def _copy_s(context: Context, replicas: Replicas, shards: Floats) -> Floats:
         for of in ((counts.dense, counts.expert), (counts.trained_dense, counts.trained_expert))
     )
     gathers = np.where((replicas.zero == 3) & ~stays_whole(profile, replicas.pp), 2.0, 1.0)
-    cast = (profile.master_bytes + width if profile.master_bytes else 0.0) / shards
+    cast = (profile.master_bytes + width if profile.master_bytes else 0.0) / replicas.shards
     copied = gathers * (2 * width + cast) * every
-    reduced = width + reduced_bytes(context) + 3 * profile.held_gradient_bytes(context.workload.precision) / shards
+    reduced = (
+        width + reduced_bytes(context) + 3 * profile.held_gradient_bytes(context.workload.precision) / replicas.shards
+    )
     copied = np.where(replicas.zero >= 2, copied + reduced * trained, 0.0)
     return memory_bound_time_s(context.cluster.device, copied)
 

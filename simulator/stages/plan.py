@@ -79,15 +79,16 @@ class _Run:
     """Its peak in-flight factor."""
 
 
-def stage_plans(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> StagePlans:
-    """Return the plans of some rows (one representative row per distinct plan; a Python loop over plans)."""
+def stage_plans(context: Context, table: StrategyTable, rows: NDArray[np.intp], *, timed: bool = True) -> StagePlans:
+    """Return the plans of some rows (one representative row per distinct plan; a Python loop over plans); with the
+    longest paths through their schedules where they are to be ``timed``."""
     model, plans, uneven, spared = context.model, [], {}, {}
     kinds = len(layer_kinds(model))
     for column, row in enumerate(rows):
         pp, vpp, schedule, split, some = (int(table.choices[a][table.codes[a][row]]) for a in PLAN_AXES)
         counts = stage_layers(model.layer_count, pp, vpp, split, table.custom_splits, context.head_layers)
         plans.append(_runs(model, counts, pp, schedule, context.framework.passes_ahead))
-        if schedule_of(schedule).in_rounds:
+        if timed and schedule_of(schedule).in_rounds:
             uneven[column] = counts, pp
         if first := first_layers(some):
             spared[column] = _spared(model, counts, pp, schedule, first)

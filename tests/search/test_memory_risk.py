@@ -52,7 +52,7 @@ def test_a_note_says_how_uneven_experts_may_be() -> None:
     table = table_of([parse_strategy("tp1 pp2 dp8 ep8 mbs2 zero1")])
     row = simulate("qwen3-30b-a3b", strategy="tp1 pp2 dp8 ep8 mbs2 zero1", **asked)
     (note,) = uneven_note(setting, (row,), NoteSearch())
-    most = largest_imbalance(setting.context, row.strategy, score)
+    most = largest_imbalance(setting.context, row.strategy)
     assert 1 < most < 2 and f" {most:.2f} times" in note
     for imbalance, fits in ((most, True), (most + 0.01, False)):
         workload = dataclasses.replace(setting.context.workload, moe_imbalance=imbalance)

@@ -55,9 +55,14 @@ def refusing(context: Context, table: StrategyTable) -> ScoreTable:
 
 
 def content(piece: SliceResult) -> tuple[Any, ...]:
-    assert piece.best is not None and piece.closest is not None
+    assert piece.best is not None
     counts = (piece.enumerated, piece.legal, piece.feasible, dict(piece.rejected))
-    return (*counts, piece.best.index.tobytes(), piece.best.keys.tobytes(), piece.closest.index.tobytes())
+    return (
+        *counts,
+        piece.best.index.tobytes(),
+        piece.best.keys.tobytes(),
+        piece.best.scores.peak_memory_bytes.tobytes(),
+    )
 
 
 def test_every_item_ends_once_and_errors_are_failures(workers: Workers) -> None:
@@ -281,7 +286,7 @@ def test_a_search_goes_over_to_processes_when_it_takes_long(make_setting: Callab
 def test_cuts_cover_the_space_and_follow_the_seconds() -> None:
     from forerun.search.workers.contract import ItemOutcome
 
-    cuts, seen, widths = Cuts(low=0, high=10_000, width=100), [], []
+    cuts, seen, widths = Cuts(low=0, high=10_000, width=100, target=0.4), [], []
     for low, high in cuts:
         seen += [low, high]
         widths.append(high - low)

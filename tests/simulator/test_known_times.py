@@ -8,9 +8,11 @@ import pytest
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.simulator.assignment.replicas import parameters_with
-from forerun.simulator.layer import known_times
+from forerun.simulator.layer import known_times, remembered
+from forerun.simulator.layer.asked import OF_EXPERTS, OF_TRAFFIC, OF_WHOLE_STEPS
 from forerun.simulator.layer.kinds import layer_kinds
 from forerun.simulator.layer.known_times import known_block_times
+from forerun.simulator.layer.known_work import block_work, known_block_work
 from forerun.simulator.layer.shard import Shard, shard_of
 from forerun.simulator.layer.times import BlockTimes, block_times
 from forerun.simulator.replicas.reduction import REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
@@ -85,11 +87,34 @@ def test_other_workloads_and_software_have_their_own_times() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_times, "MOST", 4)
+    monkeypatch.setattr(remembered, "MOST", 4)
     context = context_of("llama3-8b")
     for rows in ([0, 1, 2], [3, 4, 0], [5, 6, 7, 8, 9, 10], [0]):
         asked = shard(context, rows)
         assert_same(known_block_times(context, asked), block_times(context, asked))
+
+
+def test_work_is_the_same_bit_by_bit_whatever_was_asked_before() -> None:
+    context = context_of("deepseek-v2-lite")
+    for rows in ([0, 2], [0, 1, 2, 3], [11, 0]):
+        asked = shard(context, rows)
+        for found, fresh in zip(known_block_work(context, asked), block_work(context, asked), strict=True):
+            assert np.array_equal(found.forward_s, fresh.forward_s)
+            assert np.array_equal(found.backward_s, fresh.backward_s)
+            assert found.modules_s.keys() == fresh.modules_s.keys()
+            assert all(np.array_equal(found.modules_s[module], fresh.modules_s[module]) for module in fresh.modules_s)
+
+
+@pytest.mark.parametrize("framework", ["megatron-lm", "nemo", "torchtitan", "deepspeed"])
+def test_what_a_profile_says_of_traffic_changes_no_work(framework: str) -> None:
+    context = context_of("deepseek-v2-lite", framework)
+    profile, asked = context.framework, shard(context, [0, 5, 11])
+    moved = {name: neutral if getattr(profile, name) != neutral else 1 for name, neutral in OF_TRAFFIC.items()}
+    moved["graphed"] = ("attention",)
+    other = replace(context, framework=replace(profile, **moved))
+    for found, fresh in zip(block_work(other, asked), block_work(context, asked), strict=True):
+        assert np.array_equal(found.forward_s, fresh.forward_s)
+        assert np.array_equal(found.backward_s, fresh.backward_s)
 
 
 def test_a_key_holds_every_field_of_a_shard() -> None:
@@ -106,7 +131,7 @@ def test_a_key_holds_every_field_of_a_shard() -> None:
 def test_what_a_profile_says_of_whole_steps_changes_no_block(framework: str) -> None:
     context = context_of("deepseek-v2-lite" if framework == "nemo" else "llama3-8b", framework)
     asked = shard(context, [0, 5, 11])
-    names = (*known_times.OF_WHOLE_STEPS, *(() if context.moe else known_times.OF_EXPERTS))
+    names = (*OF_WHOLE_STEPS, *(() if context.moe else OF_EXPERTS))
     present = {name: getattr(context.framework, name) for name in names}
     moved = {name: 0.5 * value + 0.25 for name, value in present.items() if isinstance(value, float)}
     chosen = {"overlap_pipeline": not present["overlap_pipeline"], "graphs": "layers", "graphed": ("attention", "mlp")}

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.board.rows import Row
-from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
+from forerun.simulator.core.score import fits
 from forerun.simulator.memory.risk import risking
 from forerun.spaces.strategies import Context, Strategy, parse_strategy, table_of
 
@@ -24,9 +24,7 @@ def uneven_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tu
     row = rows[0]
     if not isinstance(row.strategy, Strategy) or row.strategy.ep == 1:
         return ()
-    most = largest_imbalance(
-        risking(setting.context, None), row.strategy, search.score
-    )  # all memory, whatever risk is asked for
+    most = largest_imbalance(risking(setting.context, None), row.strategy)  # all memory, whatever risk is asked for
     if most >= WORTH_SAYING:
         return ()
     return (
@@ -35,20 +33,20 @@ def uneven_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tu
     )
 
 
-def largest_imbalance(context: Context, strategy: Strategy, score: Scorer) -> float:
+def largest_imbalance(context: Context, strategy: Strategy) -> float:
     """Return up to which imbalance of experts a strategy that fits still does; ``WORTH_SAYING`` at the most."""
     table = table_of([strategy])
 
-    def fits(imbalance: float) -> bool:
+    def runs(imbalance: float) -> bool:
         workload = dataclasses.replace(context.workload, moe_imbalance=imbalance)
-        return bool(score(dataclasses.replace(context, workload=workload), table).fits[0])
+        return bool(fits(dataclasses.replace(context, workload=workload), table)[0])
 
     low, high = 1.0, WORTH_SAYING
-    if fits(high):
+    if runs(high):
         return high
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        low, high = (middle, high) if runs(middle) else (low, middle)
     return low
 
 

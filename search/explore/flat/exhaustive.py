@@ -21,6 +21,7 @@ from forerun.search.request.limits import NO_LIMITS, TrainingLimits
 from forerun.search.request.model_kind import Space, Table
 from forerun.search.request.scorer import Progress, Scorer
 from forerun.simulator import score as simulator_score
+from forerun.simulator.core.score import peaks
 from forerun.simulator.memory.risk import RISKY
 from forerun.simulator.score_table import Floats, ScoreTable, joined
 from forerun.spaces.strategies import StrategySpace, StrategyTable
@@ -113,7 +114,7 @@ class SliceResult:
     best: Best | None = None
     """Feasible candidates ranked by the objective."""
     closest: Best | None = None
-    """Legal candidates that do not fit, ranked by the bytes that they miss."""
+    """Legal candidates that do not fit, ranked by the bytes that they miss; none where others are feasible."""
     fastest: Best | None = None
     """The best feasible candidate by predicted time alone."""
     safest: Best | None = None
@@ -166,16 +167,39 @@ def search_slice(
 
 
 def score_chunk(problem: Problem, table: Table, score: Scorer) -> SliceResult:
-    """Score some legal candidates."""
+    """Score some legal candidates: of those that do not fit in memory only the closest, where nothing else does."""
+    context: Any = problem.space.context
+    if score is not simulator_score or not isinstance(table, StrategyTable) or context.correction is not None:
+        return _scored(problem, table, score)
+    missing = peaks(context, table) - context.memory_limit_bytes
+    fitting = np.flatnonzero(missing <= 0)
+    over = len(table) - len(fitting)
+    piece = _scored(problem, table.take(fitting), score) if len(fitting) else SliceResult()
+    if not over or piece.feasible:
+        return replace(piece, legal=len(table), rejected={**({"memory": over} if over else {}), **piece.rejected})
+    closest = np.lexsort((table.index, missing))
+    closest = closest[missing[closest] > 0][:CLOSEST]
+    return replace(
+        piece,
+        legal=len(table),
+        rejected={"memory": over, **piece.rejected},
+        closest=_scored(problem, table.take(np.sort(closest)), score).closest,
+    )
+
+
+def _scored(problem: Problem, table: Table, score: Scorer) -> SliceResult:
+    """Score some legal candidates, whether they fit in memory or not."""
     context: Any = problem.space.context
     bare = score(context, table)
     scores = interrupted(bare, table, problem.slowdown)
     kept, beyond = problem.limits.kept(scores, table)
     objective = objective_named(problem.objective)
     ranked = Best(index=table.index, keys=np.stack(objective.keys(context, scores, table)), scores=bare)
-    missing = replace(ranked, keys=(scores.peak_memory_bytes - scores.limits(context))[None, :])
     over = int(np.count_nonzero(~scores.fits))
-    fastest = safest = None
+    closest = fastest = safest = None
+    if not kept.any():
+        missing = replace(ranked, keys=(scores.peak_memory_bytes - scores.limits(context))[None, :])
+        closest = lowest(missing, ~scores.fits, CLOSEST)
     if objective.plain is not None:
         plain = replace(ranked, keys=objective.plain(scores.step_time_s, table)[None, :])
         fastest = lowest(plain, kept, 1)
@@ -186,7 +210,7 @@ def score_chunk(problem: Problem, table: Table, score: Scorer) -> SliceResult:
         feasible=int(np.count_nonzero(kept)),
         rejected={**({"memory": over} if over else {}), **beyond},
         best=_best(ranked, kept, problem.top, objective.front, problem.idea_width),
-        closest=lowest(missing, ~scores.fits, CLOSEST),
+        closest=closest,
         fastest=fastest,
         safest=safest,
     )
@@ -199,13 +223,14 @@ def merge(pieces: Iterable[SliceResult], *, top: int, front: bool = False, width
     rejected: Counter[str] = Counter()
     for piece in pieces:
         rejected.update(piece.rejected)
+    feasible = sum(piece.feasible for piece in pieces)
     return SliceResult(
         enumerated=sum(piece.enumerated for piece in pieces),
         legal=sum(piece.legal for piece in pieces),
-        feasible=sum(piece.feasible for piece in pieces),
+        feasible=feasible,
         rejected=rejected,
         best=_merge_best([piece.best for piece in pieces], top, front=front, width=width),
-        closest=_merge_best([piece.closest for piece in pieces], CLOSEST),
+        closest=None if feasible else _merge_best([piece.closest for piece in pieces], CLOSEST),
         fastest=_merge_best([piece.fastest for piece in pieces], 1),
         safest=_merge_best([piece.safest for piece in pieces], 1),
     )

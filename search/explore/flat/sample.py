@@ -32,7 +32,7 @@ WORTH = 1 << 26
 """Candidates, legal or not, of a space that is worth a sample: smaller ones are scored whole in under a second."""
 IDEAS = 32
 """Ideas of which all variants are looked at, at least, and so many at once."""
-WINDOWS = 16
+WINDOWS = 4
 """Parts in which the few variants of all ideas are looked at, those of most GPUs first: each is bounded by those before
 it."""
 RECOMPUTES = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)

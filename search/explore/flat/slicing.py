@@ -22,6 +22,9 @@ from forerun.spaces.errors import ForerunError, RequestError
 
 TARGET_S = 0.4
 """Seconds of a slice: long against the milliseconds of sending it, short against a wait for the last one."""
+ALONE_S = 1.0
+"""Seconds of a slice where there is one worker: each slice costs some hundred milliseconds of its own where racks or
+switches divide its candidates into many tables, and none waits for another."""
 TARGET_PER_WORKER_S = 0.005
 """Seconds of a slice for each worker, where there are many: a slice costs the driver 1.1 to 1.5 ms with Ray
 (benchmarks/results), so that it is busy for less than a third of its time however many workers it serves."""
@@ -53,10 +56,10 @@ class Task:
 def target_s(workers: int) -> float:
     """Return the seconds that a slice shall last where so many workers share a driver.
 
-    >>> target_s(2), target_s(1024)
-    (0.4, 5.12)
+    >>> target_s(1), target_s(2), target_s(1024)
+    (1.0, 0.4, 5.12)
     """
-    return max(TARGET_S, TARGET_PER_WORKER_S * workers)
+    return ALONE_S if workers == 1 else max(TARGET_S, TARGET_PER_WORKER_S * workers)
 
 
 @dataclass(slots=True, kw_only=True)
