@@ -1,12 +1,14 @@
 """When nothing is feasible, the changes that are named do help."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from forerun.search import search
 from forerun.search.answer.diagnosis.diagnosis import NothingFeasible
+from forerun.search.cli import main
 from forerun.search.explore.trees.hosted import best_hosted
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
@@ -52,6 +54,26 @@ def test_a_switch_that_makes_room_is_named() -> None:
     fix = next(one for one in fail("qwen2.5-7b", **request).diagnosis.fixes if one.change.startswith("--with "))
     name = fix.change.removeprefix("--with ").split(" ")[0]
     assert fix.row.step_time_s >= search("qwen2.5-7b", **request, switches={name: "on"}).rows[0].step_time_s
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "search qwen2.5-7b --cluster rtx4090-box --gpus 8 --global-batch 64 --seq-len 4096 --framework fsdp",
+        "search qwen3-14b --cluster rtx4090-box --gpus 8 --global-batch 64 --seq-len 2048 --framework fsdp",
+        "search llama3-70b --cluster dgx-h100 --gpus 8 --global-batch 64 --seq-len 4096 --framework deepspeed",
+    ],
+)
+def test_the_flags_that_are_named_lead_to_a_launch(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command.split()) == 3
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Next: ")]
+    flags = line.removeprefix("Next: the same search with ").split()
+
+    assert main([*command.split(), *flags, "--out", str(tmp_path / "run")]) == 0
+    assert main(["export", str(tmp_path / "run"), "--rank", "1", "--format", "all", "--out", str(tmp_path / "to")]) == 0
+    assert list((tmp_path / "to").glob("*/launch.sh"))
 
 
 @pytest.mark.parametrize("framework", ["megatron-lm", "torchtitan"])

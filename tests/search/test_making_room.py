@@ -1,5 +1,7 @@
 """Switches that make room in memory are named where they lead to a faster strategy, and only there."""
 
+import re
+
 import pytest
 
 from forerun.search import search
@@ -25,6 +27,16 @@ def test_what_a_switch_gains_is_what_the_search_with_it_finds(framework: str) ->
     assert f"--with chunked-loss {gain:+.0%}" in note
     assert with_it.rows[0].name in note
     assert "chunked-loss" not in room(with_it)
+
+
+def test_a_framework_that_starts_more_is_named_where_no_flag_of_this_one_makes_room() -> None:
+    fields = {"model": "qwen2.5-3b", **SMALL_CARDS}
+    plain = search(**fields, framework="fsdp")
+    (name,) = re.findall(r"--framework (\S+) \+", room(plain))
+    other = search(**fields, framework=name)
+
+    assert other.rows[0].step_time_s * (1 + WORTH) <= plain.rows[0].step_time_s
+    assert not other.rows[0].lacks_launch_file
 
 
 def test_activations_on_the_host_are_named_where_they_gain() -> None:

@@ -43,6 +43,13 @@ class Diagnosis:
     closest: Row | None
     fixes: tuple[Fix, ...]
 
+    @property
+    def next_fix(self) -> Fix | None:
+        """The fastest fix by flags alone that leaves devices and work as they are, else the first by flags."""
+        typed = [fix for fix in self.fixes if fix.flags]
+        same = [fix for fix in typed if fix.flags.startswith(("--framework", "--with", "--oom-risk"))]
+        return max(same, key=lambda fix: fix.row.throughput_per_gpu, default=typed[0] if typed else None)
+
     def to_json(self) -> dict[str, Any]:
         """Return the diagnosis as plain data."""
         return {
@@ -77,6 +84,8 @@ class Diagnosis:
             ]
             if any(fix.tree for fix in self.fixes):
                 lines.append("  (offloaded tensors need a strategy tree; --json contains it, for simulate --tree)")
+            if (best := self.next_fix) is not None:
+                lines.append(f"Next: the same search with {best.flags}")
         else:
             lines.append(
                 "no single change of axes, framework, number of GPUs, batch or sequence length makes it feasible"

@@ -3,23 +3,21 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from forerun.search.answer.frameworks import lean, other_frameworks
 from forerun.search.answer.notes.making_room import SWITCHES, TRAFFIC
 from forerun.search.answer.switching import switch_words, with_switches
 from forerun.search.board.rows import Row
 from forerun.search.explore.flat.best import best_row
 from forerun.search.formats.launchable import marked
+from forerun.search.order.worth import failed_start, odds_of
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.simulator.memory.risk import risking
 from forerun.spaces.errors import ForerunError
-from forerun.spaces.frameworks import framework_names, load_framework
-from forerun.spaces.frameworks.hardware import device_kinds
-from forerun.spaces.frameworks.switches import on_devices
-from forerun.spaces.frameworks.usual import GENERIC
 
 GROWTHS = (2, 4, 8, 16, 32, 64)
 """Factors on the device count that are tried in turn; between the last that fails and the first that fits, more are."""
@@ -28,15 +26,20 @@ NEXT_NODES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fix:
-    """A change to the request in words, and a strategy it makes feasible; ``tree`` is that where it is a tree."""
+    """A change to the request in words, and a strategy it makes feasible; ``tree`` is that where it is a tree.
+
+    ``flags``: what the user adds to the command for it; empty where there are none, or where a launch needs more.
+    """
 
     change: str
     row: Row
     tree: str = ""
+    flags: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fix as plain data."""
-        return {"change": self.change, "row": self.row.to_json(), **({"tree": self.tree} if self.tree else {})}
+        document = {"change": self.change, "row": self.row.to_json(), "tree": self.tree, "flags": self.flags}
+        return {name: value for name, value in document.items() if value}
 
 
 def fixes(setting: Setting, score: Scorer) -> Iterator[Fix]:
@@ -48,7 +51,7 @@ def fixes(setting: Setting, score: Scorer) -> Iterator[Fix]:
         return
     yield from filter(None, [_on_the_host(setting, score)])
     yield from _with_room(setting, score)
-    yield from _fastest([_try(*change, score) for change in _other_frameworks(setting)])
+    yield from _other_frameworks(setting, score)
     yield from filter(None, [_more_devices(setting, score)])
     yield from filter(None, [_other_batch(setting, score), _shorter_sequence(setting, score)])
 
@@ -76,7 +79,7 @@ def _more_risk(setting: Setting, score: Scorer) -> Fix | None:
     if found is None:
         return None
     percent = math.ceil(100 * found.row.oom_risk)
-    return dataclasses.replace(found, change=f"--oom-risk {percent}%")
+    return dataclasses.replace(found, change=f"--oom-risk {percent}%", flags=f"--oom-risk {percent}%")
 
 
 def _on_the_host(setting: Setting, score: Scorer) -> Fix | None:
@@ -98,28 +101,46 @@ def _on_the_host(setting: Setting, score: Scorer) -> Fix | None:
 
 def _with_room(setting: Setting, score: Scorer) -> list[Fix]:
     """Find the fastest strategy that fits with one switch that saves memory, or with two where one is not enough."""
-    names = [name for name in SWITCHES if name not in (*TRAFFIC, *setting.request.switches)]
     for count in (1, 2):
-        settings = [{name: SWITCHES[name][0] for name in some} for some in itertools.combinations(names, count)]
-        if found := _fastest([_with(setting, switches, score) for switches in settings]):
+        some = itertools.combinations(_saving(setting), count)
+        settings = [{name: SWITCHES[name][0] for name in names} for names in some]
+        if found := _fastest(_with(setting, switches, score) for switches in settings):
             return found
     return []
+
+
+def _saving(setting: Setting) -> list[str]:
+    """Return the switches that save memory and that the user did not set."""
+    return [name for name in SWITCHES if name not in (*TRAFFIC, *setting.request.switches)]
 
 
 def _with(setting: Setting, switches: Mapping[str, str], score: Scorer) -> Fix | None:
     changed = with_switches(setting, switches)
     words, lacking = switch_words(setting.context, switches)
-    return None if changed is None else _try(f"{words} ({lacking})" if lacking else words, changed, score)
+    if changed is None:
+        return None
+    return _try(f"{words} ({lacking})" if lacking else words, changed, score, flags="" if lacking else words)
 
 
-def _other_frameworks(setting: Setting) -> Iterator[tuple[str, Setting]]:
-    present, here = setting.context.framework.name, device_kinds(setting.context.cluster)
-    for name in framework_names():
-        profile = load_framework(name)
-        # "generic" can express everything, and nothing launches it.
-        if name not in (present, GENERIC) and all(map(profile.hardware.runs_on, here)):
-            context = dataclasses.replace(setting.context, framework=on_devices(profile, here))
-            yield f"--framework {name}", dataclasses.replace(setting, context=context)
+def _other_frameworks(setting: Setting, score: Scorer) -> list[Fix]:
+    """Find the fastest strategy that fits under another framework that starts it; with one of its switches that save
+    memory where none fits without."""
+    others = list(other_frameworks(setting))
+    if found := _fastest(_launched(flag, other, score) for flag, other in others):
+        return found
+    return _fastest(
+        _launched(f"{flag} --with {name}", changed, score)
+        for flag, other in others
+        for name in _saving(setting)
+        if (changed := with_switches(other, {name: SWITCHES[name][0]})) is not None
+        and not switch_words(other.context, {name: SWITCHES[name][0]})[1]
+    )
+
+
+def _launched(flags: str, setting: Setting, score: Scorer) -> Fix | None:
+    """Try a change; None, too, where no launch file can express what fits."""
+    fix = _try(flags, setting, score, flags=flags)
+    return None if fix is None or marked(setting.context, fix.row).lacks_launch_file else fix
 
 
 def _more_devices(setting: Setting, score: Scorer) -> Fix | None:
@@ -158,7 +179,8 @@ def _fewer_devices(setting: Setting, failed: int, found: Fix, present: int, scor
 
 
 def _try_devices(setting: Setting, count: int, present: int, score: Scorer) -> Fix | None:
-    return _try(f"{count - present} more GPUs ({count})", dataclasses.replace(setting, gpus=(count,)), score)
+    changed = dataclasses.replace(setting, gpus=(count,))
+    return _try(f"{count - present} more GPUs ({count})", changed, score, flags=f"--gpus {count}")
 
 
 def _other_batch(setting: Setting, score: Scorer) -> Fix | None:
@@ -168,7 +190,8 @@ def _other_batch(setting: Setting, score: Scorer) -> Fix | None:
     for multiple in multiples:
         workload = dataclasses.replace(setting.context.workload, global_batch=multiple)
         other = dataclasses.replace(setting, context=dataclasses.replace(setting.context, workload=workload))
-        if (found := _try(f"--global-batch {multiple}", other, score)) is not None:
+        change = f"--global-batch {multiple}"
+        if (found := _try(change, other, score, flags=change)) is not None:
             return found
     return None
 
@@ -179,40 +202,29 @@ def _shorter_sequence(setting: Setting, score: Scorer) -> Fix | None:
         length //= 2
         workload = dataclasses.replace(setting.context.workload, seq_len=length)
         shorter = dataclasses.replace(setting, context=dataclasses.replace(setting.context, workload=workload))
-        fix = _try(f"--seq-len {length}", shorter, score)
-        if fix is not None:
-            return fix
+        change = f"--seq-len {length}"
+        if (found := _try(change, shorter, score, flags=change)) is not None:
+            return found
     return None
 
 
-def _lean(setting: Setting) -> dict[str, Sequence[object]]:
-    """Return the user's restrictions and, on axes without any, the choices that need least memory: where these do not
-    fit, nothing does, and they are a hundredth of the space."""
-    own = dict(setting.request.overrides)
-    lean: dict[str, Sequence[object]] = {"mbs": [1], "placement": [0], "switches": ["none"]}
-    if "full" in setting.context.framework.legality.recompute:
-        lean["recompute"] = ["full"]
-    if not {"vpp", "schedule"} & set(own) and "1f1b" in setting.context.framework.legality.schedules:
-        lean |= {"vpp": [1], "schedule": ["1f1b"]}
-    return lean | own
-
-
-def _fastest(found: list[Fix | None]) -> list[Fix]:
+def _fastest(found: Iterable[Fix | None]) -> list[Fix]:
+    """Return the fix whose steps are the shortest, failed starts included."""
     present = [fix for fix in found if fix is not None]
-    return sorted(present, key=lambda fix: fix.row.step_time_s)[:1]
+    return sorted(present, key=lambda fix: fix.row.step_time_s * (1 + failed_start(odds_of(fix.row.oom_risk))))[:1]
 
 
 def _with_request(setting: Setting, **changes: Any) -> Setting:
     return dataclasses.replace(setting, request=dataclasses.replace(setting.request, **changes))
 
 
-def _try(change: str, setting: Setting, score: Scorer) -> Fix | None:
+def _try(change: str, setting: Setting, score: Scorer, *, flags: str = "") -> Fix | None:
     """Search the candidates of a changed setting that need least memory.
 
     None where nothing is feasible or the change contradicts something.
     """
     try:
-        row = best_row(setting, overrides=_lean(setting), score=score)
+        row = best_row(setting, overrides=lean(setting), score=score)
     except ForerunError:
         return None
-    return None if row is None else Fix(change=change, row=row)
+    return None if row is None else Fix(change=change, row=row, flags=flags)

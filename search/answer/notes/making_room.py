@@ -3,10 +3,13 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+from forerun.search.answer.frameworks import lean, other_frameworks
 from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.answer.switching import switch_words, with_switches
 from forerun.search.board.rows import Row
+from forerun.search.formats.launchable import marked
 from forerun.search.order.objectives import objective_named
+from forerun.search.order.worth import failed_start, odds_of
 from forerun.search.request.setting import Setting
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Recompute, Schedule, Split, Strategy, StrategySpace
@@ -54,8 +57,23 @@ def room_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tupl
     if len(gains) > 1:
         both = _gain(setting, first, {**gains[1][1], **gains[0][1]}, search)
         gains = [*(gain for gain in both if 1 + gain[0] >= TOGETHER * (1 + gains[0][0])), *gains]
-    texts = [_text(context, *gain) for gain in _one_each(gains)]
+    shown = _one_each(gains)
+    texts = [_text(context, *gain) for gain in shown]
+    if shown and all(switch_words(context, switches)[1] for _, switches, _ in shown):
+        texts += _elsewhere(setting, first, search)
     return (f"{ROOM} {'; '.join(texts)}",) if texts else ()
+
+
+def _elsewhere(setting: Setting, first: Row, search: NoteSearch) -> Iterator[str]:
+    """Yield in words the framework that gains most over the first row with a strategy that it starts."""
+    others = ((flag, search.best(other, overrides=lean(other)), other) for flag, other in other_frameworks(setting))
+    rows = [(flag, marked(other.context, row)) for flag, row, other in others if row is not None]
+    able = [(flag, row) for flag, row in rows if not row.lacks_launch_file]
+    if not able:
+        return
+    flag, row = min(able, key=lambda one: _device_s(one[1]) * (1 + failed_start(odds_of(one[1].oom_risk))))
+    if (gain := _device_s(first) / _device_s(row) - 1) >= WORTH:
+        yield _gain_text(flag, gain, row)
 
 
 def _memory_decides(row: Row) -> bool:
@@ -132,8 +150,12 @@ def _one_each(gains: Sequence[tuple[float, dict[str, str], Row]]) -> list[tuple[
 
 def _text(context: Context, gain: float, switches: dict[str, str], row: Row) -> str:
     words, lacking = switch_words(context, switches)
+    return _gain_text(words, gain, row, lacking)
+
+
+def _gain_text(flags: str, gain: float, row: Row, lacking: str = "") -> str:
     memory = "; ".join(filter(None, [f"{row.peak_memory_gib:.0f} GiB, {row.oom_risk:.0%} OOM risk", lacking]))
-    return f"{words} {gain:+.0%} throughput with {row.name} ({memory})"
+    return f"{flags} {gain:+.0%} throughput with {row.name} ({memory})"
 
 
 def _device_s(row: Row) -> float:
