@@ -1,7 +1,7 @@
-"""Ideas and their variants: strategies with the same degrees, of which a leaderboard shows the best.
+"""Ideas and their variants: strategies with the same degrees, represented by the best in a leaderboard.
 
 Placements, virtual stages and micro-batches of one set of degrees often lie closer together than a prediction's error;
-ten rows of them would be one row ten times.
+ten such rows would be equivalent.
 """
 
 import math
@@ -11,19 +11,19 @@ from typing import NamedTuple
 from forerun.spaces.strategies import Strategy
 
 ALIKE = 0.01
-"""Variants whose first ranking key is this close to their row's are kept with it: below any prediction's error."""
+"""Relative difference of the first ranking key up to which variants are kept with a row; below the prediction error."""
 FAR = 0.25
-"""Ideas whose first ranking key is this much above that of the best are slower beyond any doubt: four of five measured
-runs lie within 20 % of their prediction. Other strategies of better ideas go before them."""
+"""Relative difference of the first ranking key from the best above which ideas are certainly slower: four of five
+measured runs are within 20 % of their prediction. Other strategies of better ideas rank before them."""
 KINDS = ("mbs", "zero", "sp")
-"""Axes of which every choice may make a row where an idea has several: who changes another is after a few per cent."""
+"""Axes whose choices may have separate rows within an idea; other axes change a few per cent only."""
 MOST_VARIANTS = 100
 AT_ONCE = 10
-"""Rows that are chosen together, so that a leaderboard of fewer rows begins like one of more."""
+"""Number of rows chosen together, so that a shorter leaderboard is a prefix of a longer one."""
 
 
 class Ranked(NamedTuple):
-    """A strategy that fits, with its first ranking key, its step time in seconds and its peak memory in bytes."""
+    """A feasible strategy with its first ranking key, its step time in seconds and its peak memory in bytes."""
 
     strategy: Strategy
     key: float
@@ -32,7 +32,7 @@ class Ranked(NamedTuple):
 
 
 def chosen_together(top: int) -> int:
-    """Return the number of rows to search for where ``top`` are shown.
+    """Return the number of rows to search if ``top`` are shown.
 
     >>> chosen_together(1), chosen_together(20)
     (10, 20)
@@ -41,7 +41,7 @@ def chosen_together(top: int) -> int:
 
 
 def replaces(step_s: Sequence[float], peak_bytes: Sequence[float]) -> Callable[[int, int], bool]:
-    """Compare places: whether the second is at most ``ALIKE`` slower, not faster, and needs no less memory.
+    """Return whether a second place is at most ``ALIKE`` slower, not faster, and needs no less memory.
 
     Parameters
     ----------
@@ -62,12 +62,12 @@ def shown(
     top: int,
     beaten: Callable[[int, int], bool] = lambda place, other: False,
 ) -> list[list[int]]:
-    """Return the rows that are shown of candidates in rank order, each followed by its variants, as places.
+    """Return the shown rows of candidates in rank order, each followed by its variants, as positions.
 
-    ``kinds``: the idea of each, and its choices on ``KINDS``; ``keys``: its first ranking key; ``beaten``: whether one
-    place is a variant of another that leads its idea though it ranks further behind. ``AT_ONCE`` rows are chosen at a
-    time: first the best of every idea that is near the best of all; then whatever is next, another strategy of such an
-    idea or the best of one far off. Rows that are chosen later rank behind all that were chosen before.
+    ``kinds``: idea and choices on ``KINDS`` of each candidate; ``keys``: first ranking keys; ``beaten``: whether a
+    position is a variant of another one that leads the idea at a lower rank. ``AT_ONCE`` rows are chosen at a time:
+    first the best of every idea near the best of all; then the next candidate, another strategy of such an idea or the
+    best of a slower one. Rows chosen later rank after all rows chosen before.
     """
     ideas: dict[Hashable, list[list[int]]] = {}
     seen = set[tuple[Hashable, Hashable]]()
@@ -94,8 +94,9 @@ def folded(
     *,
     launchable: Callable[[Strategy], bool] = lambda strategy: True,
 ) -> Iterator[tuple[Strategy, list[Strategy]]]:
-    """Fold strategies, best first, to those of each set of degrees with what is as good; ``top`` of them, each led by
-    its best that is ``launchable``, if any is."""
+    """Fold strategies, best first, into ``top`` rows with variants, each led by its best ``launchable`` one if there is
+    one.
+    """
     known = list(ranked)
     kinds = [(degrees(one.strategy), tuple(int(getattr(one.strategy, axis)) for axis in KINDS)) for one in known]
     beaten = replaces([one.step_s for one in known], [one.peak_bytes for one in known])
@@ -106,5 +107,5 @@ def folded(
 
 
 def degrees(strategy: Strategy) -> tuple[int, ...]:
-    """Return what makes a strategy an idea of its own: its degrees but for etp."""
+    """Return the identity of a strategy's idea: all degrees except etp."""
     return (strategy.devices, strategy.pp, strategy.tp, strategy.cp, strategy.ep, strategy.second_tp or 0)

@@ -1,8 +1,8 @@
-"""What "best" means: a table of functions from scores to ranking keys, lower is better.
+"""Objectives: functions from scores to ranking keys, lower is better.
 
 An objective returns one or several arrays of shape N, most important first; candidates that tie in all of them rank by
-their canonical index. Seconds count the risk of running out of memory and what practice prefers, within what
-predictions can tell apart. Money enters only through devices times seconds, so that no order depends on a price.
+their canonical index. Seconds include the OOM risk and preferences of practice, within the prediction error. Money
+enters only through devices times seconds, so that no order depends on a price.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,11 +27,14 @@ Keys = tuple[Floats, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """One meaning of "best". ``keys`` maps the scores of N candidates to ranking keys of shape N; with ``front`` no
-    key goes before another, and all candidates stay that no other dominates. Seconds in keys are those that a launch is
-    worth (``worth``). ``plain`` maps predicted step times to the first key without that, and lower bounds of them
-    to lower bounds of it, where that follows. ``across`` maps a row (plain data) to its key among rows of other
-    workloads, whose seconds of a step do not compare; a front goes by its first part."""
+    """One meaning of "best".
+
+    ``keys`` maps the scores of N candidates to ranking keys of shape N; with ``front`` keys have no order, and all
+    Pareto-optimal candidates are kept. Seconds in keys are those of ``worth``. ``plain`` maps predicted step times to
+    the first key without these terms, and lower bounds to lower bounds if the key is monotone. ``across`` maps a row
+    (plain data) to its key among rows of other workloads, whose step times are not comparable; a front uses its first
+    objective.
+    """
 
     name: str
     title: str
@@ -45,11 +48,11 @@ class Objective:
         return self.title.format(unit=unit)
 
     def order(self, context: Any, scores: ScoreTable, table: Table) -> NDArray[np.intp]:
-        """Return the places of N candidates in rank order, those that fit before those that do not."""
+        """Return the positions of N candidates in rank order, feasible ones first."""
         return np.lexsort((*reversed(self.keys(context, scores, table)), ~scores.fits))
 
     def __reduce__(self) -> tuple[Callable[[str], "Objective"], tuple[str]]:
-        """Reach other processes by name: functions without one cannot."""
+        """Pickle by name, since its functions cannot be pickled."""
         return objective_named, (self.name,)
 
 
@@ -82,7 +85,7 @@ def _headroom(context: Any, scores: ScoreTable, table: Table) -> Keys:
 
 
 def _price(row: Mapping[str, Any]) -> tuple[float, ...]:
-    """USD per token where both have a price; rows without one come last, by GPU-seconds per token."""
+    """USD per token if both have a price; rows without a price come last, by GPU-seconds per token."""
     usd = row.get("cost_usd_per_million_tokens", row.get("cost_usd_per_million_samples"))
     return (1.0, row["gpus"] / rate_of(row)) if usd is None else (0.0, usd)
 
@@ -121,10 +124,10 @@ OBJECTIVES: Mapping[str, Objective] = {
 
 
 def objective_named(name: str) -> Objective:
-    """Return an objective; several names with commas between them mean the Pareto front of those.
+    """Return an objective; several names with commas between them mean their Pareto front.
 
     Raises:
-        RequestError: no objective has this name, or one stands twice in a front.
+        RequestError: no objective has this name, or a front has one twice.
     """
     names = [part.strip() for part in name.split(",")]
     for part in names:

@@ -1,7 +1,7 @@
-"""Preferences of practice, which decide between strategies that predictions cannot tell apart.
+"""Preferences of practice, which decide between strategies within the prediction error.
 
-Predicted gaps of two per cent are reversed in every third of measured pairs (``answer/notes/pair_order_accuracy.py``).
-Within such gaps a strategy that practice would start first ranks first: each preference counts as a share of the step.
+Predicted gaps of two per cent are reversed in a third of measured pairs (``answer/notes/pair_order_accuracy.py``).
+Within such gaps practice decides: each preference adds a share of the step.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,24 +28,26 @@ TOKENS_PER_RANK = 8192
 """Tokens of a sequence that practice keeps on one rank: Llama 3 trained with cp 1 at 8,192 tokens and with cp 16 at
 131,072 (arXiv 2407.21783, table 4)."""
 LEAST_PER_RANK = 4096
-"""Tokens of a sequence on one rank, of which measured runs have as few (test suites aside), and recipes of NeMo for
-Llama 3 70B and 405B (cp 2 at 8,192 tokens). Every halving below it counts ``UNSEEN`` halvings more."""
+"""Least tokens of a sequence on one rank in measured runs (except test suites) and in NeMo's recipes for Llama 3 70B
+and 405B (cp 2 at 8,192 tokens). Every halving below it counts as ``UNSEEN`` further halvings."""
 UNSEEN = 5
 UNCOMMON = (7, 11, 13)
-"""Prime factors of numbers of virtual stages that none of 138 measured interleaved pipelines has."""
+"""Prime factors of numbers of virtual stages that are absent in 138 measured interleaved pipelines."""
 RARE = 0.05
-"""Share of a step for a schedule that none of 1,064 measured pipelines has; of published trainings DeepSeek's alone.
-Nothing has checked what they are predicted to gain, so it must be more than what median predictions are off by (5 %);
-twice that for one that none but its authors are known to have trained with."""
+"""Share of a step for schedules absent in 1,064 measured pipelines and, except DeepSeek's, in published trainings.
+Their predicted gain is unchecked, so it must exceed the median prediction error (5 %); twice that for a schedule used
+only by its authors."""
 
 Amount = Callable[[Context, StrategyTable], Floats]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preference:
-    """A preference of practice. ``amount`` returns for N candidates how much each goes against it, 0 where it does not,
-    by its choices on some ``axes``; a candidate counts as ``share`` of its step slower for every one of that. ``words``
-    say what it does."""
+    """A preference of practice.
+
+    ``amount`` returns the violation of each of N candidates (0: none), from its choices on some ``axes``; every unit
+    adds ``share`` of the step. ``words`` describe the violation.
+    """
 
     words: str
     share: float
@@ -54,7 +56,7 @@ class Preference:
 
 
 def _domain(context: Context, table: StrategyTable) -> IntArray:
-    """Return for N candidates how many ranks certainly share the fast fabric, or a node."""
+    """Return the number of ranks of N candidates that certainly share the fast fabric, or a node."""
     cluster = context.cluster
     if all(axis in table.codes for axis in SPANS):
         found = domains(cluster, {axis: table.column(axis) for axis in SPANS})
@@ -115,8 +117,7 @@ def _research(context: Context, table: StrategyTable) -> Floats:
 
 
 def _whole_states(context: Context, table: StrategyTable) -> Floats:
-    """Mark strategies whose replicas share no states though the framework could: the same step, up to twice the
-    memory."""
+    """Mark strategies with unsharded states that the framework could shard: equal step, up to twice the memory."""
     if not any(context.framework.legality.zero_stages):
         return np.zeros(len(table))
     replicas = table.column("gpus") / (table.column("tp") * table.column("pp"))
@@ -168,20 +169,21 @@ PREFERENCES = (
     Preference(words="recompute", share=0.002, axes=("recompute",), amount=_other_than("recompute", Recompute.NONE)),
     Preference(words="uneven stages", share=0.002, axes=("split",), amount=_other_than("split", Split.EVEN)),
 )
-"""What ties prefer: together a few per cent at most, as much as gaps that one in four measured pairs reverses."""
+"""All preferences: at most a few per cent together, gaps that a quarter of measured pairs reverses."""
 
 
 def dislikes(context: Context, table: StrategyTable) -> Iterator[Floats]:
-    """Yield for every preference the share of its step that each of N candidates counts longer. Preferences on axes
-    that the table does not have are left out."""
+    """Yield the penalty of N candidates for every preference, as a share of the step.
+
+    Preferences on axes that the table lacks are omitted.
+    """
     for preference in PREFERENCES:
         if all(axis in table.codes for axis in preference.axes):
             yield preference.share * preference.amount(context, table)
 
 
 def against(context: Context, strategy: Strategy, other: Strategy) -> Mapping[str, float]:
-    """Return in words what a strategy does that practice avoids, and that another does less: by how much of a step it
-    counts longer for each."""
+    """Describe the preferences that a strategy violates more than another, with their penalties as shares of a step."""
     table = table_of([strategy, other])
     amounts = {one.words: one.share * np.diff(one.amount(context, table)[::-1])[0] for one in PREFERENCES}
     return {words: float(more) for words, more in amounts.items() if more > 0}

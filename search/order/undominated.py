@@ -1,9 +1,9 @@
-"""Row one is never slower and riskier than another row."""
+"""Order of rows in which no row is both faster and safer than the first."""
 
 from collections.abc import Sequence
 
 SAFER = 0.005
-"""Difference of risks of running out of memory that is one: what is shown in whole per cents."""
+"""Least relevant difference of OOM risks, one unit of the displayed per cents."""
 
 
 def undominated_first(device_s: Sequence[float], risks: Sequence[float]) -> list[int]:
@@ -14,11 +14,11 @@ def undominated_first(device_s: Sequence[float], risks: Sequence[float]) -> list
     device_s
         GPU-seconds of a step of each row.
     risks
-        Its risk of running out of memory (0 to 1).
+        OOM risk of each row (0 to 1).
 
     Returns
     -------
-    Places of the rows: the best ranked one that no other beats in both goes first, the others stay in order.
+    Positions of the rows: the best ranked row that no other beats in both is first, the others keep their order.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Requests, and their settings: context, space and every default named.
+"""Requests, and their settings: context, space and named defaults.
 
 Shapes: N candidates.
 """

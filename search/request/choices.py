@@ -1,4 +1,4 @@
-"""The user's own choices by axis: documents and texts that restrict a space."""
+"""User choices by axis: documents and texts that restrict a space."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ def read_space(path: Path, check: Check) -> dict[str, list[object]]:
     """Return the choices by axis of a space document: ``axes: {tp: [1, 2, 4], recompute: [full]}``.
 
     Raises:
-        RequestError: the file cannot be read, or has other keys or values than these.
+        RequestError: the file cannot be read, or has unknown keys or values.
     """
     from pydantic import BaseModel, ConfigDict
 
@@ -37,12 +37,12 @@ def read_space(path: Path, check: Check) -> dict[str, list[object]]:
 
 
 def choices_of(space: Path | None, settings: Iterable[str], check: Check) -> dict[str, list[object]]:
-    """Return the user's own choices by axis: those of a space document, replaced by those of ``AXIS=CHOICES`` texts.
+    """Return the user's choices by axis: ``AXIS=CHOICES`` texts override a space document.
 
-    ``check`` refuses choices that the kind of model does not have (``ModelKind.check``).
+    ``check`` refuses choices that the kind of model lacks (``ModelKind.check``).
 
     Raises:
-        RequestError: either cannot be read, or an axis is set twice.
+        RequestError: the document or a text cannot be read, or an axis is set twice.
     """
     choices = {} if space is None else read_space(space, check)
     own: dict[str, list[object]] = {}

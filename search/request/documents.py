@@ -11,14 +11,14 @@ LARGEST_FILE = 64 << 20
 
 
 def document_tokens(text: str, seq_len: int) -> float:
-    """Return the mean document length as a token sees it, ``sum(l * l) / sum(l)``: attention to documents of unlike
-    lengths costs as much as to documents of this one.
+    """Return the token-weighted mean document length, ``sum(l * l) / sum(l)``, whose equal documents have the same cost
+    of attention.
 
     ``text``: tokens of every document, or a file with a length per line. Documents longer than a sequence of
-    ``seq_len`` tokens are cut into whole sequences and a rest.
+    ``seq_len`` tokens are cut into full sequences and a remainder.
 
     Raises:
-        RequestError: it is neither, or a line is no length.
+        RequestError: the text is neither, or a line is no length.
     """
     if re.fullmatch(r"[0-9.]+[kKmM]?", text.strip()):
         tokens = float(parse_count(text))

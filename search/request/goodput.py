@@ -19,9 +19,9 @@ _READERS: Mapping[str, tuple[str, Callable[[str], float]]] = {
     "repair": ("repair_s", lambda text: with_unit(parse_seconds, text)),
     "hardware": ("hardware_share", float),
 }
-"""Name of a fact -> field of ``Reliability`` and how its text is read."""
+"""Name of a fact -> field of ``Reliability`` and reader of its text."""
 WEIGHT_BYTES = 2.0
-"""Bytes of a weight in a checkpoint beside the states of the optimizer, in half precision."""
+"""Bytes of a half-precision weight in a checkpoint, besides optimizer states."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Interrupted:
 
     @property
     def checkpoint_bytes(self) -> float:
-        """Weights and optimizer states of the whole model, as they are written."""
+        """Weights and optimizer states of the whole model, as written to a checkpoint."""
         profile = self.context.framework
         half = self.context.workload.precision not in ("fp32", "tf32")
         states = profile.optimizer_bytes + (profile.master_bytes if half else 0.0)
@@ -44,7 +44,7 @@ class Interrupted:
         """Return the goodput of a training on ``gpus`` GPUs with steps of ``step_s`` seconds.
 
         Raises:
-            RequestError: it fails so often that it does not progress.
+            RequestError: failures are so frequent that the training makes no progress.
         """
         return goodput_of(
             self.reliability,
@@ -56,7 +56,7 @@ class Interrupted:
 
 
 def read_reliability(text: str) -> Reliability:
-    """Return facts as a user writes them: ``failures=2e-5,recovery=10min,storage=1GB/s``; the empty text has defaults.
+    """Read facts of a user: ``failures=2e-5,recovery=10min,storage=1GB/s``; the empty text has defaults.
 
     >>> read_reliability("interval=30min").interval_s
     1800.0
@@ -80,7 +80,7 @@ def read_reliability(text: str) -> Reliability:
 
 
 def assumed(reliability: Reliability) -> str:
-    """Return in words what is assumed of failures and checkpoints."""
+    """Describe the assumptions on failures and checkpoints."""
     spares = "" if reliability.spare_nodes is None else f", {reliability.spare_nodes} spare nodes"
     every = "best interval" if reliability.interval_s is None else f"every {format_seconds(reliability.interval_s)}"
     storage = format_rate(reliability.checkpoint_bytes_per_s)

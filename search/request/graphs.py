@@ -40,16 +40,15 @@ def graph_context(
     oom_risk: float | None = None,
     inference: bool = False,
 ) -> tuple[GraphContext, tuple[str, ...]]:
-    """Return the context of a request, and what is to be noted of its model; None where the user said nothing.
+    """Return the context of a request, and notes on its model. None means unstated.
 
     ``global_batch`` in samples. ``optimizer``: of ``OPTIMIZERS`` (None: the profile's). ``switches``: settings of the
-    exchange of gradients. ``seconds_per_sample``: forward and backward pass as measured on one device.
-    ``allow_generic``: imported operators without a rule are costed by their bytes and operations. ``shapes``: extents
-    of inputs that an ONNX file leaves open (``x=3x640x640``). ``oom_risk``: the highest risk of running out of memory.
-    ``inference``: forward alone.
+    exchange of gradients. ``seconds_per_sample``: measured forward and backward pass on one device. ``allow_generic``:
+    imported operators without a rule are costed by their bytes and operations. ``shapes``: open input extents of an
+    ONNX file (``x=3x640x640``). ``oom_risk``: the highest OOM risk. ``inference``: only the forward pass.
 
     Raises:
-        RequestError: any part of it is unknown, or out of bounds.
+        RequestError: a part of the request is unknown or out of bounds.
     """
     fitting = global_batch == LARGEST
     if fitting:
@@ -59,7 +58,7 @@ def graph_context(
         raise RequestError(f"global batch must be between 1 and {LARGEST_BATCH}, but got {global_batch}")
     graph, notes = resolve_graph_model(model, allow_generic=allow_generic, shapes=shapes)
     chosen = precision or default_precision(cluster.device)
-    cluster.device.peak(chosen)  # refuses precisions that the device does not have
+    cluster.device.peak(chosen)  # refuses precisions that the device lacks
     context = GraphContext(
         model=graph,
         cluster=cluster,
@@ -85,7 +84,7 @@ def graph_cluster(text: str) -> Cluster:
     """Return the cluster of a name, a YAML file or a ParaDL platform.
 
     Raises:
-        RequestError: it is none of them.
+        RequestError: the text is none of them.
     """
     path = Path(text)
     if path.suffix.lower() == ".plat" and path.is_file():

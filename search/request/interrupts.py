@@ -1,4 +1,4 @@
-"""A search that is stopped by Ctrl-C, SIGTERM or SIGHUP: what it has found by then is its answer."""
+"""Interruption of a search by Ctrl-C, SIGTERM or SIGHUP, with the results so far as its answer."""
 
 import signal
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Stopped(KeyboardInterrupt):
-    """Somebody asked the program to end; ``exit_code`` is what shells expect of a signal (128 and its number)."""
+    """Request to end the program; ``exit_code`` is 128 plus the number of the signal."""
 
     def __init__(self, number: int = signal.SIGINT) -> None:
         super().__init__(signal.Signals(number).name)
@@ -16,8 +16,10 @@ class Stopped(KeyboardInterrupt):
 
 
 class EndedEarly(Stopped):
-    """A search has ended early with what was ``found`` by then: the piece of a space, and later the leaderboard of it.
-    The ``cause`` is a signal, or the loss of the workers."""
+    """Early end of a search, with the results so far in ``found``: a piece of a space, later its leaderboard.
+
+    The ``cause`` is a signal, or the loss of the workers.
+    """
 
     def __init__(self, found: Any, cause: BaseException) -> None:
         super().__init__()
@@ -27,16 +29,16 @@ class EndedEarly(Stopped):
 
 
 class Signals:
-    """The signal that asked the program to end, ``last``; None: none has."""
+    """``last``: the signal that requested the end of the program; None without one."""
 
     last: int | None = None
 
 
 @contextmanager
 def signals_as_stops() -> Iterator[Signals]:
-    """End by ``Stopped`` where SIGTERM or SIGHUP comes, so that all that is open is closed, as after Ctrl-C.
+    """Raise ``Stopped`` on SIGTERM or SIGHUP, so that all resources are closed, as after Ctrl-C.
 
-    Libraries in C pass any signal on as Ctrl-C; what is yielded knows which it was.
+    C libraries turn any signal into Ctrl-C; the yielded object has the original signal.
     """
     signals = Signals()
 

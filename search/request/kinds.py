@@ -1,6 +1,7 @@
-"""The two kinds of models that forerun searches, and all in which their searches differ: how candidates are written,
-enumerated and costed. Transformers have strategies (``tp4 pp2 dp8``), operator graphs splits (``data4 filter4``:
-``operator_graphs``)."""
+"""The two kinds of models, which differ in the form, enumeration and cost of candidates.
+
+Transformers have strategies (``tp4 pp2 dp8``), operator graphs splits (``data4 filter4``: ``operator_graphs``).
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -147,17 +148,17 @@ AnyKind: TypeAlias = "Transformers | OperatorGraphs"
 
 
 def kind_of(context: C) -> ModelKind[C]:
-    """Return the kind of the model of a context."""
+    """Return the kind of a context's model."""
     return cast("ModelKind[C]", TRANSFORMERS if isinstance(context, Context) else _operator_graphs())
 
 
 def kind_named(model: str) -> AnyKind:
-    """Return the kind of the model that a user names, without opening anything."""
+    """Return the kind of a model from its name, without opening a file."""
     return _operator_graphs() if names_graph_model(model) else TRANSFORMERS
 
 
 def _operator_graphs() -> "OperatorGraphs":
-    """Return the other kind; a search of transformers need not wait until it is imported."""
+    """Return the kind of operator graphs, imported late since transformers do not need it."""
     from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
 
     return OPERATOR_GRAPHS

@@ -1,6 +1,6 @@
-"""Limits on a whole training: it must end in time, or within a sum of money.
+"""Limits on the duration or the cost of a whole training.
 
-Both are bounds on one step once the number of tokens is known: of its seconds, and of its device-seconds.
+With a known number of tokens both are bounds on the seconds and the device-seconds of one step.
 """
 
 import math
@@ -17,12 +17,12 @@ from forerun.spaces.workload import Workload
 
 SECONDS_PER_HOUR = 3600.0
 TOO_LATE, TOO_DEAR = "deadline", "money"
-"""Why a candidate that fits into memory is not feasible, as ``SliceResult.rejected`` counts it."""
+"""Reasons for rejecting candidates that fit in memory, for the counts in ``SliceResult.rejected``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingLimits:
-    """Largest seconds and device-seconds of one step; infinite where there is no limit."""
+    """Largest seconds and device-seconds of one step; infinite without a limit."""
 
     step_s: float = math.inf
     device_s: float = math.inf
@@ -43,10 +43,10 @@ NO_LIMITS = TrainingLimits()
 def limits_of(
     workload: Workload, *, within_s: float | None, usd: float | None, usd_per_gpu_hour: float | None
 ) -> TrainingLimits:
-    """Return the limits on a step of a training that ends ``within_s`` seconds and costs no more than ``usd``.
+    """Return the limits on a step of a training of at most ``within_s`` seconds and ``usd``.
 
     Raises:
-        RequestError: the training has no length, or money has no price.
+        RequestError: the length of the training or the price of a device is unknown.
     """
     if within_s is None and usd is None:
         return NO_LIMITS

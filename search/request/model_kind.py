@@ -34,8 +34,10 @@ Choices = Mapping[str, Sequence[object]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepWork:
-    """The work of a step: ``units`` tokens or samples, called ``unit``, with ``flops`` model FLOPs in ``precision``. A
-    whole training has ``total`` units, None where its length is not given."""
+    """The work of a step: ``units`` tokens or samples, called ``unit``, with ``flops`` model FLOPs in ``precision``.
+
+    A whole training has ``total`` units, None if its length is unknown.
+    """
 
     unit: str
     units: float
@@ -45,10 +47,10 @@ class StepWork:
 
 
 class ModelKind(Protocol[C]):
-    """A kind of models as a search sees it; contexts, spaces, tables and strategies are those of the kind.
+    """Interface of a kind of models for searches; contexts, spaces, tables and strategies are of this kind.
 
-    ``name`` with its article; ``framework``: the usual training software; ``chunk``: candidates scored at once, which
-    bounds memory; ``first``: candidates of the first slice of a space.
+    ``name`` with its article; ``framework``: the usual training software; ``chunk``: candidates scored at once (limits
+    memory); ``first``: candidates in the first slice of a space.
     """
 
     name: str
@@ -57,30 +59,30 @@ class ModelKind(Protocol[C]):
     first: int
 
     def model(self, name: str) -> "Model | GraphModel":
-        """Return the model that a user names.
+        """Return the model of a name or file.
 
         Raises:
-            RequestError: nothing is called so, or its file is wrong.
+            RequestError: the name is unknown, or its file is wrong.
         """
 
     def software(self, name: str, switches: Mapping[str, str]) -> FrameworkProfile | None:
-        """Return the software that a user names where it is one of the user's own; else None.
+        """Return the software of a user's file; None for a name of the catalogue.
 
         Raises:
-            RequestError: nothing is called so.
+            RequestError: the name is unknown.
         """
 
     def usual(self, model: Any, cluster: Cluster) -> str:
         """Return the usual training software of a ``model`` of the kind on a cluster."""
 
     def kept(self, space: Space, top: int) -> int:
-        """Return the number of best candidates that a search keeps for ``top`` rows."""
+        """Return the number of candidates kept by a search for ``top`` rows."""
 
     def check(self, choices: Choices) -> None:
-        """Refuse a user's own choices of an axis that the kind does not have, or that the axis does not have.
+        """Check that the kind has an axis, and the axis has the user's choices.
 
         Raises:
-            RequestError: see there.
+            RequestError: a choice or the axis is unknown.
         """
 
     def space(self, context: C, gpus: Sequence[int], choices: Choices) -> Space:
@@ -90,17 +92,17 @@ class ModelKind(Protocol[C]):
         """Return candidates of a space, in the order given."""
 
     def table(self, context: C, strategies: Sequence[AnyStrategy]) -> Table:
-        """Return strategies as a table."""
+        """Return the table of some strategies."""
 
     def parse(self, context: C, text: str) -> AnyStrategy:
-        """Return the strategy that a text names.
+        """Return the strategy of a text.
 
         Raises:
-            RequestError: the text names none.
+            RequestError: the text is no strategy.
         """
 
     def broken(self, context: C, strategy: AnyStrategy) -> Sequence[str]:
-        """Return the laws that a strategy breaks, in words."""
+        """Return the texts of the laws that a strategy breaks."""
 
     def request(self, context: C, choices: Choices) -> dict[str, Any]:
         """Return the kind's part of a request as plain data, with defaults."""
@@ -115,7 +117,7 @@ class ModelKind(Protocol[C]):
         """Return a strategy as a strategy tree.
 
         Raises:
-            RequestError: a mixture has none.
+            RequestError: a mixture has no tree.
         """
 
     def simulate(
@@ -130,25 +132,25 @@ class ModelKind(Protocol[C]):
         """Simulate one step event by event.
 
         Raises:
-            RequestError: the schedule has no such order, or what is asked for is not simulated for the kind.
+            RequestError: the schedule has no such order, or the request is not supported for the kind.
         """
 
     def write_chakra(
         self, context: C, strategy: AnyStrategy, result: "EventResult", folder: Path, *, contention: bool = False
     ) -> int:
-        """Write the Chakra execution traces of a step that was simulated (as ``simulate`` with ``contention``) into a
-        folder; return the number of devices.
+        """Write the Chakra traces of a simulated step into a folder; return the number of devices (``contention``: see
+        ``simulate``).
 
         Raises:
-            RequestError: there are too many, or a file cannot be written.
+            RequestError: there are too many devices, or a file cannot be written.
         """
 
     def result_scores(self, context: C, table: Table, result: "EventResult") -> ScoreTable:
-        """Return the scores of the one strategy of a table from its step as it was simulated."""
+        """Return the scores of the only strategy of a table from its simulated step."""
 
     def event_scores(self, context: C, table: Table, *, contention: bool = False) -> ScoreTable:
-        """Return the scores of a table from its steps event by event: 10 to 500 ms per row.
+        """Return the event-level scores of a table: 10 to 500 ms per row.
 
         Raises:
-            RequestError: as for ``simulate``.
+            RequestError: see ``simulate``.
         """

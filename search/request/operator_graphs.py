@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 
 class OperatorGraphs:
-    """Models given operator by operator: some thousand splits, listed. Their batch may grow with the devices, so that
-    seconds of a sample rank them."""
+    """Models given operator by operator: some thousand splits, listed.
+
+    Their batch may grow with the devices, so that they rank by seconds per sample.
+    """
 
     name = "an operator graph"
     framework = DEFAULT_PROFILE
@@ -48,7 +50,7 @@ class OperatorGraphs:
         return self.framework
 
     def kept(self, space: SplitSpace, top: int) -> int:
-        return space.size  # the best of every family is shown with its rank, whatever that is
+        return space.size  # the best of every family is shown with its rank
 
     def check(self, choices: Choices) -> None:
         known = {mode.name.lower(): mode for mode in Mode}
@@ -146,7 +148,7 @@ class OperatorGraphs:
 
 
 def modes_of(choices: Choices) -> list[Mode]:
-    """Return the modes of an operator graph that the user's own choices name, all without any."""
+    """Return the modes of an operator graph in the user's choices, or all modes."""
     named = choices.get("mode")
     return list(Mode) if named is None else [Mode[str(name).upper()] for name in named]
 

@@ -1,4 +1,4 @@
-"""Price of a device: a number, or the least one of a cloud in SkyPilot's catalogue on this machine.
+"""Price of a device: a number, or the least price of a cloud in the local SkyPilot catalogue.
 
 Source: ``sky/catalog/common.py`` of SkyPilot 0.14: a table ``.sky/catalogs/vN/CLOUD/vms.csv`` in the home folder, or in
 ``SKY_RUNTIME_DIR``, with the price of an instance for one hour. Nothing is downloaded.
@@ -51,7 +51,7 @@ def usd_per_device_hour(source: float | str, cluster: Cluster) -> tuple[float, s
     source
         The price, or ``sky:CLOUD``.
     cluster
-        Of nodes that differ, the price is the mean of all devices.
+        Cluster of the device; for groups of nodes the price is the mean over devices.
 
     Returns
     -------
@@ -61,7 +61,7 @@ def usd_per_device_hour(source: float | str, cluster: Cluster) -> tuple[float, s
     Raises
     ------
     RequestError
-        The catalogue is not on this machine, or has no price of the device.
+        There is no catalogue on this machine, or has no price of the device.
     """
     if not isinstance(source, str):
         return source, ""
@@ -78,7 +78,7 @@ def usd_per_device_hour(source: float | str, cluster: Cluster) -> tuple[float, s
 
 
 def _table(cloud: str) -> Path:
-    """Return the table of a cloud, in the newest form of the catalogue that is on this machine."""
+    """Return the table of a cloud, from the newest version of the catalogue on this machine."""
     folder = os.environ.get("SKY_RUNTIME_DIR") or os.path.expanduser("~")
     root = Path(folder, ".sky", "catalogs")
     tables = sorted(root.glob(f"v*/{cloud}/vms.csv"), key=lambda path: int(path.parts[-3][1:].zfill(1)))
@@ -91,7 +91,7 @@ def _table(cloud: str) -> Path:
 
 
 def _least(table: Path, cloud: str, cluster: Cluster) -> tuple[float, str]:
-    """Return the least price of a device, in nodes of as many devices as the cluster's where the cloud has them."""
+    """Return the least price of a device, preferably in nodes of the cluster's size."""
     name = ACCELERATORS.get(cluster.device.name)
     if name is None:
         raise RequestError(f"SkyPilot has no accelerator for {cluster.device.name}; give the price as a number")
@@ -110,7 +110,7 @@ def _least(table: Path, cloud: str, cluster: Cluster) -> tuple[float, str]:
 
 
 def _offers(table: Path) -> Iterator[tuple[str, float, float, str]]:
-    """Iterate over accelerators, their number in a node, the price of each and the offer in words."""
+    """Iterate over accelerators, their number in a node, the price of each and a description of the offer."""
     try:
         with table.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):

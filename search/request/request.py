@@ -1,4 +1,4 @@
-"""A request as the user wrote it."""
+"""The request of a user, without defaults."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ DEFAULT_PRECISION = "bf16"
 DEFAULT_OBJECTIVE = "throughput"
 DEFAULT_TOP = 10
 FRONT_TOP = 1000
-"""Rows of a Pareto front where the user does not say how many: a front that is cut hides choices."""
+"""Default number of rows of a Pareto front, large because a cut front hides choices."""
 _KINDS: Mapping[type, tuple[str, ...]] = {
     str: (
         "model",
@@ -39,7 +39,7 @@ _KINDS: Mapping[type, tuple[str, ...]] = {
         "seconds_per_sample",
     ),
 }
-"""Fields of a request by what they are in plain data."""
+"""Fields of a request by their type in plain data."""
 ONLY_GRAPHS = ("seconds_per_sample", "allow_generic", "optimizer", "inference")
 """Fields that only operator graphs have."""
 
@@ -53,7 +53,7 @@ class Request:
     cluster: str
     """Catalogue name or file (YAML, NCCL topology XML, text of ``nvidia-smi topo -m``)."""
     global_batch: int | PerDevice
-    """Sequences of a step; of an operator graph samples, or samples of each device."""
+    """Sequences of a step; for operator graphs samples, or samples of each device."""
     seq_len: int | None = None
     """Tokens per sequence; None for operator graphs, which have none."""
     gpus: str | None = None
@@ -63,19 +63,19 @@ class Request:
     usd_per_gpu_hour: float | str | None = None
     """Price of one device for one hour, in USD, or ``sky:CLOUD``: SkyPilot's price."""
     precision: str | None = None
-    """Of matrix products (``bf16``, ``fp8``, ...)."""
+    """Precision of matrix products (``bf16``, ``fp8``, ...)."""
     framework: str | None = None
     """Name, with ``@VERSION`` of an earlier release, or a file."""
     switches: Mapping[str, str] = field(default_factory=dict)
-    """Settings of its software that differ from the profile's defaults, by name (``{"bf16-grads": "on"}``)."""
+    """Settings of the framework that differ from the profile's defaults, by name (``{"bf16-grads": "on"}``)."""
     all_variants: bool = False
-    """Strategies with the same degrees are rows of their own."""
+    """Whether strategies with equal degrees have separate rows."""
     tokens: float | None = None
     """Length of the whole training, in tokens."""
     train_within_s: float | None = None
     """Longest time that the training of ``tokens`` may take, in seconds."""
     train_usd: float | None = None
-    """Most money that it may cost, in USD."""
+    """Most money that the training may cost, in USD."""
     oom_risk: float | None = None
     """Highest risk (0 to 1) of running out of memory at which a strategy counts as fitting."""
     goodput: str | None = None
@@ -84,9 +84,9 @@ class Request:
     moe_imbalance: float | None = None
     """Tokens of the busiest expert rank over the mean, 1.0 or more."""
     lora: str | None = None
-    """Adapters that are trained beside frozen matrices (``forerun.spaces.models.tuning``)."""
+    """Adapters trained with frozen matrices (``forerun.spaces.models.tuning``)."""
     freeze: str | None = None
-    """Parts that are not trained, likewise."""
+    """Frozen parts (``forerun.spaces.models.tuning``)."""
     documents: str | None = None
     """Documents of packed sequences: tokens of each, or a file with a length per line."""
     objective: str | None = None
@@ -94,7 +94,7 @@ class Request:
     top: int | None = None
     """Most rows to return."""
     overrides: Mapping[str, Sequence[object]] = field(default_factory=dict)
-    """The user's own choices by axis."""
+    """The user's choices by axis."""
     profile: str | None = None
     """File that ``forerun profile`` wrote."""
     calibration: str | None = None
@@ -112,10 +112,10 @@ class Request:
     inference: bool = False
     """Operator graphs: forward passes alone."""
     user_defaults: tuple[str, ...] = ()
-    """Values that a file of the user's defaults gave, as sentence parts."""
+    """Values from a file of user defaults, as parts of a sentence."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the request as plain data, fields without a value left out but those that all operator graphs have."""
+        """Return the request as plain data, without empty fields except those of all operator graphs."""
         graph = kind_named(self.model) is not TRANSFORMERS
         kept = (*ONLY_GRAPHS, "gpus", "usd_per_gpu_hour") if graph else ()
         data = {key: value for key, value in dataclasses.asdict(self).items() if value is not None or key in kept}
@@ -130,7 +130,7 @@ class Request:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Return the request of ``to_json``, or of a setting's, whose further keys are passed over.
+        """Return the request of a ``to_json`` document, or of a setting's, whose further keys are ignored.
 
         Raises:
             KeyError, TypeError, ValueError: a value is missing, or has another form.
@@ -154,6 +154,6 @@ class Request:
 
 
 def set_switches(data: Mapping[str, Any]) -> dict[str, str]:
-    """Return the switches of a request or a setting as plain data, without those that its search turned on."""
+    """Return the switches of a request or a setting as plain data, without switches turned on by the search."""
     free = {str(words).partition("=")[0] for words in data.get("free_switches") or ()}
     return {str(name): str(setting) for name, setting in (data.get("switches") or {}).items() if name not in free}

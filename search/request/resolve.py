@@ -1,4 +1,4 @@
-"""From a request to its meaning: models, clusters and software by name, defaults filled in, bounds checked."""
+"""Resolution of a request: models, clusters and software by name, defaults, bounds."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ LARGEST_COUNT = 10**9
 
 
 LEAST_AMOUNT, LARGEST_AMOUNT = 1e-9, 1e30
-"""Tokens, seconds or USD."""
+"""Upper bound of tokens, seconds or USD."""
 _OF_TRANSFORMERS = (
     "seq_len",
     "lora",
@@ -74,10 +74,12 @@ _OF_TRANSFORMERS = (
 
 
 def resolve(request: "Request | Setting[AnyContext]", *, groups: bool = False) -> "Setting[AnyContext]":
-    """Resolve a request to a setting; a setting is returned as it is. ``groups``: nodes of the cluster may differ.
+    """Resolve a request to a setting; a setting is returned unchanged.
+
+    ``groups``: the cluster may have groups of nodes.
 
     Raises:
-        RequestError: any part of it is unknown, contradicts another or lies out of bounds.
+        RequestError: a part of the request is unknown, contradicts another or is out of bounds.
     """
     if isinstance(request, Setting):
         return request
@@ -163,14 +165,14 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
     framework = _framework(request, cluster, resolved.model)
     framework, precision = agreed(framework, request.precision or DEFAULT_PRECISION, request.switches)
     workload = Workload(
-        global_batch=int(batch),  # numpy's integers are no numbers in YAML
+        global_batch=int(batch),  # YAML has no numpy integers
         seq_len=int(seq_len),
         precision=precision,
         tokens=request.tokens,
         moe_imbalance=1.0 if request.moe_imbalance is None else request.moe_imbalance,
         document_tokens=None if request.documents is None else document_tokens(request.documents, seq_len),
     )
-    cluster.device.peak(precision)  # refuses precisions that the device does not have
+    cluster.device.peak(precision)  # refuses precisions that the device lacks
     framework = _on_cluster(framework, cluster, request)
     model = tuned(resolved.model, request.lora, frozen_parts(request.freeze))
     context = Context(model=model, cluster=cluster, workload=workload, framework=framework)
@@ -204,7 +206,7 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
 
 
 def _framework(request: Request, cluster: Cluster, model: Model) -> FrameworkProfile:
-    """Return the framework that a request names, or the usual one of its model and cluster, with its switches set.
+    """Return the framework of a request, or the usual one of model and cluster, with its switches set.
 
     Raises:
         RequestError: there is none of this name, or it has no such switch.
@@ -214,10 +216,10 @@ def _framework(request: Request, cluster: Cluster, model: Model) -> FrameworkPro
 
 
 def _on_cluster(framework: FrameworkProfile, cluster: Cluster, request: Request) -> FrameworkProfile:
-    """Return a framework as the machines of a cluster run it.
+    """Return a framework with the settings that a cluster's devices support.
 
     Raises:
-        RequestError: they do not run it, or not a setting that the user chose.
+        RequestError: the devices do not run the framework or a chosen setting.
     """
     here = device_kinds(cluster)
     if unmet := [text for machine in here if (text := framework.hardware.unmet(machine))]:
@@ -229,8 +231,7 @@ def _on_cluster(framework: FrameworkProfile, cluster: Cluster, request: Request)
 
 
 def _learned(context: C, request: Request) -> tuple[C, tuple[str, ...]]:
-    """Return a context with what the request's profile has measured, calibrated to its runs, and what is to be
-    noted."""
+    """Return a context with the request's profile and calibration applied, and notes."""
     remarks: tuple[str, ...] = ()
     if request.profile is not None:
         from forerun.search.measured.profiling import read_profile
@@ -238,7 +239,7 @@ def _learned(context: C, request: Request) -> tuple[C, tuple[str, ...]]:
         context, remarks = read_profile(Path(request.profile)).applied(context)
     if request.calibration is None:
         return context, remarks
-    from forerun.search.measured.calibrate import read_calibration  # brings scipy, which a search does not need
+    from forerun.search.measured.calibrate import read_calibration  # imports scipy, which a search does not need
 
     calibration = read_calibration(Path(request.calibration))
     calibration.check_profile(None if request.profile is None else Path(request.profile))
@@ -254,14 +255,14 @@ def _bounded(name: str, value: int, highest: int) -> None:
 
 
 def _most_asked(request: Request) -> int:
-    """Return the largest number of devices that a request names, 0 where it names none."""
+    """Return the largest requested number of devices, 0 without one."""
     budget = None if request.gpus is None else parse_budget(request.gpus)
     asked = 0 if budget is None else budget.most or budget.least
     return asked
 
 
 def _gpu_counts(request: Request, cluster: Cluster) -> tuple[int, ...] | None:
-    """Return the device counts to search; None where the user named neither a number nor a sum."""
+    """Return the device counts to search; None without a number of devices or a sum of money."""
     budget = None if request.gpus is None else parse_budget(request.gpus)
     if request.usd_per_hour is not None:
         least, most = (1, None) if budget is None else (budget.least, budget.most)
@@ -272,7 +273,7 @@ def _gpu_counts(request: Request, cluster: Cluster) -> tuple[int, ...] | None:
 
 
 def _defaults(request: Request, context: Context) -> list[str]:
-    """Return every value that was filled in for the user."""
+    """Return all defaults of a request."""
     filled = []
     if request.precision is None:
         filled.append(f"precision {DEFAULT_PRECISION}")
@@ -295,7 +296,7 @@ def _defaults(request: Request, context: Context) -> list[str]:
 
 
 def _why_usual(context: Context) -> str:
-    """Return in brackets why the framework is not that of most requests; "" where it is."""
+    """Return in brackets the reason for an unusual default framework; "" for the usual one."""
     if context.framework.name == TRANSFORMERS.framework:
         return ""
     vendors = dict.fromkeys(machine.vendor for machine in device_kinds(context.cluster))
@@ -317,7 +318,7 @@ def _common_defaults(request: Request, cluster: Cluster) -> list[str]:
 
 
 def _constants(cluster: Cluster) -> Iterator[str]:
-    """Yield the source of fitted constants of each device that is not in the catalogue."""
+    """Yield the source of fitted constants of each uncatalogued device."""
     groups = [group.cluster for group in cluster.groups] or [cluster]
     for device in {one.device.name: one.device for one in groups}.values():
         if device.name not in device_names():
@@ -326,7 +327,7 @@ def _constants(cluster: Cluster) -> Iterator[str]:
 
 
 def _switches(request: Request, context: Context) -> dict[str, str]:
-    """Return the settings of switches that the user did not give and that the software does not have by itself."""
+    """Return the switch settings that differ from the software's defaults without being set by the user."""
     assumed, held = {}, dict(context.framework.switches)
     for name, setting in context.framework.switches:
         switch = all_switches()[name]
@@ -345,7 +346,7 @@ def _cautions(cluster: Cluster) -> list[str]:
 
 
 def _partial_racks(cluster: Cluster, counts: Sequence[int] | None) -> Iterator[str]:
-    """Yield the note on a number of devices that fills no whole racks."""
+    """Yield the note on a number of devices that does not fill whole racks."""
     rack = rack_devices(cluster)
     if not rack or counts is None or len(counts) > 1 or counts[0] <= rack or counts[0] % rack == 0:
         return

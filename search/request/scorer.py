@@ -6,8 +6,8 @@ from typing import Any
 from forerun.simulator.score_table import ScoreTable
 
 Scorer = Callable[[Any, Any], ScoreTable]
-"""Returns the cost of N legal candidates, as ``forerun.simulator.score`` does; called with a context and a table, both
-of one kind of model (``kinds``)."""
+"""Function that returns the cost of N legal candidates, as ``forerun.simulator.score`` does; called with a context and
+a table, both of one kind of model (``kinds``)."""
 OnProgress = Callable[[str, int, int, str], None]
 """Called with (task, amount done, total amount or 0, remark) as a task advances."""
 Progress = Callable[[int, int], None]

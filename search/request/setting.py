@@ -1,4 +1,4 @@
-"""A request with its context, its space and every default named."""
+"""A request with its context, its space and named defaults."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -30,11 +30,12 @@ else:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting(Generic[C]):
-    """A request with the context of its kind of model (``kinds``). ``gpus`` are the device counts to search, None where
-    a strategy decides.
+    """A request with the context of its kind of model (``kinds``).
 
-    ``defaults`` names every value that the user did not give, ``notes`` are remarks on model and cluster, and
-    ``warnings`` those that must be read first.
+    ``gpus`` are the device counts to search, None if a strategy decides.
+
+    ``defaults`` names every default, ``notes`` are remarks on model and cluster, and ``warnings`` those that must be
+    read first.
     """
 
     request: Request
@@ -59,10 +60,10 @@ class Setting(Generic[C]):
     def space(self: "Setting[AnyContext]", overrides: Choices | None = None) -> "StrategySpace | SplitSpace": ...
 
     def space(self, overrides: Choices | None = None) -> "StrategySpace | SplitSpace":
-        """Return the space to search; ``overrides`` replace those of the request.
+        """Return the space to search; ``overrides`` replace choices of the request.
 
         Raises:
-            RequestError: no device count is known, or an axis or choice is.
+            RequestError: no device count is known, or an axis or choice is unknown.
         """
         if self.gpus is None:
             raise RequestError("a search needs a number of GPUs; add --gpus 512 or --gpus 64..512")
@@ -74,14 +75,14 @@ class Setting(Generic[C]):
 
     @property
     def free_software(self) -> Software:
-        """Switches that a search turns on where they pay: those that the user did not set."""
+        """Switches that a search may turn on, since the user did not set them."""
         if not isinstance(self.context, Context):
             return Software.NONE
         here = device_kinds(self.context.cluster)
         return can_turn_on(self.context.framework, but=self.request.switches.keys(), on=here)
 
     def slowdown(self) -> dict[int, float]:
-        """Return the factor by which interruptions prolong a training, by number of GPUs; empty without them."""
+        """Return the factor by which interruptions prolong a training, by number of GPUs; empty without goodput."""
         if self.interrupted is None or self.gpus is None:
             return {}
         return {gpus: self.interrupted.on(gpus).slowdown for gpus in self.gpus}
@@ -97,7 +98,7 @@ class Setting(Generic[C]):
         )
 
     def _switches_left_open(self) -> str:
-        """Describe the switches that are searched; "" where none affects the model."""
+        """Describe the switches that are searched; "" if no switch affects the model."""
         moe = isinstance(self.context, Context) and self.context.moe
         free = [words for words in names_of(self.free_software) if moe or not for_experts(words)]
         return f", and {' and '.join(free)} where {'they pay' if free[1:] else 'it pays'}" if free else ""
@@ -122,7 +123,7 @@ class Setting(Generic[C]):
         return data | told | ({"framework": self.request.framework} if self.request.framework else {})
 
     def document(self) -> dict[str, Any]:
-        """Return the request with defaults and notes, as documents without a leaderboard have it."""
+        """Return the request with defaults and notes, for documents without a leaderboard."""
         return {**self.to_json(), "defaults": list(self.defaults), "notes": [*self.warnings, *self.notes]}
 
 
@@ -135,7 +136,7 @@ def of_transformer(setting: Setting[AnyContext]) -> Setting:
     """Return a setting whose model is a transformer.
 
     Raises:
-        RequestError: it is an operator graph.
+        RequestError: the model is an operator graph.
     """
     if has_transformer(setting):
         return setting
@@ -146,7 +147,7 @@ def of_operator_graph(setting: Setting[AnyContext]) -> "Setting[GraphContext]":
     """Return a setting whose model is an operator graph.
 
     Raises:
-        RequestError: it is a transformer.
+        RequestError: the model is a transformer.
     """
     if has_transformer(setting):
         raise RequestError(f"this is for operator graphs, and {setting.request.model} is a transformer")
@@ -157,7 +158,7 @@ def legal_strategy(setting: "Setting[AnyContext]", given: "str | AnyStrategy") -
     """Return a strategy that keeps every law of the setting; ``given`` may be its text.
 
     Raises:
-        RequestError: the text cannot be read, or the strategy breaks laws; the message has all of them.
+        RequestError: the text cannot be read, or the strategy breaks laws; the message names all of them.
     """
     context, kind = setting.context, kind_of(setting.context)
     strategy = kind.parse(context, given) if isinstance(given, str) else given

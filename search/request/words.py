@@ -1,4 +1,4 @@
-"""Lengths and batches as engineers write them: ``8k``, ``128k``, ``4M tokens``, ``64/gpu``."""
+"""Lengths and batches in common notation: ``8k``, ``128k``, ``4M tokens``, ``64/gpu``."""
 
 import re
 from typing import TYPE_CHECKING
@@ -41,7 +41,7 @@ def batch_of(text: "str | int | PerDevice", seq_len: int | None = None) -> "int 
     Raises
     ------
     RequestError
-        The text is none of them, or the tokens are no whole number of sequences.
+        The text has none of these forms, or the tokens are no whole number of sequences.
     """
     from forerun.spaces.opgraph.batch import parse_batch
 

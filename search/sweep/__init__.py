@@ -1,4 +1,4 @@
-"""Many searches as one job: a plan, a run directory that survives anything, one leaderboard across everything."""
+"""Many searches as one job: a plan, a crash-safe run directory, one leaderboard of all results."""
 
 from forerun.search.files.journal import StorageError
 from forerun.search.sweep.chunks import ChunkTimes

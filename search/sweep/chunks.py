@@ -1,8 +1,8 @@
-"""Work of a worker on one search of a sweep: all of it, or a part of one that takes long.
+"""Work of a worker on one search of a sweep: a complete search, or a part of a long one.
 
-A search begins on one worker. Where it is not at its end after ``ChunkTimes.whole_s`` the worker hands back what it has
-and what is left, which is then cut into parts of ``part_s`` for all workers. Parts merge into the same result however
-they are cut, so that only the seconds depend on it.
+A search begins on one worker. If it is unfinished after ``ChunkTimes.whole_s``, the worker returns its result so far
+and the remaining range, which is cut into parts of ``part_s`` for all workers. Parts merge into the same result for any
+cuts.
 """
 
 import dataclasses
@@ -26,9 +26,9 @@ from forerun.spaces.errors import InfeasibleError, RequestError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkTimes:
-    """Seconds until a search is cut, and seconds of each of its parts: the most work that a kill loses.
+    """Seconds until a search is cut, and seconds of each part: the most work lost by a kill.
 
-    ``first`` are the candidates of a search's first slice (None: as its kind of model has it).
+    ``first`` are the candidates of a search's first slice (None: the default of its kind of model).
     """
 
     whole_s: float = 20.0
@@ -38,8 +38,10 @@ class ChunkTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """A search that takes long: candidates ``[0, upto)`` of its ``problem`` are searched; ``width`` are some for a
-    part. ``setting``: what its request means."""
+    """A long search: candidates ``[0, upto)`` of its ``problem`` are searched; ``width``: candidates of a part.
+
+    ``setting``: its resolved request.
+    """
 
     setting: Setting[AnyContext]
     problem: Problem
@@ -50,7 +52,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPart:
-    """The candidates ``[low, high)`` of one search, whose request is resolved."""
+    """The candidates ``[low, high)`` of one search with a resolved request."""
 
     of: SweepSearch
     problem: Problem
@@ -60,7 +62,7 @@ class SearchPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteSearch:
-    """A search all of whose parts are there; ``found`` is them together, ``setting`` what its request means."""
+    """A search with all parts; ``found`` is their merged result, ``setting`` its resolved request."""
 
     of: SweepSearch
     setting: Setting[AnyContext]
@@ -72,7 +74,7 @@ Search = Callable[[ChunkTimes, SweepSearch], "Record | Begun"]
 
 
 def do(common: tuple[ChunkTimes, Search], item: Item) -> "Record | Begun | SliceResult":
-    """Do one item; anything unexpected escapes."""
+    """Do one item; unexpected errors propagate."""
     chunk_times, search = common
     if isinstance(item, SearchPart):
         return search_slice(item.problem, item.low, item.high)
@@ -82,7 +84,7 @@ def do(common: tuple[ChunkTimes, Search], item: Item) -> "Record | Begun | Slice
 
 
 def search_piece(chunk_times: ChunkTimes, piece: SweepSearch) -> "Record | Begun":
-    """Search in this process and return what is to be recorded, or what was found when the time was over."""
+    """Search in this process and return the record, or the result at the time limit."""
     exploring = piece.exploring
     if exploring is not None:
         return recorded(lambda: explore_request(piece.request, exploring=exploring))
@@ -105,7 +107,7 @@ def search_piece(chunk_times: ChunkTimes, piece: SweepSearch) -> "Record | Begun
 
 
 def recorded(search: Callable[[], Leaderboard]) -> Record:
-    """Return the record of a search, however it ends; what nobody expects escapes."""
+    """Return the record of a search with any outcome; unexpected errors propagate."""
     try:
         board = search()
     except InfeasibleError as error:

@@ -11,7 +11,7 @@ from forerun.simulator.opgraph.table import SplitScores
 from forerun.simulator.score_table import ScoreTable
 
 TYPES: Mapping[str, type] = {"fits": np.bool_, "peak_stage": np.int64}
-"""Types of the columns of scores that are not float64."""
+"""Types of the score columns other than float64."""
 
 
 def piece_to_json(piece: SliceResult) -> dict[str, Any]:
@@ -66,14 +66,14 @@ def _best_from_json(data: Mapping[str, Any] | None) -> Best | None:
 
 
 def _plain(column: Any) -> Any:
-    """Return a column of scores as a list, by part where it has parts; None where there is no such column."""
+    """Return a column of scores as a list, by part if it has parts; None without such a column."""
     if isinstance(column, Mapping):
         return {part: values.tolist() for part, values in column.items()}
     return None if column is None else column.tolist()
 
 
 def _column(name: str, value: Any, count: int) -> Any:
-    """Return the inverse of ``_plain`` for a column of so many rows."""
+    """Return the inverse of ``_plain`` for a column with a number of rows."""
     if isinstance(value, Mapping):
         return {part: np.asarray(values, dtype=np.float64).reshape(count) for part, values in value.items()}
     return None if value is None else np.asarray(value, dtype=TYPES.get(name, np.float64)).reshape(count)

@@ -15,7 +15,7 @@ The document names each as a list (or one value)::
     top: 5                                  # rows kept of each search, default 10 (of a front all)
     axes: {recompute: [none, full]}         # restricts every search
 
-Where stages may differ, a sampler looks further than the flat space, once per seed::
+If stages may differ, a sampler searches beyond the flat space, once per seed::
 
     per_stage: [layers, recompute]          # what may differ: layers, recompute, tp, offload
     sampler: local                          # default auto
@@ -56,7 +56,7 @@ MOST_PIECES = 200_000
 class SweepSearch:
     """One search of a sweep. ``key`` names its inputs by content: request, sampler, model, cluster and cost model.
 
-    ``exploring`` says how a sampler is to look at stages that differ; None: the flat space is searched whole.
+    ``exploring`` has the options of a sampler of stages that differ; None: the flat space is searched completely.
     """
 
     number: int
@@ -82,7 +82,7 @@ def read_plan(path: Path, *, calibration: str | None = None, profile: str | None
     """Read a sweep document; ``calibration``, ``profile``: files that every search uses.
 
     Raises:
-        RequestError: it cannot be read, has unknown keys, names something unknown or the same search twice.
+        RequestError: the document cannot be read, has unknown keys, names something unknown or the same search twice.
     """
     from pydantic import BaseModel, ConfigDict, Field
 
@@ -94,7 +94,7 @@ def read_plan(path: Path, *, calibration: str | None = None, profile: str | None
         model_config = ConfigDict(extra="forbid", strict=True)
 
     class WorkloadPart(Part):
-        """One workload; the fields of a search of the same names."""
+        """One workload; fields as in a search."""
 
         global_batch: int | str
         seq_len: int | None = None
@@ -103,7 +103,7 @@ def read_plan(path: Path, *, calibration: str | None = None, profile: str | None
         moe_imbalance: int | float | None = None
 
     class BudgetPart(Part):
-        """One budget; the flags of a search of the same names."""
+        """One budget; flags as in a search."""
 
         gpus: int | str | None = None
         usd_per_hour: int | float | None = None
@@ -168,12 +168,12 @@ def plan_of(
 ) -> SweepPlan:
     """Return the plan of a product; ``workloads`` and ``budgets`` have fields of ``Request``.
 
-    Combinations that make no sense (a precision that one cluster lacks) are found by their search, not here.
-    ``explorings``: every combination is searched in each of these ways; None: the flat space.
-    ``switches``: settings of the software; ``calibration``, ``profile``: files; all of them for every search.
+    Impossible combinations (a precision that one cluster lacks) are detected by their search. ``explorings``: ways in
+    which every combination is searched; None: the flat space. ``switches``: settings of the software; ``calibration``,
+    ``profile``: files; all apply to every search.
 
     Raises:
-        RequestError: a list is empty, a name unknown, or a search would stand in the plan twice.
+        RequestError: a list is empty, a name unknown, or a search occurs twice.
     """
     lists = {
         "models": models,
@@ -187,7 +187,7 @@ def plan_of(
         if not values:
             raise RequestError(f"{name} must have at least one entry")
     kinds = {name: kind_named(name) for name in models}
-    for workload in workloads:  # what no model and no cluster could make right
+    for workload in workloads:  # errors independent of model and cluster
         if "seq_len" in workload and not isinstance(workload["global_batch"], PerDevice):
             Workload(**workload)
     for budget in budgets:
@@ -240,10 +240,10 @@ def plan_of(
 
 
 def _software(name: str, kinds: Iterable[AnyKind], switches: Mapping[str, str]) -> Mapping[AnyKind, Any]:
-    """Return the software of a name by the kinds of models that know it (``ModelKind.software``).
+    """Return the software of a name from the kinds of models that support it (``ModelKind.software``).
 
     Raises:
-        RequestError: none of the kinds does.
+        RequestError: no kind supports it.
     """
     found, refused = dict[AnyKind, Any](), list[RequestError]()
     for kind in dict.fromkeys(kinds):
@@ -257,7 +257,7 @@ def _software(name: str, kinds: Iterable[AnyKind], switches: Mapping[str, str]) 
 
 
 def _learned(calibration: str | None, profile: str | None) -> list[str]:
-    """Return a name for the contents of measured files, which are read, so that a wrong one is refused here."""
+    """Return a hash of the contents of measured files; reading them detects wrong files early."""
     found = []
     if calibration is not None:
         from forerun.search.measured.calibrate import read_calibration
@@ -278,7 +278,7 @@ def canonical(value: Any) -> Any:
     [['a', ['x', 'y']], ['b', [1, 2.5]]]
 
     Raises:
-        TypeError: the value contains something without such a form.
+        TypeError: a part of the value has no such form.
     """
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
@@ -326,7 +326,7 @@ def _explorings(
     """Return the ways in which every combination is searched.
 
     Raises:
-        RequestError: a sampler or what may differ is unknown, or seeds and bounds are given without either.
+        RequestError: a sampler or a choice of ``per_stage`` is unknown, or seeds and bounds are given without them.
     """
     if per_stage is None and sampler is None:
         if seeds is not None or evaluations is not None:

@@ -1,7 +1,7 @@
 """Searches that run in parts: the results so far and the remaining work of each.
 
-A part is on disk before it counts. After a crash what is left is the space without the parts on disk, so that nothing
-is searched twice but what was in flight.
+A part counts after it is on disk. After a crash the remaining work is the space without the parts on disk, so that only
+parts in flight are searched twice.
 """
 
 from collections import deque
@@ -26,8 +26,10 @@ Span = tuple[int, int]
 
 @dataclass(slots=True, kw_only=True)
 class SearchInParts:
-    """One search in parts: ``found`` is what those hold that are on disk. ``setting`` and its ``problem`` are resolved
-    once, for all parts."""
+    """One search in parts: ``found`` is the merged result of the parts on disk.
+
+    ``setting`` and its ``problem`` are resolved once, for all parts.
+    """
 
     of: SweepSearch
     setting: Setting[AnyContext]
@@ -37,7 +39,7 @@ class SearchInParts:
 
     @property
     def share(self) -> float:
-        """Share of the candidates that are searched."""
+        """Share of searched candidates."""
         return self.found.enumerated / self.problem.space.size
 
     def parts(self) -> Iterator[SearchPart]:
@@ -47,18 +49,20 @@ class SearchInParts:
                 yield SearchPart(of=self.of, problem=self.problem, low=low, high=high)
 
     def add(self, piece: SliceResult) -> None:
-        """Count a part."""
+        """Add the result of a part."""
         self.found = self.problem.merged([self.found, piece])
 
     def steer(self, part: SearchPart, seconds: float) -> None:
-        """Steer the width of the parts to come."""
+        """Adapt the width of later parts to measured seconds."""
         for cuts in self.cuts:
             cuts.steer(part.low, part.high, seconds)
 
 
 class Agenda(Iterator[Item]):
-    """Work to do next: endings, parts of what has begun, searches. Outcomes add to it, so that it can go on
-    after its end."""
+    """Work to do next: endings, parts of begun searches, new searches.
+
+    Outcomes add work, so that the iterator can continue after its end.
+    """
 
     def __init__(self, pieces: Iterable[SweepSearch], chunk_times: ChunkTimes, workers: int) -> None:
         self._pieces = iter(pieces)
@@ -78,7 +82,7 @@ class Agenda(Iterator[Item]):
         return next(self._pieces)
 
     def go_on(self, piece: SweepSearch, parts: Iterable[Record]) -> None:
-        """Take up a search of which earlier runs have left parts.
+        """Continue a search with parts of earlier runs.
 
         Raises:
             RequestError: the parts overlap.
@@ -100,13 +104,13 @@ class Agenda(Iterator[Item]):
         self._end_if_whole(piece)
 
     def begun(self, piece: SweepSearch, begun: Begun, seconds: float) -> Record:
-        """Take up a search that takes long; return what is to be written of it first."""
+        """Add a long search; return the record to write first."""
         size = begun.problem.space.size
         self._open(piece, begun.setting, begun.problem, [(begun.upto, size)], begun.width)
         return part_record(piece, (0, begun.upto), size, begun.piece, seconds)
 
     def searched(self, part: SearchPart, found: SliceResult, seconds: float) -> Record | None:
-        """Take in a part; return what is to be written of it, None where its search has failed meanwhile."""
+        """Receive a finished part; return its record, None if its search has failed meanwhile."""
         running = self._in_parts.get(part.of.key)
         if running is None:
             return None
@@ -114,14 +118,14 @@ class Agenda(Iterator[Item]):
         return part_record(part.of, (part.low, part.high), running.problem.space.size, found, seconds)
 
     def count(self, piece: SweepSearch, found: SliceResult) -> float:
-        """Count a part that is on disk; return the share of its search that is."""
+        """Count a part on disk; return the share of its search that is on disk."""
         running = self._in_parts[piece.key]
         running.add(found)
         self._end_if_whole(piece)
         return running.share
 
     def drop(self, piece: SweepSearch) -> bool:
-        """Forget a search that has ended or failed; False where it was not in parts."""
+        """Forget a search that has ended or failed; False for a search not in parts."""
         self._parts = deque((key, parts) for key, parts in self._parts if key != piece.key)
         return self._in_parts.pop(piece.key, None) is not None
 
@@ -154,7 +158,7 @@ def part_record(piece: SweepSearch, span: Span, size: int, found: SliceResult, s
 
 
 def left(spans: Iterable[Span], size: int) -> list[Span]:
-    """Return the parts of ``[0, size)`` that ``spans`` do not cover.
+    """Return the parts of ``[0, size)`` not covered by ``spans``.
 
     >>> left([(4, 6), (0, 2)], 10)
     [(2, 4), (6, 10)]

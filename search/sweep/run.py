@@ -1,6 +1,6 @@
-"""The driver of a sweep: missing searches are sent to workers, their results to disk.
+"""The driver of a sweep: it sends missing searches to workers, and writes their results.
 
-It knows neither Ray nor the terminal: workers come behind their contract, and a ``Watch`` is told what happens.
+It depends neither on Ray nor on the terminal: workers have a contract, and a ``Watch`` receives events.
 """
 
 from collections.abc import Collection
@@ -21,12 +21,12 @@ from forerun.search.workers import IN_THIS_PROCESS, Choice, Failure, Workers, op
 from forerun.search.workers.contract import WorkersLostError
 
 FINISHED = ("done", "infeasible", "refused")
-"""Endings that ``--resume`` does not repeat."""
+"""Outcomes that ``--resume`` does not repeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepResult:
-    """Results of a sweep: the document of ``leaderboard.json``, searches by status, how many were done this time."""
+    """Results of a sweep: the document of ``leaderboard.json``, searches by status, number done in this run."""
 
     document: dict[str, Any]
     counts: dict[str, int]
@@ -40,13 +40,13 @@ class Watch:
     """Observer of the progress of a sweep; this one does nothing."""
 
     def opened(self, plan: SweepPlan, records: dict[str, Record], workers: str, remarks: tuple[str, ...]) -> None:
-        """Called once, with what earlier runs have finished."""
+        """Called once, with the finished searches of earlier runs."""
 
     def ended(self, piece: SweepSearch, record: Record) -> None:
         """Called after each search, when its record is on disk."""
 
     def advanced(self, piece: SweepSearch, share: float) -> None:
-        """Called after each part of a search that takes long, when it is on disk; ``share`` of it is searched."""
+        """Called after each part of a long search is on disk; ``share``: searched share."""
 
 
 def run_sweep(
@@ -61,13 +61,12 @@ def run_sweep(
 ) -> SweepResult:
     """Search every piece of a plan that ``folder`` lacks, and write the results there.
 
-    ``workers`` says who does the work; None: this process. ``chunk_times``: how a long search is cut;
-    ``search`` replaces what is done for a piece (for tests). The results depend on nothing but the plan.
+    ``workers`` selects the workers; None: this process. ``chunk_times``: cuts of a long search; ``search`` replaces the
+    search of a piece (for tests). The results depend only on the plan.
 
     Raises:
-        RequestError: the folder does not fit the plan, or workers cannot be had.
-        StorageError: the folder cannot be written.
-        EndedEarly: with the result of the searches that had ended by then.
+        RequestError: the folder does not fit the plan, or workers are unavailable. StorageError: the folder cannot be
+        written. EndedEarly: interrupted, with the result of the finished searches.
     """
     watch = watch or Watch()
     with RunDirectory(folder, plan, resume=resume) as run:
@@ -97,7 +96,7 @@ def run_sweep(
 def _result(
     plan: SweepPlan, run: RunDirectory, missing: Collection[SweepSearch], workers: str, remarks: tuple[str, ...]
 ) -> SweepResult:
-    """Return the results of a plan's searches, of which those ``missing`` before were done in this run."""
+    """Return the results of a plan's searches, of which the ``missing`` ones were done in this run."""
     statuses = [run.records[piece.key]["status"] for piece in plan.pieces]
     searched = sum(piece in missing for piece in plan.pieces)
     return SweepResult(
@@ -118,7 +117,7 @@ def _search(
     search: Search,
     watch: Watch,
 ) -> None:
-    """Run the missing searches; a result is on disk before it counts."""
+    """Run the missing searches; a result counts after it is on disk."""
     parts = by_key(run.parts)
     agenda = Agenda((piece for piece in missing if piece.key not in parts), chunk_times, workers.count)
     for piece in missing:
@@ -129,7 +128,7 @@ def _search(
         item, found = outcome.item, outcome.result
         piece = item if isinstance(item, SweepSearch) else item.of
         if outcome.failure is not None:
-            if piece is item or agenda.drop(piece):  # else another part of it has failed before
+            if piece is item or agenda.drop(piece):  # otherwise another part of it has failed before
                 _end(run, watch, piece, _failed(outcome.failure), outcome.seconds)
         elif isinstance(found, Begun):
             run.append_part(agenda.begun(piece, found, outcome.seconds))

@@ -1,9 +1,9 @@
-"""The run directory of a sweep: what is finished stays finished, whatever happens to the driver.
+"""The run directory of a sweep: finished searches survive any end of the driver.
 
-``sweep.json`` says what the directory was made for; it is written once, before anything else. ``pieces.jsonl`` grows
-by one line per finished search, on disk before the next is awaited; ``parts.jsonl`` by one per part of a search that
-takes long. A line that a crash cut short is dropped when the directory is opened again, and only what it held is done
-again. The results at the end are written anew and whole.
+``sweep.json`` has the inputs of the directory and is written first and once. ``pieces.jsonl`` grows by one line per
+finished search, on disk before the next result; ``parts.jsonl`` by one line per part of a long search. A line that a
+crash cut short is dropped when the directory is opened again, and only its work is repeated. The final results are
+written atomically.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,15 +31,15 @@ PART_FIELDS = frozenset({"key", "low", "high", "size", "seconds", "found"})
 
 
 class RunDirectory(Closing):
-    """An open run directory; a context manager that one driver at a time can hold.
+    """An open run directory; a context manager for one driver at a time.
 
-    ``records`` are the finished searches by key, later lines of a key before earlier ones. ``parts`` are those of
-    searches that took long, as they were when the directory was opened.
+    ``records`` are the finished searches by key, a later line of a key overrides earlier ones. ``parts`` are the parts
+    of long searches at the opening of the directory.
 
     Raises:
-        RequestError: the directory holds something else, another driver has it, or it was made for other inputs or by
-            another version of the cost model; or it holds a sweep already and ``resume`` is not set.
-        StorageError: it cannot be written.
+        RequestError: the directory has other files, another driver uses it, or it was made for other inputs or by
+            another version of the cost model; or it has a sweep already and ``resume`` is not set.
+        StorageError: the directory cannot be written.
     """
 
     def __init__(self, folder: Path, plan: SweepPlan, *, resume: bool) -> None:
@@ -77,19 +77,19 @@ class RunDirectory(Closing):
         self.parts = self._journals[PARTS].records
 
     def append(self, record: Record) -> None:
-        """Add the record of a search; it is on disk when this returns.
+        """Add the record of a search; it is on disk when the method returns.
 
         Raises:
-            StorageError: the disk is full or refuses; the record is not there then.
+            StorageError: the disk is full or refuses; the record is not written then.
         """
         self._append(RECORDS, record)
         self.records[record["key"]] = record
 
     def append_part(self, part: Record) -> None:
-        """Add a part of a search; it is on disk when this returns.
+        """Add a part of a search; it is on disk when the method returns.
 
         Raises:
-            StorageError: the disk is full or refuses; the part is not there then.
+            StorageError: the disk is full or refuses; the part is not written then.
         """
         self._append(PARTS, part)
 
@@ -106,7 +106,7 @@ class RunDirectory(Closing):
         )
 
     def write(self, name: str, text: str) -> None:
-        """Write a result file, whole or not at all.
+        """Write a result file atomically.
 
         Raises:
             StorageError: the disk is full or refuses.
@@ -117,14 +117,14 @@ class RunDirectory(Closing):
             _replace(self.folder / name, text)
 
     def close(self) -> None:
-        """Let another driver have the directory."""
+        """Release the directory to other drivers."""
         for journal in self._journals.values():
             journal.close()
         self._lock.close()
 
 
 def _whole(journal: Journal, check: Callable[[Record], None]) -> None:
-    """Refuse records that no search leaves behind."""
+    """Refuse records that no search can write."""
     for record in journal.records:
         try:
             check(record)
@@ -140,7 +140,7 @@ def _check_record(record: Record) -> None:
         flat_line(row)
         read = row_from_json(row).to_json()
         changed = [name for name in read if name in row and name != "variants" and read[name] != row[name]]
-        if changed:  # a number as a text, say, which reads as what it spells
+        if changed:  # for example a number as text, which would be read as a number
             raise ValueError(f"{changed[0]} of a row is none")
     texts = [record.get("message", ""), record.get("why", "")]
     texts += [*record.get("defaults", ()), *record.get("notes", ())]
@@ -185,10 +185,10 @@ def _manifest(plan: SweepPlan) -> dict[str, Any]:
 
 
 def _check(folder: Path, manifest: Mapping[str, Any], plan: SweepPlan) -> None:
-    """Refuse to go on with other inputs.
+    """Refuse a continuation with other inputs.
 
     Raises:
-        RequestError: saying what differs.
+        RequestError: the inputs differ; the message names the difference.
     """
     if manifest["cost_model"] != cost_model_version():
         raise RequestError(

@@ -17,10 +17,10 @@ ASKED = ("model", "cluster", "framework", "global_batch", "seq_len", "precision"
 
 
 def summary_document(plan: SweepPlan, records: Mapping[str, Record]) -> dict[str, Any]:
-    """Return everything a sweep found, in an order that depends on nothing but the plan.
+    """Return all results of a sweep, in an order that depends only on the plan.
 
-    Rows of one search keep their order, which counts more than a sweep compares by. Rows that tie stand in the order of
-    the plan. What one combination finds with several seeds stands there once.
+    Rows of one search keep their order, which has more criteria than the order across searches. Ties are in the order
+    of the plan. A strategy found by several seeds of one combination occurs once.
     """
     order, keyed = objective_named(plan.objective).across, list[tuple[tuple[float, ...], Entry]]()
     for piece in plan.pieces:
@@ -47,7 +47,7 @@ def _entries(piece: SweepSearch, record: Record) -> list[Entry]:
 
 
 def _each_once(plan: SweepPlan, entries: list[Entry]) -> list[Entry]:
-    """Drop entries that another seed has found before."""
+    """Drop entries found earlier by another seed."""
     seen: set[tuple[str, str]] = set()
     requests = {piece.number + 1: piece.request for piece in plan.pieces}
     kept = []
@@ -76,13 +76,13 @@ def entries_csv(document: Mapping[str, Any]) -> str:
 
 
 def _rates(entries: Sequence[Entry]) -> list[str]:
-    """Return the unit of the rows' work as the name of its field; tokens where there is no row."""
+    """Return the unit of the rows' work as the name of its field; tokens without a row."""
     names = [name for name in ("tokens_per_s", "samples_per_s") if any(name in entry for entry in entries)]
     return names or ["tokens_per_s"]
 
 
 def pieces_csv(document: Mapping[str, Any]) -> str:
-    """Return one line per search: what was asked, how it ended, its best row."""
+    """Return one line per search: its request, its outcome, its best row."""
     best: dict[int, Entry] = {entry["search"]: entry for entry in reversed(document["leaderboard"])}
     lines = []
     for search in document["searches"]:

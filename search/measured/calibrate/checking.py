@@ -1,4 +1,4 @@
-"""Measured runs predicted with a calibration."""
+"""Predictions of measured runs with a calibration."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ from forerun.spaces.strategies import Context, by_context
 
 
 def calibrated_runs(runs: Sequence[MeasuredRun], calibration: Calibration) -> tuple[MeasuredRun, ...]:
-    """Return runs with their contexts calibrated; those of other machines are left as they are.
+    """Return runs with their contexts calibrated; runs of other machines are unchanged.
 
     Raises:
-        RequestError: none is of the calibration's machine.
+        RequestError: no run is of the calibration's machine.
     """
     known: dict[int, Context] = {}
     for run in runs:
@@ -36,7 +36,7 @@ def calibrated_runs(runs: Sequence[MeasuredRun], calibration: Calibration) -> tu
 
 
 def profiled_runs(runs: Sequence[MeasuredRun], path: Path) -> tuple[MeasuredRun, ...]:
-    """Return runs of the device of a profile with what it measured; others as they are.
+    """Return runs with the measurements of a profile of their device; other runs are unchanged.
 
     Raises:
         RequestError: the file is no profile, or no run is of its device.
@@ -52,8 +52,9 @@ def profiled_runs(runs: Sequence[MeasuredRun], path: Path) -> tuple[MeasuredRun,
 
 
 def coverage(predictions: Predictions, calibration: Calibration) -> dict[str, float]:
-    """Return how many measured steps were predicted by a calibration, how many of them it was fitted to, and the share
-    of the others within their interval (in per cent; left out where there are none)."""
+    """Return the numbers of predicted and of fitted steps, and the share of other steps within their interval in per
+    cent (omitted without any).
+    """
     fitted = {cells["run_id"] for cells in calibration.runs}
     told = [
         row

@@ -1,7 +1,7 @@
-"""A calibration as a file: constants with their uncertainty and provenance, and the runs that they were fitted to.
+"""A calibration as a file: constants with uncertainty and provenance, and the fitted runs.
 
-The runs stand in the file as they were written, so that more can be added and the fit repeated; ``evidence`` is what
-the fit made of them, by which predictions of other strategies and their intervals are told without fitting again.
+The file has the original runs, so that more can be added and the fit repeated; ``evidence`` is the result of the fit
+per run, from which other strategies and their intervals are predicted without another fit.
 """
 
 import hashlib
@@ -30,19 +30,21 @@ if TYPE_CHECKING:
     from forerun.search.measured.calibrate.schema import CalibrationDocument
 
 SCHEMA = 2
-"""Of what is written; files of another are fitted again (1 had a single prior)."""
+"""Schema of written files; files of another schema are fitted again (1 had a single prior)."""
 _AGAIN = "forerun calibrate --append --out"
 _GRAPHS_MEMORY = "memory of operator graphs is not calibrated: it is the catalogue's"
 LARGEST = 16 << 20
 MOST_RUNS = 1000
-"""More runs of one machine say little more, and every prediction is compared with all of them."""
+"""Most runs of one machine: more add little, and every prediction is compared with all runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """A machine as its runs tell it. ``source``: the file or what stands for it in messages. ``runs``: cells of the
-    rows, by column. ``error``: figures of the fit. ``made``: version, day and files. ``memory``: factors on its parts,
-    empty where the runs say nothing of it."""
+    """Calibrated constants of a machine.
+
+    ``source``: name of the file in messages. ``runs``: cells of the rows, by column. ``error``: figures of the fit.
+    ``made``: version, day and files. ``memory``: factors on the parts of memory, empty if no run measured memory.
+    """
 
     source: str
     machine: Machine
@@ -54,7 +56,7 @@ class Calibration:
     memory: tuple[FittedFactor, ...] = ()
 
     def applied(self, context: C) -> tuple[C, tuple[str, ...]]:
-        """Return the context on the calibrated machine, and what is to be noted.
+        """Return the context on the calibrated machine, and the notes on it.
 
         Raises:
             RequestError: the context is of another machine.
@@ -77,10 +79,10 @@ class Calibration:
         return (f"memory, and the risk of running out of it, calibrated by {len(held.evidence)} runs{error}",)
 
     def check_profile(self, profile: Path | None) -> None:
-        """Refuse to be used with another profile than the one it was fitted on: its constants act on top of that.
+        """Check that the profile is the one of the fit, since the constants apply on top of it.
 
         Raises:
-            RequestError: the profile is another, or there is one and should be none, or the other way round.
+            RequestError: the profile differs, is missing, or should be missing.
         """
         own, named = self.made.get("profile"), None if profile is None else digest_of(profile)[:16]
         if own != named:
@@ -92,7 +94,7 @@ class Calibration:
 
     @property
     def digest(self) -> str:
-        """What names the contents: the same for the same runs and fit."""
+        """Hash of the contents, equal for equal runs and fits."""
         return hashlib.sha256(text_of(self).encode()).hexdigest()[:32]
 
 
@@ -149,7 +151,7 @@ def read_calibration(path: Path) -> Calibration:
         RequestError: the file cannot be read, is no calibration, or was made with another version of the cost model.
     """
     from forerun.search.measured.calibrate.schema import (
-        CalibrationDocument,  # brings pydantic, which writing does not need
+        CalibrationDocument,  # imports pydantic, which writing does not need
     )
 
     document, again = read_document(path, max_bytes=LARGEST, own=True), f"fit its runs again with `{_AGAIN} {path}`"

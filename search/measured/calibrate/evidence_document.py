@@ -1,4 +1,4 @@
-"""What a fit made of runs, as part of a calibration file: for time and for memory alike."""
+"""Evidence of a fit (of time or memory) as part of a calibration file."""
 
 from typing import Any
 
@@ -26,13 +26,13 @@ def evidence_document(evidence: Evidence) -> dict[str, Any]:
 
 
 def rounded(values: Any) -> list[float]:
-    """Return numbers with the digits that matter: six of a logarithm or a share."""
+    """Return numbers rounded to six digits."""
     return [float(f"{value:.6g}") for value in values]
 
 
 def evidence_of(document: Document, where: tuple[str, ...], data: Any, constants: int, most: int) -> Evidence:
-    """Return the evidence at ``where`` in a document; ``constants``: numbers in a row of slopes, ``most``: runs that
-    the document has.
+    """Return the evidence at ``where`` in a document; ``constants``: length of a row of slopes, ``most``: number of
+    runs in the document.
 
     Raises:
         RequestError: parts contradict each other.

@@ -1,4 +1,4 @@
-"""From rows of measured runs to a calibration, with its figures."""
+"""Fit of a calibration to rows of measured runs, with its figures."""
 
 import csv
 import io
@@ -24,12 +24,12 @@ from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.reading import digest_of
 
 ODD = 0.35
-"""Runs with less weight than this disagree with the others and are named."""
+"""Weight below which a run counts as contradicting the others and is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibrated:
-    """A calibration, the fit it came from, and the runs in its order; ``skipped``: rows not used, by reason."""
+    """A calibration, its fit, and its runs in order; ``skipped``: unused rows by reason."""
 
     calibration: Calibration
     fit: Fit
@@ -38,7 +38,7 @@ class Calibrated:
 
     @property
     def odd(self) -> list[tuple[str, float]]:
-        """Runs that disagree with the others, with measured over predicted time less one when left out."""
+        """Runs that contradict the others, with measured over predicted time minus 1, each predicted without itself."""
         weights = self.fit.posterior.evidence.weight
         rows = np.flatnonzero(weights < ODD)
         return [(self.runs[row].run_id, float(np.expm1(self.fit.left_out.error[row]))) for row in rows]
@@ -53,13 +53,13 @@ def calibrate_files(
     profile: Path | None = None,
     turned: Callable[[int, int], None] | None = None,
 ) -> Calibrated:
-    """Fit the runs of some tables, and those of an ``earlier`` calibration; ``where``: COLUMN=VALUE that rows must say.
+    """Fit the runs of some tables, and those of an ``earlier`` calibration; ``where``: COLUMN=VALUE conditions on rows.
 
-    ``profile``: what ``forerun profile`` measured of the machine; constants are then fitted on top of it. ``turned`` is
-    called with the rounds of the fit that are done, and how many there are at most.
+    ``profile``: file of ``forerun profile``; constants are fitted on top of it. ``turned`` is called with the finished
+    and the most rounds of the fit.
 
     Raises:
-        RequestError: a file cannot be read, no row can be used, or they are of several machines.
+        RequestError: a file cannot be read, no row can be used, or the rows are of several machines.
     """
     old = () if earlier is None else read_runs(earlier)
     found = [load_runs(files, graphs=True)] if files else []
@@ -80,10 +80,10 @@ def calibrate_runs(
     made: Mapping[str, object] | None = None,
     turned: Callable[[int, int], None] | None = None,
 ) -> Calibrated:
-    """Fit runs of one machine; rows of the same run_id must not stand twice.
+    """Fit runs of one machine; each run_id must be unique.
 
     Raises:
-        RequestError: no run can be used, there are too many, or they are of several machines.
+        RequestError: no run can be used, there are too many runs, or runs of several machines.
     """
     chosen, told = usable(runs), told_of_memory(runs)
     machine, used = machine_of([*chosen, *told]), {id(run) for run in (*chosen, *told)}
@@ -117,7 +117,8 @@ def calibrate_runs(
 
 def figures(result: Fit) -> dict[str, float]:
     """Return the errors of a fit in per cent: medians of absolute errors of step times, and the share of runs within
-    the interval that the others predict for them."""
+    the interval predicted from the others.
+    """
     before, after = (np.abs(np.expm1(-error)) for error in (result.before, result.left_out.error))
     return {
         "before_median_pct": 100 * float(np.median(before)),
@@ -129,8 +130,9 @@ def figures(result: Fit) -> dict[str, float]:
 
 
 def memory_figures(result: MemoryFit, runs: Sequence[MeasuredRun]) -> dict[str, float]:
-    """Return the errors of a fit of memory in per cent: medians of absolute errors of peaks, the share of them within
-    the interval that the other runs predict, and the share of runs whose verdict (fits or not) is predicted rightly."""
+    """Return the errors of a fit of memory in per cent: median absolute errors of peaks, the share within the interval
+    predicted from other runs, and the share of right verdicts (fits or not).
+    """
     found: dict[str, float] = {"memory_runs": float(len(runs))}
     measured = np.isfinite(result.before)
     if measured.any():
@@ -146,7 +148,7 @@ def memory_figures(result: MemoryFit, runs: Sequence[MeasuredRun]) -> dict[str, 
 
 
 def _as_runs(rows: Iterable[Mapping[str, str]]) -> RunSet:
-    """Map rows that a calibration holds, by the same way as a file's."""
+    """Map the rows of a calibration in the same way as rows of a file."""
     columns = (*REQUIRED, *OPTIONAL)
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=columns, restval="", extrasaction="ignore", lineterminator="\n")
@@ -159,8 +161,11 @@ def _as_runs(rows: Iterable[Mapping[str, str]]) -> RunSet:
 
 
 def _chosen(runs: Sequence[MeasuredRun], where: Sequence[str]) -> list[MeasuredRun]:
-    """Return the runs whose cells are as asked; devices and frameworks also by the names that runs are predicted with,
-    as messages name them (a source may have had another power limit than the part that its table names)."""
+    """Return the runs that meet the conditions.
+
+    Devices and frameworks match by the names of cells or of predictions, which messages use (a source may have another
+    power limit than its table's device).
+    """
     chosen = list(runs)
     for condition in where:
         column, separator, value = condition.partition("=")

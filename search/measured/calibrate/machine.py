@@ -1,4 +1,4 @@
-"""Which machine runs were measured on: a calibration holds for one device and one framework."""
+"""The machine of measured runs: a calibration is valid for one device and one framework."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,14 +15,14 @@ from forerun.spaces.strategies import Context
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What a calibration is of. ``links``: kinds of the levels of links that its runs used, innermost first."""
+    """Device, framework and links of a calibration. ``links``: kinds of links used by its runs, innermost first."""
 
     device: str
     framework: str
     links: tuple[str, ...]
 
     def check(self, context: Context | GraphContext, source: str) -> tuple[str, ...]:
-        """Return what is to be noted when a calibration of this machine is used for ``context``.
+        """Return notes on the use of a calibration of this machine for ``context``.
 
         Raises:
             RequestError: the context is on another device or framework, or on nodes that differ.
@@ -50,7 +50,7 @@ def kinds_of(cluster: Cluster) -> tuple[str, ...]:
 
 
 def machine_of(runs: Sequence[MeasuredRun]) -> Machine:
-    """Return the machine that all runs share.
+    """Return the common machine of all runs.
 
     Raises:
         RequestError: there is no run, or there are several devices or frameworks.
@@ -70,20 +70,20 @@ def machine_of(runs: Sequence[MeasuredRun]) -> Machine:
 
 
 def usable(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
-    """Return the runs that say something about time."""
+    """Return the runs with information about time."""
     return [run for run in runs if run.outcome == "ok" and run.step_time_s]
 
 
 def told_of_memory(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
-    """Return the runs that say something about memory: what they used, or whether they ran; none where nobody looked
-    at memory and nothing ever failed, so that nothing could be learned. Those of operator graphs say nothing: what
-    their allocators hold beyond tensors is not modelled."""
+    """Return the runs with information about memory (peak, or whether they ran); none if no run measured memory or
+    failed. Runs of operator graphs are excluded, since their allocator overhead is not modelled.
+    """
     found = [run for run in runs if run.outcome in ("ok", "oom") and isinstance(run.context, Context)]
     return found if any(run.peak_memory_bytes or run.outcome == "oom" for run in found) else []
 
 
 def memory_runs_of(runs: Sequence[MeasuredRun]) -> list[MemoryRun]:
-    """Return runs as the fit of memory takes them."""
+    """Return runs in the form of the memory fit."""
     return [
         MemoryRun(
             context=run.context,
@@ -98,7 +98,7 @@ def memory_runs_of(runs: Sequence[MeasuredRun]) -> list[MemoryRun]:
 
 
 def measured_of(runs: Sequence[MeasuredRun]) -> list[FittedRun]:
-    """Return usable runs as the fit takes them."""
+    """Return usable runs in the form of the fit."""
     return [
         FittedRun(context=run.context, strategy=run.strategy, step_time_s=run.step_time_s)
         for run in runs

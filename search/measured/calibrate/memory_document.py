@@ -1,4 +1,4 @@
-"""The part of a calibration file that is about memory: factors with their uncertainty, and what they were fitted to."""
+"""The part of a calibration file that is about memory: factors with their uncertainty, and their evidence."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,7 +31,7 @@ def _factor(found: FittedFactor) -> dict[str, Any]:
 
 
 def memory_of(document: Document, data: Any, most: int) -> tuple[MemoryPosterior, tuple[FittedFactor, ...]]:
-    """Return what a checked document says of memory; ``most``: runs that it has.
+    """Return the fit of memory in a checked document; ``most``: its number of runs.
 
     Raises:
         RequestError: parts contradict each other, or a name is unknown.

@@ -1,4 +1,4 @@
-"""The part of a calibration file that says which priors the runs left possible, and how far each is believed."""
+"""The part of a calibration file about the mixture of priors and their weights."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,11 +12,11 @@ from forerun.spaces.documents import Document
 from forerun.spaces.errors import RequestError
 
 MOST = 64
-"""Priors in a file, at most: every interval is told from all of them."""
+"""Most priors in a file: every interval uses all of them."""
 
 
 def mixture_document(mixture: PriorMixture) -> list[dict[str, Any]]:
-    """Return what is believed of every prior as plain data."""
+    """Return the share and the weights of every prior as plain data."""
     return [
         {
             "constants": prior.constants,
@@ -30,10 +30,10 @@ def mixture_document(mixture: PriorMixture) -> list[dict[str, Any]]:
 
 
 def mixture_of(document: Document, data: Sequence[Any], evidence: Evidence, z: Mapping[str, float]) -> PriorMixture:
-    """Return the mixture of a checked document; ``z``: constants that are fitted, by name.
+    """Return the mixture of a checked document; ``z``: fitted constants by name.
 
     Raises:
-        RequestError: shares do not add up to 1, or weights are not one for each run.
+        RequestError: shares do not add up to 1, or the number of weights differs from the number of runs.
     """
     for place, part in enumerate(data):
         if len(part.weight) != len(evidence):

@@ -1,4 +1,4 @@
-"""Schema of a calibration file: every number has the range in which predictions stay finite."""
+"""Schema of a calibration file: every number is limited to the range of finite predictions."""
 
 from typing import Annotated, Any
 
@@ -8,13 +8,13 @@ from forerun.search.measured.calibrate.mixture_document import MOST
 
 Number = int | float
 Logarithm = Annotated[Number, Field(ge=-20, le=20)]
-"""Of a time over another, and of what a standard deviation of a constant makes of it."""
+"""Largest ratio of two times, also after a change of a constant by a standard deviation."""
 Deviations = Annotated[Number, Field(ge=-10, le=10)]
 Spread = Annotated[Number, Field(ge=0, le=10)]
 Place = Annotated[Number, Field(ge=-1e4, le=1e4)]
-"""Of a run along an axis, in units of the distance over which runs are alike."""
+"""Largest coordinate of a run, in length scales."""
 Weight = Annotated[Number, Field(ge=1e-12, le=1)]
-"""Of a run in the fit: even one that is a thousand times off keeps more."""
+"""Smallest weight of a run in the fit, below the weight of an error of a factor of a thousand."""
 Factor = Annotated[Number, Field(ge=1e-2, le=1e2)]
 Scale = Annotated[Number, Field(ge=1e-4, le=1e4)]
 
@@ -26,7 +26,7 @@ class Part(BaseModel):
 
 
 class MachinePart(Part):
-    """What was calibrated."""
+    """The calibrated machine."""
 
     device: str
     framework: str
@@ -45,7 +45,7 @@ class ConstantPart(Part):
 
 
 class EvidencePart(Part):
-    """What the fit made of the runs."""
+    """Evidence of the fit per run."""
 
     error: list[Logarithm]
     weight: list[Weight]
@@ -56,7 +56,7 @@ class EvidencePart(Part):
 
 
 class PriorPart(Part):
-    """One prior, and how far it is believed."""
+    """One prior and its share."""
 
     constants: Factor
     residual: Factor
@@ -76,7 +76,7 @@ class FactorPart(Part):
 
 
 class MemoryPart(Part):
-    """What was fitted of memory."""
+    """The fit of memory."""
 
     factors: dict[str, FactorPart]
     not_determined: list[str]
@@ -110,7 +110,7 @@ class CalibrationDocument(Part):
 
 
 class AnyCalibration(BaseModel):
-    """What calibrations of all versions have."""
+    """Fields common to calibrations of all versions."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 

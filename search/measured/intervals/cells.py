@@ -1,4 +1,4 @@
-"""Errors of predictions of published runs: cells of runs that share kind, scale and computing share.
+"""Errors of predictions of published runs: cells of runs with equal kind, scale and computing share.
 
 ``data/residuals.json`` is written by ``benchmarks/accuracy/residuals.py``.
 """
@@ -21,26 +21,26 @@ Floats = NDArray[np.float64]
 Words = NDArray[np.str_]
 
 UNMODELLED_BYTES = float(1 << 30)
-"""Added to measured and predicted peaks before their ratio is taken: errors of peaks have a part that does not grow
-with them (workspaces of libraries, masks, copies of a test's own)."""
+"""Bytes added to measured and predicted peaks before their ratio: errors of peaks have a constant part (workspaces of
+libraries, masks, copies in tests)."""
 LEAST_SHARE = 0.1
-"""No interval of a peak begins lower than at this share of the prediction."""
+"""Least lower bound of a peak's interval, as a share of the prediction."""
 GATHERED = 3
-"""Stage of sharding in which parameters are gathered where they are used."""
+"""ZeRO stage in which parameters are gathered before use."""
 BITS = {"fp8": 8, "mxfp8": 8, "fp4": 4, "nvfp4": 4}
-"""Width of products by precision, where it is below 16."""
+"""Width of products by precision, if below 16 bits."""
 NEW_TABLE = -1
-"""Table of a prediction: no published one."""
+"""Table number of predictions, which belong to no published table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunClass:
-    """Properties that predictions share besides numbers.
+    """Categorical properties of a prediction.
 
-    ``generation``: first word of the device's architecture; ``constants``: whose compute constants the device has
-    ("own", "lent" by one of its architecture, "foreign"); ``framework``: a profile's name, or that of the one it is
-    like; ``experts``: the model has some; ``bits``: width of matrix products; ``by_layer``: parameters are gathered
-    layer by layer, as FSDP and ZeRO-3 do; ``special``: parts of the model besides attention and MLP; ``guessed``: the
+    ``generation``: first word of the device's architecture; ``constants``: origin of the device's compute constants
+    ("own", "lent" by a device of its architecture, "foreign"); ``framework``: name of the profile or of its ``like``;
+    ``experts``: the model has experts; ``bits``: width of matrix products; ``by_layer``: parameters are gathered layer
+    by layer, as FSDP and ZeRO-3 do; ``special``: parts of the model besides attention and MLP; ``guessed``: the
     recompute was filled in.
     """
 
@@ -62,12 +62,12 @@ class RunClass:
 
     @property
     def unusual(self) -> bool:
-        """Whether it is more than 16-bit products of a dense model whose parameters stay where they are."""
+        """Whether the run has any mechanism besides 16-bit products of a dense model with ungathered parameters."""
         return self.experts or self.bits < 16 or self.by_layer or bool(self.special)
 
 
 def kind_of(context: Context, zero: int = 0, *, guessed: bool = False) -> RunClass:
-    """Return the kind of predictions made in a context for strategies with stage ``zero`` of sharding."""
+    """Return the kind of predictions in a context for strategies with ZeRO stage ``zero``."""
     device = context.cluster.device
     return RunClass(
         device=device.fitted_name,
@@ -85,11 +85,11 @@ def kind_of(context: Context, zero: int = 0, *, guessed: bool = False) -> RunCla
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Points:
-    """P predictions, or cells of them, as the covariance of their errors sees them.
+    """P predictions, or cells of predictions, as inputs of the covariance of errors.
 
-    ``gpus``: base-2 logarithm of the devices; ``busy``: share of the predicted step that computes; ``tables``: numbers
-    of published tables. Of peaks: ``reading`` ("allocated", "reserved" or "device"; empty for steps) and ``size``
-    (base-2 logarithm of the predicted bytes; 0 for steps).
+    ``gpus``: base-2 logarithm of the devices; ``busy``: computing share of the predicted step; ``tables``: numbers of
+    published tables. For peaks: ``reading`` ("allocated", "reserved" or "device"; empty for steps) and ``size`` (base-2
+    logarithm of the predicted bytes; 0 for steps).
     """
 
     kinds: tuple[RunClass, ...]
@@ -110,9 +110,9 @@ class Points:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residuals:
-    """Errors of C cells: ``log_ratio`` is the median logarithm of measured over predicted, ``rows`` the runs, and
-    ``missed`` the mean error of the cell's runs with their group left out, over what the variances expected (1: as
-    expected)."""
+    """Errors of C cells: ``log_ratio`` is the median logarithm of measured over predicted, ``rows`` the number of runs,
+    and ``missed`` the mean error of the runs with their group left out, over the error expected from the variances.
+    """
 
     points: Points
     log_ratio: Floats
@@ -126,7 +126,7 @@ def peak_ratio(measured_bytes: float, predicted_bytes: float) -> float:
 
 
 def over_peak(ratio: Floats, peak_bytes: Floats) -> Floats:
-    """Return such ratios as shares of the predicted peaks, any shape."""
+    """Return ratios of ``peak_ratio`` as shares of the predicted peaks, any shape."""
     share = (ratio * (peak_bytes + UNMODELLED_BYTES) - UNMODELLED_BYTES) / peak_bytes
     return np.maximum(share, LEAST_SHARE)
 
@@ -139,11 +139,11 @@ def residuals(quantity: str) -> Residuals:
 
 
 CELL = ("kind", "table", "gpus", "busy", "reading", "peak_bytes", "rows", "log_ratio", "missed")
-"""Values of a cell as written, in this order; ``kind`` is a place in the list of kinds."""
+"""Values of a cell as written, in this order; ``kind`` is an index of the list of kinds."""
 
 
 def from_cells(kinds: Sequence[Mapping[str, Any]], cells: Sequence[Sequence[Any]]) -> Residuals:
-    """Return cells as they are written as arrays."""
+    """Return stored cells as arrays."""
     known = [RunClass(**kind) for kind in kinds]
     columns = dict(zip(CELL, zip(*cells, strict=True), strict=True))
     points = Points(
@@ -159,7 +159,7 @@ def from_cells(kinds: Sequence[Mapping[str, Any]], cells: Sequence[Sequence[Any]
 
 
 def to_cells(known: Residuals) -> tuple[list[dict[str, Any]], list[list[Any]]]:
-    """Return the kinds and the cells as they are written; the reverse of ``from_cells``."""
+    """Return the stored form of kinds and cells; the inverse of ``from_cells``."""
     kinds = list(dict.fromkeys(known.points.kinds))
     place, points = {kind: number for number, kind in enumerate(kinds)}, known.points
     cells = [

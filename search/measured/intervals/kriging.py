@@ -1,10 +1,10 @@
-"""The interval of a prediction, from errors of published runs and how much of them the prediction shares.
+"""The interval of a prediction from errors of published runs, weighted by shared properties.
 
 The error of a prediction is expected as the best linear estimate from the errors of published runs (kriging; Rasmussen
 and Williams, Gaussian Processes for Machine Learning, 2006, equations 2.23 to 2.26) with the covariance of
-``variance.py``: a device, a framework or a mechanism without a measured run keeps its whole variance, and the interval
-is centred on the prediction where no shared effect says otherwise, else half way to what they say, and wider by as
-much. Where the errors of similar runs were larger or smaller than expected, the interval is wider or narrower by that.
+``variance.py``: a device, a framework or a mechanism without a measured run keeps its full variance. The interval is
+centred on the prediction without a shared effect, else half way to the expected error, and wider by the other half. If
+the errors of similar runs are larger or smaller than expected, the interval is rescaled by the ratio.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,23 +41,23 @@ from forerun.spaces.strategies import Context
 LEVEL = 0.8
 """Share of measured runs expected within their interval."""
 DEVIATIONS = 1.2816
-"""Standard deviations of a normal distribution on either side of its mean that hold ``LEVEL``."""
+"""Half width of the ``LEVEL`` interval of a normal distribution, in standard deviations."""
 SHIFT = 0.5
-"""Share of an expected error by which an interval is shifted. With groups, models, sources, frameworks or kinds of
-runs left out in turn, intervals that are shifted by half, and as much wider, hold more runs than those shifted by all
-of it, at the same width: constants were fitted to the same runs, so that a part of what they share is chance."""
+"""Share of an expected error by which an interval is shifted. With groups, models, sources, frameworks or kinds left
+out in turn, a shift by half contains more runs than a full shift at the same width: constants were fitted to the same
+runs, so part of a shared error is chance."""
 _STEP = 0.05
-"""Computing shares and peaks are rounded to this, so that strategies share their intervals."""
+"""Resolution of computing shares and peaks, so that strategies share intervals."""
 
 _DIGITS = 5
-"""Digits of logarithms: sums over many points and over one differ in the last bits."""
+"""Digits of logarithms, since sums over many points and over one point differ in the last bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorInterval:
     """The range of measured over predicted, for each of N predictions.
 
-    ``LEVEL`` of measured runs are between ``low`` and ``high``, half of them below ``middle``.
+    The share ``LEVEL`` of measured runs is between ``low`` and ``high``, half of the runs below ``middle``.
     """
 
     low: Floats
@@ -65,14 +65,14 @@ class ErrorInterval:
     high: Floats
 
     def with_unchecked(self, gain: Floats) -> "ErrorInterval":
-        """Return the intervals of predictions that rest on a gain which is checked in part.
+        """Return the intervals of predictions with a partly checked gain.
 
         Parameters
         ----------
         gain
-            Share by which the step would be longer without the gain, shape N (``unchecked_gain``). The share that one
-            pair of runs missed is expected to be missing; four times of five no more than twice as much is, nor less
-            than nothing. Both doubts are independent.
+            Relative growth of the step without the gain, shape N (``unchecked_gain``). The expected loss is the missing
+            share of one pair of runs; in four of five cases it is between zero and twice this share. Both uncertainties
+            are independent.
         """
         missing = (1.0 - REALISED) * gain
         middle = self.middle + missing
@@ -84,16 +84,16 @@ class ErrorInterval:
         )
 
     def with_implausible(self, times: Floats) -> "ErrorInterval":
-        """Return the intervals of predictions whose speed is ``times`` (N) the highest ever published.
+        """Return the intervals of predictions whose speed is ``times`` (N) the highest published one.
 
-        Their upper ends allow for as much again as would bring them back to it.
+        Upper ends grow by the factor that reduces the speed to the published one.
         """
         more = np.maximum(times, 1.0) ** 2
         return replace(self, high=self.middle + np.hypot(self.high - self.middle, (more - 1.0) * self.middle))
 
 
 def busy_share(time_s: Mapping[str, Floats]) -> Floats:
-    """Return the share of a step that computes, from its parts."""
+    """Return the computing share of a step from its parts."""
     total = sum(time_s.values(), np.zeros(1))
     busy: Floats = (time_s["compute"] + time_s["recompute"]) / total
     return busy
@@ -101,10 +101,10 @@ def busy_share(time_s: Mapping[str, Floats]) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peaks:
-    """Predicted peaks of memory, and how they are read.
+    """Predicted peaks of memory and their kind.
 
-    ``peak_bytes`` has shape N; ``reading`` is "allocated" (live tensors), "reserved" (what the allocator holds) or
-    "device" (what is in use on the whole device).
+    ``peak_bytes`` has shape N; ``reading`` is "allocated" (live tensors), "reserved" (memory of the allocator) or
+    "device" (all memory in use).
     """
 
     peak_bytes: Floats
@@ -164,20 +164,20 @@ def error_interval(
 ) -> ErrorInterval:
     """Estimate the intervals of N strategies without a calibration, of their steps or of ``peaks``.
 
-    On groups of nodes that differ an interval holds those of all groups.
+    On groups of nodes, an interval contains the intervals of all groups.
 
     Parameters
     ----------
     context
-        What they train, where and with which software.
+        Training, cluster and software of the strategies.
     strategies
-        N values with ``devices``, and ``zero`` where they are flat.
+        N strategies with ``devices``, flat ones also with ``zero``.
     busy
-        Share of their steps that computes (``busy_share``), shape N.
+        Computing share of the steps (``busy_share``), shape N.
     peaks
-        Peaks that are asked about; None: steps are.
+        Predicted peaks; None for intervals of steps.
     guessed
-        Whether the recompute of each was filled in; None: of none.
+        Whether the recompute of each was filled in; None: of no strategy.
     """
     if context.cluster.groups:
         parts = [error_interval(one, strategies, busy, peaks, guessed) for one in group_contexts(context)]
@@ -217,7 +217,7 @@ def asked_points(kinds: Sequence[RunClass], gpus: Floats, busy: Floats, peaks: P
 
 
 def intervals(errors: KnownErrors, asked: Points, peaks: Peaks | None = None) -> ErrorInterval:
-    """Return the intervals at N points; each distinct one is looked up once."""
+    """Return the intervals at N points; each distinct point is computed once."""
     keys = list(zip(asked.kinds, asked.gpus, asked.busy, asked.size, strict=True))
     first: dict[Any, int] = {}
     for row, key in enumerate(keys):
@@ -231,7 +231,7 @@ def intervals(errors: KnownErrors, asked: Points, peaks: Peaks | None = None) ->
 
 
 def taken(points: Points, rows: Sequence[int]) -> Points:
-    """Return some of the points."""
+    """Return a subset of points."""
     chosen = np.array(rows, dtype=np.int64)
     return Points(
         kinds=tuple(points.kinds[row] for row in rows),

@@ -8,15 +8,16 @@ from forerun.search.measured.intervals.cells import Floats, Points, Residuals
 from forerun.search.measured.intervals.kriging import DEVIATIONS, KnownErrors, expected, known_errors_of
 
 RUNS = 3
-"""Runs of the user's own that are offered."""
+"""Number of proposed user runs."""
 LESS = 0.75
-"""Share of a range that an offer has to leave at most."""
+"""Largest remaining share of a range for which a measurement is proposed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowing:
-    """Half widths of the 80 % range of a step, as logarithms: as it is (``now``), with compute constants measured on
-    the device (``profile``), and with ``RUNS`` runs of the strategy measured (``runs``)."""
+    """Half widths of the 80 % range of a step, as logarithms: now, with compute constants measured on the device
+    (``profile``), and with ``RUNS`` runs of the strategy measured (``runs``).
+    """
 
     now: float
     profile: float
@@ -24,7 +25,7 @@ class Narrowing:
 
 
 def narrowing(errors: KnownErrors, asked: Points) -> Narrowing:
-    """Estimate the range of one prediction after measurements that come out as predicted."""
+    """Estimate the range of one prediction after measurements equal to their predictions."""
     profiled = replace(asked, kinds=tuple(replace(kind, constants="own") for kind in asked.kinds))
     new = np.array([int(errors.known.points.tables.max()) + 1])
     measured = replace(asked, tables=new)
@@ -59,7 +60,7 @@ def _joined(one: Residuals, other: Residuals) -> Residuals:
 
 
 def range_text(half: float) -> str:
-    """Return a range of half a width (a logarithm) around a prediction, in per cent of it.
+    """Return the range of a half width (a logarithm) around a prediction, in per cent.
 
     >>> range_text(0.4)
     '-33..+49%'

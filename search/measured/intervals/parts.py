@@ -1,10 +1,10 @@
-"""Parts of a model that most measured runs did not have."""
+"""Parts of a model that are rare in measured runs."""
 
 from forerun.spaces.models.model import Attention, Model
 
 
 def special_parts(model: Model) -> tuple[str, ...]:
-    """Return in words what a model has besides layers of softmax attention that are trained whole.
+    """Describe the parts of a model besides fully trained layers with softmax attention.
 
     >>> from forerun.spaces.models import resolve_model
     >>> special_parts(resolve_model("nemotron-h-8b").model)

@@ -1,4 +1,4 @@
-"""Predicted gains of a switch that one pair of measured runs checked, and the share of them that was measured."""
+"""Predicted gains of a switch with one measured pair of runs, and the measured share."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,14 +13,15 @@ from forerun.spaces.strategies.software import running
 
 SWITCH = "moe-overlap"
 CHECKED = ("off", "domain", "dualpipe")
-"""Its settings whose predictions rest on runs of more than one model, or on one published training."""
+"""Settings of the switch checked by runs of several models, or by one published training."""
 REALISED = 0.6
-"""Share of the predicted gain that was measured: 11 of 18 % of a step (Qwen3 235B on 256 H100, with and without tokens
-under the computation of other microbatches; benchmarks/measured/moezoo_nemolauncher.csv). The only pair of runs."""
+"""Share of the predicted gain that was measured: 11 of 18 % of a step (Qwen3 235B on 256 H100, with and without expert
+traffic overlapped with other microbatches; benchmarks/measured/moezoo_nemolauncher.csv). It is the only pair of
+runs."""
 
 
 def unchecked_gain(context: Context, strategies: Sequence[Strategy]) -> Floats:
-    """Return the share by which steps of N strategies would be longer without the switch; 0 where it is off."""
+    """Return the relative growth of the steps of N strategies without the switch; 0 if it is off."""
     gain = np.zeros(len(strategies))
     alike: dict[Software, list[int]] = {}
     for place, strategy in enumerate(strategies if context.moe else ()):

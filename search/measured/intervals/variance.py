@@ -1,9 +1,9 @@
-"""Covariance of prediction errors: how much of an error two runs share, level by level.
+"""Covariance of prediction errors: the shared error of two runs, level by level.
 
-The logarithm of measured over predicted is a sum of effects, each shared by runs of one device, vendor, framework,
-framework on a device, mechanism, kind, or table, of an effect of runs of similar scale within a table, and of scatter.
-``data/variances.yaml`` has the standard deviation of each; ``benchmarks/accuracy/variances.py`` fits them to runs that
-are left out by group, table, device, framework and mechanism.
+The logarithm of measured over predicted is a sum of effects, each common to the runs of one device, vendor, framework,
+framework on a device, mechanism, kind or table, plus an effect of similar scale within a table, and scatter.
+``data/variances.yaml`` has the standard deviation of each; ``benchmarks/accuracy/variances.py`` fits them by leaving
+out runs of a group, table, device, framework or mechanism.
 """
 
 from dataclasses import dataclass, fields
@@ -18,15 +18,15 @@ from forerun.spaces.documents.package_data import package_yaml
 DOUBLINGS = 2.0
 """Doublings of devices, or of a peak, over which the effect of similar scale falls e-fold."""
 BUSY_REACH = 0.2
-"""Computing share of the step over which it falls e-fold."""
+"""Computing share of the step over which this effect falls e-fold."""
 WAITING_BELOW = 0.5
-"""Computing share below which hosts and networks decide a step."""
+"""Computing share below which a step is bound by hosts and networks."""
 LIKENESS_POWER = 4
-"""Power of the share of device, framework and mechanism that two runs have in common, as scatter sees it."""
+"""Exponent of the common share of device, framework and mechanism of two runs, in the weights of scatter."""
 USUAL_SHARE = 0.3
-"""Effect of a mechanism or kind on 16-bit products of a dense model, over that on others."""
+"""Effect of a mechanism or kind on 16-bit products of a dense model, relative to other runs."""
 _LEAST_VARIANCE = 1e-6
-"""Added to the variance of every cell, so that cells of the same points can be inverted."""
+"""Added to the variance of every cell, so that cells of equal points are invertible."""
 Mask = NDArray[np.bool_]
 
 
@@ -35,20 +35,20 @@ class Variances:
     """Standard deviations of the logarithm of measured over predicted, by level."""
 
     own_device: float
-    """A device with compute constants of its own."""
+    """A device with its own compute constants."""
     lent_device: float
-    """One that has those of another device."""
+    """A device with the constants of another device."""
     vendor: float
-    """A vendor whose devices have the constants of another vendor's."""
+    """A vendor whose devices use constants of another vendor."""
     framework: float
     """A framework."""
     framework_on_device: float
     """A framework on one device."""
     mechanism: float
-    """Experts, narrow products, gathered parameters and special parts on a generation of devices (of peaks: as they
-    are read)."""
+    """Experts, narrow products, gathered parameters and special parts on a generation of devices (peaks: by kind of
+    reading)."""
     kind: float
-    """The same in one framework on one device."""
+    """These mechanisms in one framework on one device."""
     table: float
     """A publication."""
     local: float
@@ -56,27 +56,27 @@ class Variances:
     scatter: float
     """A single run."""
     guessed: float
-    """Recompute that was filled in."""
+    """Recompute filled in for a blank cell."""
     waiting: float
-    """Runs of a framework on a device in which little is computed."""
+    """Runs of a framework on a device with a small computing share."""
     rough_waiting: float
-    """Growth of ``local`` and ``scatter`` with the share of the step that is not computed."""
+    """Growth of ``local`` and ``scatter`` with the non-computing share of the step."""
     rough_experts: float
-    """Growth of both where the model has experts."""
+    """Growth of both for models with experts."""
     prior: float
-    """Runs that the expected scatter counts for, against the scatter of alike ones."""
+    """Weight of the expected scatter against the scatter of similar runs, in runs."""
 
 
 @cache
 def variances(quantity: str) -> Variances:
-    """Return those of "step" or "memory"."""
+    """Return the standard deviations for "step" or "memory"."""
     values = package_yaml("forerun.search.measured.intervals", "data", "variances.yaml")[quantity]
     return Variances(**{one.name: float(values[one.name]) for one in fields(Variances)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relations:
-    """Properties that points A (rows) and B (columns) share: masks A x B, and ``near`` (0 to 1) by scale."""
+    """Shared properties of points A (rows) and B (columns): masks A x B, and ``near`` (0 to 1) by scale."""
 
     device: Mask
     vendor: Mask
@@ -112,8 +112,7 @@ def relations(one: Points, other: Points) -> Relations:
 
 
 def likeness(shared: Relations) -> Floats:
-    """Return the weights of the scatter of points B for that of points A, 0 to 1, shape A x B: by the number of device,
-    framework and mechanism that they share, and by scale."""
+    """Return the weights (0 to 1, shape A x B) of the scatter of points B for points A, by shared properties."""
     shares = np.asarray(shared.device, float) + shared.framework + shared.mechanism
     return np.asarray((shares / 3.0) ** LIKENESS_POWER * shared.near)
 
@@ -146,7 +145,7 @@ def cell_covariance(points: Points, rows: Floats, shared: Relations, sizes: Vari
 
 
 def variance(points: Points, sizes: Variances) -> Floats:
-    """Return the variance of the errors of single runs of no published table, scatter included, shape P."""
+    """Return the variance of the errors of single runs outside published tables, scatter included, shape P."""
     usual, rough = _unusual(points), roughness(points, sizes)
     parts = (
         _device(points, sizes),
@@ -166,12 +165,12 @@ def variance(points: Points, sizes: Variances) -> Floats:
 
 
 def scatter(points: Points, sizes: Variances) -> Floats:
-    """Return the variance of single runs around what their cell shares, shape P."""
+    """Return the variance of single runs around the common error of their cell, shape P."""
     return np.square(roughness(points, sizes) * sizes.scatter)
 
 
 def roughness(points: Points, sizes: Variances) -> Floats:
-    """Return the factor on the scatter of runs that compute little, and of those with experts, shape P."""
+    """Return the factor on the scatter of runs with a small computing share or experts, shape P."""
     waiting = 1.0 + sizes.rough_waiting * (1.0 - points.busy)
     return np.asarray(waiting * (1.0 + sizes.rough_experts * points.flags("experts")))
 

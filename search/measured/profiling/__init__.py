@@ -1,4 +1,4 @@
-"""Seconds of operators and collectives as this machine takes them, measured once and used instead of the catalogue."""
+"""Seconds of operators and collectives measured on this machine, used instead of the catalogue."""
 
 from forerun.search.measured.profiling.document import Line, Profile, read_profile, write_profile
 from forerun.search.measured.profiling.nccl_tests import NcclReading, read_nccl_tests

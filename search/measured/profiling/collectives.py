@@ -1,6 +1,7 @@
-"""Collectives between the ranks that a launcher started (torchrun): gloo on CPUs, NCCL on GPUs. Imports torch.
+"""Measurement of collectives between ranks of a launcher (torchrun): gloo on CPUs, NCCL on GPUs. Imports torch.
 
-Every rank calls ``measure`` with the same plan; what rank 0 returns counts (the slowest rank's time of every reading).
+Every rank calls ``measure`` with the same plan; the result of rank 0 is used (the slowest rank's time of every
+reading).
 """
 
 import os
@@ -18,12 +19,12 @@ from forerun.search.measured.profiling.messages import MeasuredCollective
 from forerun.search.measured.profiling.timing import by_clock, on_cuda
 
 _WARM, _INNER = 1, 5
-"""Readings that do not count; collectives between two device events, whose launches then hide behind each other."""
+"""Warm-up readings; collectives between two device events, so that launches overlap."""
 _WAIT = timedelta(hours=24)
 
 
 def launched() -> bool:
-    """Whether a launcher started this process as one of several ranks."""
+    """Whether this process is one of several ranks of a launcher."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
@@ -36,7 +37,7 @@ def begin(device: str) -> tuple[int, int]:
 
 
 class Between:
-    """The ranks of this run, with a group for every (ranks, stride) that was asked for."""
+    """The ranks of this run, with a group for every requested (ranks, stride)."""
 
     def __init__(self, device: str) -> None:
         self.device, self.rank = device, dist.get_rank()
@@ -44,8 +45,9 @@ class Between:
 
     def measure(self, message: MeasuredCollective, repeat: int, *, pause_s: float = 0.0) -> tuple[float, float] | None:
         """Return median seconds and spread (half the quartiles' distance over the median) of a collective; None on
-        ranks that take no part. All ranks must call it. ``pause_s`` before every reading, as computation makes it:
-        a network that lets bursts through has recovered by then."""
+        other ranks. All ranks must call it. ``pause_s`` before every reading imitates computation, so that networks
+        with burst credit recover.
+        """
         members = [place * message.stride for place in range(message.ranks)]
         shape = (message.ranks, message.stride)
         if shape not in self._groups:
@@ -58,7 +60,7 @@ class Between:
         if message.kind == "send_recv":
             note = replace(message, full_bytes=8)
             back, _ = _middle(self._times(self._once(note, members, group), group, repeat, pause_s))
-            middle = max(middle - back / 2, back / 2)  # what says that the message has come is no part of it
+            middle = max(middle - back / 2, back / 2)  # the acknowledgement is not part of the time
         dist.barrier()
         return middle, spread
 
@@ -93,7 +95,7 @@ class Between:
             case "broadcast":
                 return lambda: dist.broadcast(whole, members[0], group=group)
             case _:
-                # Every rank sends to the next: here one way, and a byte back says that it has come.
+                # Every rank sends to the next, and one byte back acknowledges it.
                 note = torch.zeros(1, device=self.device)
 
                 def ping() -> None:

@@ -1,8 +1,8 @@
-"""A profile as a file: what operators and collectives took on one machine, in compact tables, and its use.
+"""A profile as a file with measured operators and collectives of one machine, and its use.
 
-Rows hold the shape as cost rules ask for it, then ``seconds`` (median), ``spread`` (half the quartiles' distance over
-the median) and ``fitted``, the seconds that the catalogue's surface says: the profile keeps the ratio of the two, so
-that it scales the surface where nothing was measured.
+Rows have the shape (arguments of the cost rule), ``seconds`` (median), ``spread`` (half the quartiles' distance over
+the median) and ``fitted``, the seconds of the catalogue's surface: the ratio of both scales the surface at unmeasured
+shapes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,12 +29,12 @@ C = TypeVar("C", bound=Context | GraphContext)
 SCHEMA = 1
 LARGEST = 16 << 20
 _TAIL = 3
-"""Columns behind the shape: seconds, spread, fitted."""
+"""Columns after the shape: seconds, spread, fitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One measurement: ``name`` and ``shape`` as cost rules ask."""
+    """One measurement: ``name`` and ``shape`` as arguments of cost rules."""
 
     name: str
     shape: tuple[float, ...]
@@ -45,8 +45,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What one machine took. ``device``: the device it is of; ``made``: how and where it was measured; ``skipped``:
-    how many operators could not be measured, by reason."""
+    """Measurements of one machine.
+
+    ``device``: the measured device; ``made``: method and place; ``skipped``: numbers of unmeasurable operators by
+    reason.
+    """
 
     source: str
     device: str
@@ -56,7 +59,7 @@ class Profile:
     skipped: Mapping[str, int]
 
     def applied(self, context: C) -> tuple[C, tuple[str, ...]]:
-        """Return the context with what was measured in the place of the catalogue, and what is to be noted.
+        """Return the context with measurements in place of the catalogue, and notes.
 
         Raises:
             RequestError: the profile is of another device, or the nodes of the cluster differ.
@@ -81,11 +84,11 @@ class Profile:
 
 
 _WEIGHTS = (1.0, 0.3, 0.05)
-"""How much size, ranks and stride count in distances between messages: the rule knows what ranks and stride do."""
+"""Weights of size, ranks and stride in distances between messages; the rule covers ranks and stride itself."""
 
 
 def _measured_links(cluster: Cluster, lines: Sequence[Line]) -> Cluster:
-    """Return a cluster whose steps take what they were measured to, and whose messages keep their ratio to that."""
+    """Return a cluster with measured latencies of steps, and measured ratios of messages to these."""
     for place in ("node", "network"):
         own = [line for line in lines if line.name.endswith(place)]
         shorts = [Short(kind=one.name.split()[0], shape=_three(one), seconds=one.seconds) for one in own]
@@ -147,7 +150,7 @@ def _tables(lines: Iterable[Line]) -> dict[str, list[list[float]]]:
 
 
 SECONDS, LARGEST_EXTENT = (1e-12, 1e6), 1e18
-"""Of a measurement, and of a number of a shape (bytes, rows, ranks)."""
+"""Largest seconds of a measurement, and largest number in a shape (bytes, rows, ranks)."""
 
 
 def read_profile(path: Path) -> Profile:

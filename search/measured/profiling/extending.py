@@ -1,4 +1,4 @@
-"""A profile that grows: another strategy's operators are measured, those that it has already are kept."""
+"""Extension of a profile by the operators of another strategy."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,10 +10,10 @@ from forerun.spaces.errors import RequestError
 
 
 def profile_to_extend(path: Path, device: str) -> Profile | None:
-    """Return the profile of a file, None where there is no file yet.
+    """Return the profile of a file, None if the file does not exist.
 
     Raises:
-        RequestError: the file is no profile, or of another device.
+        RequestError: the file is no profile, or the profile is of another device.
     """
     if not path.exists():
         return None
@@ -24,13 +24,13 @@ def profile_to_extend(path: Path, device: str) -> Profile | None:
 
 
 def left_to_measure(operators: Sequence[ProfiledOperator], known: Profile | None) -> list[ProfiledOperator]:
-    """Return the operators that a profile has not got."""
+    """Return the operators missing in a profile."""
     held = set() if known is None else {(line.name, line.shape) for line in known.operators}
     return [one for one in operators if (one.name, tuple(map(float, one.shape))) not in held]
 
 
 def joined(known: Profile | None, new: Profile) -> Profile:
-    """Return a profile with the measurements of both; what was measured twice is as in ``new``."""
+    """Return a profile with the measurements of both; ``new`` overrides."""
     if known is None:
         return new
     return replace(

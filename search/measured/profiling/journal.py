@@ -1,6 +1,6 @@
-"""What a profile has measured so far, on disk line by line, so that a killed run goes on where it was.
+"""Journal of the measurements of a profile, so that a killed run can continue.
 
-The first line says what is being measured; each further line is one measurement, on disk before the next begins. A line
+The first line names the measured profile; each further line is one measurement, on disk before the next begins. A line
 that a crash cut short is dropped.
 """
 
@@ -20,13 +20,13 @@ from forerun.spaces.reading import read_bytes
 
 Record = dict[str, Any]
 LARGEST = 1 << 28
-"""Bytes; a profile of a hundred thousand measurements has a tenth of it."""
+"""Most bytes; a hundred thousand measurements need a tenth."""
 
 _BEGIN = b'{"profile":'
 
 
 class ProfilingJournal:
-    """An open journal; a context manager. ``records``: what earlier runs measured, by key.
+    """An open journal; a context manager. ``records``: measurements of earlier runs by key.
 
     Raises:
         RequestError: the file is of another profile, or cannot be written.
@@ -47,7 +47,7 @@ class ProfilingJournal:
             raise RequestError(f"cannot write {path}: {error.strerror or error}") from None
 
     def _read(self, content: bytes, header: Record) -> bytes:
-        """Return the lines that are whole, after keeping what they say."""
+        """Return the complete lines, after storing their records."""
         if not content.startswith(_BEGIN[: len(content)]):
             raise RequestError(f"{self.path} is no journal of a profile; name another output, or move the file away")
         lines = content.split(b"\n")[:-1]
@@ -71,7 +71,7 @@ class ProfilingJournal:
         return b"".join(line + b"\n" for line in kept)
 
     def add(self, record: Record) -> None:
-        """Put a measurement on disk.
+        """Write a measurement to disk.
 
         Raises:
             RequestError: the disk is full or refuses, or the file was removed.
@@ -94,7 +94,7 @@ class ProfilingJournal:
         self._file.close()
 
     def remove(self) -> None:
-        """Delete the file, once all of it stands elsewhere."""
+        """Delete the file, after its content was written elsewhere."""
         self._file.close()
         self.path.unlink(missing_ok=True)
 
@@ -102,7 +102,7 @@ class ProfilingJournal:
 def measured_lines(
     operators: Sequence[ProfiledOperator], journal: ProfilingJournal
 ) -> tuple[list[Line], dict[str, int]]:
-    """Return what a journal has of some operators as lines of a profile, and how many were skipped, by reason."""
+    """Return a journal's measurements of some operators as profile lines, and the numbers skipped by reason."""
     lines, skipped = [], dict[str, int]()
     for one in operators:
         record = journal.records.get(one.key)

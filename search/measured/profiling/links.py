@@ -1,8 +1,8 @@
-"""What measured messages say of a link beyond one ratio: whether short ones are slow once, or at every step.
+"""Latency per ring step of a link, from short messages and all-reduces.
 
-A profile of few ranks has to speak of many. A ring over n ranks takes 2 (n - 1) steps; time that goes with the steps
-grows with them, time that is spent once (a launch) does not. A message between two ranks is one step, an all-reduce of
-two ranks is two, so that the difference of the two, where both are short, is a step.
+A profile of few ranks must predict many ranks. A ring over n ranks takes 2 (n - 1) steps; the time per step grows with
+n, a constant time (a launch) does not. A message between two ranks is one step, an all-reduce of two ranks is two, so
+that the difference of two short ones is a step.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.clusters.spec import NETWORK_KINDS
 
 SHORT_BYTES = 65_536
-"""Messages up to this are looked at: long ones tell of the rate."""
+"""Largest bytes of a short message; long messages depend on the rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Short:
-    """The shortest all-reduce and message that were measured between as few ranks as possible: seconds, and shape."""
+    """The shortest all-reduce and message measured between the fewest ranks: seconds, and shape."""
 
     kind: str
     shape: tuple[float, float, float]
@@ -26,8 +26,10 @@ class Short:
 
 
 def with_measured_steps(cluster: Cluster, shorts: Sequence[Short], place: str) -> Cluster:
-    """Return the cluster with the latency of its links in ``place`` (node, network) raised to what a step was measured
-    to take beyond what the catalogue says; links that are faster stay (their ratio says so)."""
+    """Return the cluster with the latency of links in ``place`` (node, network) raised to a step's measured time.
+
+    Links faster than the catalogue are unchanged, since their ratio covers this.
+    """
     reduced = _least([one for one in shorts if one.kind == "all_reduce"])
     if reduced is None:
         return cluster

@@ -1,4 +1,4 @@
-"""Collectives to measure: their names here and in nccl-tests, and which there are between some ranks."""
+"""Collectives to measure: names in forerun and nccl-tests, and the list for some ranks."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ KIND_OF_TEST: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCollective:
-    """One collective to measure: ``full_bytes`` as the cost rule counts them, ``ranks`` devices ``stride`` apart."""
+    """One collective to measure: ``full_bytes`` in the cost rule's sense, between ``ranks`` devices ``stride`` apart."""
 
     kind: str
     full_bytes: int
@@ -28,13 +28,16 @@ class MeasuredCollective:
 
     @property
     def key(self) -> str:
-        """What names it in files."""
+        """Key of the collective in files."""
         return f"{self.kind} {self.full_bytes} {self.ranks} {self.stride}"
 
 
 def messages(world: int, per_node: int, smallest: int = SMALLEST, largest: int = LARGEST) -> list[MeasuredCollective]:
-    """Return what to measure between ``world`` ranks, ``per_node`` of them on every node: sizes from ``smallest`` to
-    ``largest`` bytes in steps of four, groups inside a node, and across nodes one rank of each and all ranks."""
+    """Return the collectives to measure between ``world`` ranks, ``per_node`` on every node.
+
+    Sizes grow from ``smallest`` to ``largest`` bytes by factors of four; groups are inside a node, one rank per node,
+    and all ranks.
+    """
     groups = {(ranks, 1) for ranks in _halves(min(world, per_node))}
     if world > per_node:
         nodes = world // per_node

@@ -1,9 +1,9 @@
-"""Reads what NVIDIA's nccl-tests print, as text or as JSON (``-J``), as measured collectives.
+"""Reader of the output of NVIDIA's nccl-tests, text or JSON (``-J``), as measured collectives.
 
 Text: lines of size, count, type, redop, root, then time (microseconds), algbw, busbw and #wrong, out of place and in
-place. The kind stands in "Collective test starting: all_reduce_perf" (from 2.17 on) or in the file's name. JSON: a list
+place. The kind is in "Collective test starting: all_reduce_perf" (from 2.17 on) or in the file's name. JSON: a list
 ``results`` with ``out_of_place`` and ``in_place`` (``time`` in microseconds). Sizes: nccl-tests counts the bytes of the
-larger of the two buffers of a rank, which is what the cost rules call the full tensor.
+larger of the two buffers of a rank, called the full tensor in the cost rules.
 """
 
 import re
@@ -19,12 +19,12 @@ from forerun.spaces.reading import MAX_BYTES, read_text
 
 _LARGEST = 16 * MAX_BYTES
 _MOST_BYTES, _LONGEST_S = 1 << 60, 1e5
-"""No buffer of a rank has more bytes, and no test waits longer for one message."""
+"""Largest bytes of a rank's buffer, and largest seconds of a message."""
 _TIME = r"(\d{1,15}(?:\.\d{0,15})?(?:e[+-]?\d{1,2})?)"
 _ROW = re.compile(rf"^\s*(\d{{1,18}})\s+(\d+)\s+(\w+)\s+(\w+)\s+(-?\d+)\s+{_TIME}\s+[\d.e+]+\s+[\d.e+]+\s+\S+(.*)$")
 _RANK = re.compile(r"^#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+)\s+device")
 _PREFIX = re.compile(r"^[ \t]*\d+: ?", re.MULTILINE)
-"""The rank that ``srun -l`` and ``mpirun`` write before each line."""
+"""Rank prefix of lines by ``srun -l`` and ``mpirun``."""
 _KIND = re.compile(r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|sendrecv)_perf", re.IGNORECASE)
 
 
@@ -43,7 +43,7 @@ def read_nccl_tests(path: Path) -> list[NcclReading]:
     """Return the measurements of a file.
 
     Raises:
-        RequestError: the file cannot be read, does not say which collective over how many ranks, or has no line.
+        RequestError: the file cannot be read, lacks the collective or the number of ranks, or has no measurement.
     """
     text = read_text(path, most=_LARGEST, kind="the output of nccl-tests")
     text = _PREFIX.sub("", text) if all(map(_PREFIX.match, filter(None, text.splitlines()))) else text

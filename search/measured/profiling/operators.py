@@ -1,4 +1,4 @@
-"""Which operators strategies need, each shape once, most of the time first."""
+"""Operators of strategies, each shape once, slowest first."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +15,14 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy, StrategySpace, table_of
 
 MOST_STRATEGIES = 200_000
-"""Legal strategies of a space whose operators are looked up; more hardly bring new shapes."""
+"""Most legal strategies of a space whose operators are collected; more add few new shapes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfiledOperator:
-    """One operator to measure: ``name`` and ``shape`` as cost rules ask for it, and what the fitted surface says."""
+    """One operator to measure: ``name`` and ``shape`` as arguments of cost rules, and the seconds of the fitted
+    surface.
+    """
 
     name: str
     shape: tuple[float, ...]
@@ -28,16 +30,16 @@ class ProfiledOperator:
 
     @property
     def key(self) -> str:
-        """What names it in files."""
+        """Key of the operator in files."""
         return f"{self.name} {' '.join(f'{value:g}' for value in self.shape)}"
 
 
 def operators_of(
     context: Context | GraphContext, strategies: Sequence[Strategy | AnySplit] | StrategySpace | SplitSpace
 ) -> list[ProfiledOperator]:
-    """Return every distinct operator of some strategies, or of all legal ones of a space, slowest first.
+    """Return every distinct operator of some strategies, or of all legal strategies of a space, slowest first.
 
-    Attention over part of the sequence is left out where no strategy splits it (rules ask for it all the same).
+    Attention over part of the sequence is omitted if no strategy splits it, though rules request it.
 
     Raises:
         RequestError: no strategy is legal.
@@ -50,7 +52,7 @@ def operators_of(
     if isinstance(strategies, StrategySpace | SplitSpace):
         table, _ = strategies.table(0, strategies.size)
         tables = [table.take(slice(0, MOST_STRATEGIES))]
-    elif isinstance(context, GraphContext):  # a mixture stands in a table of its own
+    elif isinstance(context, GraphContext):  # a mixture has a separate table
         tables = [table_of_splits(recorded, [one]) for one in strategies if not isinstance(one, Strategy)]
     else:
         tables = [table_of([one for one in strategies if isinstance(one, Strategy)])]
@@ -69,8 +71,9 @@ def operators_of(
 
 
 def share_measured(context: Context | GraphContext, strategy: Strategy | AnySplit) -> tuple[float, int, int]:
-    """Return the share of a strategy's operator time (each distinct operator once) whose shapes were measured, how
-    many of its operators were, and how many it has."""
+    """Return the measured share of a strategy's operator time (each distinct operator once), and the numbers of
+    measured and of all operators.
+    """
     measured = context.cluster.device.measured
     operators = operators_of(context, [strategy])
     if not isinstance(measured, MeasuredCosts):

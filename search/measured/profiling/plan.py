@@ -1,4 +1,4 @@
-"""How operators are measured, and about how long that takes: what a plan says where torch is not installed."""
+"""Settings and estimated duration of measurements, without torch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,16 +8,17 @@ from forerun.spaces.errors import RequestError
 
 WARM = 2
 LONGEST_S = 1.0
-"""No operator is repeated for longer, once it was seen often enough to have a median."""
+"""Most seconds of repetitions of an operator, once it has enough readings for a median."""
 FEWEST = 3
 _SETUP_S = 2e-3
-"""Making the tensors of an operator."""
+"""Seconds to create the tensors of an operator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilingSettings:
     """``device``: cpu or cuda; ``repeat``: readings per operator; ``largest_bytes``: operators that need more are
-    skipped; ``seconds``: stop measuring operators after that (None: never)."""
+    skipped; ``seconds``: time limit of operators (None: no limit).
+    """
 
     device: str
     precision: str
@@ -31,8 +32,10 @@ def expected_s(
     settings: ProfilingSettings,
     slower: Callable[[Sequence[ProfiledOperator], ProfilingSettings], float] | None = None,
 ) -> float:
-    """Return about how long operators will take to measure. ``slower``: how many times as long as the catalogue says
-    those of a family take here; None: as long."""
+    """Estimate the seconds needed to measure operators.
+
+    ``slower``: measured over catalogue time of a family's operators; None: 1.
+    """
     families: dict[str, list[ProfiledOperator]] = {}
     for one in operators:
         families.setdefault(one.name.split()[0], []).append(one)
@@ -46,7 +49,7 @@ def expected_s(
 
 
 def device_of(asked: str, *, planned: bool) -> str:
-    """Return where operators run: ``asked`` is cpu, cuda or auto. What is only ``planned`` needs no torch.
+    """Return the device of measurements; ``asked`` is cpu, cuda or auto. A ``planned`` measurement needs no torch.
 
     Raises:
         RequestError: there is no such device, or no torch to measure with.

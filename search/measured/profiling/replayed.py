@@ -1,4 +1,4 @@
-"""What messages of a replayed run took, as a profile that predictions are made with."""
+"""Profile of the messages of a replayed run."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ from forerun.spaces.errors import RequestError
 
 _NAMES = {"pair": "send_recv"}
 FAR = 20.0
-"""Factor on the fitted time of messages from which a warning is due: contention explains a few times, not this."""
+"""Factor on the fitted time of messages from which a warning is given; contention explains smaller factors."""
 
 
 def replayed_profile(analysis: Analysis, cluster: Cluster) -> Profile:
     """Return the messages of a run by kind, bytes, ranks and stride: the median from the last arrival to the median
     end.
 
-    Ranks are taken to be numbered node by node, as launchers do. Messages of unknown size, of other kinds than the cost
-    rules know, or between ranks that are not evenly spaced are counted as skipped.
+    Ranks are assumed to be numbered node by node, as by launchers. Messages of unknown size, of kinds without a cost
+    rule, or between ranks that are not evenly spaced are counted as skipped.
 
     Raises:
-        RequestError: the run exchanged nothing that can be kept.
+        RequestError: the run has no usable message.
     """
     graph = analysis.replay.graph
     found: dict[tuple[str, float, int, int], list[float]] = defaultdict(list)
@@ -66,7 +66,7 @@ def replayed_profile(analysis: Analysis, cluster: Cluster) -> Profile:
 
 
 def strange_pace(profile: Profile) -> str:
-    """Return a warning where messages took far from what the cluster's links take: they were probably others'."""
+    """Return a warning if message times are far from the cluster's links, which indicates another cluster."""
     ratio = float(np.median([line.seconds / line.fitted_s for line in profile.collectives]))
     if 1 / FAR < ratio < FAR:
         return ""
@@ -78,7 +78,7 @@ def strange_pace(profile: Profile) -> str:
 
 
 def stride_of(ranks: Sequence[int]) -> int:
-    """Return how far evenly spaced ranks are apart, 0 where they are not.
+    """Return the stride of evenly spaced ranks, 0 for other ranks.
 
     >>> stride_of([8, 0, 16]), stride_of([0, 1, 3])
     (8, 0)
@@ -88,7 +88,7 @@ def stride_of(ranks: Sequence[int]) -> int:
 
 
 def _reason(kind: str, one: MatchedMessage, stride: int) -> str:
-    """Return why a message cannot be kept; nothing where it can."""
+    """Return the reason why a message is unusable; "" for a usable one."""
     if kind not in get_args(Collective):
         return f"cost rules know no {kind}"
     if isnan(one.size_bytes) or one.size_bytes <= 0:

@@ -1,4 +1,7 @@
-"""Measures a plan: operators on rank 0, collectives between all ranks, each once and on disk at once. Imports torch."""
+"""Measurement of a plan: operators on rank 0, collectives between all ranks, each written to disk at once.
+
+Imports torch.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,14 +18,13 @@ from forerun.search.measured.profiling.runners import Unmeasurable, needed_bytes
 from forerun.search.measured.profiling.timing import timed
 
 Told = Callable[[int, str], None]
-"""Called with how much is done and what was just measured."""
+"""Callback with the finished amount and the latest measurement."""
 _TRIED_BYTES = 1 << 28
-"""Operators that need more are not tried before they are measured."""
+"""Most seconds of an operator in a trial before measuring."""
 
 
 def slower_here(operators: Sequence[ProfiledOperator], settings: ProfilingSettings) -> float:
-    """Return about how many times as long as the catalogue says operators of a family take here: the median of up to
-    three that are tried (the catalogue may be of another machine by far)."""
+    """Estimate the ratio of measured to catalogue time by family, from up to three trials each."""
     ratios = []
     for place in sorted({len(operators) - 1, 2 * len(operators) // 3, len(operators) // 3}, reverse=True):
         one = operators[place]
@@ -39,7 +41,7 @@ def slower_here(operators: Sequence[ProfiledOperator], settings: ProfilingSettin
 def measure_operators(
     operators: Sequence[ProfiledOperator], journal: ProfilingJournal, settings: ProfilingSettings, told: Told
 ) -> bool:
-    """Measure what the journal does not hold yet; return whether all is done (else time is up)."""
+    """Measure the operators missing in the journal; return whether all are finished (False: time limit)."""
     start = time.perf_counter()
     for number, one in enumerate(operators, start=1):
         if one.key in journal.records:
@@ -58,7 +60,7 @@ def _measured(one: ProfiledOperator, settings: ProfilingSettings) -> dict[str, A
         found = timed(runner(one, settings.precision, settings.device), settings.device, settings.repeat)
     except Unmeasurable as error:
         return {"skipped": str(error)}
-    except (RuntimeError, ValueError, IndexError) as error:  # torch says so where a kernel or the memory is missing
+    except (RuntimeError, ValueError, IndexError) as error:  # torch's error for a missing kernel or memory
         if settings.device.startswith("cuda"):
             torch.cuda.empty_cache()
         return {"skipped": f"torch could not run it: {str(error).splitlines()[0][:120]}"}
@@ -72,7 +74,7 @@ def measure_messages(
     repeat: int,
     told: Callable[[MeasuredCollective, Any], None],
 ) -> None:
-    """Measure all messages that are not ``done``; every rank calls it with the same arguments."""
+    """Measure all messages not in ``done``; every rank calls this with the same arguments."""
     for message in messages:
         if message.key not in done:
             told(message, between.measure(message, repeat))

@@ -1,4 +1,4 @@
-"""Operators as torch runs them: from the name and shape that cost rules use to a function that does it once.
+"""Operators in torch: a function that runs an operator once, from its name and shape in cost rules.
 
 Imports torch: load it only to measure.
 """
@@ -16,19 +16,19 @@ Once = Callable[[], Any]
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "tf32": torch.float32}
 WIDTH = 4096
-"""Length of the rows of an operator whose name says only how many elements it has, at most."""
+"""Longest rows of an operator whose shape has only a number of elements."""
 _LEARNING = 1e-3
 
 
 class Unmeasurable(Exception):
-    """This machine, or torch here, cannot run the operator; the text says why."""
+    """The machine or its torch cannot run the operator; the text has the reason."""
 
 
 def runner(operator: ProfiledOperator, precision: str, device: str) -> Once:
     """Return a function that runs an operator once on ``device`` (cpu, cuda).
 
     Raises:
-        Unmeasurable: there is no such operator here, or no precision.
+        Unmeasurable: torch has no such operator or precision.
     """
     words = operator.name.split()
     if words[0] == "gemm":
@@ -47,7 +47,7 @@ def runner(operator: ProfiledOperator, precision: str, device: str) -> Once:
 
 
 def needed_bytes(operator: ProfiledOperator, precision: str) -> float:
-    """Return about how many bytes an operator's tensors take."""
+    """Estimate the bytes of an operator's tensors."""
     width = 4.0 if precision in ("fp32", "tf32") else 2.0
     words, shape = operator.name.split(), operator.shape
     if words[0] == "gemm":
@@ -77,7 +77,7 @@ def _gemm(kind: str, dtype: Any, shape: tuple[float, ...], device: str) -> Once:
     b = torch.randn((groups, k, n), device=device).to(dtype)
     if groups == 1:
         a, b = a[0], b[0]
-    # Operands lie in memory as a linear layer has them: the weight is [out, in], gradients multiply transposes.
+    # Operands have the memory layout of a linear layer: the weight is [out, in], gradients multiply transposes.
     if kind == "forward":
         weight = b.transpose(-1, -2).contiguous().transpose(-1, -2)
         return lambda: torch.matmul(a, weight)
@@ -92,7 +92,7 @@ def _gemm(kind: str, dtype: Any, shape: tuple[float, ...], device: str) -> Once:
 
 
 def _convolution(direction: str, precision: str, shape: tuple[float, ...], device: str) -> Once:
-    """One direction of a convolution, of which only volumes are known: extents and windows are as even as can be."""
+    """One direction of a convolution of known volumes, with extents and windows as even as possible."""
     b, c, f, window, pixels_in, pixels_out, groups, places = (max(1, round(value)) for value in shape[:8])
     dtype, axes = _dtype(precision), places - 1
     inside, outside, kernel = (_extents(volume, axes) for volume in (pixels_in, pixels_out, window))
@@ -108,7 +108,7 @@ def _convolution(direction: str, precision: str, shape: tuple[float, ...], devic
     def run() -> Any:
         return forward(x, weight, None, stride, padding, 1, groups)
 
-    # Training scripts let the library try its algorithms; fp32 is not to become tf32.
+    # Training scripts benchmark cuDNN's algorithms; fp32 must not use tf32.
     flags = {"enabled": True, "benchmark": True, "deterministic": False, "allow_tf32": precision == "tf32"}
     if direction == "forward":
         return _with_cudnn(flags, run)
@@ -128,7 +128,7 @@ def _with_cudnn(flags: Mapping[str, bool], run: Once) -> Once:
 
 
 def _extents(volume: int, axes: int) -> tuple[int, ...]:
-    """Return as many factors of a volume as there are axes, as even as can be, the smallest first."""
+    """Return one factor of a volume per axis, as even as possible, in ascending order."""
     if axes <= 1:
         return (volume,) * axes
     root = round(volume ** (1 / axes))
@@ -137,7 +137,7 @@ def _extents(volume: int, axes: int) -> tuple[int, ...]:
 
 
 def _pass(shape: tuple[float, ...], dtype: Any, device: str) -> Once:
-    """A pass over tensors that moves so many bytes: a copy, which reads and writes half of them each."""
+    """A pass over tensors that moves a number of bytes: a copy, which reads one half and writes the other."""
     x = torch.empty(max(1, round(shape[0] / 2 / dtype.itemsize)), device=device, dtype=dtype)
     target = torch.empty_like(x)
     return lambda: target.copy_(x)
@@ -172,7 +172,7 @@ def _attention(words: list[str], shape: tuple[float, ...], device: str) -> Once:
 
 
 class _Tensors:
-    """What memory-bound operators work on: rows of ``width``, a second input, weights, a small table, labels."""
+    """Operands of memory-bound operators: rows of ``width``, a second input, weights, a small table, labels."""
 
     def __init__(self, elements: int, dtype: Any, device: str) -> None:
         self.width = min(WIDTH, elements)
@@ -214,7 +214,7 @@ _FORMS: Mapping[str, tuple[Callable[[_Tensors], Any], tuple[str, ...]]] = {
     "embedding": (lambda t: F.embedding(t.places, t.table), ("table",)),
     "cross_entropy": (lambda t: F.cross_entropy(t.x.float(), t.labels), ("x",)),
 }
-"""Memory-bound operators (``forerun.simulator.costs.STREAM_OPERATORS``) and the inputs that have gradients."""
+"""Memory-bound operators (``forerun.simulator.costs.STREAM_OPERATORS``) and their inputs with gradients."""
 
 
 def _stream(name: str, fused: bool, backward: bool, shape: tuple[float, ...], dtype: Any, device: str) -> Once:

@@ -11,7 +11,7 @@ import torch
 from forerun.search.measured.profiling.plan import FEWEST, LONGEST_S, WARM
 
 _SHORT_S = 200e-6
-"""Functions that are shorter run several times between two readings of the clock."""
+"""Shortest interval between two clock readings; shorter functions run several times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

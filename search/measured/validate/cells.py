@@ -8,21 +8,21 @@ from forerun.search.measured.validate.runs import RULES
 
 T = TypeVar("T")
 MOST_LAYERS = 10_000
-"""Of any model: a row with more was mistyped, and would be laid out layer by layer."""
+"""Most layers of a model: a row with more is a typing error, and every layer would be allocated."""
 
 
 class Skip(Exception):
-    """A row cannot be expressed; the text is the reason under which it is counted."""
+    """A row cannot be expressed; the text is the reason for the count."""
 
 
 class Filled:
-    """Codes of the rules that one row needed, in order."""
+    """Codes of the rules used for one row, in order."""
 
     def __init__(self) -> None:
         self.codes: list[str] = []
 
     def of(self, code: str, value: T) -> T:
-        """Record a rule and return the value that it fills in."""
+        """Record a rule and return its value."""
         if code not in RULES:
             raise KeyError(code)
         if code not in self.codes:
@@ -68,7 +68,7 @@ def required(row: TableRow, column: str, what: str) -> int:
     """Return a cell as a whole number of at least one.
 
     Raises:
-        Skip: the cell is blank or zero; ``what`` says which kind of fact is missing.
+        Skip: the cell is blank or zero; ``what`` names the missing fact.
     """
     value = integer(row, column)
     if not value:

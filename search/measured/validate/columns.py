@@ -1,7 +1,7 @@
 """The schema of measured runs: one CSV row per training run; ``docs/measured-runs.md`` documents it for users.
 
-Reading is strict about the file (text, header, no negative numbers) and lenient about cells: a cell that is blank or
-says something that cannot be expressed is judged where the row is mapped, and counted there.
+Reading is strict about the file (text, header, no negative numbers) and lenient about cells: blank or inexpressible
+cells are judged and counted when the row is mapped.
 """
 
 import csv
@@ -71,7 +71,7 @@ OPTIONAL = (
     "group",
     "notes",
 )
-"""Columns that may be missing, which is the same as blank."""
+"""Columns that may be missing, with the same meaning as blank cells."""
 
 NUMERIC = (
     "gpus",
@@ -103,25 +103,28 @@ NUMERIC = (
     "tflops_per_gpu",
     "peak_mem_gib",
 )
-"""Columns that hold numbers. None of them can be negative."""
+"""Columns with numbers. No number can be negative."""
 LARGEST_NUMBER, SMALLEST_NUMBER = 1e15, 1e-12
-"""More than any of them, and less than any seconds or GiB that were measured."""
+"""Upper limit of numbers, and lower limit of measured seconds and GiB."""
 
 MEMORY_KINDS = ("allocated", "reserved", "device")
-"""What ``peak_mem_gib`` may be of: live tensors, what the framework's allocator held, or all that the device had in
-use; blank is told from the source, else it is the first."""
+"""Kinds of ``peak_mem_gib``: live tensors, memory of the framework's allocator, or all memory in use; blank: by source,
+else the first."""
 
 OUTCOMES = ("ok", "oom", "failed")
 
 MOST_WORDS = 10_000
-"""Texts of a table that its rows share: devices, models and degrees repeat, names and times do not."""
+"""Columns whose texts repeat over rows, like devices, models and degrees."""
 LARGEST_FILE_BYTES = 256 * 2**20
-"""A table of measured runs is a few megabytes; anything far beyond is not one."""
+"""Most bytes of a table of measured runs, which usually has a few megabytes."""
 
 
 class Cells(Mapping[str, str]):
-    """The cells of one row by column, "" where blank or missing. ``places`` (column -> position in ``texts``, None
-    where the file lacks it) is the same object for all rows of a file: a table may have hundreds of thousands."""
+    """The cells of one row by column, "" where blank or missing.
+
+    ``places`` (column -> position in ``texts``, None if the file lacks it) is one object for all rows of a file, which
+    may be hundreds of thousands.
+    """
 
     __slots__ = ("_places", "_texts")
 
@@ -141,8 +144,9 @@ class Cells(Mapping[str, str]):
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One row: ``cells`` has every column of the schema ("" where blank or missing), in its words
-    (``spelling``). ``assumed``: rules by which these were chosen where a cell leaves several."""
+    """One row: ``cells`` has every column of the schema ("" where blank or missing), in the schema's words
+    (``spelling``). ``assumed``: rules for ambiguous cells.
+    """
 
     path: Path
     line: int
@@ -153,7 +157,7 @@ class TableRow:
         return self.cells[column]
 
     def where(self, column: str) -> str:
-        """Return "file, line, column", as errors name a cell."""
+        """Return "file, line, column" of a cell for errors."""
         return f"{self.path}, line {self.line}, column {column}"
 
 
@@ -208,7 +212,7 @@ def _header(path: Path, header: list[str] | None) -> list[str]:
 
 
 class _Table:
-    """One file: its columns, and the words that its rows share."""
+    """One file: its columns, and the shared texts of its rows."""
 
     def __init__(self, path: Path, header: Sequence[str]) -> None:
         self._path, self._columns, self._header = path, len(header), tuple(header)
@@ -228,14 +232,14 @@ class _Table:
         return row
 
     def _once(self, text: str) -> str:
-        """Return a text as the object that earlier rows have of it."""
+        """Return the shared object of a text."""
         if len(self._words) < MOST_WORDS:
             return self._words.setdefault(text, text)
         return self._words.get(text, text)
 
 
 def _check(row: TableRow) -> None:
-    """Raise RequestError where a cell of a row says what no run can."""
+    """Raise RequestError for a cell that is impossible for any run."""
     if not row["run_id"]:
         raise RequestError(f"{row.where('run_id')}: every run needs a name, but this cell is blank")
     if row["outcome"] not in OUTCOMES:
@@ -253,7 +257,7 @@ def _check(row: TableRow) -> None:
 
 
 def _number_below(text: str, most: float) -> bool:
-    """Whether a text is a number that is not too large; what is no number is said where it is read."""
+    """Whether a text is no number above the limit; texts that are no numbers are reported when they are read."""
     try:
         return float(text.replace(",", "").replace("_", "")) < most
     except ValueError:

@@ -1,7 +1,7 @@
-"""When the software of a run was made: what decides which of its kernels and overlaps existed.
+"""Date of the software of a run, which decides its kernels and overlaps.
 
-A row says it in its column, or its source does in words; else the publication's own date is known
-(``data/sources.yaml``); else training in fp16 dates it, and other software is taken to be today's.
+The date comes from the row's column, its source text or the publication (``data/sources.yaml``); else training in fp16
+implies it, and other software counts as today's.
 """
 
 import re
@@ -21,12 +21,12 @@ _MONTHLY = re.compile(r"(?<![\d.])(1[89]|2\d)\.(0[1-9]|1[0-2])(?!\d)")
 
 
 HALF_BEFORE = "2022-06"
-"""When the last models were trained in fp16 on devices that have bf16. All published runs in fp16 whose date is known
-are of 2020 to 2023; read without their source, with today's kernels, they are predicted 3 to 25 % too fast."""
+"""Date of the last fp16 trainings on devices with bf16. All published runs in fp16 whose date is known are of 2020 to
+2023; read without their source, with today's kernels, they are predicted 3 to 25 % too fast."""
 
 
 def software_date(row: TableRow) -> str:
-    """Return year and month like 2022-05; empty where nobody says."""
+    """Return year and month like 2022-05; empty if unknown."""
     for stated in (row["software_date"], row["software_version"], row["framework"]):
         if written := date_in(stated) or _container(stated):
             return written
@@ -37,12 +37,12 @@ def software_date(row: TableRow) -> str:
 
 
 def assumed_date(row: TableRow) -> str:
-    """Return what the precision says of the date, where nothing else says any; empty where it says nothing."""
+    """Return the date implied by the precision; empty without one."""
     return HALF_BEFORE if row["precision"].lower() == "fp16" and not software_date(row) else ""
 
 
 def release_in(text: str) -> str:
-    """Return the number of a release that a text names; empty where it is a date, a container or a commit.
+    """Return the number of a release that a text names; empty for a date, a container or a commit.
 
     >>> release_in("v0.9.0"), release_in("core_r0.8"), release_in("24.07"), release_in("2024-06"), release_in("8aa4619")
     ('0.9.0', '0.8', '', '', '')
@@ -54,14 +54,13 @@ def release_in(text: str) -> str:
 
 
 def _container(text: str) -> str:
-    """Return year and month of software that is numbered by them, as NVIDIA's containers and Megatron-Bridge are."""
+    """Return year and month of software with such version numbers, like NVIDIA's containers and Megatron-Bridge."""
     match = _MONTHLY.search(text)
     return f"20{match[1]}-{match[2]}" if match else ""
 
 
 def date_in(text: str) -> str:
-    """Return the first year and month that a text names: in digits, as the number of a preprint, or as a year alone
-    (its middle).
+    """Return the first year and month in a text: in digits, as the number of a preprint, or the middle of a year.
 
     >>> date_in("benchmarks/llama3_h100_202412.md"), date_in("arXiv 2205.05198"), date_in("Table 5, 2022")
     ('2024-12', '2022-05', '2022-06')

@@ -1,4 +1,4 @@
-"""Facts that a row states in its notes (or in the model's name) because the schema has no column for them.
+"""Facts in the notes of a row (or in the model's name), for which the schema has no column.
 
 The same words mean the same thing in every file; ``docs/measured-runs.md`` lists them for users.
 """
@@ -19,7 +19,7 @@ KERNELS = (
     (re.compile(r"kernel=fused", re.IGNORECASE), "fused_softmax"),
     (re.compile(r"kernel=(torch|unfused)|flash_attention=False", re.IGNORECASE), "unfused"),
 )
-"""Spelling of attention kernels in notes, most particular first."""
+"""Spelling of attention kernels in notes, most specific first."""
 
 _TIED = re.compile(r"tied_emb(?:eddings)?=(true|false)", re.IGNORECASE)
 _LAST_STAGE = re.compile(r"layers on last stage=(\d+)")
@@ -28,29 +28,31 @@ _PARTITION = re.compile(r"partition=\[([\d, ]+)\]")
 _BUCKET = re.compile(r"ddp_bucket=([\d.]+) ?MB")
 _SHARD_RANKS = re.compile(r"optimizer sharded over (\d+) ranks|zero1 group=(\d+)")
 _SLICES = re.compile(r"\b(\d{1,4}) slice(?:s\b|\(s\))")
-"""Slices of TPU pods that a run has: each is a torus, and hosts' networks join them."""
+"""Slices of TPU pods in a run: each is a torus, connected by the hosts' networks."""
 _EXPERT_TENSOR = re.compile(r"\bETP=(\d+)|_etp(\d+)")
 _TF32 = re.compile(r"precision=tf32|theoryflops=495T")
-"""FlagPerf names the peak that a run is held against: 495 TFLOP/s is an H100's TF32, so fp32 there means TF32."""
+"""FlagPerf names the peak that a run is compared with: 495 TFLOP/s is an H100's TF32, so fp32 there means TF32."""
 _SOME_LAYERS = re.compile(r"_sAC_|\bAC ratio\b|selective (activation )?checkpointing ratio", re.IGNORECASE)
 """A share of the layers is checkpointed, chosen so that the others fit (logs of selective activation checkpointing)."""
 _MODULES = "|".join(sorted(MODULES, key=len, reverse=True))
 _RECOMPUTED = re.compile(rf"\bname=((?:{_MODULES})(?:_plus_(?:{_MODULES}))*)(?:;|$)")
-"""Modules that a run recomputes, as Megatron-Bridge's ablations are called."""
+"""Modules that a run recomputes, by the names of Megatron-Bridge's ablations."""
 _NIC = re.compile(r"(\d{1,6}) ?Gbps node-node")
 _MEGA = 1e6
 
 _MODULES_BEFORE_LAYERS = 2
 _MODULES_AROUND_LAYERS = 6
-"""DeepSpeed's GPT2ModelPipe numbers pipeline modules, not layers. That two stand before the layers and four behind is
-read off partitions that were balanced by measured layer times: with three before, stages that hold the embedding would
-have a layer less, and those with the head as many, as any other."""
+"""DeepSpeed's GPT2ModelPipe numbers pipeline modules, not layers. Two modules before the layers and four after them
+follow from partitions balanced by measured layer times: with three before, stages with the embedding would have a layer
+less than others, and stages with the head the same number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the notes of one row add to its columns; None (or False) where they say nothing. ``software``: facts in
-    which the software of the run differs from its framework's profile."""
+    """Facts in the notes of one row beyond its columns; None (or False) if absent.
+
+    ``software``: facts in which the software of the run differs from its framework's profile.
+    """
 
     device: str | None = None
     attention: str | None = None
@@ -73,7 +75,7 @@ class Facts:
 
 
 def facts_of(row: TableRow, layers: int | None, pp: int | None) -> Facts:
-    """Read the notes of a row; ``layers`` and ``pp`` are needed to read stage splits."""
+    """Read the notes of a row; ``layers`` and ``pp`` serve to read stage splits."""
     notes, where = row["notes"], f"{row['source']}; {row['notes']}"
     expert = _EXPERT_TENSOR.search(f"{notes}; {row['model']}")
     tied, bucket, nic = _TIED.search(notes), _BUCKET.search(notes), _NIC.search(row["source"])
@@ -102,22 +104,22 @@ def facts_of(row: TableRow, layers: int | None, pp: int | None) -> Facts:
 
 
 _SOFTWARE_BY = ("device", "precision", "schedule", "model", "framework", "switches")
-"""Columns that tell what software a run had, besides its source and notes."""
+"""Columns about the software of a run, besides its source and notes."""
 
 
 def told_of_software(row: TableRow) -> str:
-    """Return what entries about software and its switches are matched against (``data/sources.yaml``)."""
+    """Return the text matched by entries about software and switches (``data/sources.yaml``)."""
     return "; ".join((row["source"], row["notes"], *(f"{name}={row[name]}" for name in _SOFTWARE_BY)))
 
 
 def _software(text: str) -> dict[str, Any]:
-    """Return in what the software of a run differs from its profile: all entries that match, later ones win."""
+    """Return the differences of a run's software from its profile: all matching entries, later ones override."""
     found = [entry.data["facts"] for entry in table("sources", "software") if entry.pattern.search(text)]
     return {name: value for facts in found for name, value in facts.items()}
 
 
 def _stages(row: TableRow, layers: int, pp: int) -> tuple[int, ...] | None:
-    """Return the layers of every pipeline stage where the notes name them."""
+    """Return the layers of every pipeline stage if the notes name them."""
     notes = row["notes"]
     if match := _STAGES.search(notes):
         return _counts(match[1])
@@ -135,9 +137,9 @@ def _stages(row: TableRow, layers: int, pp: int) -> tuple[int, ...] | None:
 
 
 def light_last(layers: int, pp: int, last: int) -> tuple[int, ...] | None:
-    """Deal layers so that the last stage has ``last``; of the others the later ones get the remainder.
+    """Divide layers so that the last stage has ``last``; later stages of the others get the remainder.
 
-    The order of the remainder is read off the stage times of vocab_parallel-0001.
+    The order of the remainder follows from the stage times of vocab_parallel-0001.
 
     >>> light_last(32, 8, 0)
     (4, 4, 4, 5, 5, 5, 5, 0)

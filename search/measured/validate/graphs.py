@@ -1,7 +1,7 @@
-"""Rows about operator graphs (CNN, DLRM) -> contexts and splits, from the same columns as those of transformers.
+"""Rows about operator graphs (CNN, DLRM) -> contexts and splits, from the same columns as for transformers.
 
-Shapes come from the catalogue, so that shape columns stay blank; ``strategy`` names the split: data parallel over all
-GPUs where it is blank.
+Shapes come from the catalogue, so that shape columns stay blank; ``strategy`` names the split: blank: data parallel
+over all GPUs.
 """
 
 import re
@@ -23,11 +23,11 @@ from forerun.spaces.opgraph.profile import (
 from forerun.spaces.opgraph.split import Split, parse_split
 
 _VERSION = re.compile(r"(v\d+)?")
-"""What may follow the name of a model: ResNet50 v1.5 is ResNet-50 with the stride in another place."""
+"""Text that may follow the name of a model: ResNet50 v1.5 is ResNet-50 with the stride in another place."""
 
 
 def graph_named(model: str) -> str | None:
-    """Return the operator graph of the catalogue that a row names; upper case and punctuation do not count.
+    """Return the operator graph of the catalogue that a row names; regardless of case and punctuation.
 
     >>> graph_named("ResNet50 V1.5"), graph_named("Inception V3"), graph_named("gpt2")
     ('resnet50', 'inception-v3', None)
@@ -48,7 +48,7 @@ def graph_context_of(row: TableRow, name: str, cluster: Cluster, filled: Filled)
     """Return model, machine and software of a row.
 
     Raises:
-        Skip: the row names a precision or an exchange of gradients that is not predicted.
+        Skip: the row names an unsupported precision or exchange of gradients.
     """
     text = f"{row['framework']} {row['switches']}".lower()
     if "server" in f"{text} {row['notes'].lower()}":
@@ -75,7 +75,7 @@ def split_of(row: TableRow, context: GraphContext) -> Split:
     """Return the split of a row.
 
     Raises:
-        Skip: it is none, breaks a law, or occupies other GPUs than the row says.
+        Skip: the text is no split, breaks a law, or needs another number of GPUs than the row's.
     """
     gpus = integer(row, "gpus") or 1
     try:

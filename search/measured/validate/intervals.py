@@ -1,4 +1,4 @@
-"""The interval of every predicted step and peak, as it is told with any other prediction."""
+"""Intervals of every predicted step and peak, as in other answers."""
 
 from dataclasses import dataclass
 from itertools import compress
@@ -15,15 +15,15 @@ from forerun.spaces.strategies import Context, by_context, table_of
 
 Floats = NDArray[np.float64]
 GUESSED = {"recompute", "recompute_layers"}
-"""Rules by which blanks are filled with a recompute that the run may not have had."""
+"""Rules that fill in a recompute which the run may not have used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
-    """Between which a measurement lies with probability ``LEVEL``, for every run; NaN without a prediction.
+    """Bounds that contain the measurement with probability ``LEVEL``, for every run; NaN without a prediction.
 
-    ``low_s``, ``high_s``: of the step; ``memory_low_bytes``, ``memory_high_bytes``: of the peak, of the kind that the
-    run measured.
+    ``low_s``, ``high_s``: bounds of the step; ``memory_low_bytes``, ``memory_high_bytes``: bounds of the peak, of the
+    measured kind.
     """
 
     low_s: Floats
@@ -33,7 +33,7 @@ class Intervals:
 
 
 def intervals_of(predictions: Predictions) -> Intervals:
-    """Return the intervals of all runs; those of calibrated ones are their posterior's."""
+    """Return the intervals of all runs; calibrated runs have those of their posterior."""
     low, high, memory_low, memory_high = np.full((4, len(predictions.runs)), np.nan)
     times = {part: predictions.time_s[part] for part in TIME_PARTS if part in predictions.time_s}
     busy = busy_share(times) if len(times) == len(TIME_PARTS) else low
@@ -43,7 +43,7 @@ def intervals_of(predictions: Predictions) -> Intervals:
         if isinstance(posterior, Posterior):
             faster, slower = posterior.believe([(context, table)]).reach(LEVEL)
             low[rows], high[rows] = 1 / faster, slower
-        if not isinstance(context, Context):  # what was left over of published runs is of transformers
+        if not isinstance(context, Context):  # residuals of published runs are of transformers
             continue
         guessed = [bool(GUESSED & set(predictions.runs[row].filled)) for row in rows]
         readings = np.array([predictions.runs[row].memory_kind for row in rows])

@@ -17,9 +17,9 @@ from forerun.spaces.errors import RequestError
 GBIT_BYTES = 1e9 / 8
 
 USUAL_NODE = 8
-"""Devices of a node where neither row nor device says otherwise (every NVIDIA SXM board, MI300X, Gaudi)."""
+"""Default devices of a node (every NVIDIA SXM board, MI300X, Gaudi)."""
 USUAL_NODES = {"AWS": 16}
-"""The same by vendor, where another number is usual."""
+"""Default devices of a node for vendors with another usual number."""
 TRAY = 4
 """Devices of a node of the NVL72 racks, and of the hosts of TPU pods."""
 
@@ -41,10 +41,10 @@ def cluster_of(row: TableRow, facts: Facts, filled: Filled) -> Cluster:
     gpus = devices_of(row, filled)
     if row["cluster"]:
         return _stated_cluster(row["cluster"], name)
-    pod = device.link_kind == "ici" and device.vendor == "Google"  # other tori end at the node
+    pod = device.link_kind == "ici" and device.vendor == "Google"  # other tori are limited to a node
     usual = TRAY if pod or "nvl72" in name else USUAL_NODES.get(device.vendor, USUAL_NODE)
     per_node = integer(row, "gpus_per_node") or filled.of("gpus_per_node", min(gpus, usual))
-    # A slice of a pod is one torus: its hosts' NICs carry nothing of a step unless it has several.
+    # A slice of a pod is one torus: its hosts' NICs are used only between several slices.
     slice_size = gpus // facts.slices if gpus % facts.slices == 0 else gpus
     network = _network(row, facts, filled, gpus > (slice_size if pod else per_node))
     try:
@@ -61,7 +61,7 @@ def cluster_of(row: TableRow, facts: Facts, filled: Filled) -> Cluster:
 
 
 def devices_of(row: TableRow, filled: Filled) -> int:
-    """Return the devices of a row: as stated, else the product of its degrees.
+    """Return the devices of a row: as stated, else the product of degrees.
 
     Raises:
         Skip: neither is stated.

@@ -1,7 +1,7 @@
-"""Rows of measured runs -> runs that forerun can predict, or a counted reason why not.
+"""Rows of measured runs -> runs that forerun can predict, or counted reasons for skipping them.
 
-What a blank is filled with is listed in ``runs.RULES`` and recorded with every run. Facts about frameworks, models and
-machines are data (``vocabulary``); nothing here knows a source by name.
+Rules that fill blanks are listed in ``runs.RULES`` and recorded with every run. Facts about frameworks, models and
+machines are data (``vocabulary``); no code names a source.
 """
 
 import re
@@ -34,12 +34,12 @@ from forerun.spaces.workload import PRECISIONS, Workload
 GIB = 2.0**30
 FOUR_BIT = ("nvfp4", "fp4")
 SLOW_HOST_LINK = 100e9
-"""Bytes per second (PCIe 6): beside Grace hosts, with 225e9 and more, states and activations stay there cheaply."""
+"""Bytes per second (PCIe 6): with Grace hosts, 225e9 and more, states and activations can be offloaded cheaply."""
 LEAST_FIRST = ("none", "selective", "full")
-"""Recompute by how much it repeats."""
+"""Recompute settings in the order of repeated work."""
 
 USUAL_RANK = "16"
-"""Of adapters whose rank is not stated; their products are thin, so that the rank hardly matters."""
+"""Rank of adapters without a stated rank; their products are small, so that the rank hardly matters."""
 _ADAPTERS = re.compile(r"\bLoRA\b", re.IGNORECASE)
 
 T = TypeVar("T")
@@ -48,10 +48,10 @@ T = TypeVar("T")
 def load_runs(files: Iterable[Path | str], *, graphs: bool = False) -> RunSet:
     """Read tables of measured runs (columns: ``docs/measured-runs.md``) and map every row.
 
-    ``graphs``: those of operator graphs too; what constants of the catalogue are fitted to is of transformers.
+    ``graphs``: include runs of operator graphs; constants of the catalogue are fitted to transformers.
 
     Raises:
-        RequestError: a file is no such table; the text names file, line and column.
+        RequestError: a file is no table of runs; the text names file, line and column.
     """
     rows = read_rows([Path(file) for file in files])
     pool = _Pool()
@@ -64,19 +64,19 @@ def load_runs(files: Iterable[Path | str], *, graphs: bool = False) -> RunSet:
             measured_rows[table_name] = measured_rows.get(table_name, 0) + 1
         try:
             runs.append(_run(row, table_name, pool, graphs=graphs))
-        except (Skip, RequestError) as reason:  # one row that contradicts itself costs itself, not the table
+        except (Skip, RequestError) as reason:  # a contradictory row is skipped without the rest of the table
             skipped.append(Skipped(run_id=row["run_id"], file=table_name, reason=str(reason)))
     return RunSet(runs=tuple(runs), skipped=tuple(skipped), measured=measured_rows)
 
 
 class _Pool:
-    """Equal contexts as one object, so that runs can be grouped by identity."""
+    """Interning of equal contexts, so that runs can be grouped by identity."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, object] = {}
 
     def one(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the object kept under a key, made on first use."""
+        """Return the object of a key, created on first use."""
         if key not in self._kept:
             self._kept[key] = make()
         return self._kept[key]  # type: ignore[return-value]  # a key is used with one kind of object
@@ -123,7 +123,7 @@ def _run(row: TableRow, table_name: str, pool: _Pool, *, graphs: bool) -> Measur
 
 
 def _tuned(row: TableRow, model: Model, filled: Filled) -> Model:
-    """Return a model with the low-rank adapters of a row's column, or of the usual rank where its words name them."""
+    """Return a model with the adapters of a row's column, or with the usual rank if the text mentions adapters."""
     lora = row["lora"] or None
     if lora is None and _ADAPTERS.search(f"{row['source']}; {row['notes']}; {row['model']}"):
         lora = filled.of("lora", USUAL_RANK)
@@ -165,7 +165,7 @@ def _made(
 
 
 def _fewest_recomputed(context: Context, strategy: Strategy) -> Strategy:
-    """Return a strategy of full recompute with as few layers recomputed as let it fit, all of them where none do."""
+    """Return a strategy of full recompute with the fewest recomputed layers that fit, or all layers if none fits."""
     layers = range(1, -(-context.model.layer_count // (strategy.pp * strategy.vpp)))
     candidates = [replace(strategy, recompute_layers=some) for some in layers]
     if not candidates:
@@ -175,9 +175,11 @@ def _fewest_recomputed(context: Context, strategy: Strategy) -> Strategy:
 
 
 def _least_recompute(context: Context, strategy: Strategy) -> Strategy:
-    """Return a strategy with the least recompute that lets it fit, of full recompute the fewest layers: a run that ran
-    did, and vendors recompute no more than they must. As it is where nothing does,
-    where the host's memory may hold the rest, and with experts, whose peaks depend on an unknown balance."""
+    """Return a strategy with the least recompute that fits, with full recompute of the fewest layers.
+
+    A run that ran did fit, and vendors recompute no more than needed. The strategy is unchanged if nothing fits, if the
+    host's memory may have the rest, and with experts, whose peaks depend on an unknown balance.
+    """
     if context.moe or context.cluster.device.host_bytes_per_s > SLOW_HOST_LINK:
         return strategy
     legality = context.framework.legality
@@ -191,10 +193,10 @@ def _least_recompute(context: Context, strategy: Strategy) -> Strategy:
 
 
 def _memory_kind(row: TableRow) -> str | None:
-    """Return what the row says its peak is of; None where it says nothing.
+    """Return the stated kind of a row's peak; None if unstated.
 
     Raises:
-        Skip: it says something else.
+        Skip: the kind is unknown.
     """
     kind = row["memory_kind"].strip().lower()
     if kind and kind not in MEMORY_KINDS:
@@ -203,7 +205,7 @@ def _memory_kind(row: TableRow) -> str | None:
 
 
 def _expressible(row: TableRow, step_time_s: float | None, peak_gib: float | None) -> None:
-    """Raise Skip for rows that say nothing about a strategy, whatever their shape."""
+    """Raise Skip for rows without information on a strategy, of any shape."""
     if found := first(table("sources", "skip"), f"{row['source']}; {row['notes']}"):
         raise Skip(found[0]["reason"])
     if row["outcome"] == "failed" and peak_gib is None:
@@ -215,7 +217,7 @@ def _expressible(row: TableRow, step_time_s: float | None, peak_gib: float | Non
 
 
 def _possible(context: Context, strategy: Strategy, step_time_s: float | None, pool: _Pool) -> None:
-    """Raise Skip for a step that would need more than the devices' peak: shape, batch or time is wrong there."""
+    """Raise Skip for a step that would need more than the devices' peak: shape, batch or time must be wrong."""
     if not step_time_s:
         return
     try:
@@ -231,11 +233,11 @@ def _possible(context: Context, strategy: Strategy, step_time_s: float | None, p
 
 
 def _context(row: TableRow, facts: Facts, model: Model, cluster: Cluster, pool: _Pool, filled: Filled) -> Context:
-    """Return model, cluster, workload and framework of a row; equal ones are one object."""
+    """Return model, cluster, workload and framework of a row; equal contexts are one object."""
     profile = _profile(row, facts, pool, filled)
     precision = "tf32" if facts.tf32 and row["precision"].lower() == "fp32" else row["precision"].lower()
     precision = precision or filled.of("precision", _usual_precision(row, model, cluster))
-    if precision in FOUR_BIT:  # rows mean the four bits that the device has
+    if precision in FOUR_BIT:  # rows mean the device's 4-bit format
         precision = next((one for one in FOUR_BIT if one in cluster.device.peak_flops_per_s), precision)
     if precision not in PRECISIONS:
         raise Skip(f"unknown precision {precision}")
@@ -247,7 +249,7 @@ def _context(row: TableRow, facts: Facts, model: Model, cluster: Cluster, pool: 
 
 
 def _profile(row: TableRow, facts: Facts, pool: _Pool, filled: Filled) -> FrameworkProfile:
-    """Return the framework of a row, made once for rows that say the same of it."""
+    """Return the framework of a row, created once for rows with equal facts."""
 
     def make() -> tuple[FrameworkProfile, Filled]:
         needed = Filled()
@@ -261,7 +263,7 @@ def _profile(row: TableRow, facts: Facts, pool: _Pool, filled: Filled) -> Framew
 
 
 def _usual_precision(row: TableRow, model: Model, cluster: Cluster) -> str:
-    """Return the precision that published runs of a framework mean where they name none."""
+    """Return the default precision of published runs of a framework."""
     named = first(table("models", "catalogue"), bare(row["model"]))
     experts = any(isinstance(layer.mlp, MixtureOfExperts) for layer in model.layers)
     recipe = (named[0] if named else {}).get("trained", "") if experts else defaults_of(row).get("precision", "")

@@ -1,4 +1,4 @@
-"""Accuracy and order of predictions: the figures by which a ranking is trusted.
+"""Accuracy and order of predictions: figures of the quality of a ranking.
 
 Accuracy is over runs with a measured step time; order is over groups of at least four strategies. Every run is one
 row, but for order runs of a group that repeat one strategy count once, with the medians of their times.
@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 SMALLEST_GROUP = 4
-"""A ranking of fewer strategies says little about order."""
+"""Fewest strategies of a group in figures of order."""
 STRATEGY_COLUMNS = (
     "framework",
     "attention",
@@ -34,18 +34,21 @@ STRATEGY_COLUMNS = (
     "recompute",
     "strategy",
 )
-"""Runs of a group whose cells agree in these repeat one strategy."""
+"""Columns whose equality marks runs of a group as repeats of one strategy."""
 NOISE = 0.05
-"""Runs whose times differ by less are not asked to be ordered: repeats of one run differ by up to this much."""
+"""Difference of times below which order is not judged: the spread of repeats of one run."""
 WIDE_NOISE = 0.25
-"""The same for noisy clusters (runs of one layout in the ultrascale sweep differ by this much)."""
+"""This difference on noisy clusters (spread of one layout in the ultrascale sweep)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOrder:
-    """How one group of ``runs`` distinct strategies is ordered. ``pairs``, ``right``: pairs further apart than the
-    noise, and those ordered right; ``wide_pairs``, ``wide_right`` likewise at ``WIDE_NOISE``. ``regret1``: how much
-    slower than the best run the run predicted fastest is; ``regret3``: the best of the three predicted fastest."""
+    """Order of one group of ``runs`` distinct strategies.
+
+    ``pairs``, ``right``: pairs that differ by more than the noise, and rightly ordered ones; ``wide_pairs``,
+    ``wide_right`` likewise at ``WIDE_NOISE``. ``regret1``: slowdown of the run predicted fastest relative to the best;
+    ``regret3``: of the best of the three predicted fastest.
+    """
 
     group: str
     runs: int
@@ -60,11 +63,10 @@ class GroupOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """Figures over some runs, in per cent; None where there is nothing to compute them from.
+    """Figures over some runs, in per cent; None without data.
 
-    ``rows``: runs with measured and predicted step time; ``covered_pct``: their share of all measured rows, also
-    those that could not be mapped. ``within_interval_pct``: runs whose step lies between the bounds predicted for it
-    (80 % should).
+    ``rows``: runs with measured and predicted step time; ``covered_pct``: their share of all measured rows, including
+    unmapped rows. ``within_interval_pct``: runs whose step is within the predicted interval (80 % expected).
     """
 
     rows: int
@@ -97,9 +99,11 @@ def metrics_of(
     measured: int | None = None,
     intervals: Intervals | None = None,
 ) -> Metrics:
-    """Return the figures over some rows (default: all). ``noise``: share by which two measured times must differ for
-    their order to count; ``measured``: measured rows including unmapped ones; ``intervals``: of all predictions, where
-    they are judged too."""
+    """Return the figures over some rows (default: all).
+
+    ``noise``: share by which two measured times must differ for their order to count; ``measured``: measured rows
+    including unmapped ones; ``intervals``: intervals of all predictions, if they are judged.
+    """
     chosen = np.arange(len(predictions.runs)) if rows is None else np.asarray(rows, dtype=np.intp)
     timed = timed_rows(predictions, chosen)
     error = time_error(predictions, timed)
@@ -135,7 +139,7 @@ def metrics_of(
 
 
 def timed_rows(predictions: Predictions, rows: Sequence[int] | Rows) -> Rows:
-    """Return those rows that have both a measured and a predicted step time."""
+    """Return the rows with both a measured and a predicted step time."""
     known = predictions.predicted
     keep = [
         row
@@ -146,13 +150,13 @@ def timed_rows(predictions: Predictions, rows: Sequence[int] | Rows) -> Rows:
 
 
 def time_error(predictions: Predictions, rows: Rows) -> Floats:
-    """Return predicted over measured step time less one; NaN where not measured."""
+    """Return predicted over measured step time minus 1; NaN if not measured."""
     measured = np.array([predictions.runs[row].step_time_s or np.nan for row in rows], dtype=float)
     return np.asarray(predictions.step_time_s[rows] / measured - 1.0, dtype=float)
 
 
 def _within(predictions: Predictions, rows: Rows, intervals: Intervals) -> Floats:
-    """Return 1.0 for those rows that were measured within their interval, else 0.0; rows without one are left out."""
+    """Return 1.0 for rows measured within their interval, else 0.0; rows without an interval are omitted."""
     rows = rows[np.isfinite(intervals.low_s[rows])]
     measured = np.array([predictions.runs[row].step_time_s or np.nan for row in rows], dtype=float)
     within: Floats = ((intervals.low_s[rows] <= measured) & (measured <= intervals.high_s[rows])).astype(np.float64)
@@ -160,7 +164,7 @@ def _within(predictions: Predictions, rows: Rows, intervals: Intervals) -> Float
 
 
 def memory_error(predictions: Predictions, rows: Rows) -> Floats:
-    """Return predicted over measured peak memory less one; NaN where not measured."""
+    """Return predicted over measured peak memory minus 1; NaN if not measured."""
     measured = np.array([predictions.runs[row].peak_memory_bytes or np.nan for row in rows], dtype=float)
     return np.asarray(predictions.comparable_memory_bytes[rows] / measured - 1.0, dtype=float)
 
@@ -190,12 +194,12 @@ def _medians(predictions: Predictions, repeats: Sequence[list[int]]) -> tuple[Fl
 def order_of(group: str, predicted_s: Floats, measured_s: Floats, noise: float) -> GroupOrder:
     """Return the order of one group."""
     pairs, right = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
-    for row in range(len(measured_s) - 1):  # with those below it: all pairs at once would fill the memory
+    for row in range(len(measured_s) - 1):  # one strategy against the later ones: all pairs at once would exceed memory
         one, others = measured_s[row], measured_s[row + 1 :]
         far = np.maximum(one, others) / np.minimum(one, others) - 1.0 > [[noise], [WIDE_NOISE]]
         agree = np.sign(predicted_s[row] - predicted_s[row + 1 :]) == np.sign(one - others)
         pairs, right = pairs + far.sum(axis=1), right + (far & agree).sum(axis=1)
-    from scipy.stats import kendalltau  # takes a third of a second to import
+    from scipy.stats import kendalltau  # imported late: it takes a third of a second
 
     ranked, best = np.argsort(predicted_s, kind="stable"), float(measured_s.min())
     return GroupOrder(
@@ -212,7 +216,7 @@ def order_of(group: str, predicted_s: Floats, measured_s: Floats, noise: float) 
 
 
 def _tau(orders: Sequence[GroupOrder]) -> float | None:
-    """Return the mean tau; groups without one (all predicted alike) are left out."""
+    """Return the mean tau; groups without a tau (equal predictions) are omitted."""
     taus = [order.tau for order in orders if np.isfinite(order.tau)]
     return float(np.mean(taus)) if taus else None
 

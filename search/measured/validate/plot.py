@@ -15,12 +15,12 @@ from forerun.search.measured.validate.predict import Predictions
 from forerun.spaces.files import write_text
 
 NEAR = 1.25
-"""Factor from the measured time within which the dotted lines lie."""
+"""Factor from the measured time at which dotted lines are drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One run in a figure: its place on both axes, and what is shown where the mouse rests on it."""
+    """One run in a figure: its coordinates, and its tooltip."""
 
     x: float
     y: float
@@ -31,9 +31,8 @@ def write_plot(path: Path, predictions: Predictions, *, by: str | None = None) -
     """Write the page; it opens without a network.
 
     Args:
-        path: the file to write.
-        predictions: measured runs with what is predicted for them.
-        by: the column whose values are the parts (None: the table that a run comes from).
+        path: the file to write. predictions: measured runs and their predictions. by: column whose values are the parts
+        (None: the table of a run).
 
     Raises:
         RequestError: the file cannot be written.
@@ -42,7 +41,7 @@ def write_plot(path: Path, predictions: Predictions, *, by: str | None = None) -
 
 
 def plot_page(predictions: Predictions, *, by: str | None = None) -> str:
-    """Return the page: one figure of all times, then one of the order in every part that has groups."""
+    """Return the page: one figure of all times, then one of the order in every part with groups."""
     parts = _parts(predictions, by)
     content = [
         tag("svg", symbol_definitions(), width="0", height="0", aria_hidden="true"),
@@ -68,8 +67,9 @@ def accuracy_points(predictions: Predictions, parts: Mapping[str, Sequence[int]]
 
 
 def order_points(predictions: Predictions, rows: Sequence[int]) -> dict[str, list[Point]]:
-    """Return the runs of every group that is large enough: rank by predicted time (from 1), measured time over the
-    group's best. A curve that rises from left to right is a group in the right order."""
+    """Return the points of every large enough group: rank by predicted time (from 1), measured time over the group's
+    best. A curve that rises from left to right is a group in the right order.
+    """
     groups: dict[str, list[int]] = {}
     for row in rows:
         if group := predictions.runs[row].group:
@@ -168,7 +168,7 @@ def _parts(predictions: Predictions, by: str | None) -> dict[str, list[int]]:
 
 
 def _label(predictions: Predictions, row: int) -> str:
-    """Return what is shown when the mouse rests on a point."""
+    """Return the tooltip of a point."""
     run = predictions.runs[row]
     error = 100.0 * float(time_error(predictions, np.array([row]))[0])
     return (

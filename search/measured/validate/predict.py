@@ -1,4 +1,4 @@
-"""Predictions for measured runs: runs that share a context are scored by one call."""
+"""Predictions for measured runs: runs with a common context are scored in one call."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,19 +23,18 @@ Scorer = Callable[[Any, Any], ScoreTable]
 Floats = NDArray[np.float64]
 
 KEPT_SHARE = 0.18
-"""Of live tensors, what a caching allocator has taken besides by the time somebody reads how full a device is: blocks
-that it keeps, and gives back before it fails. Readings of three sources are 15 to 25 % above live tensors (FlagPerf,
-DLPerf, BigScience)."""
+"""Cached blocks of an allocator at the time of a reading, as a share of live tensors; they are freed before an
+allocation fails. Readings of three sources are 15 to 25 % above live tensors (FlagPerf, DLPerf, BigScience)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions:
-    """Predictions for N runs, in their order. Rows of a context that cannot be scored are NaN and False.
+    """Predictions for N runs, in their order. Rows that cannot be scored are NaN and False.
 
-    ``step_time_s``; ``peak_memory_bytes``: what is used on the device; ``comparable_memory_bytes``: the same peak in
-    the kind that the run measured (allocated, reserved or device); ``oom``: the run would not fit.
-    ``time_s``, ``memory_bytes`` (part -> N): parts of both. ``laws``: codes of the legality laws each run breaks (it
-    was measured, so it is predicted all the same). ``errors``: (context's model, message) of what could not be scored.
+    ``step_time_s``; ``peak_memory_bytes``: peak on the device; ``comparable_memory_bytes``: the peak in the measured
+    kind (allocated, reserved or device); ``oom``: the run would not fit. ``time_s``, ``memory_bytes`` (part -> N):
+    parts of both. ``laws``: codes of the legality laws that each run breaks (predicted nevertheless, since it ran).
+    ``errors``: (context's model, message) of contexts that cannot be scored.
     """
 
     runs: tuple[MeasuredRun, ...]
@@ -48,7 +47,7 @@ class Predictions:
     laws: tuple[tuple[str, ...], ...]
     errors: Mapping[str, int]
     stop: KeyboardInterrupt | None = None
-    """Who asked for ``partial`` ones was interrupted, and has the predictions of the runs that were scored by then."""
+    """Interruption of a ``partial`` prediction, with the predictions so far."""
 
     @property
     def predicted(self) -> NDArray[np.bool_]:
@@ -56,7 +55,7 @@ class Predictions:
         return np.isfinite(self.step_time_s)
 
     def among(self, rows: Sequence[int]) -> "Predictions":
-        """Return those of some rows."""
+        """Return the predictions of some rows."""
         place = np.asarray(rows, dtype=np.intp)
         return replace(
             self,
@@ -80,8 +79,8 @@ def predict(
 ) -> Predictions:
     """Predict step time and peak memory of every run.
 
-    ``on_progress`` is called with what is done, how many runs of how many, and no further words. ``partial``: after
-    Ctrl-C return the predictions of the runs that were scored by then, with the ``stop``.
+    ``on_progress`` is called with the task, finished runs, all runs, and an empty remark. ``partial``: after Ctrl-C
+    return the predictions so far, with the ``stop``.
     """
     count = len(runs)
     step_time_s, peak, comparable = (np.full(count, np.nan) for _ in range(3))
@@ -134,11 +133,10 @@ def predict(
 
 
 def _comparable(runs: Sequence[MeasuredRun], scores: ScoreTable, context: Any) -> Floats:
-    """Return the predicted peak in the kind that each run measured, and on the stage where it did.
+    """Return the predicted peak in the kind that each run measured, and on the measured stage.
 
-    Reserved memory is what the allocator holds: all but the device context and the communicators, and the blocks that
-    it keeps for streams of communication. What is in use on the
-    whole device has besides what the allocator once took and keeps (``KEPT_SHARE``).
+    Reserved memory includes the blocks kept for communication streams, and excludes the device context and
+    communicators. Device memory also includes cached blocks (``KEPT_SHARE``).
     """
     used, allocated = scores.peak_memory_bytes.copy(), scores.allocated_bytes.copy()
     for row, run in enumerate(runs):
@@ -147,7 +145,7 @@ def _comparable(runs: Sequence[MeasuredRun], scores: ScoreTable, context: Any) -
             used[row] = sum(parts.values())
             allocated[row] = used[row] - parts["reserve"]
     kind = np.array([run.memory_kind for run in runs])
-    if isinstance(context, GraphContext):  # what the allocator holds besides tensors is not modelled there
+    if isinstance(context, GraphContext):  # allocator overhead is not modelled for operator graphs
         return np.where(kind == "device", used, allocated)
     profile = context.framework
     outside = profile.context_bytes + profile.communicator_bytes
@@ -162,7 +160,7 @@ def _comparable(runs: Sequence[MeasuredRun], scores: ScoreTable, context: Any) -
 
 
 def _broken_laws(context: Any, table: StrategyTable | SplitTable) -> list[tuple[str, ...]]:
-    """Return the codes of the laws that each row of a table breaks; splits that break one are not mapped."""
+    """Return the codes of the laws that each row of a table breaks; illegal splits are not mapped."""
     if not isinstance(table, StrategyTable):
         return [()] * len(table)
     columns = {axis: table.column(axis) for axis in COLUMNS}

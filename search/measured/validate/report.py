@@ -56,12 +56,12 @@ FIGURES: Mapping[str, Mapping[str, Callable[[Metrics], str]]] = {
         "oom spec": lambda m: _percent(m.oom_specificity_pct),
     },
 }
-"""Figures by what they are about: the heading of a column, and its cell."""
+"""Figures by subject: the heading of a column, and its cell."""
 
 
 def figures_tables(summary: Summary, fits: Callable[[Table], bool]) -> list[Table]:
-    """Return the figures, one line per part and then all of them together: as one table if that ``fits``,
-    else as one for each thing they are about. Columns without any figure are left out.
+    """Return the figures, one line per part and then all of them together: as one table if it ``fits``, else one table
+    per subject. Columns without a figure are omitted.
     """
     title = f"accuracy and order, by {summary.by} (%)"
     whole = _figures_table(title, summary, FIGURES)
@@ -83,7 +83,7 @@ def _figures_table(
             cells = [cell(metrics) for _, metrics in parts]
             if any(cells):
                 words = heading.format(noise=f"{100 * summary.noise:.0f}", wide=f"{100 * WIDE_NOISE:.0f}")
-                # A heading may take two lines; nothing is broken inside of a word.
+                # A heading may take two lines; words are not broken.
                 table.add_column(words, justify="right", min_width=max(map(len, [*words.split(), *cells])))
                 columns.append(cells)
     for place, (name, _) in enumerate(parts):
@@ -102,7 +102,7 @@ def _percent(value: float | None) -> str:
 
 
 def counts_table(title: str, counts: Mapping[str, int]) -> Group:
-    """Return a table of counted texts below its title, which may be the wider one."""
+    """Return a table of counted texts below its title, which may be wider."""
     result = Table(show_header=False, box=None, padding=(0, 1, 0, 0))
     result.add_column(justify="right", no_wrap=True)
     result.add_column(overflow="fold")
@@ -169,8 +169,8 @@ def _finite(value: float) -> float | None:
 
 
 def write_predictions(path: Path, predictions: Predictions, evidence: Sequence[str]) -> None:
-    """Write one line per predicted run: step time and peak memory (in the kind that was measured), both with their 80 %
-    intervals, the verdict, and the measured runs that the interval is from (``evidence``, one text for each run).
+    """Write one line per predicted run: step time and peak (in the measured kind) with 80 % intervals, verdict and
+    ``evidence`` (one text per run).
 
     Raises:
         RequestError: the file cannot be written.

@@ -1,4 +1,4 @@
-"""One measured run, mapped to what forerun predicts from."""
+"""One measured run, mapped to the inputs of a prediction."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,20 +41,20 @@ RULES: Mapping[str, str] = {
     "graph_precision": "blank precision of an operator graph: tf32 where the device has it, else fp32",
     "memory_kind": "kind of peak memory not stated: allocated",
 }
-"""What is filled in for a blank or unstated fact, by the code under which it is counted."""
+"""Texts of the rules that fill in blank facts, by code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """One measured run. ``file`` is the run_id without its number (or the CSV's name, where it has none),
-    which names a table of results.
+    """One measured run.
 
-    ``context`` and ``strategy`` are those of the kind of its model (``kinds``). ``context`` is shared (the same object)
-    by all runs that differ in strategy only. ``step_time_s`` and
-    ``peak_memory_bytes`` are None where not measured. ``memory_kind``: the peak is what the framework's allocator
-    had "allocated" or "reserved", or what the whole "device" used; ``memory_of_first``: on the first stage of the
-    pipeline, where rank 0 is (else on the fullest). ``filled``: codes of ``RULES`` that were needed.
-    ``cells``: the row as written, for reports.
+    ``file`` is the run_id without its number (else the CSV's name), which names a table of results.
+
+    ``context`` and ``strategy`` belong to the kind of its model (``kinds``). ``context`` is shared (the same object) by
+    all runs that differ in strategy only. ``step_time_s`` and ``peak_memory_bytes`` are None if not measured.
+    ``memory_kind``: the peak is the allocator's "allocated" or "reserved" memory, or the memory in use on the "device";
+    ``memory_of_first``: on the first pipeline stage, with rank 0 (else on the fullest stage). ``filled``: codes of the
+    used ``RULES``. ``cells``: the row as written, for reports.
     """
 
     run_id: str
@@ -74,7 +74,7 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """A row that cannot be expressed, and why."""
+    """A row that cannot be expressed, and the reason."""
 
     run_id: str
     file: str
@@ -83,7 +83,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSet:
-    """All rows of some files: those that map to a run, and those that do not."""
+    """All rows of some files: mapped and skipped ones."""
 
     runs: tuple[MeasuredRun, ...]
     skipped: tuple[Skipped, ...]

@@ -15,10 +15,10 @@ from forerun.spaces.models import load_model, model_names, resolve_model, transf
 from forerun.spaces.models.model import Model
 
 FEW_EXPERTS = 16
-"""Up to so many experts are as wide as the MLP that they take the place of (Mixtral, GShard); more are finer."""
+"""Most experts with the width of the replaced MLP (Mixtral, GShard); models with more experts have narrower ones."""
 USUAL_HEAD = 128
 LLAMA_VOCAB, GPT_VOCAB = 32000, 50257
-"""Vocabularies of Llama 2 and GPT-2, which most others of their time took over."""
+"""Vocabularies of Llama 2 and GPT-2, adopted by most models of their time."""
 VOCAB_MULTIPLE = 128
 """Megatron-LM arguments.py --make-vocab-size-divisible-by (times tp, which changes the head by under 2 %)."""
 
@@ -31,7 +31,7 @@ def model_of(row: TableRow, facts: Facts, filled: Filled) -> Model:
     """
     name = bare(row["model"])
     if not any(row[column] for column in ("layers", "hidden", "heads")):
-        model = _named(row["model"]) or _named(name)  # a path to a file has a folder where others have who published it
+        model = _named(row["model"]) or _named(name)  # the folder of a file's path is in the position of a publisher
         if model is not None:
             return model
     if found := first(table("models", "skip"), name):
@@ -100,15 +100,18 @@ def _from_columns(row: TableRow, facts: Facts, filled: Filled) -> Model:
 def _heads(row: TableRow, hidden: int, filled: Filled) -> int:
     """Return the heads of a row."""
     if not row["heads"] and hidden % USUAL_HEAD == 0:
-        shared = integer(row, "kv_heads") or 1  # as many of keys and values where heads of 128 do not divide by these
+        shared = integer(row, "kv_heads") or 1  # one per key/value head if heads of 128 are not divisible by them
         usual = hidden // USUAL_HEAD
         return filled.of("heads", usual if usual % shared == 0 else shared)
     return required(row, "heads", "shape")
 
 
 def _expert_hidden(row: TableRow, hidden: int, ffn_hidden: int, experts: int, top_k: int, filled: Filled) -> int:
-    """Return the width of an expert. A column ``ffn_hidden`` that is wide beside many experts is that of the model's
-    dense MLPs, which a token's experts together are about as wide as (DeepSeek-V2 and V3, Qwen3, Kimi K2)."""
+    """Return the width of an expert.
+
+    A column ``ffn_hidden`` that is wide for many experts is the width of the model's dense MLPs, about the total width
+    of a token's experts (DeepSeek-V2 and V3, Qwen3, Kimi K2).
+    """
     if stated := integer(row, "expert_hidden"):
         return stated
     shared = experts > FEW_EXPERTS and ffn_hidden > 2 * hidden
@@ -130,7 +133,7 @@ def _feed_forward(row: TableRow, hidden: int, filled: Filled) -> tuple[int, bool
 
 @cache
 def _named(name: str) -> Model | None:
-    """Return the model of the catalogue, or of a file, that a row without a shape names."""
+    """Return the catalogue or file model named by a row without a shape."""
     known = {_letters(one): one for one in model_names()}
     try:
         return resolve_model(known.get(_letters(name), name)).model
@@ -139,7 +142,7 @@ def _named(name: str) -> Model | None:
 
 
 def _letters(name: str) -> str:
-    """Return a name without what its spellings differ in.
+    """Return a name without case and punctuation.
 
     >>> _letters("Meta-Llama 3.1-8B") == _letters("llama3-8b")
     True
@@ -155,10 +158,10 @@ def _catalogued(name: str, mtp: int | None) -> Model:
 
 @cache
 def _cut(model: Model, layers: int) -> Model:
-    """Return a model with another number of layers: entries lose some from the last on, or the last one has more.
+    """Return a model with another number of layers: the last entries lose layers, or the last entry gains layers.
 
     Raises:
-        Skip: fewer layers than kinds of them at the front.
+        Skip: fewer layers than the leading kinds have.
     """
     left, entries = layers, []
     for entry in model.layers:

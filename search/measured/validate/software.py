@@ -27,7 +27,7 @@ ATTENTION_KERNELS = ("flash", "flash2", "flash1", *MATERIALISED)
 
 
 EARLY_STOP_SINCE = "2023-10"
-"""Date of PyTorch 2.1, from which on non-reentrant checkpoints stop early (``set_checkpoint_early_stop``)."""
+"""Date of PyTorch 2.1, from which non-reentrant checkpoints stop early (``set_checkpoint_early_stop``)."""
 _STAGE = re.compile(r"\bZeRO[- ]?(?:stage[- ]?)?([1-3])\b", re.IGNORECASE)
 
 UNKNOWN: Mapping[str, Any] = {
@@ -40,29 +40,29 @@ UNKNOWN: Mapping[str, Any] = {
         "lineage": ["unknown"],
     },
 }
-"""What a trainer that nobody described is taken to be: Megatron-LM in what it overlaps, PyTorch's kernels one by one.
-Outside Transformer Engine attention is FlashAttention 2, as four trainers on Hopper have it.
-Runs of six other trainers, read as if theirs were unknown, are predicted 12 % too fast by Megatron-LM's
-own profile and right by this one, in the median of tables (docs/decisions/accuracy-by-source.md)."""
+"""Profile of an undescribed trainer: Megatron-LM's overlaps, one PyTorch kernel per operation. Outside Transformer
+Engine attention is FlashAttention 2, as in four trainers on Hopper. Runs of six other trainers, read as undescribed,
+are predicted 12 % too fast with Megatron-LM's profile and without bias with this one, in the median of tables
+(docs/decisions/accuracy-by-source.md)."""
 
 
 def entry_of(row: TableRow) -> Mapping[str, Any] | None:
-    """Return what is known of a row's framework at the time of its software; None where it is unknown."""
+    """Return the entry of a row's framework at the date of its software; None if unknown."""
     return framework_entry(row["framework"], software_date(row) or assumed_date(row))
 
 
 def unknown_profile() -> FrameworkProfile:
-    """Return the profile of a trainer that nobody described."""
+    """Return the profile of an undescribed trainer."""
     return replace(load_framework(UNKNOWN["profile"]), **_changes(UNKNOWN))
 
 
 def _changes(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return in what an entry differs from its profile."""
+    """Return the differences of an entry from its profile."""
     return {k: tuple(v) if isinstance(v, list) else v for k, v in entry.get("facts", {}).items()}
 
 
 def defaults_of(row: TableRow) -> dict[str, Any]:
-    """Return what the row's framework does where cells are blank; its text may name the sharding stage."""
+    """Return the defaults of the row's framework for blank cells; its text may name the ZeRO stage."""
     found = dict((entry_of(row) or {}).get("defaults", {}))
     if match := _STAGE.search(row["framework"]):
         found["zero"] = int(match[1])
@@ -73,11 +73,11 @@ SOFTWARE_COLUMNS = (
     "framework", "source", "notes", "attention", "switches", "software_date", "software_version",
     "device", "model", "precision", "schedule",
 )  # fmt: skip
-"""What the profile of a row depends on, facts that are read from its notes included."""
+"""Inputs of a row's profile, including facts from its notes."""
 
 
 def profile_of(row: TableRow, facts: Facts, filled: Filled) -> FrameworkProfile:
-    """Return the framework profile of a row with what the row states about its kernels.
+    """Return the framework profile of a row with the row's facts about kernels.
 
     Raises:
         Skip: the attention kernel is unknown, or the framework has no such switch or release.
@@ -92,7 +92,7 @@ def profile_of(row: TableRow, facts: Facts, filled: Filled) -> FrameworkProfile:
     stated = row["attention"].lower()
     if stated and stated not in ATTENTION_KERNELS:
         raise Skip(f"unknown attention kernel {stated}")
-    # Notes name the version of a kernel where the column names its kind.
+    # Notes name the version of a kernel if the column names only its kind.
     attention = facts.attention or stated
     if attention == "flash":
         attention = entry.get("flash", attention)
@@ -106,13 +106,13 @@ def profile_of(row: TableRow, facts: Facts, filled: Filled) -> FrameworkProfile:
 
 
 def _released(row: TableRow, profile: FrameworkProfile) -> FrameworkProfile:
-    """Return a profile as of the release that the row states, if any; a date or a commit is none."""
+    """Return a profile as of the row's release, if any; dates and commits are not releases."""
     number = release_in(row["software_version"] or row["framework"])
     return of_release(profile, number) if number else profile
 
 
 def _switched(row: TableRow, profile: FrameworkProfile) -> FrameworkProfile:
-    """Return a profile with the switches that the row states, or its publication for all of its rows."""
+    """Return a profile with the switches stated by the row or its publication."""
     text = told_of_software(row)
     held = available(profile)
     written = parse_switches([one.data["set"] for one in table("sources", "switches") if one.pattern.search(text)])
@@ -130,11 +130,11 @@ _ALIASES = dict.fromkeys(
     ("mc2", "use-ascend-mc2", "asynctp", "async-tp", "enable-async-tensor-parallel", "ub-tp-comm-overlap"),
     "tp-comm-overlap",
 )
-"""Names that frameworks have for a switch of the catalogue."""
+"""Framework names of catalogue switches."""
 
 
 def _spelled(text: str) -> str:
-    """Return switches as ``parse_switches`` reads them, from words of a command line.
+    """Return switches as ``parse_switches`` reads them, from the flags of a command line.
 
     >>> _spelled("--overlap_grad_reduce=False; compile"), _spelled("AsyncTP")
     ('overlap-grad-reduce=off,compile', 'tp-comm-overlap')
@@ -149,7 +149,7 @@ def _spelled(text: str) -> str:
 
 
 def _without(named: Mapping[str, str], held: Mapping[str, str]) -> dict[str, str]:
-    """Return what has to be off besides, as it requires what a row says is off."""
+    """Return further switches that must be off, because they require a switch that a row turns off."""
     return {
         name: "off"
         for name, setting in held.items()

@@ -1,7 +1,7 @@
-"""Cells in the words of others -> the schema's words: devices by their trade names, yes and no, numbers with commas.
+"""Spellings of cells -> the schema's words: devices by their trade names, yes and no, numbers with commas.
 
-The words are data (``data/spelling.yaml``). A cell that is spelled as the schema has it, or that nobody knows, stays as
-it is; what had to be assumed on the way is counted as every blank that is filled.
+The words are data (``data/spelling.yaml``). Cells in the schema's spelling and unknown cells are unchanged; assumptions
+are counted like filled blanks.
 """
 
 import math
@@ -18,22 +18,22 @@ COUNTED = ("gpus", "gpus_per_node", "layers", "hidden", "ffn_hidden", "heads", "
            "moe_experts", "expert_hidden", "shared_hidden", "dp", "global_batch")  # fmt: skip
 """Columns whose numbers may have commas."""
 MEASURED = ("step_time_s", "peak_mem_gib")
-"""What was measured: "nan" is refused there, since something went wrong where it was written."""
+"""Measured columns: "nan" is refused, since it indicates an error of the measurement."""
 AS_WRITTEN = frozenset({"run_id", "source", "notes", "group", "model", "strategy", "cluster", "switches"})
-"""Columns whose text is nobody's spelling of something else."""
+"""Columns of free text."""
 KEPT: Mapping[str, frozenset[str]] = {
     "precision": frozenset(PRECISIONS),
     "schedule": frozenset({"vocab-1", "vocab-2", "interlaced", "redis", "baseline", "grad-accum"}),
     "attention": frozenset({"flash", "flash1", "flash2", "unfused", "unfused_half", "fused_softmax"}),
 }
-"""Words of the schema that a pattern could take for others."""
+"""Words of the schema that a pattern could misread."""
 _BLANK = re.compile(
     r"^([-\u2013]+|n/?a|n\.a\.|nan|null|unknown|unspecified|not (stated|specified|reported|available)|\?)$",
     re.IGNORECASE,
 )
-"""Read as blank wherever a word is asked for ("none" is a setting, and no measured time is "nan")."""
+"""Spellings of a blank word ("none" is a setting, and "nan" is refused as a measured time)."""
 _DENIES = re.compile(r"\bnon|\b(no|not|without|w/o|off|disabled?|false)\b|no_shard", re.IGNORECASE)
-"""Cells that say what was not so, which would else be read as what they deny: "no fp8", "1F1B (not interleaved)"."""
+"""Patterns of negations, which would otherwise be read as the negated word: "no fp8", "1F1B (not interleaved)"."""
 _GROUPS = re.compile(r"\d{1,3}(,\d{3})+(\.0+)?")
 _PRODUCT = re.compile(r"(\d{1,9})\s*(?:nodes?\s*)?[x*\u00d7]\s*(\d{1,9})(?:\s*gpus?)?", re.IGNORECASE)
 _THOUSANDS = re.compile(r"(?=.*[1-9])(\d{1,9}(?:\.\d{1,9})?)\s*k", re.IGNORECASE)
@@ -43,7 +43,7 @@ _NEAR = 0.03
 
 @lru_cache(maxsize=65536)
 def understood(column: str, text: str) -> tuple[str, str | None]:
-    """Return a cell in the schema's words, and the rule (``runs.RULES``) by which something was assumed, if any.
+    """Return a cell in the schema's words, and the rule (``runs.RULES``) of an assumption, if any.
 
     >>> understood("device", "NVIDIA A100-SXM4-80GB"), understood("seq_len", "8k")
     (('a100-sxm4-80', None), ('8192', None))
@@ -66,7 +66,7 @@ def understood(column: str, text: str) -> tuple[str, str | None]:
 
 
 def _kept(column: str, text: str) -> bool:
-    if column == "device":  # "+": a mixture, which is said where it is read
+    if column == "device":  # "+": a mixture, which its reader reports
         return text in _devices() or "+" in text
     if column == "recompute":
         return set(text.split("+")) <= set(MODULES)

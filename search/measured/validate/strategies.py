@@ -33,18 +33,18 @@ SCHEDULES = {
     "vocab-2": Schedule.ONE_F_ONE_B,
     "interlaced": Schedule.ONE_F_ONE_B,
 }
-"""Spelling of schedules. Those of vocab_parallel are plain 1F1B: "baseline", "redis" with layers moved, the last three
-with a part of the vocabulary on every stage (``FrameworkProfile.vocabulary``)."""
+"""Spelling of schedules. The schedules of vocab_parallel are plain 1F1B: "baseline", "redis" with layers moved, the
+last three with a part of the vocabulary on every stage (``FrameworkProfile.vocabulary``)."""
 
 
 LIGHTENED = 4
-"""Stages from which on LiBai's last one is lighter."""
+"""Number of stages from which LiBai's last stage is lighter."""
 
 
 def strategy_of(
     row: TableRow, facts: Facts, framework: FrameworkProfile, model: Model, filled: Filled, defaults: Mapping[str, Any]
 ) -> Strategy:
-    """Return the strategy of a row; ``defaults`` are those of its framework (zero, sp, etp_is_tp).
+    """Return the strategy of a row; ``defaults`` are its framework's defaults (zero, sp, etp_is_tp).
 
     Raises:
         Skip: a degree is missing, the degrees contradict each other, or a choice is unknown.
@@ -87,11 +87,13 @@ def strategy_of(
 
 
 def _degrees(row: TableRow, framework: FrameworkProfile, filled: Filled) -> tuple[int, int, int, int]:
-    """Return dp, tp, pp and cp, whose product is the row's devices. A blank one is what the others leave; of several
-    the one that the framework can have at all, and what nothing is left for is one.
+    """Return dp, tp, pp and cp, whose product is the row's devices.
+
+    A blank degree is the quotient of the devices by the others. Of several blank ones, the degree that the framework
+    supports gets the quotient, and others are 1.
 
     Raises:
-        Skip: they are not that many devices, or what is left could belong to several.
+        Skip: the product is not the number of devices, or several degrees could have the quotient.
     """
     legality = framework.legality
     stated = {column: integer(row, column) for column in ("dp", "tp", "pp", "cp")}
@@ -111,7 +113,7 @@ def _degrees(row: TableRow, framework: FrameworkProfile, filled: Filled) -> tupl
 
 
 def _expert_tensor(facts: Facts, model: Model, ranks: int, tp: int, defaults: Mapping[str, Any], filled: Filled) -> int:
-    """Return the tensor degree of the experts; ``ranks`` devices of a stage hold a part of the same expert."""
+    """Return the tensor degree of the experts; ``ranks`` devices of a stage have parts of the same expert."""
     if not any(isinstance(layer.mlp, MixtureOfExperts) for layer in model.layers):
         return 1
     if facts.expert_tensor is not None:
@@ -123,7 +125,7 @@ def _expert_tensor(facts: Facts, model: Model, ranks: int, tp: int, defaults: Ma
 
 
 def _stated(row: TableRow) -> Strategy:
-    """Return the strategy that a row spells out; the columns of degrees must not contradict it."""
+    """Return the strategy text of a row; columns of degrees must not contradict it."""
     try:
         strategy = parse_strategy(row["strategy"])
     except RequestError as error:
@@ -154,7 +156,7 @@ def _schedule(row: TableRow, pp: int, filled: Filled) -> tuple[Schedule, int]:
 def _split(
     facts: Facts, framework: FrameworkProfile, model: Model, pp: int, vpp: int, filled: Filled
 ) -> tuple[Split, tuple[int, ...] | None]:
-    """Return how layers are dealt to stages: as stated, evenly, or by the rule for uneven counts."""
+    """Return the division of layers into stages: as stated, even, or by the rule for uneven counts."""
     layers = model.layer_count
     if pp == 1:
         return Split.EVEN, None
@@ -181,8 +183,8 @@ def _split(
 
 
 def lightened(layers: int, pp: int) -> tuple[int, ...] | None:
-    """Return the layers of stages where the last one gives up as many as there are others, and takes one of those that
-    are then left over (LiBai).
+    """Return the layers of stages with LiBai's lighter last stage (one layer for each other stage, one of the remainder
+    back).
 
     >>> lightened(24, 4), lightened(48, 8)
     ((6, 7, 7, 4), (6, 6, 7, 7, 7, 7, 7, 1))
@@ -198,7 +200,7 @@ def _zero(row: TableRow, defaults: Mapping[str, Any], filled: Filled) -> int:
 
 
 def _shard(facts: Facts, replicas: int) -> int:
-    """Return how many replicas share sharded states: all, unless a row says that fewer do."""
+    """Return the number of replicas that share sharded states: all, unless the row states fewer."""
     if facts.shard_ranks is None or facts.shard_ranks >= replicas:
         return ALL_REPLICAS
     if replicas % facts.shard_ranks:

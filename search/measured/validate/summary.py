@@ -1,4 +1,4 @@
-"""The result of a validation: figures per table of results and over all, what was skipped and what was filled in."""
+"""The result of a validation: figures per table of results and over all, skipped rows and filled blanks."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """``parts``: figures by table of results (or by the value of a column), ``overall`` over all of them.
+    """``parts``: figures by table of results (or by the value of a column), ``overall`` over all tables.
 
-    ``skipped``: rows that could not be mapped, by reason. ``filled``: runs that needed a rule, by its text.
+    ``skipped``: rows that could not be mapped, by reason. ``filled``: numbers of runs by the text of a used rule.
     ``laws``: measured runs that break a legality law, by its code.
     """
 
@@ -48,11 +48,12 @@ class Summary:
 
 
 def summarise(runs: RunSet, predictions: Predictions, *, by: str | None = None, noise: float = NOISE) -> Summary:
-    """Return the figures of some predictions. ``by``: column whose values split the runs (default: by table of results,
-    which is the run_id without its number).
+    """Return the figures of some predictions.
+
+    ``by``: column whose values split the runs (default: by table of results, the run_id without its number).
 
     Raises:
-        RequestError: no such column.
+        RequestError: there is no such column.
     """
     intervals = intervals_of(predictions)
     rows = list(range(len(predictions.runs)))
@@ -90,5 +91,5 @@ def _part(predictions: Predictions, row: int, by: str | None) -> str:
 
 
 def _counted(items: Any) -> dict[str, int]:
-    """Return how often each item stands, most frequent first, ties by name."""
+    """Count items, most frequent first, ties by name."""
     return dict(sorted(Counter(items).items(), key=lambda entry: (-entry[1], entry[0])))

@@ -10,20 +10,20 @@ from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.frameworks import framework_names
 
 PROFILE = "profile:"
-"""A framework that is spelled with this is a profile of the catalogue as it stands, without facts of any source."""
+"""Prefix of a framework that means a profile of the catalogue, without facts of any source."""
 
 _VENDOR = re.compile(
     r"^((NVIDIA|Microsoft|PyTorch|torch|MosaicML|Mosaic|Databricks|Meta|Google|InternLM|OneFlow|PaddlePaddle|AMD|OpenLLM|ROCm)"
     r"('s)?[ /]+)+(?=\w)",
     re.IGNORECASE,
 )
-"""Who makes a framework, before its name."""
+"""Vendor names before a framework's name."""
 _PUBLISHER = re.compile(r"^[A-Za-z][\w.-]*/(?=[A-Za-z])")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of a table: a pattern and what it implies."""
+    """One line of a table: a pattern and its implications."""
 
     pattern: re.Pattern[str]
     data: Mapping[str, Any]
@@ -53,7 +53,7 @@ def _entries(entries: Iterable[Mapping[str, Any]]) -> tuple[Entry, ...]:
 
 
 def first(entries: tuple[Entry, ...], text: str) -> tuple[Mapping[str, Any], re.Match[str]] | None:
-    """Return what the first entry that matches ``text`` implies, and the match."""
+    """Return the implications of the first entry that matches ``text``, and the match."""
     for entry in entries:
         if match := entry.pattern.search(text):
             return entry.data, match
@@ -61,7 +61,7 @@ def first(entries: tuple[Entry, ...], text: str) -> tuple[Mapping[str, Any], re.
 
 
 def bare(model: str) -> str:
-    """Return a model's name without who published it.
+    """Return a model's name without its publisher.
 
     >>> bare("mistralai/Mixtral-8x7B-v0.1"), bare("GPT-3 175B")
     ('Mixtral-8x7B-v0.1', 'GPT-3 175B')
@@ -70,7 +70,7 @@ def bare(model: str) -> str:
 
 
 def every(entries: tuple[Entry, ...], text: str) -> dict[str, Any]:
-    """Return what all entries that match ``text`` imply together; later ones win."""
+    """Return the joint implications of all entries that match ``text``; later entries override."""
     result: dict[str, Any] = {}
     for entry in entries:
         if entry.pattern.search(text):
@@ -79,8 +79,9 @@ def every(entries: tuple[Entry, ...], text: str) -> dict[str, Any]:
 
 
 def framework_entry(framework: str, date: str = "") -> Mapping[str, Any] | None:
-    """Return profile, facts and defaults of a framework's text, None where it is unknown. ``date``: year and month of
-    the software; empty: today's.
+    """Return profile, facts and defaults of a framework's text, None if unknown.
+
+    ``date``: year and month of the software; empty: today's.
 
     >>> framework_entry("nanotron v0.5")["profile"]
     'nanotron'
