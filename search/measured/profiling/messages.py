@@ -19,7 +19,7 @@ KIND_OF_TEST: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCollective:
-    """One collective to measure: ``full_bytes`` in the cost rule's sense, between ``ranks`` devices ``stride`` apart."""
+    """One collective to measure between ``ranks`` devices ``stride`` apart; ``full_bytes`` as in the cost rule."""
 
     kind: str
     full_bytes: int
