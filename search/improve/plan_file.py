@@ -42,6 +42,7 @@ def _settings(found: Improvement) -> dict[str, dict[str, Any]]:
 
     ``ddp``: arguments of DistributedDataParallel, the list (since PyTorch 2.13) has a limit per bucket in MiB.
     ``horovod``, ``byteps``: environment variables; a part of BytePS is at most as long as the longest piece.
+    ``partition_bytes``: length of a part of each gradient; ``xla``: cluster of each operator that is fused.
     """
     step, plan = found.step, found.plan
     sizes = [sum(step.ops[op].gradient_bytes for op in bucket) for bucket in plan.buckets]
@@ -52,7 +53,19 @@ def _settings(found: Improvement) -> dict[str, dict[str, Any]]:
             "bucket_cap_mb_list": [size / 2**20 for size in sizes],
         },
         "horovod": {"HOROVOD_FUSION_THRESHOLD": round(found.rule.cap_bytes)},
-        "byteps": {"BYTEPS_PARTITION_BYTES": math.ceil(max(pieces, default=0.0))},
+        "byteps": {
+            "BYTEPS_PARTITION_BYTES": math.ceil(max(pieces, default=0.0)),
+            "partition_bytes": {
+                step.ops[op].name: math.ceil(step.ops[op].gradient_bytes / plan.cut(number))
+                for number, bucket in enumerate(plan.buckets)
+                for op in bucket
+            },
+        },
+        "xla": {
+            "clusters": {
+                step.ops[op].name: cluster for cluster, run in enumerate(fused_runs(plan.fused)) for op in run
+            }
+        },
     }
 
 

@@ -32,6 +32,9 @@ def test_a_model_by_its_operators(tmp_path, capsys):
     assert sum(ddp["bucket_cap_mb_list"]) * 2**20 == found["gradient_bytes"]  # exactly: DDP ends a bucket that is full
     assert len(ddp["bucket_cap_mb_list"]) == len(plan["buckets"])
     assert plan["apply"]["horovod"]["HOROVOD_FUSION_THRESHOLD"] == pytest.approx(plan["bucket_cap_mib"] * 2**20, abs=1)
+    parts, clusters = plan["apply"]["byteps"]["partition_bytes"], plan["apply"]["xla"]["clusters"]
+    assert {*parts} == {*names} and max(parts.values()) <= plan["apply"]["byteps"]["BYTEPS_PARTITION_BYTES"]
+    assert clusters["batch_norm1"] == clusters["relu1"] and len(clusters) == sum(map(len, plan["fused"]))
     (groups,) = [one for one in found["what_if"] if one["name"] == "groups"]
     assert found["best_step_time_s"] <= groups["default_s"] and groups["what"].startswith(("2 ", "3 ", "4 ", "5 "))
 
