@@ -85,6 +85,22 @@ def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return (list(words), []) if not words or not words[0].startswith("--") else ([], list(words))
 
 
+def run_of(commands: Sequence[Sequence[str]]) -> Sequence[str]:
+    """Return the command of a script whose program has the most arguments; () where no program has any."""
+    sized = [(len(options(split_command(command)[1])[0]), command) for command in commands]
+    most, command = max(sized, key=lambda one: one[0], default=(0, ()))
+    return command if most else ()
+
+
+def runs_among(commands: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Return the arguments of programs, those that state a degree or a batch, each once."""
+    stated = dict.fromkeys(tuple(split_command(command)[1]) for command in commands)
+    return [words for words in stated if any(map(_DECIDING.match, words))]
+
+
+_DECIDING = re.compile(r"(--)?[\w.-]*(parallel|batch)[-_](size|degree)\b")
+
+
 def slurm_variables(sbatch: Sequence[str]) -> dict[str, str | list[str]]:
     """Return the variables that SLURM sets from ``#SBATCH`` lines."""
     found = options(sbatch)[0]

@@ -12,7 +12,7 @@ from forerun.search.formats.table import FORMATS, format_named, recognised
 from forerun.spaces.errors import RequestError
 from forerun.spaces.reading import MAX_BYTES, read_text
 
-_DEGREE = re.compile(r"(?:^|[.:-])(?:\w+[-_])*parallel[-_](?:size|degree):?$")
+_DEGREE = re.compile(r"(?:^|[.:-])(?:(?:\w+[-_])*parallel|[tpcesd]p|ulysses)[-_](?:size|degree):?$")
 """Names of degrees: one that a reader does not know is a file that it misreads."""
 _ARGUMENT = re.compile(r"\$\{?[1-9@*]")
 """An argument of a script."""

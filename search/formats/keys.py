@@ -11,6 +11,7 @@ from typing import Any
 
 from forerun.search.formats.contract import Launch, LaunchFile
 from forerun.search.formats.settings import LaunchSettings
+from forerun.search.formats.syntax import script_notes
 from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import SPELLING
@@ -236,7 +237,7 @@ def read_keys(launcher: Launcher, source: LaunchFile) -> LaunchFacts:
     values = {**file.values, **dict.fromkeys(open_keys)}
     settings = LaunchSettings(values, source.name, bare_flags=launcher.bare_flags)
     facts = LaunchFacts(source=source, launcher=launcher, file=file, settings=settings)
-    facts.notes += file.notes
+    facts.notes += dict.fromkeys((*file.notes, *script_notes(source)))
     deciding = {name for key in launcher.keys for name in key.names}
     facts.defaults += [
         f"{name}: {launcher.left}, left to the trainer" for name in sorted(open_keys) if name in deciding

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from forerun.search.formats.command_line import options, split_command
+from forerun.search.formats.command_line import options, run_of, split_command
 from forerun.search.formats.contract import Files, Launch, LaunchFile, Limit
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.harmless import harmless_by
@@ -239,11 +239,8 @@ def _configuration(stated: Mapping[str, Any], names: Collection[str]) -> str:
 def _commands(commands: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
     """Return the command with the most arguments, and lines that are nothing but arguments."""
     bare = [command for command in commands if command[0].startswith("--")]
-    sized = {
-        command: len(options(split_command(command)[1])[0]) for command in commands if not command[0].startswith("--")
-    }
-    largest = max(sized, key=lambda command: sized[command], default=None)
-    return [largest, *bare] if largest is not None and sized[largest] else bare
+    largest = tuple(run_of([command for command in commands if command not in bare]))
+    return [largest, *bare] if largest else bare
 
 
 def _marked(source: LaunchFile) -> bool:

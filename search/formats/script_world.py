@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from forerun.search.formats.command_line import count, options, short, split_command
+from forerun.search.formats.command_line import count, options, run_of, short, split_command
 from forerun.search.formats.devices import World
 from forerun.search.formats.shell import NOTHING, Given, Script, read_script
 
@@ -32,12 +32,12 @@ def script_devices(script: Script) -> int | None:
 
     None where one of the two is left to a host file or to a variable that nobody sets.
     """
-    for command in script.commands:
+    for command in dict.fromkeys((tuple(run_of(script.commands)), *script.commands)):
         launcher, program = split_command(command)
         trained = options(program)[0]  # slime: the rest of the cluster generates
         if (each := count(trained, "actor-num-gpus-per-node")) is not None:
             return each * (count(trained, "actor-num-nodes") or 1)
-        if command[0] == "ray":
+        if command[:1] == ("ray",):
             continue  # the devices of a cluster, which may do more than this
         found = options(launcher)[0]
         if (chosen := _included(launcher)) is not None:

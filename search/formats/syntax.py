@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from forerun.search.formats.command_line import options, split_command
+from forerun.search.formats.command_line import options, run_of, runs_among, split_command
 from forerun.search.formats.contract import SCRIPTS, LaunchFile
 from forerun.search.formats.settings import flatten
 from forerun.search.formats.shell import read_script
@@ -62,6 +62,16 @@ def arguments(source: LaunchFile) -> Mapping[str, Any]:
         found: dict[str, Any] = dict(options(after, kebab=False)[0]) | _short(after)
         best = found if len(found) > len(best) else best
     return best
+
+
+def script_notes(source: LaunchFile) -> list[str]:
+    """Return what reading a script left open or chose; nothing for other files."""
+    if not is_script(source):
+        return []
+    script = read_script(source.text, source.name, source.given)
+    run, runs = run_of(script.commands), runs_among(script.commands)
+    several = f"the script starts {len(runs)} runs; the one with the most arguments is read"
+    return [*script.notes, *options(split_command(run)[1], kebab=False)[1], *([several] if len(runs) > 1 else [])]
 
 
 def _short(words: Sequence[str]) -> dict[str, Any]:

@@ -62,9 +62,7 @@ def _settings(found: Improvement) -> dict[str, dict[str, Any]]:
             },
         },
         "xla": {
-            "clusters": {
-                step.ops[op].name: cluster for cluster, run in enumerate(fused_runs(plan.fused)) for op in run
-            }
+            "clusters": {step.ops[op].name: cluster for cluster, run in enumerate(fused_runs(plan.fused)) for op in run}
         },
     }
 

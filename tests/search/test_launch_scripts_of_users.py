@@ -237,6 +237,38 @@ def test_a_degree_of_another_tool_stops_the_import_unless_it_is_one() -> None:
         import_texts({"a.sh": f"{command} 2\n"})
 
 
+@pytest.mark.parametrize("name", ["sp_size", "tp_size", "ulysses_parallel_size"])
+def test_a_degree_of_another_trainer_stops_the_import(name: str) -> None:
+    with pytest.raises(RequestError, match=f"{name}, which hf-trainer does not"):
+        import_texts({"a.sh": f"torchrun --nproc_per_node 8 tune.py {TRAINER} --{name} 4\n"})
+
+
+def test_devices_are_those_of_the_run_that_is_read() -> None:
+    first = f"torchrun --nproc_per_node 8 a.py {TRAINER}\n"
+    second = f"torchrun --nproc_per_node 4 b.py {TRAINER} --deepspeed zero3.json\n"
+
+    found = import_texts({"a.sh": first + second})
+
+    assert (found.strategy.dp, found.strategy.zero) == (4, 3)
+    assert any("starts 2 runs" in note for note in found.notes)
+    assert not any("runs" in note for note in import_texts({"a.sh": first + first}).notes)
+
+
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        ("if [ -f here ]; then MORE=--gradient_checkpointing; fi", "left out"),
+        ("MORE=$(python options.py)", "arguments that it may add are left out"),
+        ('MORE="--per_device_train_batch_size 2"', ""),
+        ('MORE="--per_device_train_batch_size 4"', "is given twice"),
+    ],
+)
+def test_what_is_left_open_is_noted_whoever_reads_the_script(line: str, note: str) -> None:
+    notes = import_texts({"a.sh": f"{line}\ntorchrun --nproc_per_node 8 tune.py {TRAINER} $MORE\n"}).notes
+
+    assert any(note in text for text in notes) if note else not notes
+
+
 def test_older_names_of_megatron_count() -> None:
     command = "torchrun --nproc_per_node 8 pretrain_gpt.py --model-parallel-size 2 --batch-size 4 --num-layers 8"
 

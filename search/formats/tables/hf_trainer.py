@@ -109,7 +109,7 @@ LAUNCHER = read_launcher(
         (is_script(source) and _MARK.search(source.text) is not None)
         or (is_yaml(source) and _MARK_OF_YAML.search(source.text) is not None)
     ),
-    harmless=lambda name: "parallel" not in name,
+    harmless=lambda name: re.search(r"parallel|^(\w+_)?[tpcesd]p_(size|degree)$", name) is None,
     adjust=adjust,
 )
 FORMAT = format_of(LAUNCHER, joins=True)
