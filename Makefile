@@ -81,7 +81,7 @@ slow: $(STAMP)
 # installed once: a path file adds it to the wheel's environment, and of that path no other path file is read, so that
 # the editable install stays out of it. Only what an installed package can get wrong is tested on it.
 WHEEL := $(VENV)-wheel
-ON_WHEEL := tests/test_packaging.py tests/test_installed.py
+ON_WHEEL := --numprocesses 0 tests/test_packaging.py tests/test_installed.py
 PURELIB := import sysconfig; print(sysconfig.get_path("purelib"))
 wheel: $(STAMP)
 	rm -rf build dist $(WHEEL)

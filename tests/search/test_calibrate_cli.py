@@ -100,6 +100,7 @@ def test_verbs_agree_on_a_calibrated_row(calibration: Path, capsys: pytest.Captu
             assert row[name] == pytest.approx(best[name], rel=1e-9), (verb, name)
 
 
+@pytest.mark.slow
 def test_another_machine_is_refused(calibration: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = cli(
         capsys, f"search llama3-8b {TRAINING} --gpus 8 --framework nanotron --calibration {calibration}"
@@ -108,6 +109,7 @@ def test_another_machine_is_refused(calibration: Path, capsys: pytest.CaptureFix
     assert "h100-sxm with megatron-lm" in err
 
 
+@pytest.mark.slow
 def test_nodes_that_differ_are_refused(calibration: Path) -> None:
     from forerun.search.measured.profiling import Profile
 
@@ -139,6 +141,7 @@ def test_more_runs_are_added(calibration: Path, tmp_path: Path, capsys: pytest.C
     assert "is in the calibration already" in err
 
 
+@pytest.mark.slow
 def test_validation_counts_what_lies_inside(
     calibration: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -271,6 +274,7 @@ def test_broken_files_are_named(case: str, tmp_path: Path, capsys: pytest.Captur
     assert reason in err
 
 
+@pytest.mark.slow
 def test_numbers_that_do_not_fit_together_are_named(
     calibration: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

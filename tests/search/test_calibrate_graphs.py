@@ -102,6 +102,7 @@ def test_constants_of_a_known_machine_are_found(calibration: Path, tmp_path: Pat
     assert not {one.constant.name for one in read.constants} & {"host_layer", "p2p_fixed", "collective_start"}
 
 
+@pytest.mark.slow
 def test_a_network_that_was_not_measured_is_predicted_on_that_machine(calibration: Path) -> None:
     posterior = read_calibration(calibration).posterior
     for run in load_runs([calibration.parent / "runs.csv"], graphs=True).runs[:1]:
@@ -117,6 +118,7 @@ def test_a_network_that_was_not_measured_is_predicted_on_that_machine(calibratio
         assert sum(ours.time_s.values()) == pytest.approx(ours.step_time_s)
 
 
+@pytest.mark.slow
 def test_a_leaderboard_says_how_sure_it_is(calibration: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(cli(capsys, f"search {RESNET} --gpus 4..8 --calibration {calibration} --json")[1])
     rows = found["leaderboard"]

@@ -89,7 +89,9 @@ def test_stages_that_divide_neither_layers_nor_each_other_are_as_good_as_the_bes
     assert board.rows[0].step_time_s <= min(steps) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("shares", [(1, 2), (2, 1), (1, 3), (3, 2)])
+@pytest.mark.parametrize(
+    "shares", [(1, 2), *(pytest.param(shares, marks=pytest.mark.slow) for shares in ((2, 1), (1, 3), (3, 2)))]
+)
 def test_mixes_whose_stages_do_not_divide_the_layers_are_planned(tmp_path: Path, shares: tuple[int, int]) -> None:
     """Whole nodes of either kind, 28 layers on three, four or five stages; one plan by hand fits."""
     path = tmp_path / "groups.yaml"

@@ -100,6 +100,7 @@ def test_a_number_of_groups_is_the_default(capsys):
     assert main(["improve", *RESNET, "--groups", "4", "--bucket", "ddp"]) == 2
 
 
+@pytest.mark.slow
 def test_recomputing_counts_once_in_every_answer(capsys):
     found = document(
         capsys, "resnet50", "--cluster", "dgx1-v100", "--gpus", "16", "--batch", "256", "--memory", "14GiB"

@@ -41,6 +41,7 @@ def test_the_first_row_is_the_best_of_the_better_precision() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_rows_of_a_precision_are_those_of_its_own_search_in_order() -> None:
     board = board_of("small", "bf16", "fp8")
     assert {row.precision for row in board.rows} == {"bf16", "fp8"}
@@ -71,6 +72,7 @@ def test_a_row_is_exported_and_read_back_in_its_precision(tmp_path) -> None:
         assert row_from_json(row).precision == row["precision"]
 
 
+@pytest.mark.slow
 def test_the_gap_between_precisions_is_said(capsys) -> None:
     flags = "--cluster dgx-h100 --gpus 8 --global-batch 64 --seq-len 4096 --precision bf16,fp8 --set mbs=1".split()
     assert main(["search", "llama3-8b", *flags]) == 0

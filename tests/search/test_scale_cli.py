@@ -108,6 +108,7 @@ def test_what_limits_a_run(profile: str, capsys: pytest.CaptureFixture[str]) -> 
     assert [change["gain"] for change in fast["changes"]] == sorted(gains.values(), reverse=True)
 
 
+@pytest.mark.slow
 def test_text(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["scale", profile, "--bandwidth", "1Gb/s", "--mode", "async-ps", "--workers", "1..8", "--slow", "0:2"]
     assert main(words) == 0

@@ -106,6 +106,7 @@ def test_tables_exchange_the_rows_of_all_replicas() -> None:
             assert op.gradient_bytes == 4 * min(rows, tables[op.name].parameters)
 
 
+@pytest.mark.slow
 def test_loading_is_waited_for_whoever_asks(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     slow = replace(load_graph_profile("pytorch-ddp"), storage_bytes_per_s=5e6)
     for module in ("forerun.search.request.graphs", "forerun.search.scale.request"):

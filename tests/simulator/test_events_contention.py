@@ -132,7 +132,12 @@ def test_an_oversubscribed_spine_is_felt_by_what_crosses_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["tp2 pp4 dp4 mbs1 zero1", "pp4 dp4 vpp2 schedule=interleaved mbs1", "pp3 dp6 tp2 mbs1"]
+    "text",
+    [
+        "tp2 pp4 dp4 mbs1 zero1",
+        pytest.param("pp4 dp4 vpp2 schedule=interleaved mbs1", marks=pytest.mark.slow),
+        pytest.param("pp3 dp6 tp2 mbs1", marks=pytest.mark.slow),
+    ],
 )
 def test_long_steps_are_what_shorter_ones_make_of_them(text: str) -> None:
     strategy = parse_strategy(text)

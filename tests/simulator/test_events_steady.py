@@ -89,6 +89,7 @@ def test_a_short_step_or_one_with_traffic_in_every_microbatch_is_simulated_as_it
     assert step_figures(costs).step_time_s == simulate_costs(costs).step_time_s
 
 
+@pytest.mark.slow
 def test_what_never_becomes_even_is_simulated_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = step_costs(assign(small_request(framework="generic", global_batch=240), parse_strategy("pp4 dp1 mbs1")))
 

@@ -81,6 +81,7 @@ def test_a_slow_worker_bounds_synchronous_throughput(factor: float) -> None:
             assert found.samples_per_s == pytest.approx(4 * profile.batch / (profile.compute_s * factor), rel=0.25)
 
 
+@pytest.mark.slow
 def test_a_slow_worker_costs_asynchronous_training_its_share_only() -> None:
     profile, factor, workers = ten_layers(), 3.0, 6
     mode = TrainingMode(**ASYNC, workers=workers, shards=6)

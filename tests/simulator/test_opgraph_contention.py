@@ -49,6 +49,7 @@ def test_exchanges_that_meet_nobody_take_what_the_rules_say(text: str) -> None:
         ("alexnet", "dgx1-v100", 768, "data8 filter3"),
     ],
 )
+@pytest.mark.slow
 def test_closed_forms_share_links_as_events_do(model: str, cluster: str, batch: int, text: str) -> None:
     made = graph_setting(model, cluster, batch).context
     (row,) = split_rows(made, [OPERATOR_GRAPHS.parse(made, text)], [batch])

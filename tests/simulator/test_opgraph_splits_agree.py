@@ -72,7 +72,7 @@ def test_a_split_takes_as_long_and_holds_as_much_in_closed_form_as_event_by_even
     [
         ("vgg19", 96, "data2 pipeline3 segments8"),
         ("vgg19", 96, "data2 filter12"),
-        ("resnet50", 96, "data3 filter8 segments8"),
+        pytest.param("resnet50", 96, "data3 filter8 segments8", marks=pytest.mark.slow),
         ("resnet50", 96, "spatial4x2"),
         ("dlrm-516m", 96, "data6 pipeline4"),
     ],

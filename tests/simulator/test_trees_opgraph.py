@@ -43,6 +43,7 @@ def count(result: EventResult, kind: str) -> int:
 
 
 @pytest.mark.parametrize("name", graph_model_names())
+@pytest.mark.slow
 def test_graphs_count_what_their_models_count(name: str) -> None:
     model = load_graph_model(name)
     graph = operator_graph(model, 8)

@@ -50,6 +50,7 @@ def trimmed(spec: ClusterSpec) -> ClusterSpec:
 
 
 @pytest.mark.parametrize("name", cluster_names())
+@pytest.mark.slow
 def test_every_catalogued_cluster(name: str) -> None:
     spec = load_cluster(name).spec
     assert spec is not None

@@ -76,6 +76,7 @@ def test_every_device_and_framework_names_who_makes_it_and_what_it_runs_on() -> 
 
 
 @pytest.mark.parametrize("name", framework_names())
+@pytest.mark.slow
 def test_no_machine_runs_a_switch_that_it_does_not_have(name: str) -> None:
     profile = load_framework(name)
     for where in ALL:
@@ -88,6 +89,7 @@ def test_no_machine_runs_a_switch_that_it_does_not_have(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", framework_names())
+@pytest.mark.slow
 def test_no_flag_names_software_of_another_vendor(name: str) -> None:
     profile = load_framework(name)
     for where in ALL:
