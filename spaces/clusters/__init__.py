@@ -1,4 +1,4 @@
-"""Devices and clusters: what can be rented, what links it, and the graph and levels that follow."""
+"""Devices and clusters: rentable hardware, its links, and the derived graph and levels."""
 
 from forerun.spaces.clusters.catalogue import (
     cluster_document,

@@ -1,4 +1,4 @@
-"""Clusters by name, from a user's document, or described in one call."""
+"""Clusters by name, from a user's document, or from a few facts."""
 
 import math
 from collections.abc import Mapping
@@ -30,20 +30,21 @@ def load_cluster(name: str) -> Cluster:
     """Return the catalogued cluster called ``name``.
 
     Raises:
-        RequestError: no such cluster; the message names the nearest ones.
+        RequestError: the cluster does not exist; the message names the nearest ones.
     """
     built = cluster_from_mapping(read_entry("clusters", name, "cluster"), name=name)
     return replace(built, catalogued=True, cautions=())
 
 
 def resolve_cluster(text: str, *, groups: bool = False) -> Cluster:
-    """Return the cluster that ``text`` means: a catalogue name, the path of a document of the user's own, or that of a
-    topology (NCCL's XML, the text of ``nvidia-smi topo -m``).
+    """Return the cluster of ``text``: a catalogue name, the path of a user's document, or of a topology.
 
-    ``groups``: groups of nodes that differ are welcome; else a document that lists some is refused.
+    Topologies are NCCL's XML or the text of ``nvidia-smi topo -m``.
+
+    ``groups``: accept groups of different nodes; otherwise a document with groups is refused.
 
     Raises:
-        RequestError: none of these; or the document is wrong, with file, line and key.
+        RequestError: ``text`` is none of these, or the document is invalid (with file, line and key).
     """
     lowered = text.lower()
     if lowered.endswith(TOPOLOGY_ENDINGS):
@@ -65,10 +66,10 @@ def resolve_cluster(text: str, *, groups: bool = False) -> Cluster:
 
 
 def cluster_document(text: str) -> dict[str, Any]:
-    """Return the keys of the cluster that ``text`` means: a cluster file may have them, whatever they come from.
+    """Return the keys of a cluster document for the cluster of ``text``, from any source.
 
     Raises:
-        RequestError: as ``resolve_cluster``.
+        RequestError: as for ``resolve_cluster``.
     """
     lowered = text.lower()
     if lowered.endswith(TOPOLOGY_ENDINGS):
@@ -82,7 +83,7 @@ def cluster_document(text: str) -> dict[str, Any]:
 
 
 def _from_document(document: Document, stem: str) -> Cluster:
-    from forerun.spaces.clusters.schema import ClusterDocument  # pydantic, which a catalogue name does not need
+    from forerun.spaces.clusters.schema import ClusterDocument  # imports pydantic, which a catalogue name does not need
 
     described = validate(document, ClusterDocument).model_dump(exclude_none=True)
     try:
@@ -99,8 +100,10 @@ def _from_topology(path: Path, document: Document) -> Cluster:
 
 
 def _trays(cluster: Cluster, given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Caution that devices of a node share the fast fabric with those of other nodes of a rack, which the topology of
-    one node does not show."""
+    """Return a warning for nodes whose devices share the fast fabric with other nodes of a rack.
+
+    The topology of one node does not show them.
+    """
     name, (ending, size) = cluster.device.name, _RACK
     if not name.endswith(ending) or "scale_up" in given:
         return ()
@@ -111,8 +114,10 @@ def _trays(cluster: Cluster, given: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _topology_keys(path: Path, document: Document) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the keys of a cluster whose nodes a topology file shows, and remarks of its reader; the keys of
-    ``document`` add to it and override it."""
+    """Return the keys of a cluster of nodes from a topology file, and remarks of its reader.
+
+    The keys of ``document`` add to and override them.
+    """
     from forerun.spaces.clusters.schema import DeviceDocument
 
     node = read_topology(path)
@@ -131,10 +136,10 @@ def _topology_keys(path: Path, document: Document) -> tuple[dict[str, Any], tupl
 
 
 def cluster_from_mapping(data: Mapping[str, Any], *, name: str) -> Cluster:
-    """Return the cluster that ``data`` (the keys of a cluster document) describes.
+    """Return the cluster of ``data`` (the keys of a cluster document).
 
     Raises:
-        RequestError: an unknown device or a value that contradicts another.
+        RequestError: a device is unknown, or values contradict each other.
     """
     device = _device(data["device"])
     spec, filled = spec_from_mapping(data, device)
@@ -162,8 +167,7 @@ def cluster_from_mapping(data: Mapping[str, Any], *, name: str) -> Cluster:
 
 
 def _overlap(data: Mapping[str, Any], device: Device) -> Overlap:
-    """Return the overlap that a cluster document states; multiprocessors that a collective holds are those that
-    computation has not."""
+    """Return the overlap of a cluster document; multiprocessors of a collective are not available to computation."""
     units, all_units = data.get("collective_units", 0), device.compute_units
     if units >= all_units:
         raise RequestError(
@@ -185,13 +189,13 @@ def simple_cluster(
     network: str = "infiniband",
     scale_up_size: int | None = None,
 ) -> Cluster:
-    """Return a cluster from the few facts that a published run states.
+    """Return a cluster from the few facts of a published run.
 
-    ``intra_link``: the links inside a node in words ("NVLink4+NVSwitch", "PCIe 3.0", "NVLink2 hybrid cube mesh",
+    ``intra_link``: description of the links inside a node ("NVLink4+NVSwitch", "PCIe 3.0", "NVLink2 hybrid cube mesh",
     "NVLink5 NVL72"), None or empty for the device's usual ones. ``nic_bytes_per_s_per_node``: line rate of all NICs of
-    a node, None for the device's usual one. ``scale_up_size``: devices that those links join beyond a node, as a slice
-    of a TPU pod; None: those of a node (of an NVL72 rack: 72). What was filled in or read from words stands in
-    ``defaults``.
+    a node, None for the device's usual one. ``scale_up_size``: devices that these links connect beyond a node, as in a
+    slice of a TPU pod; None: devices of a node (of an NVL72 rack: 72). Values that were filled in or derived from the
+    description are in ``defaults``.
 
     Raises:
         RequestError: the facts contradict each other.
@@ -229,7 +233,7 @@ def _device(named: Any) -> Device:
 
 
 def _same_chip(device: Device) -> str:
-    """Return the catalogued device that has the figures of one described by a user; "" where none has."""
+    """Return the catalogued device with the figures of a user's device; "" for none."""
     same = [
         other
         for other in map(load_device, device_names())
@@ -263,5 +267,8 @@ def _links_in_words(words: str, device: Device, per_node: int) -> dict[str, Any]
 
 
 def _likely_nics(total_bytes_per_s: float, per_node: int) -> int:
-    """Cards of at least 100 Gb/s, one per device at most: 3200 Gb/s on 8 devices are 8 x 400, 400 are 4 x 100."""
+    """Return the number of NICs of at least 100 Gb/s, at most one per device.
+
+    3200 Gb/s on 8 devices are 8 x 400, and 400 are 4 x 100.
+    """
     return max(1, min(per_node, int(total_bytes_per_s // 12.5e9)))

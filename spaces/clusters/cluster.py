@@ -1,6 +1,6 @@
-"""A cluster as the cost core sees it: devices in nodes, and the levels of links between them.
+"""A cluster for the cost core: devices in nodes, and the levels of links between them.
 
-The graph of links (``topology.py``) is the full description, built from ``spec``; ``levels`` is its summary for
+The graph of links (``topology.py``) is the complete description, built from ``spec``; ``levels`` is its summary for
 homogeneous clusters.
 """
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """Links that join groups of devices, from the scale-up domain outwards: the groups of the level before, single
-    devices for the first one."""
+    """Links between groups of devices, from the scale-up domain outwards.
+
+    The groups are those of the preceding level, or single devices for the first level.
+    """
 
     name: str
     """Like ``node`` or ``network``."""
@@ -48,11 +50,11 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """Slowdown of computation and of the traffic of replicas while both run on a device.
+    """Slowdown of computation and replica traffic while both run on a device.
 
-    ``computation``: factor on the seconds of passes while gradients or parameters are under way (a collective's
-    kernels hold multiprocessors and memory bandwidth); ``communication``: factor on the seconds of those while a pass
-    runs. No catalogued cluster has either: published runs state no pair with and without overlap.
+    ``computation``: factor on the seconds of passes during gradient or parameter traffic (a collective's kernels occupy
+    multiprocessors and memory bandwidth); ``communication``: factor on the seconds of this traffic during passes. No
+    catalogued cluster has either: no published run has a pair with and without overlap.
     """
 
     computation: float = 1.0
@@ -60,19 +62,23 @@ class Overlap:
 
     @property
     def hidden_per_s(self) -> float:
-        """Seconds of traffic hidden by one second of passes, both as long as each takes alone."""
+        """Seconds of traffic hidden by one second of passes, both measured alone."""
         return self.computation / self.communication
 
     def lost_s(self, hidden_s: Any) -> Any:
-        """Return the seconds that passes lose to traffic that takes ``hidden_s`` alone and is hidden under them;
-        scalars or arrays."""
+        """Return the seconds that passes lose to hidden traffic (scalars or arrays).
+
+        ``hidden_s``: seconds of the traffic when it is alone.
+        """
         return (1.0 - 1.0 / self.computation) * self.communication * hidden_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGroup:
-    """Equal nodes among others: the first ``devices`` of ``cluster``, which hold ``stages`` pipeline stages, None for
-    as many as fit."""
+    """Equal nodes among others: the first ``devices`` of ``cluster``.
+
+    They have ``stages`` pipeline stages (None: as many as fit).
+    """
 
     cluster: "Cluster"
     devices: int
@@ -81,8 +87,10 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Equal nodes of equal devices; or, with ``groups``, groups of nodes that differ, of which the rest describes the
-    first one (all but ``max_devices``, which counts the devices of all)."""
+    """Equal nodes of equal devices, or ``groups`` of different nodes.
+
+    With groups, the other fields describe the first group, except ``max_devices``, which counts all devices.
+    """
 
     name: str
     """Catalogue name, or that of the file."""
@@ -123,10 +131,10 @@ class Cluster:
 
     @property
     def scale_up_size(self) -> int:
-        """Devices that reach each other without leaving the fastest links.
+        """Devices that reach each other over the fastest links.
 
-        An NVLink domain, or the devices under one PCIe root where there are no such links; 1 where every device needs
-        the network.
+        It is an NVLink domain, or the devices under one PCIe root without such links; 1 where every device needs the
+        network.
         """
         if not self.levels or self.levels[0].kind in NETWORK_KINDS:
             return 1

@@ -1,4 +1,4 @@
-"""From the keys of a cluster document to a ``ClusterSpec``, filling what was left out and saying so."""
+"""Conversion of the keys of a cluster document to a ``ClusterSpec``, with a record of filled-in values."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,14 +25,14 @@ _NETWORK_S: Mapping[str, tuple[float, str]] = {
 _SOCKET_BYTES_PER_S = (24e9, "NCCL topology constant for AMD Zen 3 and 4")
 # All devices of a socket together through host memory: 24 of 32 GB/s of a link on L40S (aiconfigurator nccl-tests).
 _STAGED_SHARE = 0.75
-# One NIC through the sockets of the kernel, where the library cannot send from the device's memory: 16 T4 on four nodes
-# with 50 Gb/s each move 16 Gb/s per node, however many communicators do it (amp; 0.8 of the rate below is reached).
+# One NIC through the kernel's sockets, where the library cannot send from the device's memory: 16 T4 on four nodes with
+# 50 Gb/s each reach 16 Gb/s per node with any number of communicators (amp; 0.8 of the rate below is reached).
 _KERNEL_BYTES_PER_S = 2.5e9
-# A NIC that serves more than two devices stands behind another PCIe switch than most of them: without GPUDirect their
-# data pass through host memory, at about half of a device's link (dlperf_gpt: 8 of 12.5 GB/s on V100 with PCIe 3).
+# A NIC for more than two devices is behind another PCIe switch than most of them: without GPUDirect their data pass
+# through host memory, at about half of a device's link (dlperf_gpt: 8 of 12.5 GB/s on V100 with PCIe 3).
 _COPIED_SHARE = 0.5
 MOST_DEVICES = 16_384
-# The usual wiring of the links that a device has.
+# The usual wiring of a device's links.
 _KIND_OF_LINK: Mapping[str, str] = {
     "nvlink": "nvswitch",
     "xgmi": "xgmi-mesh",
@@ -41,8 +41,8 @@ _KIND_OF_LINK: Mapping[str, str] = {
     "ici": "torus",
 }
 _ARCHITECTURES_WITH_SHARP = ("Hopper", "Blackwell")
-# Eight devices with 6 links each, as `nvidia-smi topo -m` shows on a DGX-1 with V100; with P100 every pair has one
-# (NVIDIA DGX-1 white paper WP-08437, figures 4 and 5).
+# Eight devices with 6 links each, as shown by `nvidia-smi topo -m` on a DGX-1 with V100; with P100 every pair has one
+# link (NVIDIA DGX-1 white paper WP-08437, figures 4 and 5).
 _CUBE_MESH = (
     *((0, 1, 1), (0, 2, 1), (0, 3, 2), (0, 4, 2), (1, 2, 2), (1, 3, 1), (1, 5, 2), (2, 3, 2)),
     *((2, 6, 1), (3, 7, 1), (4, 5, 1), (4, 6, 1), (4, 7, 2), (5, 6, 2), (5, 7, 1), (6, 7, 2)),
@@ -50,7 +50,7 @@ _CUBE_MESH = (
 
 
 class Defaults:
-    """Collects the values that were filled in, each with its reason, and what of them may not be meant."""
+    """Collects the filled-in values, each with its reason, and warnings about them."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -67,10 +67,10 @@ class Defaults:
 
 
 def spec_from_mapping(data: Mapping[str, Any], device: Device) -> tuple[ClusterSpec, Defaults]:
-    """Return the spec that ``data`` (the keys of a cluster document) describes and the defaults that were filled in.
+    """Return the spec of ``data`` (the keys of a cluster document) and the filled-in defaults.
 
     Raises:
-        RequestError: a value that contradicts another; see ``ClusterSpec``.
+        RequestError: values contradict each other; see ``ClusterSpec``.
     """
     filled = Defaults()
     per_node: int = data["devices_per_node"]
@@ -125,7 +125,7 @@ def _scale_up(data: Mapping[str, Any] | str, device: Device, per_node: int, fill
 
 
 def _near_cube(size: int, dimensions: int) -> tuple[int, ...]:
-    """Return at most ``dimensions`` extents of at least 2 that hold ``size`` devices, as equal as they can be.
+    """Return at most ``dimensions`` extents of at least 2 with product ``size``, as equal as possible.
 
     >>> _near_cube(64, 3), _near_cube(256, 2), _near_cube(8, 2), _near_cube(7, 3)
     ((4, 4, 4), (16, 16), (4, 2), (7,))
@@ -138,14 +138,14 @@ def _near_cube(size: int, dimensions: int) -> tuple[int, ...]:
 
 
 def _mesh(links: Any, device: Device) -> tuple[tuple[int, int, int], ...]:
-    """Return the table of links; ``cube`` names the one of DGX-1."""
+    """Return the table of links; ``cube`` is the table of DGX-1."""
     if links == "cube":
         return tuple((a, b, min(count, 1) if device.link_count == 4 else count) for a, b, count in _CUBE_MESH)
     return tuple((a, b, count) for a, b, count in links)
 
 
 def _host(data: Mapping[str, Any], device: Device, per_node: int, matters: bool, filled: Defaults) -> HostLinks:
-    """``matters``: devices of a node talk over these links, so that what is filled in shows in the result."""
+    """Return the links of the host; ``matters``: devices of a node use them, so filled-in values affect the result."""
     silent = Defaults()
     noted = filled if matters else silent
     rate = parse_rate(data["rate"]) if "rate" in data else device.host_bytes_per_s
@@ -195,7 +195,7 @@ def _network(data: Mapping[str, Any], device: Device, per_node: int, host: HostL
         rate = parse_rate(data["nic_rate"])
     elif device.nic_bytes_per_s is not None:
         rate = device.nic_bytes_per_s
-        # More ports than devices are parts of a device's usual one; fewer are as wide, and shared.
+        # More ports than devices are parts of a device's usual port; fewer have its rate, and are shared.
         rate *= min(1.0, per_node / data.get("nics_per_node", per_node))
         filled.fill("network.nic_rate", rate, format_rate(rate), f"a port that is usual for {device.name}")
     else:
@@ -203,7 +203,7 @@ def _network(data: Mapping[str, Any], device: Device, per_node: int, host: HostL
     nics = data.get("nics_per_node") or filled.fill("network.nics_per_node", per_node, str(per_node), "one per device")
     rate = min(rate, _copied_rate(data, kind, rate, per_node / nics, host, filled))
     if nics > per_node:
-        # Several cards of one device work as one (NCCL splits a transfer over the NICs next to a device).
+        # Several NICs of one device work as one (NCCL splits a transfer over the NICs next to a device).
         nics, rate = per_node, rate * nics / per_node
     return Network(
         kind=kind,
@@ -223,7 +223,7 @@ def _network(data: Mapping[str, Any], device: Device, per_node: int, host: HostL
 def _copied_rate(
     data: Mapping[str, Any], kind: str, rate: float, devices_per_nic: float, host: HostLinks, filled: Defaults
 ) -> float:
-    """Return the rate of a NIC whose bytes the host copies; its own ``rate`` where the host copies none."""
+    """Return the rate of a NIC with copies by the host; its own ``rate`` where the host copies nothing."""
     if "copied_rate" in data:
         return parse_rate(data["copied_rate"])
     if kind == "ethernet":

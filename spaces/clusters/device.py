@@ -1,4 +1,4 @@
-"""An accelerator as what it can do at most; what it reaches in practice is fitted in ``simulator.costs``."""
+"""An accelerator with its peak rates; its achieved rates are fitted in ``simulator.costs``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One device as the framework sees it (MI250X: one of its two dies)."""
+    """One device as the framework counts it (MI250X: one of its two dies)."""
 
     name: str
     """Catalogue name."""
@@ -73,14 +73,14 @@ class Device:
 
     @property
     def fitted_name(self) -> str:
-        """Name under which constants are fitted to it."""
+        """Name of its fitted constants."""
         return self.like or self.name
 
     def peak(self, precision: str) -> float:
         """Dense peak in FLOP/s at ``precision``.
 
         Raises:
-            RequestError: the precision is unknown, or the device lacks it; the message names the ones there are.
+            RequestError: the precision is unknown, or the device lacks it; the message names its precisions.
         """
         if precision in self.peak_flops_per_s:
             return self.peak_flops_per_s[precision]

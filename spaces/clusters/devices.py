@@ -19,16 +19,16 @@ def load_device(name: str) -> Device:
     """Return the catalogued device called ``name``.
 
     Raises:
-        RequestError: no such device; the message names the nearest ones.
+        RequestError: the device does not exist; the message names the nearest ones.
     """
     return device_from_mapping(read_entry("devices", name, "device"), name=name)
 
 
 def device_from_mapping(data: Mapping[str, Any], *, name: str) -> Device:
-    """Return the device that ``data`` (the keys of a catalogue file) describes.
+    """Return the device of ``data`` (the keys of a catalogue file).
 
     Raises:
-        RequestError: a quantity that is no quantity.
+        RequestError: a value is not a quantity.
     """
     sources: Mapping[str, str] = data.get("sources", {})
     link = data.get("link", {})
@@ -70,7 +70,7 @@ def read_entry(folder: str, name: str, what: str) -> Mapping[str, Any]:
     """Return the catalogue entry ``name`` of ``folder`` as plain data.
 
     Raises:
-        RequestError: no such entry; ``what`` says what was looked for.
+        RequestError: the entry does not exist; ``what`` is its kind in the message.
     """
     names = names_in(folder)
     if name not in names:

@@ -1,4 +1,4 @@
-"""Clusters of groups of nodes that differ, and which group holds which pipeline stage."""
+"""Clusters with groups of different nodes, and the group of each pipeline stage."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,17 +14,18 @@ class Described(Protocol):
     """Makes a cluster from the keys of its document."""
 
     def __call__(self, data: Mapping[str, Any], *, name: str) -> Cluster:
-        """Return the cluster that ``data`` describes."""
+        """Return the cluster of ``data``."""
 
 
 def groups_from_document(document: Document, *, named: Callable[[str], Cluster], described: Described) -> Cluster:
-    """Return the cluster whose groups a document lists; ``named`` reads a name or path, ``described`` the keys of a
-    cluster.
+    """Return the cluster of a document with groups.
+
+    ``named``: reader of a name or path; ``described``: reader of the keys of a cluster.
 
     Raises:
-        RequestError: a group is wrong, not whole nodes, or cannot reach the others.
+        RequestError: a group is invalid, is not whole nodes, or cannot reach the others.
     """
-    from forerun.spaces.clusters.schema import GroupsDocument  # pydantic, which a catalogue name does not need
+    from forerun.spaces.clusters.schema import GroupsDocument  # imports pydantic, which a catalogue name does not need
 
     listed = validate(document, GroupsDocument)
     folder, groups = Path(document.source).parent, []
@@ -71,7 +72,7 @@ def stage_groups(cluster: Cluster, pp: int, devices_per_stage: int) -> tuple[int
     """Return the group of every pipeline stage: groups are filled in order.
 
     Raises:
-        RequestError: the groups do not hold ``pp`` whole stages of ``devices_per_stage`` devices.
+        RequestError: the groups cannot fit ``pp`` undivided stages of ``devices_per_stage`` devices.
     """
     held: list[int] = []
     for number, group in enumerate(cluster.groups):

@@ -1,10 +1,10 @@
-"""More devices than a catalogue entry names: the same nodes, under further tiers of the same switches.
+"""Extension of a catalogued cluster: more of the same nodes, under further tiers of the same switches.
 
-A non-blocking tree of switches with r ports has 2 (r/2)^t end points in t tiers; what the catalogue describes as a
-network of 16,384 devices is one pod of a wider one. Every further tier joins up to 32 of the pods below it (half of
-the 64 ports of a switch; NVIDIA Quantum-2 QM9700, Broadcom Tomahawk 4) and costs the way through two more switches. At
-full bisection unless a document says otherwise (``network: tiers:``): Llama 3 trained on pods of 3,072 GPUs with 7
-times less between them (arXiv 2407.21783, section 3.3.1).
+A non-blocking tree of switches with r ports has 2 (r/2)^t end points in t tiers; a catalogued network of 16,384 devices
+is one pod of a wider network. Every further tier connects up to 32 of the pods below it (half of the 64 ports of a
+switch; NVIDIA Quantum-2 QM9700, Broadcom Tomahawk 4) and adds the latency of two switches. Bisection is full unless a
+document says otherwise (``network: tiers:``): Llama 3 was trained on pods of 3,072 GPUs with 7 times less between them
+(arXiv 2407.21783, section 3.3.1).
 """
 
 from dataclasses import replace
@@ -20,10 +20,10 @@ MOST = 10_000_000
 
 
 def grown(cluster: Cluster, devices: int) -> Cluster:
-    """Return a catalogued cluster with at least ``devices`` devices, where its network has a rule to grow by.
+    """Return a catalogued cluster extended to at least ``devices`` devices, where its network has a rule.
 
-    A cluster that is large enough, one of a user's own, one of a fixed size and one without a network stay what they
-    are. What was assumed stands in ``defaults``.
+    Clusters that are large enough, users' clusters, and clusters of fixed size or without a network are unchanged. The
+    assumptions are in ``defaults``.
     """
     spec = cluster.spec
     small = spec is None or spec.network is None or cluster.max_devices < GROWS_FROM or cluster.groups

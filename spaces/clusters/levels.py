@@ -1,13 +1,13 @@
-"""The levels of a cluster by closed arithmetic, without building its graph.
+"""Levels of a cluster by closed forms, without its graph.
 
-``topology.levels_from_graph`` derives the same levels from the graph; a test holds the two equal for every catalogued
-cluster. Each rate is the smallest cut around one group of the level before, divided by its devices.
+``topology.levels_from_graph`` derives the same levels from the graph; a test compares the two for every catalogued
+cluster. Each rate is the smallest cut around one group of the preceding level, divided by its devices.
 """
 
 from forerun.spaces.clusters.cluster import Level
 from forerun.spaces.clusters.spec import ClusterSpec, HostLinks, Network, ScaleUp
 
-# Two more switches on the way: about 0.15 us each (NVIDIA Quantum data sheet: 90 to 130 ns port to port, plus cable).
+# Two more switches on the route: about 0.15 us each (NVIDIA Quantum data sheet: 90 to 130 ns port to port, plus cable).
 SPINE_S = 0.3e-6
 NETWORKS = ("network", "spine", "core", "above")
 """Names of the levels of a network, inside out."""
@@ -26,7 +26,7 @@ def levels_from_spec(spec: ClusterSpec) -> tuple[Level, ...]:
 
 
 def mesh_link_bytes_per_s(links: ScaleUp) -> float:
-    """Rate of a single link of a mesh with a table of links: the busiest device spreads its rate over all of its."""
+    """Return the rate of one link of a mesh given by a table: the busiest device divides its rate by its links."""
     counts = [0] * links.size
     for a, b, count in links.mesh:
         counts[a] += count
@@ -35,7 +35,7 @@ def mesh_link_bytes_per_s(links: ScaleUp) -> float:
 
 
 def torus_link_bytes_per_s(links: ScaleUp) -> float:
-    """Rate of a single link of a torus: two per dimension, one where the extent is 2."""
+    """Return the rate of a single link of a torus: two per dimension, one where the extent is 2."""
     return links.bytes_per_s / sum(2 if extent > 2 else 1 for extent in links.torus)
 
 
@@ -65,7 +65,7 @@ def _host_levels(spec: ClusterSpec, host: HostLinks) -> list[Level]:
     shared = host.bytes_per_s if host.staged_bytes_per_s is None else host.staged_bytes_per_s / per_socket
     rate = min(host.bytes_per_s, shared)
     port = host.bytes_per_s if host.staged_bytes_per_s is None else min(host.bytes_per_s, host.staged_bytes_per_s)
-    # What leaves a switch shares its link to the socket.
+    # Devices under a switch share its link to the socket.
     out = (rate, port)
     if behind:
         out = (min(rate, host.switch_bytes_per_s / behind), min(port, host.switch_bytes_per_s))
@@ -108,11 +108,11 @@ def _network_levels(spec: ClusterSpec, network: Network) -> list[Level]:
         if place:
             tier = network.groups[place - 1]
             less *= tier.oversubscription
-            rails = 1 if place == 1 else network.nics_per_node  # a leaf has one rail, what is above has all
+            rails = 1 if place == 1 else network.nics_per_node  # a leaf has one rail, higher switches have all
             narrowest = min(narrowest, tier.nodes * rails * network.nic_bytes_per_s / less)
         if size <= max(below, spec.unit):
             continue
-        # Every NIC of a group has its share of its rail's uplink and of no other.
+        # Every NIC of a group has a share of its own rail's uplink.
         rate = _node_egress_bytes_per_s(spec, network, network.nic_bytes_per_s / less) if place else per_node
         levels.append(
             Level(
@@ -130,8 +130,7 @@ def _network_levels(spec: ClusterSpec, network: Network) -> list[Level]:
 
 
 def _node_egress_bytes_per_s(spec: ClusterSpec, network: Network, nic_bytes_per_s: float) -> float:
-    """Smallest cut between the devices of one node and the network, over NICs of a rate: they are dealt to the sockets
-    in turn."""
+    """Return the smallest cut between one node's devices and the network; NICs alternate between sockets."""
     if network.direct:
         return network.nics_per_node * nic_bytes_per_s
     each = spec.host.bytes_per_s

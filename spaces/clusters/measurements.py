@@ -14,5 +14,7 @@ class Measurements(Protocol):
     """Measured seconds by operator (``forerun.simulator.costs.measured``)."""
 
     def seconds(self, name: str, shape: tuple[Floats, ...], surface: Surface) -> Floats:
-        """Return seconds of operator ``name`` at every ``shape`` (arrays that broadcast); ``surface(*shape)`` is what
-        the fitted rule says."""
+        """Return the seconds of operator ``name`` at every ``shape`` (arrays that broadcast).
+
+        ``surface(*shape)`` are the seconds of the fitted rule.
+        """

@@ -1,6 +1,6 @@
-"""Schema of a user's cluster document. Imports pydantic: load it only to read such a document.
+"""Schema of a user's cluster document. It imports pydantic: load it only to read such a document.
 
-A cluster of one's own needs a dozen lines::
+A user's cluster needs a dozen lines::
 
     title: Our H100 machines
     device: h100-sxm            # a catalogued device, or the keys of one
@@ -31,7 +31,7 @@ from forerun.spaces.units import parse_bytes, parse_flops, parse_rate, parse_sec
 
 
 def _quantity(parse: Callable[[str | float], float]) -> BeforeValidator:
-    """Return a validator that turns a text with a unit into SI units; a bare number would hide a factor of 1e9."""
+    """Return a validator from a text with a unit to SI units; a bare number could hide a factor of 1e9."""
 
     def convert(value: Any) -> float:
         try:
@@ -65,7 +65,7 @@ Word = Annotated[str, AfterValidator(_not_blank)]
 
 
 def _form(value: Any) -> str:
-    """Which of two forms a value has: with one chosen, errors speak of it alone."""
+    """Return the form (of two) of a value, so that errors are about this form only."""
     return "a name" if isinstance(value, str) else "its keys"
 
 
@@ -74,7 +74,7 @@ class _Strict(BaseModel):
 
 
 class ScaleUpDocument(_Strict):
-    """The links of the scale-up domain; what is left out follows from the device."""
+    """The links of the scale-up domain; omitted keys are derived from the device."""
 
     kind: Literal["nvswitch", "nvlink-mesh", "xgmi-mesh", "roce-mesh", "torus"] | None = None
     size: Count | None = None
@@ -92,8 +92,7 @@ class ScaleUpDocument(_Strict):
 
 
 class HostDocument(_Strict):
-    """The PCIe tree of a node; ``memory`` is that of the host, ``memory_rate`` what its processors
-    reach of its bandwidth."""
+    """The PCIe tree of a node; ``memory``: size of host memory; ``memory_rate``: bandwidth that processors achieve."""
 
     rate: Rate | None = None
     sockets: Literal[1, 2] | None = None
@@ -108,7 +107,7 @@ class HostDocument(_Strict):
 
 
 class TierDocument(_Strict):
-    """Nodes that reach each other below further switches, and what leaves them."""
+    """Nodes connected below further switches, and the bandwidth that leaves them."""
 
     nodes: Count
     oversubscription: Annotated[float, Field(ge=1, le=1000)] | None = None
@@ -129,7 +128,7 @@ class NetworkDocument(_Strict):
 
 
 class LinkDocument(_Strict):
-    """The scale-up links of one device together, one direction."""
+    """All scale-up links of one device together, in one direction."""
 
     kind: Literal["nvlink", "xgmi", "xelink", "roce", "ici"]
     rate: Rate
@@ -143,8 +142,10 @@ def _known_device(value: Any) -> Any:
 
 
 class DeviceDocument(_Strict):
-    """A device that is not in the catalogue: the same keys as a catalogue file; those that it leaves out are those of
-    the device that it is ``like``, whose fitted constants it has."""
+    """A device outside the catalogue, with the keys of a catalogue file.
+
+    Omitted keys, and fitted constants, are those of the device that it is ``like``.
+    """
 
     name: Word
     like: Annotated[str, BeforeValidator(_known_device)] | None = None
@@ -178,7 +179,7 @@ Factor = Annotated[float, Field(ge=1, le=100)]
 
 
 class OverlapDocument(_Strict):
-    """``Overlap``; ``collective_units``: multiprocessors that a collective holds, instead of ``computation``."""
+    """``Overlap``; ``collective_units``: multiprocessors of a collective, in place of ``computation``."""
 
     computation: Factor | None = None
     collective_units: Count | None = None
@@ -192,7 +193,7 @@ class OverlapDocument(_Strict):
 
 
 class ClusterDocument(_Strict):
-    """A cluster of equal nodes; ``topology`` names a file beside this one that says how a node is wired."""
+    """A cluster of equal nodes; ``topology``: file, relative to this one, with the wiring of a node."""
 
     topology: str | None = None
 
@@ -220,7 +221,7 @@ class ClusterDocument(_Strict):
 
 
 class GroupDocument(_Strict):
-    """One group of equal nodes: a catalogued cluster, the file of one, or its keys."""
+    """One group of equal nodes: a catalogued cluster, the path of its file, or its keys."""
 
     cluster: Annotated[
         Annotated[str, Tag("a name")] | Annotated[ClusterDocument, Tag("its keys")], Discriminator(_form)
@@ -230,7 +231,7 @@ class GroupDocument(_Strict):
 
 
 class GroupsDocument(_Strict):
-    """Groups of nodes that differ, in the order in which pipeline stages are placed on them."""
+    """Groups of different nodes, in the order of their pipeline stages."""
 
     name: str | None = None
     title: str | None = None

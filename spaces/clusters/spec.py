@@ -1,4 +1,4 @@
-"""Description of a cluster in SI units, from which both its graph and its levels are derived."""
+"""Description of a cluster in SI units, the source of both its graph and its levels."""
 
 from dataclasses import dataclass
 
@@ -51,7 +51,7 @@ class HostLinks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """Switches above: ``nodes`` reach each other below them; what leaves so many is ``oversubscription`` times less."""
+    """Higher switches: ``nodes`` are below them, and ``oversubscription`` divides the bandwidth out of them."""
 
     nodes: int
     oversubscription: float = 1.0
@@ -79,7 +79,7 @@ class Network:
 
     @property
     def groups(self) -> tuple[Tier, ...]:
-        """Groups of nodes that reach each other more widely than others: those of a leaf, then the tiers."""
+        """Groups of nodes with more bandwidth inside than outside: those of a leaf, followed by the tiers."""
         if self.oversubscription > 1 and self.leaf_nodes is not None:
             return (Tier(nodes=self.leaf_nodes, oversubscription=self.oversubscription), *self.tiers)
         return self.tiers
@@ -90,7 +90,7 @@ class ClusterSpec:
     """Equal nodes.
 
     Raises:
-        RequestError: sizes that do not divide each other, rates that are not positive, unknown kinds.
+        RequestError: sizes do not divide each other, rates are not positive, or kinds are unknown.
     """
 
     devices_per_node: int
@@ -132,12 +132,12 @@ class ClusterSpec:
 
     @property
     def unit(self) -> int:
-        """Devices that reach each other without the network: a node, or a scale-up domain of several nodes."""
+        """Devices connected without the network: a node, or a scale-up domain of several nodes."""
         return max(self.devices_per_node, self.scale_up_size)
 
     @property
     def devices_per_socket(self) -> int:
-        """Devices that hang from one socket."""
+        """Devices under one socket."""
         return self.devices_per_node // self.host.sockets
 
     def _check_switches(self, host: HostLinks) -> None:

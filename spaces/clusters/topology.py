@@ -1,9 +1,9 @@
-"""The graph of links of a cluster, and the levels that follow from it.
+"""The graph of links of a cluster, and the levels derived from it.
 
-Nodes are tuples that begin with their kind: ``("device", 3)``, ``("nvswitch", 0)``, ``("pcie", node, 1)``,
-``("socket", node, 0)``, ``("nic", node, 2)``, ``("leaf", group, rail)``, ``("spine", tier, group)``. Edges carry
+Nodes are tuples with their kind first: ``("device", 3)``, ``("nvswitch", 0)``, ``("pcie", node, 1)``, ``("socket",
+node, 0)``, ``("nic", node, 2)``, ``("leaf", group, rail)``, ``("spine", tier, group)``. Edges have
 ``capacity_bytes_per_s`` (one direction), ``latency_s`` and ``kind``. The switches of one domain count as one, since
-they are never the narrow place; so do the PCIe switches of one socket, unless the description tells them apart.
+they are never the bottleneck; so do the PCIe switches of one socket, unless the description distinguishes them.
 networkx is imported only when a graph is built.
 """
 
@@ -27,12 +27,11 @@ if TYPE_CHECKING:
 def build_graph(spec: ClusterSpec, nodes: int) -> "Graph":
     """Return the graph of the first ``nodes`` nodes of ``spec``.
 
-    Device nodes carry ``node``, ``socket``, ``domain`` and ``tier 0`` on (numbers of the groups they belong to); a
-    socket through whose memory transfers are staged carries ``throughput_bytes_per_s``; ``graph.graph["spec"]`` is the
-    spec.
+    Device nodes have ``node``, ``socket``, ``domain`` and ``tier 0`` and above (numbers of their groups); a socket
+    through whose memory transfers are staged has ``throughput_bytes_per_s``; ``graph.graph["spec"]`` is the spec.
 
     Raises:
-        RequestError: fewer than one node or more than the cluster has.
+        RequestError: the number is below one or above the cluster's.
     """
     import networkx
 
@@ -54,10 +53,10 @@ def build_graph(spec: ClusterSpec, nodes: int) -> "Graph":
 def levels_from_graph(graph: "Graph") -> tuple[Level, ...]:
     """Return the levels of a graph made by ``build_graph``, measured on the graph alone.
 
-    The rate of a level is the smallest cut (maximum flow) between one group of the level before and the rest of its
-    group, divided by its devices, and no more than what a shared hub passes when all devices send at once; the port is
-    the widest path of a lone sender to the worst placed of its neighbours, or over the network to the best placed (NCCL
-    forwards inside a node to the device next to the NIC); the latency that of the fastest path.
+    The rate of a level is the smallest cut (maximum flow) between one group of the preceding level and the rest of its
+    group, divided by its devices, limited by a shared hub when all devices send at once. The port is the widest path of
+    a lone sender to its worst neighbour, or over the network to the best one (NCCL forwards inside a node to the device
+    next to the NIC). The latency is that of the fastest path.
     """
     spec: ClusterSpec = graph.graph["spec"]
     devices = {name: data for name, data in graph.nodes(data=True) if name[0] == "device"}
@@ -75,7 +74,7 @@ def levels_from_graph(graph: "Graph") -> tuple[Level, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """A level to look for: the device attribute that numbers its groups and the kinds of edges that it uses."""
+    """A level to measure: the device attribute with its group numbers, and the kinds of its edges."""
 
     name: str
     """Of the level."""
@@ -208,11 +207,11 @@ def _join(graph: "Graph", a: Hashable, b: Hashable, rate: float, latency_s: floa
 
 
 def _measure(graph: "Graph", step: _Step, parts: list[list[Hashable]]) -> Level:
-    """Measure the links between ``parts``, the device groups of the level before."""
+    """Measure the links between ``parts``, the device groups of the preceding level."""
     edges = ((a, b) for a, b, data in graph.edges(data=True) if data["kind"] in step.edges)
     links = graph.edge_subgraph(edges)
     devices = [name for part in parts for name in part]
-    # Groups beyond the first few are their copies; only the devices of a small mesh differ.
+    # Groups beyond the first few are copies; only the devices of a small mesh differ.
     shown = parts[:16]
     rate = min(_max_flow(links, part, set(devices).difference(part)) / len(part) for part in shown)
     staged: dict[Hashable, float] = {}
@@ -225,7 +224,7 @@ def _measure(graph: "Graph", step: _Step, parts: list[list[Hashable]]) -> Level:
     for hub, limit in staged.items():
         served = set(devices).intersection(links[hub])
         rate = min(rate, limit / len(served)) if served else rate
-    # A hop as NCCL counts it includes the way from the device to its NIC, so only links of the level's own kind count.
+    # A hop in NCCL's sense includes the path from the device to its NIC, so only links of the level's own kind count.
     own = "network" if "network" in step.edges else next(iter(step.edges))
     ports, latencies = [], []
     for part in shown:
@@ -260,10 +259,10 @@ def _max_flow(links: "Graph", sources: Collection[Hashable], sinks: Collection[H
 
 
 def _costs(links: "Graph", start: Hashable, extend: Callable[[float, Any], float]) -> dict[Hashable, float]:
-    """Return the least cost of reaching each node from ``start``; devices do not forward for others (Dijkstra).
+    """Return the least cost from ``start`` to each node; devices do not forward traffic (Dijkstra).
 
-    ``extend``: the cost of a way made one link longer. networkx's own can only add; the narrowest link of a way is a
-    maximum.
+    ``extend``: cost of a path extended by one link. networkx's Dijkstra can only add, but the narrowest link of a path
+    is a maximum.
     """
     costs: dict[Hashable, float] = {}
     order = count()

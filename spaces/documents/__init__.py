@@ -1,6 +1,6 @@
-"""Documents that users write: YAML, JSON or TOML read with care, and errors that point at the line.
+"""Users' documents: restricted YAML, JSON or TOML, with errors that name the line.
 
-A document is plain data: no tags, no aliases, no key twice, no control characters, finite numbers, bounded in size,
+A document is plain data: no tags, no aliases, no duplicate key, no control characters, finite numbers, limited in size,
 depth and number of values, so that a hostile or mistaken file fails at once. Scalars follow the core schema of YAML 1.2
 (https://yaml.org/spec/1.2.2, section 10.3.2): ``no`` is a text, ``1e9`` is a number. Keys are texts.
 """

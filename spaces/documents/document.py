@@ -1,4 +1,4 @@
-"""A document: what a file says as plain data, and where in the file each part of it stands."""
+"""A document: the plain data of a file, with the line of each part."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -19,7 +19,10 @@ MAX_VALUES, OWN_VALUES = 200_000, 400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """Contents of a file: ``data`` of mappings, lists, texts, numbers, booleans and None; ``source`` names the file."""
+    """Contents of a file.
+
+    ``data``: mappings, lists, texts, numbers, booleans and None; ``source``: name of the file.
+    """
 
     data: Any
     source: str
@@ -27,7 +30,7 @@ class Document:
     _known: dict[KeyPath, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def line(self, path: Iterable[str | int]) -> int | None:
-        """Line (from 1) of the key or list item at ``path``, or of the nearest parent that has one, else None."""
+        """Return the line (from 1) of the key or list item at ``path``, or of its nearest parent with one, if any."""
         lines = self._lines()
         wanted = tuple(path)
         while wanted and wanted not in lines:
@@ -35,7 +38,7 @@ class Document:
         return lines.get(wanted) or None
 
     def where(self, path: Iterable[str | int] = ()) -> str:
-        """``file.yaml, line 7, levels.1.kind``: what error messages start with."""
+        """Return ``file.yaml, line 7, levels.1.kind``, the start of error messages."""
         keys = tuple(path)
         line = self.line(keys) if keys else None
         parts = [self.source]
@@ -46,13 +49,13 @@ class Document:
         return ", ".join(parts)
 
     def _lines(self) -> Mapping[KeyPath, int]:
-        """Return the line of every key path, found when it is first asked for: only errors need them."""
+        """Return the line of every key path, computed on first use: only errors need them."""
         if not self._known and len(self.text) <= MAX_BYTES:
-            # Tabs are blank space in JSON and an error in YAML; no JSON text holds a literal one.
+            # Tabs are blanks in JSON and an error in YAML; JSON texts contain no literal tab.
             text = self.text.replace("\t", " ") if _is_json(self.source) else self.text
             with suppress(RequestError):
                 read_yaml(text, self.source, most=MAX_VALUES, lines=self._known)
-            self._known[()] = 0  # looked for, whatever was found
+            self._known[()] = 0  # mark as computed
         return self._known
 
 
@@ -60,8 +63,8 @@ def read_document(path: Path, *, max_bytes: int = MAX_BYTES, own: bool = False, 
     """Read the YAML (``.yaml``, ``.yml``) or JSON (``.json``) file at ``path``.
 
     Raises:
-        RequestError: the file is missing, not a regular file, unreadable, larger than ``max_bytes`` (asked before
-            reading), not UTF-8, or ``parse_document`` refuses its text.
+        RequestError: the file is missing, not a regular file, unreadable, larger than ``max_bytes`` (checked before
+        reading), not UTF-8, or ``parse_document`` refuses its text.
     """
     if path.suffix.lower() not in (".yaml", ".yml", ".json"):
         raise RequestError(f"{path}: a document ends in .yaml, .yml or .json")
@@ -69,15 +72,15 @@ def read_document(path: Path, *, max_bytes: int = MAX_BYTES, own: bool = False, 
 
 
 def parse_document(text: str, *, source: str, own: bool = False, infinite: bool = False) -> Document:
-    """Return the document that ``text`` spells; JSON if ``source`` ends in ``.json``, YAML otherwise.
+    """Return the document of ``text``; JSON if ``source`` ends in ``.json``, YAML otherwise.
 
-    ``own``: a result of forerun's, which may have more values. ``infinite``: numbers of JSON that are not finite are
+    ``own``: a result of forerun, which may have more values. ``infinite``: infinite numbers and NaN in JSON are read as
     texts.
 
     Raises:
         RequestError: syntax errors with line and column; empty text; tags, aliases, several documents in one file; a
-            key given twice; more than ``MAX_DEPTH`` levels or too many values; a number that is not finite or too
-            large; a text with control characters.
+        duplicate key; more than ``MAX_DEPTH`` levels or too many values; a number that is not finite or too large; a
+        text with control characters.
     """
     if not text.strip():
         raise RequestError(f"{source} is empty")
@@ -88,7 +91,7 @@ def parse_document(text: str, *, source: str, own: bool = False, infinite: bool 
     try:
         data = read_yaml(text, source, most=most)
     except KeyTwiceError:
-        data = read_yaml(text, source, most=most, lines={})  # says in which line it stood first
+        data = read_yaml(text, source, most=most, lines={})  # raises with the line of the first occurrence
     if data is None:
         raise RequestError(f"{source} is empty")
     return Document(data=data, source=source, text=text)

@@ -1,4 +1,4 @@
-"""JSON and TOML as plain data, with the bounds of YAML; both are parsed by the standard library."""
+"""JSON and TOML as plain data, with the limits of YAML; both are parsed by the standard library."""
 
 import json
 import re
@@ -18,16 +18,16 @@ _DOTTED = re.compile(rf"""(?<![^\s="',\[\]{{}}])(?:{_KEY}[ \t]*\.[ \t]*){{{MAX_D
 
 
 def read_json(text: str, source: str, *, own: bool = False, infinite: bool = False) -> Any:
-    """Return the value that a JSON text spells.
+    """Return the value of a JSON text.
 
-    ``own``: a result of forerun's, which may be large. ``infinite``: ``Infinity`` and ``NaN`` are texts, which a
-    setting that is read refuses by its name.
+    ``own``: a result of forerun, which may be large. ``infinite``: ``Infinity`` and ``NaN`` are read as texts, which a
+    numeric setting refuses by name.
 
     Raises:
-        RequestError: it is no JSON, has a key twice, too many values, or a value that no document has.
+        RequestError: it is not JSON, has a duplicate key, too many values, or an illegal value.
     """
     most = OWN_VALUES if own else JSON_VALUES
-    # Every value but the first stands behind one of these.
+    # Every value but the first follows one of these.
     if sum(map(text.count, ",[{")) > most:
         raise RequestError(f"{source}: a document has at most {most:,} values")
 
@@ -43,7 +43,7 @@ def read_json(text: str, source: str, *, own: bool = False, infinite: bool = Fal
         raise RequestError(f"{place}: {json_mistake(text, error.pos)}") from None
     except RecursionError:
         raise RequestError(f"{source}: {TOO_DEEP}") from None
-    except ValueError:  # Python converts no number of thousands of digits
+    except ValueError:  # Python does not convert numbers of thousands of digits
         raise RequestError(f"{source}: a number has at most {MOST_DIGITS} digits") from None
     except RequestError as error:
         raise RequestError(f"{source}: {error}") from None
@@ -53,11 +53,11 @@ def read_toml(text: str, source: str) -> dict[str, Any]:
     """Read a TOML text.
 
     Raises:
-        RequestError: it is no TOML, or has a value that no document has.
+        RequestError: it is not TOML, or has an illegal value.
     """
     import tomllib
 
-    if _DOTTED.search(text):  # tomllib takes the square of their number
+    if _DOTTED.search(text):  # tomllib takes quadratic time in their number
         raise RequestError(f"{source}: {TOO_DEEP}")
     try:
         found: dict[str, Any] = check_tree(tomllib.loads(text))

@@ -1,7 +1,7 @@
-"""Data files that are installed with the package: one loader for tables and catalogues, wherever they are used.
+"""Loader of the data files installed with the package: tables and catalogues.
 
-Unlike documents of users they may have anchors, aliases and merge keys (``<<``). A key that is written twice in one
-mapping is refused here, too: YAML loaders keep the last one silently.
+Unlike users' documents these may have anchors, aliases and merge keys (``<<``). Duplicate keys are refused as well,
+since YAML loaders silently keep the last one.
 """
 
 from collections.abc import Iterator
@@ -14,12 +14,12 @@ _LOADER: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
 def package_text(package: str, *path: str) -> str:
-    """Return the text of a data file: ``path`` are its folders and name inside ``package``."""
+    """Return the text of a data file; ``path``: folders and name inside ``package``."""
     return files(package).joinpath(*path).read_text(encoding="utf-8")
 
 
 def package_names(package: str, *folder: str) -> tuple[str, ...]:
-    """Return the sorted names, without ending, of the YAML files of one folder."""
+    """Return the sorted names, without suffix, of the YAML files of one folder."""
     entries = (entry.name for entry in files(package).joinpath(*folder).iterdir())
     return tuple(sorted(name.removesuffix(".yaml") for name in entries if name.endswith(".yaml")))
 
@@ -28,21 +28,21 @@ def package_yaml(package: str, *path: str) -> Any:
     """Return the data of a YAML file of the package.
 
     Raises:
-        ValueError: a mapping has a key twice; the text names file and lines.
+        ValueError: a mapping has a duplicate key; the text names file and lines.
     """
     return plain_data(package_text(package, *path), source="/".join((package.replace(".", "/"), *path)))
 
 
 def plain_data(text: str, *, source: str) -> Any:
-    """Return the data of a YAML text; ``source`` names it in errors.
+    """Return the data of a YAML text; ``source``: its name in errors.
 
     Raises:
-        ValueError: a mapping has a key twice.
+        ValueError: a mapping has a duplicate key.
     """
     loader = _LOADER(text)
     try:
         root = loader.get_single_node()
-        # Before construction, which merges `<<` into the mappings: a key may override one that is merged.
+        # Before construction, which merges `<<` into the mappings: a key may override a merged one.
         for mapping in _mappings(root):
             _check_keys(mapping, source)
         return None if root is None else loader.construct_document(root)
@@ -51,7 +51,7 @@ def plain_data(text: str, *, source: str) -> Any:
 
 
 def _mappings(root: yaml.Node | None) -> Iterator[yaml.MappingNode]:
-    """Yield every mapping below a node once: those that aliases repeat are one node."""
+    """Yield every mapping below a node once, since aliases refer to the same node."""
     waiting, seen = [root], set[int]()
     while waiting:
         node = waiting.pop()

@@ -1,4 +1,4 @@
-"""Documents against a schema: errors that name file, line, key and the nearest known key."""
+"""Validation of documents: errors with file, line, key and the nearest known key."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -43,10 +43,10 @@ def validate(document: Document, schema: type[SchemaT]) -> SchemaT:
     """Return ``document`` as an instance of the pydantic model ``schema``.
 
     Raises:
-        RequestError: naming file, line and key path of every problem (five at most); for a misspelt key the nearest
-            known one.
+        RequestError: the document is invalid; the message has file, line and key path of every problem (at most five),
+        and for a misspelt key the nearest known one.
     """
-    from pydantic import ValidationError  # here, because importing pydantic takes longer than reading a catalogue
+    from pydantic import ValidationError  # importing pydantic takes longer than reading a catalogue
 
     try:
         return schema.model_validate(document.data)
@@ -60,7 +60,7 @@ def validate(document: Document, schema: type[SchemaT]) -> SchemaT:
 
 
 def _problem(document: Document, schema: type["BaseModel"], detail: Any) -> str:
-    """Return the text of one problem."""
+    """Return the message of one problem."""
     kind, path = detail["type"], _data_path(document.data, detail["loc"])
     if kind == "extra_forbidden":
         known = sorted(_known_keys(schema, path[:-1]))
@@ -81,7 +81,7 @@ def _problem(document: Document, schema: type["BaseModel"], detail: Any) -> str:
 
 
 def _number(value: Any) -> Any:
-    """Write 1e-12 without its zeros."""
+    """Return a number in a form without trailing zeros."""
     return f"{value:g}" if isinstance(value, float) else value
 
 
@@ -92,7 +92,7 @@ def _shown(value: Any) -> str:
 
 
 def _data_path(data: Any, location: Sequence[str | int]) -> KeyPath:
-    """Drop from a pydantic location the names of union members, which the document does not hold."""
+    """Return a pydantic location without the names of union members, which are not in the document."""
     path: list[str | int] = []
     for index, step in enumerate(location):
         inside = (isinstance(data, dict) and step in data) or (
@@ -107,7 +107,7 @@ def _data_path(data: Any, location: Sequence[str | int]) -> KeyPath:
 
 
 def _known_keys(schema: type["BaseModel"], path: KeyPath) -> set[str]:
-    """Return the keys that ``schema`` knows at ``path``."""
+    """Return the keys of ``schema`` at ``path``."""
     models = {schema}
     for step in path:
         if isinstance(step, str) and any(step in model.model_fields for model in models):

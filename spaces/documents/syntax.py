@@ -1,7 +1,7 @@
-"""Sentences about a text that is no YAML, JSON or TOML, in words of our own.
+"""Messages about invalid YAML, JSON or TOML, independent of the parser's version.
 
-They are derived from the place of the mistake and the characters around it. What a parser itself says differs from
-version to version and is never shown.
+They are derived from the position of the error and the characters around it. The parsers' own messages differ between
+versions and are never shown.
 """
 
 import json
@@ -28,11 +28,11 @@ def yaml_mistake(text: str, place: Place, start: Place | None = None) -> str:
     Parameters
     ----------
     text
-        The whole text.
+        The entire text.
     place
-        Where the parser gave up.
+        Position at which the parser stopped.
     start
-        Where the list, mapping or text begins in which it gave up.
+        Start of the list, mapping or text in which it stopped.
     """
     lines = text.split("\n")
     row = _line(lines, place)
@@ -67,7 +67,7 @@ def yaml_mistake(text: str, place: Place, start: Place | None = None) -> str:
 
 
 def json_mistake(text: str, position: int) -> str:
-    """Describe the mistake in a JSON text whose parser gave up at ``position``."""
+    """Describe the mistake in a JSON text whose parser stopped at ``position``."""
     before, rest = text[:position].rstrip(), text[position:].lstrip()
     here = text[position : position + 1]
     if not rest:
@@ -99,7 +99,7 @@ def json_mistake(text: str, position: int) -> str:
 
 
 def toml_mistake(text: str, report: str) -> str:
-    """Describe the mistake in a TOML text; of the parser's ``report`` only the line is taken."""
+    """Describe the mistake in a TOML text; only the line is taken from the parser's ``report``."""
     place = _TOML_PLACE.search(report)
     lines = text.split("\n")
     number = min(int(place.group(1)), len(lines)) if place else len(lines)
@@ -116,7 +116,7 @@ def _character(lines: list[str], place: Place | None) -> str:
 
 
 def _flow_depth(lines: list[str], place: Place) -> int:
-    """Count the brackets that are open at once before ``place``, those inside texts too."""
+    """Count the open brackets before ``place``, including those inside texts."""
     deepest = depth = 0
     for mark in re.findall(r"[\[\]{}]", "\n".join([*lines[: place[0]], _line(lines, place)[: place[1]]])):
         depth = depth + 1 if mark in "[{" else max(depth - 1, 0)

@@ -1,4 +1,4 @@
-"""Bounds of what a document holds, whoever parses it: texts without control characters, finite numbers, depth."""
+"""Limits of documents for every parser: texts without control characters, finite numbers, depth."""
 
 import math
 from typing import Any
@@ -21,7 +21,7 @@ def check_text(text: str, what: str = "a text") -> str:
     """Return a key or a text.
 
     Raises:
-        RequestError: it has a control character or a mark of direction.
+        RequestError: it has a control character or a bidirectional mark.
     """
     found = harmful(text)
     if found is not None:
@@ -30,7 +30,7 @@ def check_text(text: str, what: str = "a text") -> str:
 
 
 def check_int(value: int) -> int:
-    """Return a whole number.
+    """Return an integer.
 
     Raises:
         RequestError: it is beyond ``LARGEST_INT``.
@@ -41,7 +41,7 @@ def check_int(value: int) -> int:
 
 
 def check_float(value: float, text: str) -> float:
-    """Return a number that ``text`` spells.
+    """Return the number of a ``text``.
 
     Raises:
         RequestError: it is not finite, or beyond ``LARGEST``.
@@ -54,10 +54,10 @@ def check_float(value: float, text: str) -> float:
 
 
 def check_tree(data: Any, *, counts: bool = False) -> Any:
-    """Return plain data after a look at every value and key; ``counts``: whole numbers may be those of huge spaces.
+    """Return plain data after a check of every value and key; ``counts``: integers may be as large as spaces.
 
     Raises:
-        RequestError: it is deeper than ``MAX_DEPTH``, or a number or a text is none that a document has.
+        RequestError: it is deeper than ``MAX_DEPTH``, or has an illegal number or text.
     """
     level: list[Any] = [data]
     depth = -1

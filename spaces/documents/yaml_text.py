@@ -1,4 +1,4 @@
-"""YAML as plain data: parser events are put together here, so that bounds hold before anything is built."""
+"""YAML as plain data, assembled from parser events so that limits apply before anything is built."""
 
 import re
 from typing import Any
@@ -27,21 +27,26 @@ _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
 class KeyTwiceError(RequestError):
-    """A mapping has a key twice."""
+    """A mapping has a duplicate key."""
 
 
 def read_yaml(text: str, source: str, *, most: int, lines: dict[KeyPath, int] | None = None) -> Any:
-    """Return the data of a YAML text of at most ``most`` keys and values; ``lines`` takes the line of each key path.
+    """Return the data of a YAML text of at most ``most`` keys and values.
+
+    ``lines`` receives the line of each key path.
 
     Raises:
-        RequestError: syntax errors with line and column, and what ``parse_document`` refuses.
+        RequestError: syntax errors with line and column, and errors of ``parse_document``.
     """
     return _Reader(source, most, lines).read(text)
 
 
 class _Reader:
-    """Builds data on a stack of its own. ``_open``: the container that is being filled; ``_outer``: those around it;
-    ``_steps``: where each stands in the one around it; ``_key``: a key that waits for its value."""
+    """Builder of data with an explicit stack.
+
+    ``_open``: container being filled; ``_outer``: containers around it; ``_steps``: index of each in the one around it;
+    ``_key``: key without its value yet.
+    """
 
     def __init__(self, source: str, most: int, lines: dict[KeyPath, int] | None) -> None:
         self._source, self._most, self._lines = source, most, lines
@@ -119,7 +124,7 @@ class _Reader:
             self._lines[self._path(key)] = event.start_mark.line + 1
 
     def _place(self, event: Any, value: Any) -> str | int | None:
-        """Put ``value`` where the parser stands and return its key or its place in a list."""
+        """Store ``value`` at the parser's position and return its key or list index."""
         if self._open is None:
             self._root = value
             return None

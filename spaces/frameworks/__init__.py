@@ -1,4 +1,4 @@
-"""Use of the hardware by training frameworks, as data."""
+"""Profiles of training frameworks, as data."""
 
 from forerun.spaces.frameworks.catalogue import framework_names, load_framework, resolve_framework
 from forerun.spaces.frameworks.profile import FrameworkProfile, Legality

@@ -1,6 +1,6 @@
-"""The catalogue of framework profiles: one YAML file each, checked against the dataclasses they fill.
+"""The catalogue of framework profiles: one YAML file each, checked against the dataclasses that it fills.
 
-A file that is ``like`` another one states only in what it differs. Files of users are of the same form.
+A file that is ``like`` another one has only the differences. Users' files have the same form.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ def framework_names() -> tuple[str, ...]:
 
 @cache
 def load_framework(name: str) -> FrameworkProfile:
-    """Return one profile of the catalogue; ``NAME@VERSION`` is that of an earlier release.
+    """Return one profile of the catalogue; ``NAME@VERSION`` is an earlier release.
 
     >>> load_framework("megatron-lm").legality.zero_stages
     (0, 1)
@@ -43,10 +43,10 @@ def load_framework(name: str) -> FrameworkProfile:
 
 
 def resolve_framework(name: str) -> FrameworkProfile:
-    """Return a profile of the catalogue, or of a file that is ``like`` one.
+    """Return a profile of the catalogue, or of a user's file that is ``like`` one.
 
     Raises:
-        RequestError: neither has this name, or the file says something that no profile has.
+        RequestError: the name does not exist in either, or the file has a key or value that no profile has.
     """
     if Path(name).suffix.lower() not in ENDINGS:
         return load_framework(name)
@@ -54,8 +54,11 @@ def resolve_framework(name: str) -> FrameworkProfile:
 
 
 def _profile(name: str, data: Mapping[str, Any]) -> FrameworkProfile:
-    """Return the profile that a file states: what it is like, then its switches (those that it does not name as they
-    run where no flag is given), then its fields."""
+    """Return the profile of a file.
+
+    It is made of the profile that it is like, its switches (switches that it does not name have their settings without
+    a flag), and its fields.
+    """
     stated = _tupled(data)
     settings = {switch: as_word(setting) for switch, setting in (stated.pop("switches", None) or {}).items()}
     like, legality = stated.pop("like", None), stated.pop("legality", {})
@@ -73,7 +76,7 @@ def _profile(name: str, data: Mapping[str, Any]) -> FrameworkProfile:
 
 
 def _unset(name: str) -> dict[str, str]:
-    """Return the settings of switches that are a framework's own, as they run where no flag is given."""
+    """Return the settings of a framework's own switches without a flag."""
     supports = {switch: held.frameworks.get(name) for switch, held in all_switches().items()}
     return {switch: support.unset for switch, support in supports.items() if support is not None}
 
@@ -86,9 +89,9 @@ def _read(document: Document) -> dict[str, Any]:
     """Return the entries of a user's file.
 
     Raises:
-        RequestError: naming file, line and key of what no profile has.
+        RequestError: a key or value does not exist in profiles; the message has file, line and key.
     """
-    from forerun.spaces.frameworks.schema import profile_schema  # brings pydantic, which the catalogue does not need
+    from forerun.spaces.frameworks.schema import profile_schema  # imports pydantic, which the catalogue does not need
 
     data = document.data
     if not isinstance(data, dict) or not isinstance(data.get("like"), str):
@@ -99,6 +102,6 @@ def _read(document: Document) -> dict[str, Any]:
 
 
 def _legality_words(field: str) -> tuple[str, ...]:
-    """Return the values of one kind, such as schedules, that profiles of the catalogue have."""
+    """Return the values of one field, such as schedules, in the catalogue's profiles."""
     found = (getattr(load_framework(name).legality, field) for name in framework_names())
     return tuple(dict.fromkeys(word for words in found for word in words))

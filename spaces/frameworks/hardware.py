@@ -1,4 +1,4 @@
-"""The devices that software runs on: vendors, architectures and links, as data of profiles and switches."""
+"""Devices that software supports: vendors, architectures and links, as data of profiles and switches."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ UNSTATED = "unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceKind:
-    """Properties of a cluster, or of a group of its nodes, that decide which software exists for it."""
+    """Properties of a cluster, or of a group of its nodes, that determine the available software."""
 
     device: str
     """Catalogue name of its devices."""
@@ -26,7 +26,7 @@ class DeviceKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """Properties that a piece of software needs of a kind; an empty field admits everything."""
+    """Requirements of software on devices; an empty field admits everything."""
 
     vendors: tuple[str, ...] = ()
     """Makers of devices."""
@@ -36,12 +36,12 @@ class Hardware:
     """Kinds of links of the first level."""
 
     def runs_on(self, kind: DeviceKind) -> bool:
-        """Whether a kind is of this hardware."""
+        """Check whether a kind of device meets the requirements."""
         return not self.unmet(kind)
 
     @property
     def needed(self) -> str:
-        """Its needs in words; "" where it runs everywhere.
+        """Requirements as text; "" for none.
 
         >>> Hardware(vendors=("NVIDIA",), links=("nvswitch",)).needed
         'NVIDIA; nvswitch'
@@ -49,7 +49,7 @@ class Hardware:
         return "; ".join(_either(names) for names in (self.vendors, self.architectures, self.links) if names)
 
     def unmet(self, kind: DeviceKind) -> str:
-        """Return in words what a kind lacks; "" where it lacks nothing.
+        """Return the unmet requirements of a kind of device as text; "" for none.
 
         >>> tpu = DeviceKind(device="tpu-v5p", vendor="Google", architecture="TPU v5p", link="torus")
         >>> Hardware(vendors=("NVIDIA", "AMD")).unmet(tpu)
@@ -57,7 +57,7 @@ class Hardware:
         """
         if self.vendors and kind.vendor not in (*self.vendors, UNSTATED):
             return f"needs devices of {_either(self.vendors)}, but {kind.device} is of {kind.vendor}"
-        spelled = kind.architecture.casefold()  # documents of users name it as they like
+        spelled = kind.architecture.casefold()  # users' documents spell it freely
         if self.architectures and not spelled.startswith(tuple(map(str.casefold, self.architectures))):
             return f"needs {_either(self.architectures)}, but {kind.device} is {kind.architecture}"
         if self.links and kind.link not in self.links:
@@ -70,16 +70,16 @@ ANY = Hardware()
 
 
 def read_hardware(entry: Mapping[str, Sequence[Any]]) -> Hardware:
-    """Return the hardware that an entry of the catalogue states.
+    """Return the hardware in an entry of the catalogue.
 
     Raises:
-        TypeError: the entry has another key.
+        TypeError: the entry has an unknown key.
     """
     return Hardware(**{key: tuple(values) for key, values in entry.items()})
 
 
 def device_kinds(cluster: Cluster) -> tuple[DeviceKind, ...]:
-    """Return the kinds of devices of a cluster: one, or that of each group of nodes."""
+    """Return the kinds of devices of a cluster: one, or one per group of nodes."""
     clusters = [group.cluster for group in cluster.groups] or [cluster]
     return tuple(
         dict.fromkeys(

@@ -1,7 +1,7 @@
-"""Use of the hardware by a training framework, and the strategies that it accepts.
+"""Profile of a training framework: its use of the hardware, and its legal strategies.
 
-A profile is data. Code never asks for a framework's name; it asks for one of these facts. What a user can switch on or
-off is set by ``switches``, whose effects are changes of these facts.
+A profile is data. Code never tests for a framework's name, but for one of these facts. ``switches`` have the settings
+that a user can change; their effects are changes of these facts.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from forerun.spaces.frameworks.hardware import Hardware
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Legality:
-    """Strategies that the framework accepts. Choices are spelled as in ``forerun.spaces.strategies.axes``."""
+    """Legal strategies of the framework. Choices are spelled as in ``forerun.spaces.strategies.axes``."""
 
     schedules: tuple[str, ...]
     """Pipeline schedules."""
@@ -56,10 +56,10 @@ class Legality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkProfile:
-    """One framework in one configuration: catalogue entry or user file, switches included.
+    """One framework in one configuration: catalogue entry or user file, including switches.
 
-    Overlaps are shares (0 to 1) of the communication time that runs under computation where there is enough of it.
-    Bytes are per parameter unless another unit is named, seconds those of the host of an H100 system.
+    Overlaps are shares (0 to 1) of the communication time that long enough computation hides. Bytes are per parameter
+    and seconds are of the host of an H100 system, unless stated otherwise.
     """
 
     name: str
@@ -296,21 +296,20 @@ class FrameworkProfile:
 
     @property
     def hardware(self) -> Hardware:
-        """Machines that it runs on."""
+        """Hardware that the framework supports."""
         return Hardware(vendors=self.vendors, architectures=self.architectures)
 
     def has_main_grad(self, precision: str) -> bool:
-        """Whether some sharding stage adds gradients of ``precision`` up in an fp32 buffer beside them."""
+        """Check whether some ZeRO stage accumulates gradients of ``precision`` in a separate fp32 buffer."""
         return self.main_grad_to_zero >= 0 and precision not in ("fp32", "tf32", "fp16")
 
     @property
     def passes_ahead(self) -> int:
-        """Forward passes of 1F1B that every device runs besides to warm up."""
+        """Additional warm-up forward passes of every device under 1F1B."""
         return int(self.combined_passes)
 
     def held_gradient_bytes(self, precision: str) -> float:
-        """Bytes per parameter of the gradients that a device holds when it trains at ``precision``, what is added up
-        apart not counted."""
+        """Return the bytes per parameter of a device's gradients at ``precision``, without the accumulation buffer."""
         if precision in ("fp32", "tf32"):
             return 4.0
         if precision != "fp16" and self.bf16_gradient_bytes is not None:

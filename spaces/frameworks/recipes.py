@@ -1,4 +1,4 @@
-"""The recipe that a precision of eight bit stands for: mxfp8 is fp8 whose scales are those of MX."""
+"""Scaling recipes of 8-bit precisions: mxfp8 is fp8 with the scales of MX."""
 
 from collections.abc import Collection, Mapping
 
@@ -10,7 +10,7 @@ RECIPE, MX = "fp8-recipe", "mx"
 
 
 def implied(precision: str | None) -> Mapping[str, str]:
-    """Return the settings of switches that a precision implies.
+    """Return the settings of switches implied by a precision.
 
     >>> implied("mxfp8"), implied("bf16")
     ({'fp8-recipe': 'mx'}, {})
@@ -19,8 +19,9 @@ def implied(precision: str | None) -> Mapping[str, str]:
 
 
 def agreed(profile: FrameworkProfile, precision: str, named: Collection[str]) -> tuple[FrameworkProfile, str]:
-    """Return a profile and a precision that say the same of MX, whichever of them does; ``named``: switches that the
-    user set.
+    """Return a profile and a precision that agree about MX, where either of them has it.
+
+    ``named``: switches set by the user.
 
     Raises:
         RequestError: they contradict each other.

@@ -1,4 +1,4 @@
-"""Schema of a user's framework: every field of a profile with the words, or within the range, that a profile has."""
+"""Schema of a user's framework: every field of a profile with its words or range."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -61,7 +61,7 @@ class _Stated(BaseModel):
 
 @cache
 def profile_schema(legality_words: Callable[[str], tuple[str, ...]]) -> type[BaseModel]:
-    """Return the schema of a file that is ``like`` a profile; ``legality_words``: those of a field of ``Legality``."""
+    """Return the schema of a file that is ``like`` a profile; ``legality_words``: words of a field of ``Legality``."""
 
     def part(name: str, profile: type, skipped: tuple[str, ...], **more: Any) -> type[BaseModel]:
         kinds = get_type_hints(profile)
@@ -90,7 +90,7 @@ def profile_schema(legality_words: Callable[[str], tuple[str, ...]]) -> type[Bas
 
 
 def _setting(switch: Switch) -> Any:
-    """Return the type of a setting of a switch: one of its words, or a text that it reads as a share."""
+    """Return the type of a setting of a switch: one of its words, or a text with a share."""
 
     def read(setting: str) -> str:
         try:
@@ -118,7 +118,7 @@ def _kind(name: str, kind: Any, legality_words: Callable[[str], tuple[str, ...]]
 
 
 def _range(name: str) -> tuple[float, float]:
-    """Return the least and largest value of a number."""
+    """Return the smallest and largest value of a number."""
     if name in _RANGES:
         return _RANGES[name]
     if name.startswith("overlap_"):

@@ -1,4 +1,4 @@
-"""Settings of switches in words: as the command line takes them, and as a framework's flags."""
+"""Settings of switches as text, for the command line and as flags of a framework."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from forerun.spaces.frameworks.switches import Flags
 
 
 def flag_words(flags: Flags) -> list[str]:
-    """Return settings of a framework as they are written on its command line or in its configuration.
+    """Return settings of a framework in the syntax of its command line or configuration.
 
     >>> flag_words({"exp_avg_dtype": "bf16", "overlap_param_gather": True, "compile.enable": False})
     ['--exp-avg-dtype bf16', '--overlap-param-gather', 'compile.enable=false']
@@ -23,7 +23,7 @@ def flag_words(flags: Flags) -> list[str]:
 
 
 def settings_text(settings: Mapping[str, str]) -> str:
-    """Return settings as ``--with`` takes them.
+    """Return settings in the syntax of ``--with``.
 
     >>> settings_text({"bf16-grads": "on", "dispatcher": "deepep"})
     'bf16-grads, dispatcher=deepep'

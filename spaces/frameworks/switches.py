@@ -1,8 +1,8 @@
 """Switches of the software: settings of a framework that change its profile, as data.
 
-Each is a value in ``data/switches/*.yaml``: its name in the field, its settings and what each changes in a
-``FrameworkProfile``, the frameworks that have it under which flags, and what is known about it. A profile carries the
-setting of every switch that its framework has; ``switched`` returns the profile with other settings.
+Each is an entry of ``data/switches/*.yaml``: its name in the field, its settings with their changes of a
+``FrameworkProfile``, the frameworks that have it with their flags, and its evidence. A profile has the setting of every
+switch of its framework; ``switched`` returns the profile with other settings.
 """
 
 import re
@@ -33,11 +33,11 @@ Flags = Mapping[str, Any]
 class Support:
     """A switch in one framework.
 
-    ``since``: first release that has it, before which ``before`` runs; ``later``: first releases of settings that came
-    after it; ``unset``: what runs where no flag is given.
-    ``flags`` by setting in its present words; a setting that has none and is not ``unset`` cannot be written. ``also``:
-    other words that are read, from earlier releases or for a part of it. ``values`` replace the switch's own changes,
-    ``hardware`` that of settings which this framework runs elsewhere.
+    ``since``: first release with the switch; ``before``: its setting in earlier releases; ``later``: first releases of
+    settings added after ``since``; ``unset``: setting without a flag.
+    ``flags``: by setting, in current spelling; a setting without flags that is not ``unset`` cannot be written.
+    ``also``: other accepted spellings, of earlier releases or of a part of the setting. ``values``: replace the
+    switch's own changes; ``hardware``: replaces the hardware of settings that this framework runs elsewhere.
     """
 
     since: str
@@ -50,7 +50,7 @@ class Support:
     hardware: Mapping[str, Hardware]
 
     def written(self, setting: str) -> Flags | None:
-        """Return the flags of a setting; None where there are no words for it, and it does not run without."""
+        """Return the flags of a setting; None where the setting has no spelling and is not the default."""
         found = self.flags.get(setting)
         if found is None and _share(setting) is not None and SHARE in self.flags:
             found = {name: _share(setting) if value == SHARE else value for name, value in self.flags[SHARE].items()}
@@ -61,14 +61,14 @@ class Support:
 class Switch:
     """One switch.
 
-    ``values``: by setting, the changes of profile fields (``eager+`` and ``eager-`` add and take away operators).
-    ``share``: the field that a number between 0 (off) and 1 (on) sets, which is a setting, too; "" where none is.
-    ``needs``: least degrees without which it has no effect; ``moe`` asks for experts, ``replicas`` for dp*cp.
-    ``beside``: the switch without which it has none, which is off or not.
-    ``models``: by setting, those that can have it: "dense" (no experts), "some dense" (layers), or "experts".
-    ``free``: its settings train the same model as well.
-    ``requires``: by setting, those of other switches of which it needs one; ``hardware``: by setting, the devices
-    that have it, all where it is not named. ``evidence``: runs, measurements, or what it is inferred from.
+    ``values``: by setting, the changes of profile fields (``eager+`` and ``eager-`` add and remove operators).
+    ``share``: field set by a number between 0 (off) and 1 (on), which is a further setting; "" for none.
+    ``needs``: smallest degrees with an effect; ``moe`` requires experts, ``replicas`` means dp*cp.
+    ``beside``: switch without which this one is off or has no effect.
+    ``models``: by setting, the models that can have it: "dense" (no experts), "some dense" (layers), or "experts".
+    ``free``: all its settings train the same model.
+    ``requires``: by setting, settings of other switches, one of which is required; ``hardware``: by setting, the
+    devices that have it (all devices if unnamed). ``evidence``: runs, measurements, or the source of an inference.
     """
 
     name: str
@@ -85,14 +85,14 @@ class Switch:
     frameworks: Mapping[str, Support | None]
 
     def support(self, profile: FrameworkProfile) -> Support | None:
-        """Return the support of this switch by a framework or the one that its profile is like; None without one."""
+        """Return the support of this switch by a framework or by the one that its profile is like; None without one."""
         return next((self.frameworks[name] for name in profile.lineage if name in self.frameworks), None)
 
     def effect(self, profile: FrameworkProfile, setting: str) -> Mapping[str, Any]:
-        """Return the changes of profile fields that a setting makes.
+        """Return the changes of profile fields by a setting.
 
         Raises:
-            RequestError: the switch has no such setting.
+            RequestError: the switch does not have the setting.
         """
         support = self.support(profile)
         setting, share = self.read(setting), _share(setting)
@@ -101,7 +101,7 @@ class Switch:
         return found if plain == setting else {**found, self.share: share}
 
     def required(self, setting: str) -> Mapping[str, Sequence[str]]:
-        """Return the settings of other switches of which a setting requires one."""
+        """Return the settings of other switches, one of which a setting requires."""
         return self.requires.get(setting if setting in self.values else "on", {})
 
     def hardware_of(self, profile: FrameworkProfile, setting: str) -> Hardware:
@@ -111,10 +111,10 @@ class Switch:
         return own.get(plain, self.hardware.get(plain, ANY))
 
     def read(self, setting: str) -> str:
-        """Return a setting as it is written: of numbers their shortest form, 0 off and 1 on.
+        """Return a setting in its canonical form: shortest numbers, with 0 as off and 1 as on.
 
         Raises:
-            RequestError: the switch has no such setting.
+            RequestError: the switch does not have the setting.
         """
         share = _share(setting) if self.share and setting not in self.values else None
         if share is not None:
@@ -126,7 +126,7 @@ class Switch:
 
 
 def _share(setting: str) -> float | None:
-    """Return a setting as a share of 1 at most, of three digits; None where it is none."""
+    """Return a setting as a share of at most 1 with three digits; None for other settings."""
     try:
         share = round(float(setting), 3)
     except ValueError:
@@ -141,7 +141,7 @@ def as_word(value: Any) -> str:
 
 @cache
 def all_switches() -> Mapping[str, Switch]:
-    """Return all switches by name, in the order in which their effects are applied.
+    """Return all switches by name, in the order of applying their effects.
 
     >>> sorted(all_switches()["dispatcher"].values)
     ['allgather', 'alltoall', 'deepep', 'hybridep']
@@ -195,7 +195,7 @@ def _support(name: str, entry: Mapping[str, Any]) -> Support:
 
 
 def _hardware(entry: Any) -> dict[str, Hardware]:
-    """Return the hardware of each setting that not all devices have."""
+    """Return the hardware of each setting that is limited to some devices."""
     return {} if entry == _EVERYWHERE else {word: read_hardware(held) for word, held in _by_word(entry).items()}
 
 
@@ -204,16 +204,17 @@ def _by_word(mapping: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def available(profile: FrameworkProfile) -> dict[str, str]:
-    """Return the setting of every switch that a profile has, by name."""
+    """Return the setting of every switch of a profile, by name."""
     return dict(profile.switches)
 
 
 def switched(profile: FrameworkProfile, settings: Mapping[str, str]) -> FrameworkProfile:
-    """Return a profile with other settings of its switches; where one of them requires one setting of another switch
-    that is not named, it brings that.
+    """Return a profile with other settings of its switches.
+
+    A setting that requires a unique setting of another, unnamed switch also sets that switch.
 
     Raises:
-        RequestError: the framework has no such switch or setting, or it lacks another that it requires.
+        RequestError: the framework does not have the switch or setting, or lacks another setting that it requires.
     """
     if not settings:
         return profile
@@ -237,7 +238,7 @@ def switched(profile: FrameworkProfile, settings: Mapping[str, str]) -> Framewor
 
 
 def _check_release(profile: FrameworkProfile, switch: Switch, setting: str) -> None:
-    """Raise RequestError where a setting came after the release of a profile."""
+    """Raise RequestError where a setting is newer than the release of a profile."""
     support = switch.support(profile)
     later = {} if support is None else support.later
     version = later.get(setting) or (later.get(SHARE) if setting not in switch.values else None)
@@ -248,7 +249,7 @@ def _check_release(profile: FrameworkProfile, switch: Switch, setting: str) -> N
 
 
 def _brought(named: Mapping[str, str], had: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of other switches that those named need, where there is but one to choose."""
+    """Return the settings of other switches that the named ones require, where the choice is unique."""
     return {
         other: needed[0]
         for name, setting in named.items()
@@ -258,10 +259,10 @@ def _brought(named: Mapping[str, str], had: Mapping[str, str]) -> dict[str, str]
 
 
 def with_settings(profile: FrameworkProfile, settings: Mapping[str, str]) -> FrameworkProfile:
-    """Return a profile to which the effects of some settings are applied, available before or not.
+    """Return a profile with the effects of some settings, whether or not they were available.
 
     Raises:
-        RequestError: a switch has no such setting.
+        RequestError: a switch does not have the setting.
     """
     held = available(profile)
     for name, switch in all_switches().items():
@@ -273,7 +274,7 @@ def with_settings(profile: FrameworkProfile, settings: Mapping[str, str]) -> Fra
 
 
 def _changes(profile: FrameworkProfile, effect: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values to which an effect sets fields of a profile."""
+    """Return the new values of fields under an effect."""
     changes: dict[str, Any] = {}
     for field, value in effect.items():
         if field == "eager+":
@@ -286,7 +287,7 @@ def _changes(profile: FrameworkProfile, effect: Mapping[str, Any]) -> dict[str, 
 
 
 def _check_required(profile: FrameworkProfile, settings: Mapping[str, str]) -> None:
-    """Raise RequestError where a setting that a user asked for or against leaves another without what it requires."""
+    """Raise RequestError where a setting named by the user leaves another without its requirement."""
     held = available(profile)
     for name, setting in held.items():
         for other, needed in all_switches()[name].required(setting).items():
@@ -298,8 +299,7 @@ def _check_required(profile: FrameworkProfile, settings: Mapping[str, str]) -> N
 
 
 def on_devices(profile: FrameworkProfile, kinds: Collection[DeviceKind]) -> FrameworkProfile:
-    """Return a profile whose settings that some of the devices do not have are what runs there instead; settings that
-    require one of these follow.
+    """Return a profile in which settings unavailable on some devices are replaced, with the settings that require them.
 
     >>> from forerun.spaces.frameworks import load_framework
     >>> mi300x = DeviceKind(device="mi300x", vendor="AMD", architecture="CDNA3 gfx942", link="xgmi-mesh")
@@ -317,8 +317,7 @@ def on_devices(profile: FrameworkProfile, kinds: Collection[DeviceKind]) -> Fram
 
 
 def _instead(profile: FrameworkProfile, switch: Switch, setting: str, kinds: Collection[DeviceKind]) -> str:
-    """Return the setting that runs in place of another: the former one, the one without a flag, or the first that the
-    devices have."""
+    """Return the replacement of a setting: the former one, the one without a flag, or the first on these devices."""
     support = switch.support(profile)
     usual = [] if support is None else [support.before, support.unset]
     for other in [*usual, *switch.values]:
@@ -328,7 +327,7 @@ def _instead(profile: FrameworkProfile, switch: Switch, setting: str, kinds: Col
 
 
 def _unmet(held: Mapping[str, str], replaced: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return settings which require another of a switch that was replaced."""
+    """Return the settings that require a replaced setting of another switch."""
     return [
         (name, setting)
         for name, setting in held.items()
@@ -338,7 +337,7 @@ def _unmet(held: Mapping[str, str], replaced: Mapping[str, str]) -> list[tuple[s
 
 
 def missing_hardware(profile: FrameworkProfile, settings: Collection[str], kinds: Collection[DeviceKind]) -> list[str]:
-    """Return in words which of the ``settings`` of a profile, named by their switches, some devices do not have."""
+    """Return the names of a profile's ``settings`` (by switch) that some devices do not have, with reasons."""
     texts = []
     for name, setting in profile.switches:
         unmet = [all_switches()[name].hardware_of(profile, setting).unmet(one) for one in kinds]
@@ -347,14 +346,14 @@ def missing_hardware(profile: FrameworkProfile, settings: Collection[str], kinds
 
 
 def of_release(profile: FrameworkProfile, version: str) -> FrameworkProfile:
-    """Return a profile as of an earlier release: switches that it does not have yet are what ran before.
+    """Return a profile as of an earlier release: switches of later releases have their former settings.
 
     >>> from forerun.spaces.frameworks import load_framework
     >>> of_release(load_framework("megatron-lm"), "0.10").dispatches_once
     False
 
     Raises:
-        RequestError: the version is no number like 0.16.
+        RequestError: the version is not a number like 0.16.
     """
     if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6}){0,5}", version):
         raise RequestError(f"a version of {profile.name} is a number like 0.16, but got {version!r}")
@@ -368,7 +367,7 @@ def of_release(profile: FrameworkProfile, version: str) -> FrameworkProfile:
 
 
 def release(version: str) -> tuple[int, ...]:
-    """Return a version as numbers that compare.
+    """Return a version as comparable numbers.
 
     >>> release("0.16") > release("0.4.1")
     True
@@ -377,24 +376,24 @@ def release(version: str) -> tuple[int, ...]:
 
 
 class Readable(Protocol):
-    """A switch that reads its settings."""
+    """A switch that parses its settings."""
 
     def read(self, text: str) -> str:
-        """Return a setting as it is kept."""
+        """Return a setting in its stored form."""
 
 
 def parse_switches(
     texts: Iterable[str], without: Iterable[str] = (), known: Mapping[str, Readable] | None = None
 ) -> dict[str, str]:
-    """Read settings like ``tp-comm-overlap,dispatcher=deepep``; a name alone is on, one in ``without`` off.
+    """Read settings like ``tp-comm-overlap,dispatcher=deepep``; a name alone is on, a name in ``without`` is off.
 
-    ``known``: the switches there are (None: those of transformers' software).
+    ``known``: the existing switches (None: those of transformers' software).
 
     >>> parse_switches(["tp-comm-overlap,dispatcher=deepep"], ["bf16-grads"])
     {'tp-comm-overlap': 'on', 'dispatcher': 'deepep', 'bf16-grads': 'off'}
 
     Raises:
-        RequestError: a switch is unknown, set twice, or has no such setting.
+        RequestError: a switch is unknown or set twice, or does not have the setting.
     """
     known = all_switches() if known is None else known
     found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Operators as iteration spaces: axes that can be cut, and what cutting them does to every tensor."""
+"""Operators as iteration spaces: cuttable axes, and the effect of cuts on every tensor."""
 
 from forerun.spaces.operators.attention import attention_core
 from forerun.spaces.operators.axes import (

@@ -16,8 +16,8 @@ def attention_core(
 ) -> CutOperator:
     """Return attention of ``kv_heads * group`` query heads over ``kv_heads`` key and value heads.
 
-    Heads and queries may be cut. Keys may not (softmax needs them all), so a cut sequence gathers keys and values:
-    context parallelism. Key heads are not copied: tensor parallelism cuts ``kv_heads`` first and then the group.
+    Heads and queries may be cut. Keys may not (softmax needs all of them), so a cut sequence gathers keys and values:
+    context parallelism. Key heads are not copied: tensor parallelism cuts ``kv_heads`` first and the group second.
     """
     wide = head_dim if value_head_dim is None else value_head_dim
     axes = (

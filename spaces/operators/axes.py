@@ -1,8 +1,8 @@
 """Iteration space of an operator, and the part of every tensor that one of its points reads or writes.
 
-One form for every operator of every model: a list of axes, and operands that are indexed by some of them. Where the
-axes are cut decides everything else: how every operand is laid out over devices, where partial sums arise, and with
-that which communication is needed. (The tags of axes follow Proteus, arXiv 2306.02267, section 4.)
+Every operator of every model has one form: a list of axes, and operands indexed by some of them. The cuts of the axes
+determine the layout of every operand over devices, the partial sums, and therefore the communication. (The tags of axes
+follow Proteus, arXiv 2306.02267, section 4.)
 """
 
 import math
@@ -42,7 +42,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dimension:
-    """One dimension of an operand, which follows an axis."""
+    """One dimension of an operand, with the axis that it follows."""
 
     axis: str
     """Name."""
@@ -70,13 +70,13 @@ class Operand:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Names of the axes that its dimensions follow."""
+        """Names of the axes of its dimensions."""
         return tuple(dimension.axis for dimension in self.dimensions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """An axis cut in parts of one device each."""
+    """An axis divided into parts of one device each."""
 
     axis: str | None
     """Name; None: equal copies of the work."""
@@ -92,8 +92,8 @@ class CutOperator:
     """One operator over its iteration space.
 
     Raises:
-        RequestError: two axes have one name, an operand follows an axis that is not there, the output follows an axis
-            that is summed or lacks one that is not, or a size is below one.
+        RequestError: two axes have one name, an operand follows an unknown axis, the output follows a summed axis or
+        lacks another one, or a size is below one.
     """
 
     name: str
@@ -137,7 +137,7 @@ class CutOperator:
         """Return an axis.
 
         Raises:
-            RequestError: no such axis.
+            RequestError: the axis does not exist.
         """
         for axis in self.axes:
             if axis.name == name:
@@ -171,7 +171,7 @@ class CutOperator:
 
 
 def check_cuts(operator: CutOperator, cuts: Sequence[Cut]) -> None:
-    """Refuse cuts that an operator cannot have.
+    """Refuse illegal cuts of an operator.
 
     Raises:
         RequestError: an axis is unknown or opaque, does not divide, or its parts are narrower than their halo.
@@ -219,7 +219,7 @@ def spatial_axes(count: int) -> tuple[str, ...]:
     ('height', 'width')
 
     Raises:
-        RequestError: not one to three.
+        RequestError: the count is not one to three.
     """
     if not 1 <= count <= len(SPATIAL):
         raise RequestError(f"an operator has 1 to {len(SPATIAL)} spatial axes, but got {count}")
@@ -227,5 +227,5 @@ def spatial_axes(count: int) -> tuple[str, ...]:
 
 
 def follow(axes: Iterable[str]) -> tuple[Dimension, ...]:
-    """Return plain dimensions that follow some axes."""
+    """Return plain dimensions along some axes."""
     return tuple(Dimension(axis=axis) for axis in axes)

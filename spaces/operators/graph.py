@@ -1,4 +1,4 @@
-"""Operators that feed each other: a layer, or a whole model, as a graph."""
+"""A layer, or an entire model, as a graph of operators."""
 
 import math
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ from forerun.spaces.operators.axes import CutOperator
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorGraph:
-    """Operators, in any order that users find natural, joined by the names of their tensors.
+    """Operators in any order, connected by the names of their tensors.
 
-    A tensor that no operator makes is an input of the graph. ``layer_of``: the layer that an operator belongs to, by
-    its name (its own name where it is not given).
+    A tensor without a producer is an input of the graph. ``layer_of``: layer of an operator by its name (default: the
+    operator's own name).
 
     Raises:
-        RequestError: two operators have one name or make one tensor, operators need each other in a circle, or a tensor
-            has another size where it is read than where it is made.
+        RequestError: two operators have one name or produce one tensor, operators depend on each other in a cycle, or a
+        tensor has different sizes at its producer and its reader.
     """
 
     name: str
@@ -47,7 +47,7 @@ class OperatorGraph:
 
     @cached_property
     def producers(self) -> Mapping[str, CutOperator]:
-        """The operator that makes each tensor."""
+        """The producer of each tensor."""
         return {operator.output.name: operator for operator in self.operators}
 
     @cached_property
@@ -61,10 +61,10 @@ class OperatorGraph:
 
     @cached_property
     def ordered(self) -> tuple[CutOperator, ...]:
-        """Operators in execution order: as given, but none before what it reads.
+        """Operators in execution order: the given order, corrected so that producers precede readers.
 
         Raises:
-            RequestError: operators need each other in a circle; the message names them.
+            RequestError: operators depend on each other in a cycle; the message names them.
         """
         makers = {operator.output.name: operator.name for operator in self.operators}
         needs = {
@@ -95,7 +95,7 @@ class OperatorGraph:
         return tuple(by_name[name] for name in sorted(by_name, key=place.__getitem__))
 
     def layer(self, operator: CutOperator) -> str:
-        """Name of the layer that an operator belongs to."""
+        """Return the name of an operator's layer."""
         return operator.name if self.layer_of is None else self.layer_of.get(operator.name, operator.name)
 
     @cached_property
@@ -105,7 +105,7 @@ class OperatorGraph:
 
     @property
     def weight_elements(self) -> int:
-        """Elements of all weights; one that operators share counts once."""
+        """Elements of all weights; a shared weight counts once."""
         weights = {w.name: operator.elements(w) for operator in self.operators for w in operator.weights}
         return sum(weights.values())
 

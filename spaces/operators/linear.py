@@ -19,8 +19,8 @@ def linear(
 ) -> CutOperator:
     """Return ``y[batch, outputs] = sum over inputs of x[batch, inputs] w[inputs, outputs]``.
 
-    Each of the three may have several axes (heads and their width), named with their sizes; those in ``opaque`` are not
-    to be cut. ``source`` and ``result`` name the tensors, ``weight`` one that operators share.
+    Each of the three may have several axes (heads and their width), given by name and size; axes in ``opaque`` cannot
+    be cut. ``source`` and ``result`` name the tensors, ``weight`` a weight shared by several operators.
     """
     axes = [Axis(name=axis, size=size, kind=AxisKind.BATCH) for axis, size in batch.items()]
     axes += [_axis(axis, size, AxisKind.PARALLEL, opaque) for axis, size in outputs.items()]

@@ -1,4 +1,4 @@
-"""Operators that pass over their elements once: activations, sums, norms, losses."""
+"""Operators that pass once over their elements: activations, sums, norms, losses."""
 
 from collections.abc import Mapping
 
@@ -18,8 +18,8 @@ def pointwise(
 ) -> CutOperator:
     """Return an operator whose output has the shape of each of its inputs.
 
-    ``form`` names its memory-bound cost ("gelu", "residual_add", "layernorm", ...). ``axes`` may be cut, ``opaque``
-    may not (a norm needs its whole row). ``weight_axes``: what a weight of it is indexed by (none: no weight).
+    ``form``: name of its memory-bound cost ("gelu", "residual_add", "layernorm", ...). ``axes`` can be cut, ``opaque``
+    ones cannot (a norm needs its entire row). ``weight_axes``: axes of a weight (none: no weight).
     """
     closed = dict(opaque or {})
     all_axes = [Axis(name=axis, size=size, kind=AxisKind.BATCH) for axis, size in batch.items()]

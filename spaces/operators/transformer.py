@@ -1,5 +1,7 @@
-"""Layers of a transformer as graphs of operators, with the cuts that tensor, sequence, context and expert parallelism
-make: what ``forerun.simulator`` costs in one piece, taken apart."""
+"""Layers of a transformer as graphs of operators, with their cuts under each form of parallelism.
+
+The forms are tensor, sequence, context and expert parallelism; ``forerun.simulator`` costs a layer as a whole.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,8 +20,10 @@ ATTENTION_OPERATORS = frozenset({"norm1", "queries", "keys", "values", "core", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerDegrees:
-    """Division of a layer over the devices of a stage: ``dp * cp * tp`` of them, numbered with tp innermost; experts
-    ``ep`` ways over the same devices."""
+    """Division of a layer over the ``dp * cp * tp`` devices of a stage, numbered with tp innermost.
+
+    Experts are divided ``ep`` ways over the same devices.
+    """
 
     dp: int = 1
     tp: int = 1
@@ -34,10 +38,10 @@ class LayerDegrees:
 
 
 def transformer_layer(layer: Layer, hidden: int, *, sequences: int, seq_len: int) -> OperatorGraph:
-    """Return one layer on ``sequences`` sequences of ``seq_len`` tokens; it reads ``x`` and makes ``y``.
+    """Return one layer on ``sequences`` sequences of ``seq_len`` tokens, from ``x`` to ``y``.
 
     Raises:
-        RequestError: keys are latent or a layer reads an encoder: their operators are costed in one piece only.
+        RequestError: keys are latent or the layer reads an encoder: these have no operators.
     """
     if layer.attention.latent is not None or layer.cross_attention is not None:
         raise RequestError(f"layer {layer.name}: latent and cross attention have no operator graph")
@@ -133,9 +137,9 @@ def _feed_forward(mlp: FeedForward, tokens: Mapping[str, int], hidden: int) -> l
 
 
 def _experts(mixture: MixtureOfExperts, tokens: Mapping[str, int], hidden: int) -> list[CutOperator]:
-    """Routed experts on evenly spread tokens: a token's ``top_k`` copies are dealt to the slots of all experts.
+    """Routed experts on evenly spread tokens: a token's ``top_k`` copies are assigned to the slots of all experts.
 
-    Which slot a token gets is known at run time only, so no tensor joins the two sides: ``routed`` and ``combined`` are
+    A token's slot is known only at run time, so no tensor connects the two sides: ``routed`` and ``combined`` are
     inputs of the graph.
     """
     routed = tokens["batch"] * tokens["sequence"] * mixture.top_k
@@ -166,7 +170,7 @@ def _per_expert(
     outputs: Mapping[str, int],
     source: str,
 ) -> CutOperator:
-    """Return one product per expert: the axis of experts stands in input, weight and output."""
+    """Return one product per expert: input, weight and output all have the axis of experts."""
     axes = [Axis(name=axis, size=size, kind=AxisKind.BATCH) for axis, size in slots.items()]
     axes += [Axis(name=axis, size=size, kind=AxisKind.PARALLEL) for axis, size in (*experts.items(), *outputs.items())]
     axes += [Axis(name=axis, size=size, kind=AxisKind.REDUCE) for axis, size in inputs.items()]

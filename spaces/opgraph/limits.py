@@ -146,9 +146,7 @@ def check_split(model: GraphModel, split: Split, batch: int) -> None:
 
 
 def grids(parts: int, extents: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Yield the useful grids of ``parts``: strips along the first axis, and the most even grids over two and three
-    axes.
-    """
+    """Yield the useful grids of ``parts``: strips along the first axis, and the most even grids over more axes."""
     if not extents:
         return
     yield (parts,)

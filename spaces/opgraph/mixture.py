@@ -127,7 +127,7 @@ def check_mixture(graph_batch: int, mixture: Mixture) -> None:
     """Refuse a mixture whose replicas do not divide the batch.
 
     Raises:
-        RequestError: the replicas do not divide the batch.
+        RequestError: it does not split evenly.
     """
     for split in (mixture.default, *(split for _, split in mixture.layers)):
         if graph_batch % split.replicas:

@@ -83,8 +83,9 @@ class GraphModel:
 
     @cached_property
     def blocks(self) -> Mapping[str, tuple[str, ...]]:
-        """Names of the operators of every block of modules whose name is not an operator's: of "layer1.0" and of
-        "layer1".
+        """Names of the operators of every block of modules, such as "layer1.0" and "layer1".
+
+        Blocks named like an operator are left out.
         """
         found: dict[str, list[str]] = {}
         for operator in self.operators:

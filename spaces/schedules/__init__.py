@@ -1,4 +1,4 @@
-"""Pipeline schedules: an object each, in a file each, with the order of passes and all that follows from it."""
+"""Pipeline schedules, one object and one file each, with the order of passes and its consequences."""
 
 from forerun.spaces.schedules.catalogue import (
     SCHEDULES,

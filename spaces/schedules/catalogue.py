@@ -1,4 +1,4 @@
-"""All schedules, by their number on the strategy axis. A new schedule is one file and one line here."""
+"""All schedules by their number on the strategy axis. A new schedule is one file and one line in this module."""
 
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar
@@ -25,7 +25,7 @@ NAMES: dict[int, str] = {}
 
 
 def register(schedule: PipelineSchedule) -> None:
-    """Add a schedule to those that are searched, costed and written.
+    """Add a schedule to the catalogue for search, costs and launch files.
 
     Raises:
         ValueError: its number or name is taken.
@@ -40,10 +40,10 @@ for _schedule in (OneFOneB(), Interleaved(), GPipe(), ZBH1(), ZBV(), DualPipe())
 
 
 def schedule_of(number: int) -> PipelineSchedule:
-    """Return the schedule of a number.
+    """Return the schedule with a number.
 
     Raises:
-        RequestError: there is none.
+        RequestError: it does not exist.
     """
     if number not in SCHEDULES:
         raise unknown("schedule", str(number), NAMES.values())
@@ -51,16 +51,16 @@ def schedule_of(number: int) -> PipelineSchedule:
 
 
 def programs_of(number: int, shape: PipelineShape) -> Programs:
-    """Return the program of every pipeline rank, which is generated each time that it is read.
+    """Return the program of every pipeline rank, generated again for every reader.
 
     Raises:
-        RequestError: no such schedule, or it has no order for this shape.
+        RequestError: the schedule does not exist, or has no order for this shape.
     """
     return schedule_of(number).programs(shape)
 
 
 def virtual(number: int) -> bool:
-    """Check whether a schedule has several virtual stages on a rank, whose layers are dealt by rule only."""
+    """Check whether a schedule has several virtual stages per rank, with layers assigned only by rule."""
     return schedule_of(number).fewest_virtual > 1
 
 
@@ -79,7 +79,7 @@ def rounds_of(schedule: Floats, vpp: Floats) -> Floats:
 
 
 def streams_of(schedule: Floats) -> Floats:
-    """Return the directions in which microbatches enter."""
+    """Return the number of directions in which microbatches enter."""
     found = np.ones(np.shape(schedule))
     for number, one in SCHEDULES.items():
         if one.streams > 1:
@@ -93,7 +93,7 @@ def present(schedule: Numbers) -> list[PipelineSchedule]:
 
 
 def by_schedule(schedule: Numbers, value: Callable[[PipelineSchedule], Values]) -> Values:
-    """Return ``value`` of the schedule of each of S numbers; ``value`` is of all S strategies, its last axis S."""
+    """Return ``value`` for the schedule of each of S numbers; ``value`` has S on its last axis."""
     first, *others = present(schedule) or [*SCHEDULES.values()][:1]
     values: Values = value(first)
     for one in others:

@@ -1,18 +1,17 @@
 """The contract of a pipeline schedule: the program of every pipeline rank, and its consequences.
 
-The compiler calls ``programs`` once per graph, before any time is known, and
-gets one program per pipeline rank: its ``Action`` in the order in which its compute stream runs them. A program is
-generated each time that it is read, so that a step of many microbatches is never stored. A device never starts an
-action before all earlier ones, however long it waits. The following must hold:
+The compiler calls ``programs`` once per graph, before any time is known, and gets one program per pipeline rank: its
+``Action`` objects in the order of its compute stream. A program is generated again for every reader, so a step of many
+microbatches is never stored. A device starts an action only after all earlier ones have started. Rules for programs:
 
 - every microbatch passes every virtual stage once forward and once backward, the latter either as one ``BACKWARD`` or
-  as ``INPUT_GRADIENT`` followed by ``WEIGHT_GRADIENT``; all passes of one microbatch through one virtual stage stand in
-  the program of the same device;
-- in every program the forward pass of a (microbatch, virtual stage) stands before its backward pass;
-- an interwoven action is a forward pass with a backward pass behind it;
+as ``INPUT_GRADIENT`` followed by ``WEIGHT_GRADIENT``; all passes of one microbatch through one virtual stage are in the
+program of one device;
+- in every program the forward pass of a (microbatch, virtual stage) precedes its backward pass;
+- an interwoven action is a forward pass followed by a backward pass;
 - programs and data dependencies together (virtual stage v needs v - 1 forward and v + 1 backward) have no cycle.
 
-``tests/simulator/test_schedules_contract.py`` holds every schedule to it.
+``tests/simulator/test_schedules_contract.py`` checks every schedule.
 """
 
 from abc import ABC, abstractmethod
@@ -45,8 +44,8 @@ class Pass(IntEnum):
 class Action(NamedTuple):
     """One pass of one microbatch through one virtual stage (numbered in model order).
 
-    ``interwoven``: it runs kernel by kernel with the next action of its program, so that both need their inputs at the
-    start of the first and both have their results at the end of the second.
+    ``interwoven``: it runs kernel by kernel with the next action of its program: both need their inputs at the start of
+    the first, and have their results at the end of the second.
     """
 
     kind: Pass
@@ -59,10 +58,10 @@ class Action(NamedTuple):
 class PipelineShape:
     """A pipeline of ``pp`` ranks with ``vpp`` virtual stages each, and the microbatches of one step.
 
-    ``ahead``: additional forward passes that every rank of 1F1B, interleaved or not, runs to warm up.
+    ``ahead``: additional warm-up forward passes of every rank of 1F1B, interleaved or not.
 
     Raises:
-        RequestError: one of them is below one.
+        RequestError: a number is below one.
     """
 
     pp: int
@@ -81,7 +80,7 @@ class PipelineShape:
         return self.pp * self.vpp
 
     def require(self, schedule: str, holds: bool, law: str) -> None:
-        """Refuse a shape that ``schedule`` has no order for.
+        """Refuse a shape for which ``schedule`` has no order.
 
         Raises:
             RequestError: ``holds`` is false.
@@ -93,7 +92,7 @@ class PipelineShape:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The program of one pipeline rank: ``write`` is called with the ``arguments`` each time that it is read."""
+    """The program of one pipeline rank: ``write`` is called with the ``arguments`` for every reader."""
 
     write: Callable[..., Iterator[Action]]
     arguments: tuple[object, ...]
@@ -108,9 +107,9 @@ Programs = Sequence[Iterable[Action]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keeping:
-    """Further causes of the microbatches that 1F1B keeps.
+    """Further causes of in-flight microbatches under 1F1B.
 
-    They are the forward passes that it runs ``ahead`` (``PipelineShape``), and the place of the ``vocabulary`` in the
+    They are additional warm-up forward passes (``PipelineShape.ahead``), and the placement of the ``vocabulary`` in the
     framework.
     """
 
@@ -119,10 +118,10 @@ class Keeping:
 
 
 class PipelineSchedule(ABC):
-    """A pipeline schedule: its order, the shapes for which it has one, and the costs that follow from the order alone.
+    """A pipeline schedule: its order, the legal shapes, and the costs that depend only on the order.
 
-    Each subclass is one file, with one instance in ``catalogue.SCHEDULES``. Defaults are those of a schedule of whole
-    stages (1F1B, GPipe). Arrays have one entry per candidate or pipeline, unless a shape is given.
+    Each subclass is one file, with one instance in ``catalogue.SCHEDULES``. Defaults are those of a schedule of
+    undivided stages (1F1B, GPipe). Arrays have one entry per candidate or pipeline, unless a shape is given.
     """
 
     number: int
@@ -172,25 +171,27 @@ class PipelineSchedule(ABC):
 
     @abstractmethod
     def bubble_s(self, stages: StageTimes, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
-        """Return the seconds [R, S] that the slowest stage of each run waits in a step, if the step ends with it;
-        transfers between ranks take none."""
+        """Return the seconds [R, S] that each run's slowest stage waits if the step ends with it.
+
+        Transfers between ranks are free.
+        """
 
     @abstractmethod
     def in_flight(
         self, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, uneven: Floats | float, memory: Keeping
     ) -> Floats:
-        """Return the microbatches whose activations a rank keeps at its peak, in units of all its layers.
+        """Return the in-flight microbatches of a rank at its peak, in units of all its layers.
 
-        ``uneven``: factor of virtual stages that differ.
+        ``uneven``: factor for virtual stages of different size.
         """
 
     def exposed_p2p(self, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
         """Return the exposed transfers of a step with equal stages, if transfers are much shorter than passes;
         ``overlap``: transfers overlap with passes.
 
-        Filling and draining cross every border once each way. Blocking transfers separate passes: two exchanges per
-        microbatch and virtual stage (with two stages both directions transfer at once). Derived with the event engine;
-        a test compares the two.
+        Filling and draining cross every border once in each direction. Blocking transfers separate passes: two
+        exchanges per microbatch and virtual stage (with two stages, both directions transfer at once). Derived with the
+        event engine; a test compares the two.
         """
         crossings = 2 * (pp - 1)
         if overlap:
@@ -198,15 +199,17 @@ class PipelineSchedule(ABC):
         return np.maximum(crossings, np.where(pp == 2, microbatches + 1, 2 * microbatches + 2 * pp - 5))
 
     def spare_s(self, stages: StageTimes, pp: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-        """Return the seconds, forward and backward, by which passes of an end of the pipeline exceed those of all other
-        stages, so that nobody waits for a blocking transfer there, and where that counts."""
+        """Return the excess of an end stage's passes over all other stages, forward and backward, and where it counts.
+
+        During this excess no stage waits for a blocking transfer of the end stage.
+        """
         none = np.zeros_like(pp)
         return none, none, np.zeros(pp.shape, dtype=bool)
 
     def unpaired_share(self, pp: Floats, microbatches: Floats) -> Floats:
-        """Return the share of its passes that a rank runs without one of another microbatch in the other direction.
+        """Return the share of a rank's passes without a simultaneous pass in the other direction.
 
-        While the pipeline fills there are only forward passes, while it drains only backward passes: the time of ``pp``
+        Only forward passes run while the pipeline fills, and only backward passes while it drains: the time of ``pp``
         microbatches, interleaved or not.
         """
         return np.minimum(pp / microbatches, 1.0)
@@ -216,7 +219,7 @@ class PipelineSchedule(ABC):
         return None
 
     def virtual_stages(self, pp: Count, vpp: Count) -> Count:
-        """Return the parts that the layers are cut into."""
+        """Return the number of parts of the layers."""
         return pp * vpp
 
     def chunks_of_rank(self, pp: int, vpp: int, rank: int) -> tuple[int, ...]:

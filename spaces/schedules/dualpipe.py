@@ -1,6 +1,6 @@
 """DualPipe: two pipelines in opposite directions on the same devices (DeepSeek-V3, arXiv 2412.19437, 3.2.1).
 
-The order is that of DeepSeek's published ``dualpipe.py``, in its eight steps.
+The order has the eight steps of DeepSeek's published ``dualpipe.py``.
 """
 
 from collections import deque
@@ -48,15 +48,15 @@ class DualPipe(PipelineSchedule):
         return [Program(_program, (shape, device)) for device in range(shape.pp)]
 
     def bubble_s(self, stages: StageTimes, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
-        """Compute the published bubble ``(pp/2 - 1)(f&b + b - 3w)`` (table 2) of the mean stage.
+        """Return the published bubble ``(pp/2 - 1)(f&b + b - 3w)`` (table 2) of the mean stage.
 
-        b is the entire backward pass. It is within 4 % of the event engine. A slower stage waits for input gradients of
-        the others, or for forward passes of the stages between the ends.
+        b is the entire backward pass. The bubble is within 4 % of the event engine. A slower stage waits for input
+        gradients of the others, or for forward passes of the stages between the ends.
         """
         forward, inputs, weight = stages.forward_s, stages.backward_s - stages.weight_s, stages.weight_s
         passes_s, count, turns = forward + stages.backward_s, stages.multiplicity, np.maximum(pp / 2 - 1, 0.0)
         means = [total_over_stages(count, values) / pp for values in (forward, inputs, weight)]
-        # First and last device hold the same two stages of the model.
+        # First and last device have the same two stages of the model.
         inner = [_inner(total * pp, ends[0], pp) for total, ends in zip(means, (forward, inputs), strict=False)]
         equal_s = (
             microbatches * sum(means) + turns * (means[0] + 2 * means[1] - means[2]) - (passes_s.max(axis=0) - passes_s)
@@ -72,7 +72,7 @@ class DualPipe(PipelineSchedule):
         return (pp + 1) / 2
 
     def unpaired_share(self, pp: Floats, microbatches: Floats) -> Floats:
-        """Return the unpaired passes: rank r of a half has ``3 pp/2 - r - 1`` (published order), 5/4 pp on average."""
+        """Return the unpaired passes: ``3 pp/2 - r - 1`` on rank r of a half (published order), 5/4 pp on average."""
         return np.minimum((1.25 * pp - 0.5) / microbatches, 1.0)
 
     def illegal_microbatches(self, pp: IntArray, microbatches: IntArray) -> NDArray[np.bool_]:
@@ -80,7 +80,7 @@ class DualPipe(PipelineSchedule):
         return np.asarray((microbatches % 2 != 0) | (microbatches < 2 * pp))
 
     def virtual_stages(self, pp: Count, vpp: Count) -> Count:
-        """Return the stages, each of which is on two ranks."""
+        """Return the number of stages, each on two ranks."""
         return pp
 
     def chunks_of_rank(self, pp: int, vpp: int, rank: int) -> tuple[int, ...]:
@@ -100,7 +100,7 @@ def _program(shape: PipelineShape, device: int) -> Iterator[Action]:
 class _Device:
     """Writer of one device's program.
 
-    Side 0 is the direction in which the device is in the first half of the pipeline, side 1 the other one.
+    Side 0 is the direction in which the device is in the first half of the pipeline, side 1 the other direction.
     """
 
     def __init__(self, shape: PipelineShape, device: int) -> None:
@@ -135,7 +135,7 @@ class _Device:
         return self.owed.popleft()
 
     def program(self) -> Iterator[Action]:
-        """Write the eight steps one after the other."""
+        """Yield the actions of the eight steps in order."""
         inner, rank = self.pp // 2 - self.rank - 1, self.rank
         for _ in range(2 * inner):
             yield self.forward(0)
@@ -147,7 +147,7 @@ class _Device:
             yield self.weight()
             yield self.forward(1)
         for turn in range(self.half - self.pp + rank + 1):
-            if turn == 0 and inner == 0:  # the two middle devices have nothing to gain from weaving their first pair
+            if turn == 0 and inner == 0:  # interweaving its first pair gains nothing on the two middle devices
                 yield self.forward(0)
                 yield self.backward(1)
             else:
@@ -159,7 +159,7 @@ class _Device:
         yield from self._drain(inner, rank)
 
     def _drain(self, inner: int, rank: int) -> Iterator[Action]:
-        """Write the last backward passes; the later half of them leaves its weight gradients for the end."""
+        """Yield the last backward passes; the later half of them postpones its weight gradients to the end."""
         turn, odd = (rank + 1) // 2, rank % 2 == 1
         for step in range(rank + 1):
             yield self.backward(1, split=step > turn or (step == turn and odd))

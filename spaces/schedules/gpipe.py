@@ -1,4 +1,4 @@
-"""GPipe: all forward passes, then all backward passes (Huang et al., arXiv 1811.06965, figure 2)."""
+"""GPipe: all forward passes, followed by all backward passes (Huang et al., arXiv 1811.06965, figure 2)."""
 
 from collections.abc import Iterator
 from types import MappingProxyType
@@ -19,7 +19,7 @@ from forerun.spaces.schedules.stage_times import Floats, StageTimes, excess, tot
 
 
 class GPipe(PipelineSchedule):
-    """All forwards, then all backwards."""
+    """All forward passes, followed by all backward passes."""
 
     number = 2
     name = "gpipe"
@@ -33,10 +33,10 @@ class GPipe(PipelineSchedule):
         return [Program(_program, (shape.microbatches, stage)) for stage in range(shape.pp)]
 
     def bubble_s(self, stages: StageTimes, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
-        """Return the exact bubble: in either direction the slowest stage limits the rate of microbatches."""
-        # The first microbatch takes sum_i f_i to the end; each of m - 1 more leaves it max f later (a flow line).
-        # Backward passes alike: sum_i (f_i + b_i) + (m - 1)(max f + max b). The last term charges it to the busiest
-        # stage: less for stages that have less to do, so that the busiest counts.
+        """Return the exact bubble: in each direction the slowest stage limits the rate of microbatches."""
+        # The first microbatch reaches the end after sum_i f_i, each of the m - 1 others max f later (a flow line).
+        # Backward passes are equal: sum_i (f_i + b_i) + (m - 1)(max f + max b). The last term counts for the busiest
+        # stage, and less for stages with less work.
         slowest = stages.forward_s.max(axis=0) + stages.backward_s.max(axis=0)
         both = stages.forward_s + stages.backward_s
         step_s = total_over_stages(stages.multiplicity, both) + (microbatches - 1) * slowest - (both.max(axis=0) - both)
@@ -49,12 +49,12 @@ class GPipe(PipelineSchedule):
         return microbatches
 
     def exposed_p2p(self, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
-        """Return all blocking transfers, which follow each other in either direction."""
+        """Return all blocking transfers, which are sequential in each direction."""
         crossings = 2 * (pp - 1)
         return crossings if overlap else np.maximum(crossings, 2 * (microbatches + pp - 2))
 
     def spare_s(self, stages: StageTimes, pp: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-        """Return the excess of the last stage forward and of the first one backward."""
+        """Return the excess of the last stage forward and of the first stage backward."""
         return excess(stages.forward_s, stages, -1), excess(stages.backward_s, stages, 0), pp > 1
 
     def unpaired_share(self, pp: Floats, microbatches: Floats) -> Floats:

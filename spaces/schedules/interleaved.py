@@ -36,14 +36,16 @@ class Interleaved(PipelineSchedule):
     in_rounds = True
 
     def programs(self, shape: PipelineShape) -> Programs:
-        """Return the programs: a rank runs ``2 (pp - 1 - stage) + (vpp - 1) pp`` forwards to warm up (Megatron-LM's
-        ``forward_backward_pipelining_with_interleaving``)."""
+        """Return the programs, with ``2 (pp - 1 - stage) + (vpp - 1) pp`` warm-up forward passes per rank.
+
+        This is the order of Megatron-LM's ``forward_backward_pipelining_with_interleaving``.
+        """
         shape.require(self.name, shape.vpp > 1, "vpp > 1 (use 1f1b)")
         shape.require(self.name, shape.microbatches % shape.pp == 0, f"a multiple of {shape.pp} microbatches")
         return [Program(_program, (shape, stage)) for stage in range(shape.pp)]
 
     def bubble_s(self, stages: StageTimes, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
-        """Compute filling and draining, which take ``1 / vpp`` of a stage each.
+        """Return the seconds of filling and draining, each ``1 / vpp`` of a stage per step of the pipeline.
 
         Waits of virtual stages with unequal layers are a path through their order
         (``simulator/pipeline/interleaved.py``).
@@ -60,12 +62,12 @@ class Interleaved(PipelineSchedule):
         return np.asarray((warm_up(pp, vpp, stage) + memory.ahead) / vpp * uneven)
 
     def exposed_p2p(self, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
-        """Return transfers that fill and drain the pipeline in ``vpp`` rounds."""
+        """Return the transfers that fill and drain the pipeline in ``vpp`` rounds."""
         crossings = 2 * (pp * vpp - 1)
         return crossings if overlap else np.maximum(crossings, (2 * vpp - 1) * microbatches + 2 * pp - 3)
 
     def illegal_microbatches(self, pp: IntArray, microbatches: IntArray) -> NDArray[np.bool_]:
-        """Mark the rows whose microbatches are no multiple of pp."""
+        """Mark the rows whose microbatches are not a multiple of pp."""
         return np.asarray(microbatches % pp != 0)
 
 
@@ -84,7 +86,7 @@ def _program(shape: PipelineShape, stage: int) -> Iterator[Action]:
 def numbered(shape: PipelineShape, stage: int) -> NDArray[np.int64]:
     """Return a device's program [2 vpp microbatches] as numbers.
 
-    The number of a pass is its virtual stage (plus their number if backward) times all microbatches, plus its
+    The number of a pass is its virtual stage (plus their count if backward) times all microbatches, plus its
     microbatch.
     """
     pp, vpp, total = shape.pp, shape.vpp, shape.microbatches * shape.vpp
@@ -111,9 +113,9 @@ def warm_up(pp: Count, vpp: Count, stage: Count) -> Count:
 
 
 def peak_in_flight_factor(layers: Sequence[float], pp: int, stage: int, ahead: int) -> float:
-    """Return the largest number of layers whose activations a pipeline rank keeps at once, over that of equal chunks.
+    """Return the peak number of layers with kept activations on a pipeline rank, relative to equal chunks.
 
-    ``layers`` of its virtual stages in model order, ``ahead`` as for ``in_flight``. Passes run in rounds of ``pp``
+    ``layers``: of its virtual stages in model order; ``ahead``: see ``in_flight``. Passes run in rounds of ``pp``
     microbatches, backward ones in reverse order (Megatron-LM's schedule): at its peak a rank keeps the first virtual
     stages twice and the last ones not at all."""
     if len(set(layers)) == 1:

@@ -1,4 +1,4 @@
-"""Alternating passes with limits on the microbatches in flight; 1F1B and GPipe are special cases."""
+"""Alternating passes with limits on in-flight microbatches; 1F1B and GPipe are special cases."""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -7,14 +7,14 @@ from forerun.spaces.schedules.contract import Action, Pass, PipelineShape, Progr
 
 
 def limited(shape: PipelineShape, in_flight: Sequence[int]) -> Programs:
-    """Return programs in which stage s keeps activations of ``in_flight[s]`` microbatches at most.
+    """Return programs in which stage s has at most ``in_flight[s]`` in-flight microbatches.
 
-    It runs forwards until it keeps as many, then a backward before each further one (Proteus' scheduling rule, arXiv
+    It runs forward passes up to the limit, and a backward pass before each further one (Proteus' scheduling rule, arXiv
     2306.02267: ``pp - s`` on stage s is 1F1B, all microbatches are GPipe). A stage never keeps more microbatches than
     the previous one, which stops sending.
 
     Raises:
-        RequestError: more than one virtual stage per device, not one limit per stage, or one below 1.
+        RequestError: more than one virtual stage per device, a wrong number of limits, or a limit below 1.
     """
     shape.require("with in-flight limits", shape.vpp == 1, "vpp=1")
     shape.require("with in-flight limits", len(in_flight) == shape.pp, f"one limit for each of {shape.pp} stages")

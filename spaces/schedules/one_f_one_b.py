@@ -15,7 +15,7 @@ every stage one more for each barrier, interlaced half as many again (arXiv 2411
 
 
 class OneFOneB(PipelineSchedule):
-    """``pp - 1 - stage`` forwards to warm up, then one forward, one backward in turn."""
+    """``pp - 1 - stage`` warm-up forward passes, followed by alternating forward and backward passes."""
 
     number = 0
     name = "1f1b"
@@ -28,20 +28,22 @@ class OneFOneB(PipelineSchedule):
         return limited(shape, range(shape.pp + shape.ahead, shape.ahead, -1))
 
     def bubble_s(self, stages: StageTimes, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
-        """Return for how long the stage of each run that ends last waits: the first or the last of the run. With equal
-        stages ``(pp - 1) t``, t the passes of one microbatch."""
-        # Stage s, with passes f_s and b_s, d = pp - 1 - s stages behind it and m microbatches. On paper:
-        #   start   its first forward pass follows those of the stages before it:            sum_(i<s) f_i
-        #   fill    then its first microbatch is behind it for A = sum_(i>s) (f_i + b_i);
-        #           meanwhile it runs the n = min(d, m - 1) forward passes it may keep:      wait max(0, A - n f_s)
-        #   steady  one forward and one backward pass per microbatch, m of each in all:      m (f_s + b_s)
-        #   drain   its last forward pass is behind it for A, too; meanwhile n backward
-        #           passes are left to it:                                                   wait max(0, A - n b_s)
-        #   end     its last gradient goes on through the stages before it:                  sum_(i<s) b_i
+        """Return the bubble of each run's stage that ends last, the first or the last of the run.
+
+        With equal stages it is ``(pp - 1) t``, t the passes of one microbatch.
+        """
+        # Stage s, with passes f_s and b_s, d = pp - 1 - s later stages and m microbatches:
+        #   start   its first forward pass follows those of earlier stages:                  sum_(i<s) f_i
+        #   fill    its first microbatch is on later stages for A = sum_(i>s) (f_i + b_i),
+        #           during which it runs the n = min(d, m - 1) forward passes it may keep:   wait max(0, A - n f_s)
+        #   steady  one forward and one backward pass per microbatch, m of each in total:    m (f_s + b_s)
+        #   drain   its last microbatch is also on later stages for A, during which it
+        #           runs the n remaining backward passes:                                    wait max(0, A - n b_s)
+        #   end     its last gradient passes through earlier stages:                         sum_(i<s) b_i
         # The step is the largest sum over s. With equal stages A = d (f + b): fill and drain are d b and d f, start
-        # and end s f and s b, which add up to the known (pp - 1)(f + b). With m <= d + 1 there is no steady state: all
-        # forward passes come before all backward ones, so that both waits are one. Along a run of equal stages every
-        # term is linear in s or the larger of two that are, so that one of the two ends of the run decides.
+        # and end s f and s b, with the known sum (pp - 1)(f + b). With m <= d + 1 there is no steady state: all
+        # forward passes precede all backward ones, so the two waits are one. Along a run of equal stages every term is
+        # linear in s or the maximum of two linear terms, so one of the two ends of the run decides.
         forward, backward = stages.forward_s, stages.backward_s
         both, count = forward + backward, stages.multiplicity
         before, after = np.zeros_like(both), np.zeros_like(both)
@@ -56,7 +58,7 @@ class OneFOneB(PipelineSchedule):
             deeper = pp - 1 - stages.first - skipped
             flight = np.minimum(deeper, microbatches - 1)
             fill, drain = np.maximum(behind - flight * forward, 0.0), np.maximum(behind - flight * backward, 0.0)
-            # Where no forward pass follows the first backward one, the two waits are one.
+            # Where no forward pass follows the first backward pass, the two waits are one.
             wait = np.where(microbatches > deeper + 1, fill + drain, np.maximum(fill, drain))
             waits.append(before + skipped * both + wait)
         return np.asarray(np.maximum(*waits))
@@ -64,7 +66,7 @@ class OneFOneB(PipelineSchedule):
     def in_flight(
         self, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, uneven: Floats | float, memory: Keeping
     ) -> Floats:
-        """Return ``pp - stage``, one more for each additional warm-up pass (arXiv 2104.04473, section 2.2)."""
+        """Return ``pp - stage``, plus one for each additional warm-up pass (arXiv 2104.04473, section 2.2)."""
         kept = pp - stage + memory.ahead
         more = VOCABULARY_BARRIERS.get(memory.vocabulary)
         return kept if more is None else np.where(pp > 1, np.ceil(kept * more[0]) + more[1], kept)
@@ -76,6 +78,6 @@ class OneFOneB(PipelineSchedule):
         return np.maximum(2 * (pp - 1), 2 * (pp - 1) * microbatches / pp + 2 * (pp - 2))
 
     def spare_s(self, stages: StageTimes, pp: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-        """Return the excess of either end, in both directions at once."""
+        """Return the excess of each end, in both directions at once."""
         both = stages.forward_s + stages.backward_s
         return excess(both, stages, -1) + excess(both, stages, 0), np.zeros_like(pp), pp > 2

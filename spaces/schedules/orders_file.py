@@ -1,9 +1,10 @@
-"""Orders of passes as PyTorch's pipelining writes and reads them: a CSV with a row per pipeline rank.
+"""Orders of passes in the CSV format of PyTorch's pipelining, with a row per pipeline rank.
 
-A cell is one pass, as ``2F0``: the virtual stage in model order, the kind of pass, and the microbatch. ``F`` is a
-forward pass, ``B`` a whole backward pass, ``I`` and ``W`` its gradients of inputs and of weights;
-``(2F1;5B0)OVERLAP_F_B`` runs two of them kernel by kernel. Empty cells are bubbles; here these follow from the times.
-The same file drives ``torch.distributed.pipelining`` (torchtitan: ``pipeline_parallel_schedule_csv``).
+A cell is one pass, such as ``2F0``: the virtual stage in model order, the kind of pass, and the microbatch. ``F`` is a
+forward pass, ``B`` an entire backward pass, ``I`` and ``W`` its gradients of inputs and of weights;
+``(2F1;5B0)OVERLAP_F_B`` runs two passes kernel by kernel. Empty cells are bubbles, which forerun ignores, since its
+bubbles follow from times. ``torch.distributed.pipelining`` reads the same file (torchtitan:
+``pipeline_parallel_schedule_csv``).
 """
 
 import csv
@@ -43,11 +44,11 @@ def _cell(action: Action) -> str:
 
 
 def read_orders(path: Path, shape: PipelineShape, chunks_of_rank: Sequence[Sequence[int]]) -> Programs:
-    """Return the programs of a CSV for a pipeline whose ranks have the virtual stages ``chunks_of_rank``, [P][V].
+    """Return the programs of a CSV for a pipeline; ``chunks_of_rank`` [P][V]: virtual stages of each rank.
 
     Raises:
-        RequestError: the file cannot be read, a cell is no pass, a pass is missing, double or on another rank than its
-            virtual stage, or ranks would wait for each other for ever.
+        RequestError: the file cannot be read, a cell is not a pass, a pass is missing, duplicate or on a wrong rank, or
+        ranks wait for each other.
     """
     try:
         rows = [row for row in csv.reader(read_text(path, most=MOST_BYTES, kind="orders").splitlines()) if any(row)]
@@ -65,7 +66,7 @@ def _program(path: Path, rank: int, row: Sequence[str]) -> list[Action]:
     """Return the passes of one row.
 
     Raises:
-        RequestError: a cell is none.
+        RequestError: a cell is not a pass.
     """
     program: list[Action] = []
     for place, cell in enumerate(row):
@@ -85,10 +86,10 @@ def _program(path: Path, rank: int, row: Sequence[str]) -> list[Action]:
 def _check_passes(
     path: Path, shape: PipelineShape, programs: Sequence[Sequence[Action]], chunks_of_rank: Sequence[Sequence[int]]
 ) -> None:
-    """Refuse orders that do not run every pass once, on the rank of its virtual stage.
+    """Refuse orders that do not run every pass exactly once, on the rank of its virtual stage.
 
     Raises:
-        RequestError: the first pass that is stray, double or missing.
+        RequestError: a pass is misplaced, duplicate or missing; the message names the first one.
     """
     seen: dict[tuple[Pass, int, int], int] = {}
     for rank, program in enumerate(programs):
@@ -126,7 +127,7 @@ def _check_passes(
 
 
 def _check_ends(path: Path, shape: PipelineShape, programs: Sequence[Sequence[Action]]) -> None:
-    """Check the programs without times.
+    """Check, without times, that the programs reach their ends.
 
     Raises:
         RequestError: a pass never gets its inputs.

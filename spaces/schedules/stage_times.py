@@ -1,7 +1,7 @@
-"""Times of the stages of a pipeline, which closed forms of schedules are made of.
+"""Times of the stages of a pipeline, the input of the closed forms of schedules.
 
-Shapes: R runs of equal stages in the order of the pipeline, each with the number of its stages (0 in padding); S
-strategies with a pipeline of their own.
+Shapes: R runs of equal stages in pipeline order, each with its number of stages (0 in padding); S strategies with
+distinct pipelines.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class StageTimes:
 
 
 def total_over_stages(multiplicity: Floats, values: Floats) -> Floats:
-    """Sum over stages, row by row: numpy would add up a single column in another order than many."""
+    """Sum over stages, row by row: numpy sums a single column in another order than many columns."""
     total: Floats = np.zeros_like(values[0])
     for count, value in zip(multiplicity, values, strict=True):
         total = total + count * value
@@ -45,7 +45,7 @@ def total_over_stages(multiplicity: Floats, values: Floats) -> Floats:
 
 
 def excess(values: Floats, stages: StageTimes, end: int) -> Floats:
-    """Return the excess of the first (0) or the last (-1) stage over all others, 0 where there is none; shape S."""
+    """Return the excess of the first (0) or the last (-1) stage over all others, 0 for none; shape S."""
     count = stages.multiplicity
     last = np.maximum((count > 0).sum(axis=0) - 1, 0) if end else np.zeros(count.shape[1], dtype=np.intp)
     at = np.arange(len(count))[:, None] == last

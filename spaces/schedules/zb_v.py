@@ -1,6 +1,6 @@
 """ZB-V: two virtual stages per device laid out as a V (Qi et al., arXiv 2405.15362, section 4).
 
-The static order for equal passes, as in PyTorch's ``ScheduleZBVZeroBubble``.
+The static order is for equal passes, as in PyTorch's ``ScheduleZBVZeroBubble``.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ class ZBV(PipelineSchedule):
         return [Program(_program, (shape, device)) for device in range(shape.pp)]
 
     def bubble_s(self, stages: StageTimes, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
-        """Return nothing: the bubble depends on both virtual stages of a rank (``zb_v_s``)."""
+        """Return zero: the bubble depends on both virtual stages of a rank (``zb_v_s``)."""
         return np.zeros_like(stages.forward_s)
 
     def in_flight(
@@ -54,7 +54,7 @@ class ZBV(PipelineSchedule):
         return pp
 
     def exposed_p2p(self, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
-        """Return transfers of microbatches that cross every border four times."""
+        """Return the transfers of microbatches that cross every border four times."""
         crossings = 4 * (pp - 1)
         if overlap:
             return np.where(microbatches > pp, 5 * pp - 7, crossings)
@@ -75,12 +75,12 @@ def _full_program(pp: int, device: int, count: int) -> Iterator[Action]:
     done = {(kind, chunk): 0 for kind in Pass for chunk in (down, up)}
 
     def next_of(kind: Pass, chunk: int) -> Action:
-        """Return the next microbatch of this pass."""
+        """Return the next microbatch of a kind of pass."""
         done[kind, chunk] += 1
         return Action(kind, done[kind, chunk] - 1, chunk)
 
     def both_gradients(chunk: int) -> Iterator[Action]:
-        """Write an entire backward pass in two parts."""
+        """Yield an entire backward pass in two parts."""
         yield next_of(Pass.INPUT_GRADIENT, chunk)
         yield next_of(Pass.WEIGHT_GRADIENT, chunk)
 
@@ -110,9 +110,11 @@ def _full_program(pp: int, device: int, count: int) -> Iterator[Action]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VeePasses:
-    """Passes of the two virtual stages of each device of a V, [R, S] as in ``StageTimes``: first of the one in the
-    first half of the model (which begins with the embedding), then of the one in the second half (which ends with the
-    head)."""
+    """Passes of the two virtual stages of each device of a V, [R, S] as in ``StageTimes``.
+
+    First those of the stage in the first half of the model (which starts with the embedding), then those of the stage
+    in the second half (which ends with the head).
+    """
 
     forward_s: tuple[Floats, Floats]
     input_s: tuple[Floats, Floats]
@@ -128,24 +130,25 @@ class VeePasses:
 def zb_v_s(passes: VeePasses, pp: Floats, microbatches: Floats) -> Floats:
     """Return the seconds of S steps.
 
-    Followed are the first microbatch down, up, and its gradient up again, then the last one's gradient up and down. On
-    each of these ways a device waits for its neighbour, or for what its own order has before: forwards of ``2 pp -
-    2 d - 1`` microbatches on device d before the first comes back, and so on. With fewer than ``2 pp - 1`` microbatches
-    the order is that of ``2 pp - 1`` without the missing ones.
+    The first microbatch is followed down, up, and as a gradient up again, and the last microbatch's gradient up and
+    down. On each of these paths a device waits for its neighbour, or for earlier passes of its own order: forward
+    passes of ``2 pp - 2 d - 1`` microbatches on device d before the first one returns, and so on. With fewer than ``2
+    pp - 1`` microbatches the order is that of ``2 pp - 1`` without the missing ones.
     """
-    # Device d of pp runs down_d on the way down and up_d on the way up; the gradients come back_d (of up_d) and last_d
-    # (of down_d), their weight gradients early_d and late_d. Its order before anything returns (ZB-V, arXiv 2405.15362,
-    # figure 2) has F_d = min(2 (pp - d) - 1, m) passes down before its first one up, P_d = min(2 pp - d - 1, m) passes
-    # down and R_d = min(d + 1, m) up before the first gradient. Four fronts of one microbatch follow each other, each
-    # the running maximum over the devices that it has passed ("_from_above": towards pp - 1, "_from_below": towards 0):
+    # Device d of pp runs forward passes down_d and up_d on the two halves of the V; back_d is the input gradient of
+    # up_d and last_d that of down_d, early_d and late_d are their weight gradients. Its order before any gradient
+    # (ZB-V, arXiv 2405.15362, figure 2) has F_d = min(2 (pp - d) - 1, m) passes down before its first pass up, and
+    # P_d = min(2 pp - d - 1, m) passes down and R_d = min(d + 1, m) passes up before its first gradient. Four fronts of
+    # one microbatch follow each other, each the running maximum over the devices that it has passed ("_from_above":
+    # towards pp - 1, "_from_below": towards 0):
     #   1. first microbatch down to device pp - 1 and up again to d:  turn_d  = max_(e >= d) [sum_(i<e) down_i + F_e
     #      down_e + up from e to d]: a device cannot turn it before its own F_e passes
-    #   2. its gradient from device 0 to d:                           first_d = max_(e <= d) [turn_e + what d runs
+    #   2. its gradient from device 0 to d:                           first_d = max_(e <= d) [turn_e + passes of e
     #      before it, (P_e - F_e) down_e + R_e up_e, + back from e to d]
-    #   3. last microbatch, whose gradient takes the same way behind all passes that stand before it in d's order
-    #   4. its gradient of the way down, from device pp - 1 to 0, behind the rest of d's gradients
-    # and the step ends when the slowest device has run what is left of its weight gradients. Each front is a path
-    # through the order, so that none exceeds the step.
+    #   3. gradient of the last microbatch on the same path, after all earlier passes in d's order
+    #   4. its gradient on the downward half, from device pp - 1 to 0, after the other gradients of d
+    # The step ends when the slowest device has run its remaining weight gradients. Each front is a path through the
+    # order, so none exceeds the step.
     skipped = np.maximum(passes.multiplicity - 1, 0.0)
     device = _ends(passes.first, passes.first + skipped)
     padding = np.repeat(passes.multiplicity == 0, 2, axis=0)
@@ -162,12 +165,12 @@ def zb_v_s(passes: VeePasses, pp: Floats, microbatches: Floats) -> Floats:
     count, most = microbatches, np.maximum(microbatches, 2 * pp - 1)
     filled, passed = np.minimum(2 * (pp - device) - 1, count), np.minimum(2 * pp - device - 1, count)
     returned = np.minimum(device + 1, count)
-    # Down to the turn, and up from it: what is in front of the first forward pass on the way up.
+    # Down to the turn, and up from it: passes before the first forward pass on the upward path.
     above = ahead["up"] + up
     turn = _from_below(ahead["down"] + filled * down + above, padding) - above
     first = turn + (passed - filled) * down + returned * up
     first = _from_above(first - ahead["back"], padding) + ahead["back"]
-    # Gradients that a device has made when the last microbatch's gradient comes up.
+    # Gradients that a device has computed when the last microbatch's gradient arrives.
     inputs, weights = np.maximum(count - pp + device, 0.0), np.minimum(count - 1, most - device)
     weighed = np.minimum(inputs, most - pp)
     final = first + (count - passed) * down + (count - returned) * up + (count - 1) * back + weights * early
@@ -180,15 +183,15 @@ def zb_v_s(passes: VeePasses, pp: Floats, microbatches: Floats) -> Floats:
 
 
 def _ends(one: Floats, other: Floats) -> Floats:
-    """Return [2R, S]: the first and the last stage of every run in turn."""
+    """Return [2R, S]: the first and the last stage of every run, alternately."""
     return np.stack((one, other), axis=1).reshape(2 * len(one), -1)
 
 
 def _from_above(values: Floats, padding: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Floats:
-    """Return the largest value of each stage and those before it."""
+    """Return the largest value among each stage and all earlier ones."""
     return np.asarray(np.maximum.accumulate(np.where(padding, -np.inf, values), axis=0))
 
 
 def _from_below(values: Floats, padding: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Floats:
-    """Return the largest value of each stage and all later ones."""
+    """Return the largest value among each stage and all later ones."""
     return _from_above(values[::-1], padding[::-1])[::-1]

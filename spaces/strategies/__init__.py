@@ -1,4 +1,4 @@
-"""Every way to split a training: one strategy, its string, tables of candidates, legality and the space.
+"""Strategies: values, their strings, tables of candidates, legality and the space.
 
 Shapes: N candidates; K distinct combinations of some of their columns.
 """

@@ -1,7 +1,7 @@
 """The axes of a flat strategy: their names, their order and their named choices.
 
-The order is the canonical one: the first axis is the slowest digit of a candidate's index, and candidates that cost
-the same rank by that index. Axes that many legality rules read are first, so that illegal prefixes are cut early.
+The order is the canonical one: the first axis is the slowest digit of a candidate's index, and candidates of equal cost
+rank by this index. Axes read by many laws are first, so that illegal prefixes are cut early.
 """
 
 from enum import IntEnum, IntFlag
@@ -15,8 +15,7 @@ from forerun.spaces.schedules.catalogue import NAMES, SCHEDULES
 
 
 class Schedule(IntEnum):
-    """Order in which a pipeline stage runs forward and backward passes of microbatches: the numbers of
-    ``spaces/schedules``."""
+    """Order of a pipeline stage's forward and backward passes, by the numbers of ``spaces/schedules``."""
 
     ONE_F_ONE_B = 0
     """Megatron's non-interleaved 1F1B (PipeDream-Flush, arXiv 2104.04473, section 2.2)."""
@@ -33,7 +32,7 @@ class Schedule(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "Schedule | None":
-        """Return a member for a registered schedule that is not named here."""
+        """Return a member for a registered schedule without a name in this enumeration."""
         if not isinstance(value, int) or value not in SCHEDULES:
             return None
         member = int.__new__(cls, value)
@@ -42,7 +41,7 @@ class Schedule(IntEnum):
 
 
 class Recompute(IntFlag):
-    """Modules that are computed again in the backward pass instead of being kept.
+    """Modules recomputed in the backward pass instead of being kept.
 
     Choices are nothing, entire layers, or some modules of every layer, with Megatron-LM's names.
     """
@@ -79,7 +78,7 @@ MODULES: dict[str, Recompute] = {
 
 
 class Split(IntEnum):
-    """Rules by which layers are dealt to pipeline stages."""
+    """Rules that assign layers to pipeline stages."""
 
     EVEN = 0
     """The same number on every (virtual) stage."""
@@ -186,7 +185,7 @@ SPELLING: dict[str, dict[int, str]] = {
 
 
 def schedules_in(files: str) -> dict[Schedule, str]:
-    """Return the spellings of schedules in one kind of files, by ``PipelineSchedule.spelling``."""
+    """Return the spellings of schedules in one kind of file, by ``PipelineSchedule.spelling``."""
     return {Schedule(number): one.spelling[files] for number, one in SCHEDULES.items() if files in one.spelling}
 
 
@@ -210,10 +209,10 @@ def in_groups(layers: int) -> int:
 
 
 def first_layers(choice: Choices) -> Choices:
-    """Return the number of first layers of every (virtual) stage that are recomputed; 0 where all are."""
+    """Return the number of first layers of every (virtual) stage that are recomputed; 0 for all layers."""
     return choice * (choice > 0)
 
 
 def group_size(choice: Choices) -> Choices:
-    """Return the number of layers recomputed at once; 1 where each is from its own input."""
+    """Return the number of layers recomputed at once; 1 where each layer is recomputed from its input."""
     return 1 - (choice + 1) * (choice < 0)

@@ -1,4 +1,4 @@
-"""Conversion from the index of a candidate to its strategy."""
+"""Conversion of a candidate's index to its strategy."""
 
 from collections.abc import Iterable
 
@@ -12,15 +12,16 @@ from forerun.spaces.strategies.table import strategy_of
 
 
 def strategy_at(space: StrategySpace, index: int) -> Strategy:
-    """Return candidate number ``index`` of a space, which must be a legal one."""
+    """Return candidate number ``index`` of a space, which must be legal."""
     return strategy_of(values_at(space, index))
 
 
 def values_at(space: StrategySpace, index: int) -> dict[str, int]:
-    """Return the numbers of candidate ``index``, legal or not, on every axis, as ``dp`` (0 where none divides) and as
-    ``software``.
+    """Return the values of candidate ``index``, legal or not, on every axis, on ``dp`` and on ``software``.
 
-    The index is read as a mixed-radix number whose first axis is the slowest digit.
+    ``dp`` is 0 where the other degrees do not divide the GPUs.
+
+    The index is a mixed-radix number with the first axis as the slowest digit.
     """
     values: dict[str, int] = {}
     for axis in reversed(AXES):

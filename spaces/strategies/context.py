@@ -1,4 +1,4 @@
-"""The context of a strategy: the facts of model, cluster, workload and framework that legality reads."""
+"""The context of a strategy: facts about model, cluster, workload and framework for the laws."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ launches a step as one program."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldMemory:
-    """Peak memory of N strategies as measured runs correct it, shape N each."""
+    """Peak memory of N strategies corrected by measured runs, shape N each."""
 
     parts: Mapping[str, NDArray[np.float64]]
     """By ``MEMORY_PARTS``."""
@@ -36,7 +36,7 @@ class HeldMemory:
 
 
 class Correction(Protocol):
-    """Corrections from measured runs beyond the constants of a context (``forerun.simulator.calibration``)."""
+    """Corrections from measured runs in addition to a context's constants (``forerun.simulator.calibration``)."""
 
     def factor(
         self, context: "Context", table: StrategyTable, time_s: Mapping[str, NDArray[np.float64]]
@@ -69,22 +69,22 @@ class Context:
 
     @property
     def memory_limit_bytes(self) -> float:
-        """Bytes of one device that a strategy may need."""
+        """Bytes of one device that a strategy may use."""
         return self.memory_share * self.cluster.device.memory_bytes
 
     @property
     def overlap(self) -> Overlap:
-        """Mutual slowdown of computation and replica traffic: the cluster's and the framework's part."""
+        """Mutual slowdown of computation and replica traffic, from the cluster and the framework."""
         machine = self.cluster.overlap
         return replace(machine, computation=machine.computation * self.framework.overlap_slowdown)
 
     @property
     def on_groups(self) -> tuple["Context", ...]:
-        """The same request on each group of a cluster with unlike nodes, as if it were the entire cluster."""
+        """The same request on each group of a cluster with different nodes, as if the group were the cluster."""
         return tuple(replace(self, cluster=group.cluster) for group in self.cluster.groups)
 
     def in_precision(self, precision: str | None) -> "Context":
-        """Return the same request in another precision; None: in its own."""
+        """Return the same request in another precision; None: unchanged."""
         if precision is None:
             return self
         framework, agreed_on = agreed(self.framework, precision, ())
@@ -115,8 +115,8 @@ class Context:
     def attention(self) -> str:
         """Attention kernel in use.
 
-        It is the profile's, or a fused softmax over all scores on devices before Ampere, which FlashAttention 2 and its
-        successors do not support (its README).
+        It is the profile's kernel, or a fused softmax over all scores on devices before Ampere, which FlashAttention 2
+        and its successors do not support (its README).
         """
         kernel = self.framework.attention
         older = self.cluster.device.architecture.startswith(_BEFORE_FLASH)
@@ -129,12 +129,12 @@ class Context:
 
     @property
     def eager(self) -> tuple[str, ...]:
-        """Memory-bound operators that run as several kernels: the profile's, none where programs are compiled."""
+        """Memory-bound operators that run as several kernels: the profile's, none in compiled programs."""
         return () if self.compiled else self.framework.eager
 
     @property
     def head_layers(self) -> float:
-        """Matrix work of the language-model head over that of the first layer, as frameworks estimate it.
+        """Matrix work of the language-model head relative to the first layer, in the estimate of frameworks.
 
         Heads that share keys count in full (nanotron's ``get_block_compute_costs``).
         """
@@ -157,14 +157,14 @@ class Context:
 
 
 class InContext(Protocol):
-    """Anything that was asked in some context."""
+    """A result with its context."""
 
     @property
     def context(self) -> Any: ...
 
 
 def by_context(runs: Sequence[InContext], rows: Iterable[int] | None = None) -> list[list[int]]:
-    """Return the numbers of runs (None: all) that share a context, in order of first appearance."""
+    """Return the indices of runs (None: all) with the same context, in order of first appearance."""
     groups: dict[int, list[int]] = {}
     for row in range(len(runs)) if rows is None else rows:
         groups.setdefault(id(runs[row].context), []).append(int(row))

@@ -1,4 +1,4 @@
-"""Default choices of each axis, and the user's choices in their place."""
+"""Default choices of each axis, and their replacement by the user."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -30,9 +30,9 @@ Smaller clusters gain nothing by them; sets of 32 to 128 are equally fast, and 6
 def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[int, ...]]:
     """Return the choices of every axis for a request over one or several GPU counts.
 
-    Degrees are the divisors of a GPU count up to the sizes where they stop making sense (layers for pp, experts for
-    ep); micro-batch and cp are powers of two, and tp is one or divides a node (of six devices, say); named choices are
-    those that the framework profile has.
+    Degrees are the divisors of a GPU count up to a useful limit (layers for pp, experts for ep); micro-batch and cp are
+    powers of two, and tp is one or divides a node (for example six devices); named choices are those of the framework
+    profile.
     """
     legality = context.framework.legality
     layers, devices = context.model.layer_count, sorted({d for n in gpus for d in divisors(n)})
@@ -67,7 +67,7 @@ def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[in
 
 
 def _tensor_degrees(context: Context, devices: Sequence[int]) -> tuple[int, ...]:
-    """Return powers of two and divisors of a node: no measured run has others (``--set tp=3`` tries them)."""
+    """Return degrees that are powers of two or divide a node: no measured run has others (``--set tp=3`` adds them)."""
     node, most = context.cluster.devices_per_node, min(LARGEST_TP, context.heads)
     return tuple(d for d in devices if d <= most and (d & (d - 1) == 0 or node % d == 0))
 
@@ -75,8 +75,8 @@ def _tensor_degrees(context: Context, devices: Sequence[int]) -> tuple[int, ...]
 def _recompute(context: Context) -> tuple[int, ...]:
     """Return the framework's choices of recompute, and cheap combinations of modules.
 
-    The combinations are norms, activations of experts and latent up-projections together, and entire mixtures with
-    them.
+    The combinations are norms, activations of experts and latent up-projections together, and the same with entire
+    mixtures.
     """
     legality, applies = context.framework.legality, modules_of(context)
     offered = {MODULES[name] for name in legality.recompute_modules}
@@ -87,9 +87,9 @@ def _recompute(context: Context) -> tuple[int, ...]:
 
 
 def _sharing(context: Context, gpus: Sequence[int]) -> tuple[int, ...]:
-    """Return all replicas, and for every large GPU count the largest set that divides it.
+    """Return all replicas, and the largest set of replicas that divides each large GPU count.
 
-    Smaller sets are offered where gradients or parameters can be sharded: for optimizer states alone they never were
+    Smaller sets are included where gradients or parameters can be sharded: with optimizer states alone they were never
     much faster.
     """
     if max(context.framework.legality.partial_zero, default=0) < 2:
@@ -99,10 +99,10 @@ def _sharing(context: Context, gpus: Sequence[int]) -> tuple[int, ...]:
 
 
 def _virtual_stages(layers: int, extra: Sequence[int]) -> tuple[int, ...]:
-    """Return the numbers of virtual stages that some pipeline depth can use.
+    """Return the numbers of virtual stages that suit some pipeline depth.
 
-    They are divisors of the layers plus ``extra`` ones (embedding, head and prediction block, which may count as
-    layers).
+    They are divisors of the number of layers plus ``extra`` ones (embedding, head and prediction block, which may count
+    as layers).
     """
     counts = {d for more in extra for d in divisors(layers + more) if d <= LARGEST_VPP}
     return tuple(sorted(counts | {1, 2}))
@@ -121,7 +121,7 @@ def restrict(
     {'tp': (1, 2, 4), 'recompute': (0, 2)}
 
     Raises:
-        RequestError: an axis is unknown or a choice is not one of its kind.
+        RequestError: an axis is unknown or a choice does not belong to its axis.
     """
     result = dict(choices)
     for axis, values in replacements.items():
@@ -138,7 +138,7 @@ def restrict(
 
 
 def _choice(axis: str, value: object) -> int:
-    """Return the number of one choice that a user wrote for an axis."""
+    """Return the number of a user's choice on an axis."""
     text = str(value).strip().lower()
     if axis == "sp" and text in ("true", "false", "on", "off", "yes", "no"):
         return int(text in ("true", "on", "yes"))

@@ -1,6 +1,6 @@
 """Laws of degrees, schedules and sharded states for every framework: predicates of ``rules.RULES``.
 
-Each gets one integer array per axis that its rule names and returns the mask [N] of broken rows.
+Each predicate receives one integer array per axis of its rule and returns the mask [N] of broken rows.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from forerun.spaces.strategies.table import Columns, IntArray, Mask
 
 
 def kv_broken(c: Columns, x: Context) -> Mask:
-    """Mark rows whose tp does not divide the key/value heads (or is not divided by them, if those are copied)."""
+    """Mark rows whose tp does not divide the key/value heads (or is not their multiple, if they are copied)."""
     divides = x.kv_heads % c["tp"] == 0
     if x.framework.legality.kv_replication:
         divides |= c["tp"] % x.kv_heads == 0
@@ -24,9 +24,9 @@ def kv_broken(c: Columns, x: Context) -> Mask:
 
 
 def split_broken(c: Columns, x: Context) -> Mask:
-    """Mark rows in which a virtual stage gets no layers.
+    """Mark rows with a virtual stage without layers.
 
-    There is one Python call per distinct (virtual stages, split): a few hundred at most.
+    There is one Python call per distinct (virtual stages, split), at most a few hundred.
     """
     stages = by_schedule(c["schedule"], lambda kind: kind.virtual_stages(c["pp"], c["vpp"]))
     key = stages * 8 + np.minimum(c["split"], 7)
@@ -36,7 +36,7 @@ def split_broken(c: Columns, x: Context) -> Mask:
 
 
 def undealt(v: Mapping[str, int], x: Context) -> str:
-    """Return the message of ``split_broken``, with the splits that do deal the layers."""
+    """Return the message of ``split_broken``, with the splits that are legal."""
     layers, stages = x.model.layer_count, schedule_of(v["schedule"]).virtual_stages(v["pp"], v["vpp"])
     legal = [
         f"split={name}"
@@ -54,12 +54,12 @@ def undealt(v: Mapping[str, int], x: Context) -> str:
 
 
 def _deals(x: Context, stages: int, split: int) -> bool:
-    """Check whether a split can deal the layers of a model to ``stages`` virtual stages."""
+    """Check whether a split can assign the layers of a model to ``stages`` virtual stages."""
     return split_is_legal(x.model.layer_count, stages, split) and (split != Split.LIGHT_MTP or x.model.mtp_layers > 0)
 
 
 def schedule_broken(c: Columns, x: Context) -> Mask:
-    """Mark rows whose schedule does not have its number of stages and virtual stages."""
+    """Mark rows with a number of stages or virtual stages that their schedule does not allow."""
     schedule, pp, vpp = c["schedule"], c["pp"], c["vpp"]
     broken = (pp == 1) & ((schedule != Schedule.ONE_F_ONE_B) | (vpp > 1))
     for kind in present(schedule):
@@ -80,18 +80,18 @@ def no_such_shape(v: Mapping[str, int], x: Context) -> str:
 
 
 def _needs(laws: Mapping[str, str]) -> str:
-    """Return the laws of schedules as a text, without those that have none."""
+    """Return the laws of schedules as a text, without schedules that have none."""
     (first, law), *others = ((name, law) for name, law in laws.items() if law)
     return ", ".join((f"{first} needs {law}", *(f"{name} {law}" for name, law in others)))
 
 
 def microbatches(c: Columns, x: Context) -> IntArray:
-    """Compute the microbatches of one replica per step, [N]."""
+    """Return the microbatches of one replica per step, [N]."""
     return np.asarray(x.workload.global_batch // (c["dp"] * c["mbs"]))
 
 
 def interleave_broken(c: Columns, x: Context) -> Mask:
-    """Mark rows whose schedule needs another number of microbatches, such as a multiple of the ranks."""
+    """Mark rows with a number of microbatches that their schedule does not allow (no multiple of the ranks, say)."""
     count, broken = microbatches(c, x), np.zeros(c["schedule"].shape, dtype=bool)
     for kind in present(c["schedule"]):
         illegal = kind.illegal_microbatches(c["pp"], count)
@@ -121,7 +121,7 @@ def inactive(c: Columns, x: Context) -> Mask:
 
 
 def shard_broken(c: Columns, x: Context) -> Mask:
-    """Mark rows whose groups of ``shard`` replicas do not divide all replicas, or cut experts."""
+    """Mark rows whose groups of ``shard`` replicas do not divide all replicas, or divide the ranks of experts."""
     asked = c["shard"] > 0
     if not asked.any():
         return np.asarray(asked)

@@ -1,6 +1,6 @@
-"""Limits of a framework: masks of the rows that exceed them, and messages, for the laws of ``rules``.
+"""Limits of a framework: masks of rows beyond them, and messages, for the laws of ``rules``.
 
-Arithmetic has its laws in ``rules``; those here read the framework's ``legality`` alone.
+Arithmetic laws are in ``rules``; the laws of this module depend only on the framework's ``legality``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from forerun.spaces.strategies.table import CUSTOM_SPLIT, Columns, Mask
 
 
 def degree_unsupported(c: Columns, x: Context) -> Mask:
-    """Mark degrees of an axis that the framework does not have; experts are then cut like the rest of a layer."""
+    """Mark degrees of an axis that the framework does not have; without etp experts are cut like other modules."""
     broken = np.zeros(np.broadcast_shapes(*(np.shape(c[axis]) for axis in ("pp", "tp", "cp", "ep", "etp"))), dtype=bool)
     for axis in _degrees_absent(x):
         broken |= (c[axis] > 1) & (axis != "etp" or c["etp"] != c["tp"])
@@ -29,7 +29,7 @@ def _beside_a_pipeline(c: Columns, x: Context) -> Mask:
 
 
 def no_such_degree(v: Mapping[str, int], x: Context) -> str:
-    """Return the message of ``degree_unsupported``, which names the axes that were asked for alone."""
+    """Return the message of ``degree_unsupported``, which names only the requested axes."""
     asked = [axis for axis in _degrees_absent(x) if v[axis] > 1 and not (axis == "etp" and v["etp"] == v["tp"])]
     if not asked:
         return (
@@ -73,7 +73,7 @@ def no_such(axis: str, spellings: str) -> Callable[[Mapping[str, int], Context],
 def schedule_unsupported(c: Columns, x: Context) -> Mask:
     """Mark schedules that the framework does not have at all, for such a model, or on two ranks.
 
-    Two interleaved ranks send to each other at once, which blocks if transfers are not overlapped (Megatron-LM,
+    Two interleaved ranks send to each other at the same time, which blocks unless transfers overlap (Megatron-LM,
     validate_args).
     """
     interleaved = with_trait(c["schedule"], lambda kind: kind.in_rounds)
@@ -107,7 +107,7 @@ def split_unsupported(c: Columns, x: Context) -> Mask:
 
 
 def separate_norms(framework: FrameworkProfile, layer: Layer) -> int:
-    """Count the norms of a layer that are separate modules in the framework and can be recomputed."""
+    """Return the number of a layer's norms that are separate modules in the framework and can be recomputed."""
     if not framework.fused_norms:
         return layer.norms
     latent = layer.attends and getattr(layer.mixer, "latent", None) is not None
@@ -131,7 +131,7 @@ def modules_of(context: Context) -> int:
 
 
 def recompute_unsupported(c: Columns, x: Context) -> Mask:
-    """Mark choices of recompute, or modules of one, that the framework does not have.
+    """Mark choices of recompute, or of its modules, that the framework does not have.
 
     CUDA graphs exclude recompute of entire layers, and activations of experts belong to their grouped product
     (Megatron-core, transformer_config.py).
@@ -154,7 +154,7 @@ def _hindered(x: Context) -> list[tuple[Recompute, str]]:
         reason = "shared experts that compute beside traffic are not recomputed; drop them, or shared-expert-overlap"
         exclusions.append((Recompute.SHARED_EXPERTS, reason))
     if x.workload.precision == "fp8" and profile.eight_bit_recipe == "delayed":
-        # Their outputs are made again outside of what records the largest values.
+        # Their outputs are recomputed outside the code that records the largest values.
         reason = "delayed scaling recomputes neither layernorm nor moe_act; drop them, or set fp8-recipe=current"
         exclusions.append((Recompute.LAYERNORM | Recompute.MOE_ACT, reason))
     return exclusions
@@ -188,13 +188,13 @@ def recompute_redundant(c: Columns, x: Context) -> Mask:
 
 
 def block_broken(c: Columns, x: Context) -> Mask:
-    """Mark numbers of layers without full recompute, not offered by the framework, or as large as a stage."""
+    """Mark numbers of layers without full recompute, not available in the framework, or as large as a stage."""
     asked = c["recompute_layers"] != ALL_LAYERS
     if not asked.any():
         return np.asarray(asked)
     wrong = (c["recompute"] != Recompute.FULL) | ~with_trait(c["schedule"], lambda kind: kind.recomputes_some)
     most = -(-x.model.layer_count // (c["pp"] * c["vpp"]))
-    # A group may be a whole stage.
+    # A group may be an entire stage.
     many = (first_layers(c["recompute_layers"]) >= most) | (group_size(c["recompute_layers"]) > most)
     return np.asarray(asked & (wrong | many | (not x.framework.legality.recompute_layers)))
 
@@ -218,7 +218,7 @@ def no_such_block(v: Mapping[str, int], x: Context) -> str:
 
 
 def zero_unsupported(c: Columns, x: Context) -> Mask:
-    """Mark stages of ZeRO that the framework does not have, or not with these degrees."""
+    """Mark ZeRO stages that the framework does not have, or not with these degrees."""
     legality = x.framework.legality
     absent = ~np.isin(c["zero"], legality.zero_stages)
     plain = (c["zero"] == 0) & (c["dp"] * c["cp"] > 1) & legality.plain_replicas_alone
@@ -227,7 +227,7 @@ def zero_unsupported(c: Columns, x: Context) -> Mask:
 
 
 def no_such_zero(v: Mapping[str, int], x: Context) -> str:
-    """Return the message of ``zero_unsupported``, which names the stages of ZeRO to use instead."""
+    """Return the message of ``zero_unsupported``, with the ZeRO stages to use instead."""
     legality, degrees = x.framework.legality, f"tp={v['tp']} pp={v['pp']} cp={v['cp']} ep={v['ep']}"
     if v["zero"] == 0 and 0 in legality.zero_stages:
         return f"{x.framework.name} has replicas that share nothing (zero=0) alone, but got {degrees}; use zero=2 or 3"
@@ -237,7 +237,7 @@ def no_such_zero(v: Mapping[str, int], x: Context) -> str:
 
 
 def sp_unsupported(c: Columns, x: Context) -> Mask:
-    """Mark rows with or without sequence parallelism, as the framework excludes either."""
+    """Mark rows with or without sequence parallelism, where the framework excludes it or requires it."""
     policy = x.framework.legality.sequence_parallel
     off, on = (c["sp"] == 0) & (c["tp"] > 1), c["sp"] == 1
     broken = {"optional": np.zeros_like(on), "always": off, "never": on}[policy]
@@ -246,7 +246,7 @@ def sp_unsupported(c: Columns, x: Context) -> Mask:
 
 
 def shard_unsupported(c: Columns, x: Context) -> Mask:
-    """Mark states sharded over a part of the replicas that the framework shards over all."""
+    """Mark states sharded over a part of the replicas where the framework shards them over all."""
     asked, legality = c["shard"] > 0, x.framework.legality
     if not asked.any():
         return np.asarray(asked)

@@ -1,4 +1,4 @@
-"""The string form of a strategy, read."""
+"""Parser of the string form of a strategy."""
 
 import re
 
@@ -36,7 +36,7 @@ def parse_named(axis: str, text: str) -> int:
     2
 
     Raises:
-        RequestError: no such choice.
+        RequestError: the choice does not exist.
     """
     names = text.lower().split("+")
     if axis == "recompute" and all(name in MODULES for name in names):
@@ -49,7 +49,7 @@ def parse_named(axis: str, text: str) -> int:
 
 
 def _software(text: str) -> Software:
-    """Return the switches of a word like ``with=tp-comm-overlap+moe-overlap``."""
+    """Return the switches in a word like ``with=tp-comm-overlap+moe-overlap``."""
     switches = Software.NONE
     for name in text.lower().split("+"):
         if name not in SOFTWARE:
@@ -65,7 +65,7 @@ def parse_strategy(text: str) -> Strategy:
     64
 
     Raises:
-        RequestError: a word is not understood or given twice.
+        RequestError: a word is unknown or duplicate.
     """
     values: dict[str, object] = {}
     spelled = re.sub(r"layers=([\d,]+)", lambda match: "layers=" + match[1].replace(",", ";"), text)
@@ -80,8 +80,10 @@ def parse_strategy(text: str) -> Strategy:
 
 
 def _strategy(values: dict[str, object]) -> Strategy:
-    """Return the strategy of some fields, ``second dp`` and ``second mbs`` (checked), ``stages`` (recompute) and
-    ``OFFLOAD_WORDS`` (shares)."""
+    """Return the strategy of some fields.
+
+    Further keys are ``second dp`` and ``second mbs`` (checked), ``stages`` (recompute) and ``OFFLOAD_WORDS`` (shares).
+    """
     seconds = {name: values.pop(f"second_{name}", None) for name in ("dp", "mbs")}
     stages = values.pop("stages", None)
     if isinstance(stages, str):
@@ -108,7 +110,7 @@ def _strategy(values: dict[str, object]) -> Strategy:
 
 
 def _parse_word(word: str) -> list[tuple[str, object]]:
-    """Return the fields and values that one word of a strategy sets."""
+    """Return the fields and values set by one word of a strategy."""
     for digits in re.findall(r"\d+", word):
         if len(digits) > MOST_DIGITS:
             raise RequestError(f"numbers of a strategy have at most {MOST_DIGITS} digits, but got {shown(word)}")

@@ -1,4 +1,4 @@
-"""Candidates that are built from answers to questions, and their enumeration in the order of an odometer."""
+"""Candidates built from answers to questions, and their enumeration in the order of an odometer."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -10,14 +10,14 @@ Built = TypeVar("Built")
 
 
 def ask(choose: Choose, name: str, choices: Sequence[int]) -> int:
-    """Return the answer to a question; a question with one choice is not asked."""
+    """Return the answer to a question; a question with a single choice is not asked."""
     return choices[0] if len(choices) == 1 else choose(name, choices)
 
 
 def every(build: Callable[[Choose], Built | None]) -> Iterator[Built]:
-    """Yield the results of all ways to answer the questions of ``build``; None is no result.
+    """Yield the results of all combinations of answers to the questions of ``build``, except None.
 
-    Later questions may depend on earlier answers. The last one changes fastest.
+    Later questions may depend on earlier answers. The last question changes fastest.
     """
     digits: list[int] = []
     while True:

@@ -1,9 +1,10 @@
 """Placement of rank groups in racks whose nodes share switches of the fast fabric (NVL72).
 
-Ranks are numbered node by node. A scheduler that fills racks one after the other cuts every group whose ranks do not
-divide a rack: of groups of 64 one in nine lies in a rack of 72. One that places segments of nodes, each inside a rack
-(Slurm: ``--segment``, topology/block), keeps groups whole; where segments do not divide a rack some of its devices are
-idle. That is what is assumed where it takes no more racks; else racks are filled, and groups are cut.
+Ranks are numbered node by node. A scheduler that fills racks one after the other divides every group whose size does
+not divide a rack: of groups of 64, one in nine is in one rack of 72. A scheduler that places segments of nodes, each
+inside a rack (Slurm: ``--segment``, topology/block), keeps groups in one rack; where segments do not divide a rack some
+of its devices are idle. Segments are assumed where they need no more racks; otherwise racks are filled and groups are
+divided.
 """
 
 from dataclasses import dataclass, replace
@@ -53,7 +54,7 @@ def rack_use(cluster: Cluster, strategy: Strategy) -> RackUse | None:
 
 
 def use_of(rack: int, node: int, strategy: Strategy) -> RackUse:
-    """Return the placement in racks of ``rack`` devices and nodes of ``node``, in as few racks as possible.
+    """Return the placement in racks of ``rack`` devices with nodes of ``node``, in as few racks as possible.
 
     >>> from forerun.spaces.strategies import parse_strategy
     >>> use_of(72, 4, parse_strategy("tp1 pp1 dp512 ep64 mbs1")).used
@@ -66,8 +67,7 @@ def use_of(rack: int, node: int, strategy: Strategy) -> RackUse:
 
 
 def _spans(tp: Any, cp: Any, ep: Any, etp: Any) -> tuple[Any, Any, Any]:
-    """Return the consecutive ranks that groups of tensor, context and expert ranks span; numbers
-    or arrays."""
+    """Return the number of consecutive ranks spanned by tensor, context and expert groups (numbers or arrays)."""
     return tp, tp * cp, ep * etp
 
 
@@ -86,9 +86,9 @@ def _use(rack: int, node: int, devices: int, *spans: int) -> RackUse:
 
 
 def _segment(rack: int, node: int, devices: int, *spans: int) -> int:
-    """Return the segment size that keeps groups within racks in the fewest racks; 0 if there is none.
+    """Return the segment size that keeps groups within racks in the fewest racks; 0 if none exists.
 
-    Of several sizes it is the largest, which is placed most compactly.
+    Of several sizes the largest is returned, which is the most compact.
     """
     unit = lcm(node, *(span for span in spans if 1 < span <= rack))
     sizes = [node * count for count in divisors(devices // node)] if devices % node == 0 else []
@@ -97,9 +97,9 @@ def _segment(rack: int, node: int, devices: int, *spans: int) -> int:
 
 
 def spread_use(cluster: Cluster, strategy: Strategy) -> RackUse | None:
-    """Return the placement in more racks than the devices fill, so that no group is cut.
+    """Return the placement in more racks than the devices fill, so that no group is divided.
 
-    It is None if no group is cut anyway, or there are too few racks.
+    It is None if no group is divided anyway, or there are too few racks.
     """
     rack, node, s = rack_devices(cluster), cluster.devices_per_node, strategy
     if not rack or not (segment := _segment(rack, node, s.devices, *_spans(s.tp, s.cp, s.ep, s.etp))):
@@ -112,14 +112,14 @@ def spread_use(cluster: Cluster, strategy: Strategy) -> RackUse | None:
 
 
 def _largest_part(rack: int, span: int) -> int:
-    """Return the larger part of the group that racks cut most evenly, where they are filled one after the other."""
+    """Return the larger part of the most evenly divided group, where racks are filled one after the other."""
     step = gcd(rack, span)
     part = max(step, round(span / 2 / step) * step)
     return max(part, span - part)
 
 
 def domains(cluster: Cluster, columns: Columns) -> IntArray:
-    """Return for every candidate the consecutive ranks that share the fast fabric, [N]."""
+    """Return the number of consecutive ranks that share the fast fabric, for every candidate, [N]."""
     if not rack_devices(cluster):
         return np.full(len(columns["tp"]), cluster.scale_up_size, dtype=np.int64)
     uses, inverse = _uses(cluster, columns)
@@ -127,11 +127,11 @@ def domains(cluster: Cluster, columns: Columns) -> IntArray:
 
 
 def _uses(cluster: Cluster, columns: Columns) -> tuple[list[RackUse], IntArray]:
-    """Return the distinct uses of racks among candidates, and which each has, [N]."""
+    """Return the distinct uses of racks among candidates, and each candidate's index into them, [N]."""
     rack, node = rack_devices(cluster), cluster.devices_per_node
     tp, cp, ep, etp = (columns[axis].astype(np.int64) for axis in SPANS[:4])
     spans = np.stack([columns["gpus"], *_spans(tp, cp, ep, etp)])
-    # One number for each column: numbers sort many times faster than columns. Pairs stay below any overflow.
+    # One number per combination of columns: numbers sort much faster than columns. Pairs cannot overflow.
     pairs = [pair[0] * (pair[1].max(initial=0) + 1) + pair[1] for pair in (spans[:2], spans[2:])]
     _, number = np.unique(pairs[0], return_inverse=True)
     _, first, inverse = np.unique(
@@ -157,6 +157,6 @@ def _narrowed(cluster: Same[Cluster], domain: int) -> Cluster:
 
 
 def on_racks(context: Context, strategy: Strategy) -> Context:
-    """Return a context whose racks contain the groups of a strategy as its ranks are placed."""
+    """Return a context whose racks contain a strategy's groups in the placement of its ranks."""
     use = rack_use(context.cluster, strategy)
     return context if use is None else with_domain(context, use.domain)

@@ -1,8 +1,8 @@
-"""Legality: every law a strategy must keep, as a vectorised predicate with a reason code and a message.
+"""Legality: every law of strategies, as a vectorised predicate with a reason code and a message.
 
-A rule names the axes it reads, so that the space can apply it as soon as those axes are known and cut whole ranges of
-candidates at once. ``illegal`` gets one integer array per axis (and ``dp`` once gpus, pp, tp and cp are known) and
-returns the mask of broken rows. Reasons are counted in the order of the rules.
+A rule names the axes that it reads, so that the space can apply it as soon as these axes are known and drop entire
+ranges of candidates at once. ``illegal`` receives one integer array per axis (and ``dp`` once gpus, pp, tp and cp are
+known) and returns the mask of broken rows. Reasons are counted in the order of the rules.
 """
 
 from collections.abc import Callable, Mapping

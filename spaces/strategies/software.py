@@ -1,7 +1,8 @@
-"""Switches of the software that belong to a strategy: a search turns them on where they pay.
+"""Switches of the software in a strategy: a search turns them on where they pay.
 
-All train the same model as well. Those that cost memory are a choice of every candidate for which they do something and
-whose framework runs them (``CHOSEN``, axis ``switches``). The others slow no step either, so that the degrees decide
+All of them train the same model. Switches that cost memory are a choice of every candidate for which they have an
+effect and whose framework supports them (``CHOSEN``, axis ``switches``). The others never slow a step, so the degrees
+decide whether they are on. All further switches keep the request's setting.
 whether one is on. Switches that are none of these stay as the request has them.
 """
 
@@ -36,7 +37,7 @@ def names_of(software: int) -> list[str]:
 
 
 def those_on(settings: Mapping[str, str]) -> Software:
-    """Return the switches of strategies that some settings have on.
+    """Return the strategy switches that some settings turn on.
 
     >>> those_on({"tp-comm-overlap": "on", "dispatcher": "alltoall"})
     <Software.TP_COMM_OVERLAP: 1>
@@ -68,9 +69,9 @@ def unsuited(settings: Mapping[str, str], model: Model) -> list[str]:
 
 
 def can_turn_on(profile: FrameworkProfile, but: Collection[str] = (), *, on: Collection[DeviceKind] = ()) -> Software:
-    """Return the switches that a framework can turn on: those that it has off and can spell.
+    """Return the switches that a framework can turn on: those that are off and have a spelling.
 
-    Those named by ``but``, and those that one of the machines it runs ``on`` does not have, are left out.
+    Switches named by ``but``, and switches that one of the machines ``on`` does not have, are excluded.
 
     >>> from forerun.spaces.frameworks import load_framework
     >>> names_of(can_turn_on(load_framework("megatron-lm"), but=["moe-overlap"]))
@@ -93,7 +94,7 @@ def can_turn_on(profile: FrameworkProfile, but: Collection[str] = (), *, on: Col
 
 
 def _excluded(name: str, setting: str, had: Mapping[str, str]) -> bool:
-    """Check whether another switch, in its present setting, excludes this one."""
+    """Check whether another switch, in its current setting, excludes this one."""
     wanted = [all_switches()[other].required(its).get(name) for other, its in had.items()]
     return any(settings is not None and setting not in settings for settings in wanted)
 
@@ -120,7 +121,7 @@ def _profile(profile: FrameworkProfile, software: Software) -> FrameworkProfile:
 
 
 def settings_of(software: int) -> dict[str, str]:
-    """Return the settings that the switches of a strategy are turned to, by name.
+    """Return the settings of the switches that a strategy turns on, by name.
 
     >>> settings_of(Software.TP_COMM_OVERLAP)
     {'tp-comm-overlap': 'on'}
@@ -129,8 +130,7 @@ def settings_of(software: int) -> dict[str, str]:
 
 
 def does_something(columns: Columns, context: Context, among: int = ~0) -> IntArray:
-    """Return for every candidate those ``among`` some switches that change anything for it and that its framework runs
-    with it, [N]."""
+    """Return the switches of ``among`` with an effect on every candidate that its framework supports with it, [N]."""
     effective: IntArray = np.zeros(len(columns["tp"]), dtype=np.int64)
     for flag, conditions in _CONDITIONS.items():
         if flag & among and not _unmet(flag, context):
@@ -140,34 +140,34 @@ def does_something(columns: Columns, context: Context, among: int = ~0) -> IntAr
 
 
 def _unmet(flag: Software, context: Context) -> list[str]:
-    """Return the requirements of a switch that machines of the cluster do not meet, as texts."""
+    """Return the requirements of a switch that devices of the cluster do not meet, as texts."""
     name, setting = _setting(names_of(flag)[0])
     hardware = all_switches()[name].hardware_of(context.framework, setting)
     return [text for machine in device_kinds(context.cluster) if (text := hardware.unmet(machine))]
 
 
 def turned_on(columns: Columns, context: Context) -> IntArray:
-    """Return the switches that a search turns on for every candidate, without those that are its choice, [N]."""
+    """Return the switches that a search turns on for every candidate, without its choices, [N]."""
     return does_something(columns, context, int(context.free_software & ~CHOSEN))
 
 
 def choices_of_software(context: Context) -> IntArray:
-    """Return all sets of switches that candidates of a search may have on, in growing order."""
+    """Return all sets of switches that candidates of a search may have on, in ascending order."""
     free = int(context.free_software)
     return np.array([subset for subset in range(free + 1) if subset & ~free == 0], dtype=np.int64)
 
 
 def free_choices(context: Context) -> tuple[int, ...]:
-    """Return the choices of ``switches`` of a search: those left free that the model listens to."""
+    """Return the choices of ``switches`` in a search: free switches with an effect on the model."""
     names = [name for name, flag in SOFTWARE.items() if flag & CHOSEN & context.free_software]
     free = int(sum(SOFTWARE[name] for name in names if context.moe or not for_experts(name)))
     return tuple(subset for subset in range(free + 1) if subset & ~free == 0)
 
 
 def settled(context: Context, strategy: Strategy) -> Strategy:
-    """Return a strategy with the switches that a search turns on, and those of its choice.
+    """Return a strategy with the switches that a search turns on, and its chosen ones.
 
-    Only switches with which every half and stage can run are on.
+    Only switches that every half and stage supports are on.
     """
     return with_switches(strategy, switches_of(context, settled_by(strategy)))
 
@@ -178,7 +178,7 @@ second half, its choice of ``switches``, and what its stages recompute."""
 
 
 def settled_by(strategy: Strategy) -> SettledBy:
-    """Return the values that decide the switches of a strategy."""
+    """Return the values that determine the switches of a strategy."""
     s, entries = strategy, strategy.stage_recompute
     kinds = (s.recompute,) if entries is None else sorted({entry.kind for entry in entries})
     read = (s.tp, s.ep, s.etp, s.pp, s.vpp, s.sp, s.recompute, s.dp, s.mbs)
@@ -188,14 +188,14 @@ def settled_by(strategy: Strategy) -> SettledBy:
 def switches_of(context: Context, by: SettledBy) -> Software | None:
     """Return the switches that a search turns on for all strategies with these values.
 
-    It is None where a search turns none on and leaves a strategy unchanged.
+    It is None where a search turns none on and does not change a strategy.
     """
     if not context.free_software:
         return None
     tp, *_, second_tp, chosen = by[: len(READ_BY_SOFTWARE) + 2]
     ways = list(product({tp, second_tp}, by[len(READ_BY_SOFTWARE) + 2 :]))
     values = zip(READ_BY_SOFTWARE, by, strict=False)
-    # Halves have as many microbatches: those of the first stand for both.
+    # Both halves have equal numbers of microbatches: the first represents both.
     columns = {name: np.full(len(ways), int(value), dtype=np.int64) for name, value in values}
     columns |= {"tp": np.array([tp for tp, _ in ways]), "recompute": np.array([int(kind) for _, kind in ways])}
     free = int(context.free_software & ~CHOSEN) | chosen
@@ -209,7 +209,7 @@ def with_switches(strategy: Strategy, software: Software | None) -> Strategy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """A condition under which a switch has an effect and its framework runs it."""
+    """Condition under which a switch has an effect and its framework supports it."""
 
     met: Callable[[Columns, Context], Mask]
     """Mask [N] of the candidates that have it."""
@@ -218,7 +218,7 @@ class Condition:
 
 
 def without_degrees(columns: Columns, context: Context) -> Mask:
-    """Mark the candidates with a chosen switch that is ineffective, or that the framework lacks or has on already."""
+    """Mark the candidates with a chosen switch that has no effect, or that the framework lacks or already has on."""
     chosen = columns["switches"]
     lacks = (chosen & ~int(can_turn_on(context.framework, on=device_kinds(context.cluster)))) != 0
     for flag in _flags(CHOSEN):
@@ -237,8 +237,7 @@ def without_passes(columns: Columns, context: Context) -> Mask:
 
 
 def not_running(columns: Columns, context: Context) -> Mask:
-    """Return the candidates with another switch on that does nothing for them, or that the framework has not or has
-    on."""
+    """Mark the candidates with another switch on that has no effect, or that the framework lacks or already has on."""
     software = columns["software"] & ~int(CHOSEN)
     if not software.any():
         return np.zeros(len(software), dtype=bool)
@@ -271,12 +270,12 @@ def why_not(axis: str, which: slice = slice(None)) -> Callable[[Mapping[str, int
 
 
 def _flags(software: Software) -> list[Software]:
-    """Return single switches of several."""
+    """Return the single switches of a combination."""
     return [flag for flag in SOFTWARE.values() if flag & software]
 
 
 def _tensor(c: Columns, x: Context) -> Mask:
-    """Mark tp within one scale-up domain, which is the reach of user buffers and symmetric memory."""
+    """Mark tp within one scale-up domain, the reach of user buffers and symmetric memory."""
     return np.asarray((c["tp"] > 1) & (c["sp"] == 1) & (c["tp"] <= x.cluster.scale_up_size))
 
 
@@ -285,8 +284,8 @@ def _combined(c: Columns, x: Context) -> Mask:
 
     It needs virtual stages in a pipeline, a pipeline if the model has a prediction block, and no graph of the entire
     step (TransformerConfig.__post_init__). With no more microbatches than stages all forward passes run before the
-    first backward one, and no two are combined. It cuts a layer between its mixer and its experts, which hybrid models
-    do not allow.
+    first backward pass, and no two are combined. It divides a layer between its mixer and its experts, which hybrid
+    models do not allow.
     """
     alone = (c["pp"] == 1) & (not x.model.mtp_layers)
     return np.asarray(
@@ -303,7 +302,7 @@ def _once(c: Columns, x: Context) -> Mask:
 
 
 def _once_per_node(c: Columns, x: Context) -> Mask:
-    """Mark experts on several scale-up domains: DeepEP sends a token once to each, which gains nothing within one."""
+    """Mark experts on several scale-up domains: DeepEP sends a token once to each, without a gain within one."""
     return np.asarray((c["ep"] * c["etp"] > x.cluster.scale_up_size) & (c["ep"] > 1) & x.moe)
 
 

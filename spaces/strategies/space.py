@@ -19,7 +19,7 @@ IDEA = AXES[: AXES.index("etp")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategySpace:
-    """All combinations of the choices of every axis, legal or not. Choices are sorted and without repetition.
+    """All combinations of the choices of every axis, legal or not. Choices are sorted and distinct.
 
     Raises:
         RequestError: an axis is missing, unknown or has no choice.
@@ -43,17 +43,17 @@ class StrategySpace:
 
     @property
     def size(self) -> int:
-        """Number of candidates, illegal ones included."""
+        """Number of candidates, including illegal ones."""
         return math.prod(len(self.choices[axis]) for axis in AXES)
 
     @property
     def idea_width(self) -> int:
-        """Candidates from one combination of ``IDEA``, the slowest digits of an index, to the next."""
+        """Number of candidates per combination of ``IDEA``, the slowest digits of an index."""
         return math.prod(len(self.choices[axis]) for axis in AXES[len(IDEA) :])
 
     @property
     def below(self) -> int:
-        """Candidates below one prefix of the axes that a walk asks about (``walk.ASKED_AFTER``)."""
+        """Number of candidates below one prefix of the axes that a walk asks about (``walk.ASKED_AFTER``)."""
         return math.prod(len(self.choices[axis]) for axis in LATER)
 
     def table(self, low: int, high: int) -> tuple[StrategyTable, Counter[str]]:
@@ -66,10 +66,12 @@ class StrategySpace:
         return enumerated(self.choices, self.context, low, high, hopeless=hopeless)
 
     def degrees(self) -> StrategyTable:
-        """Return the combinations of ``DEGREES`` that keep the laws of those."""
+        """Return the combinations of ``DEGREES`` that satisfy the laws of these axes."""
         return prefixes(self.choices, self.context, DEGREES)
 
     def below_ideas(self, numbers: IntArray) -> StrategyTable:
-        """Return the legal candidates of combinations of ``IDEA``, given by their numbers in growing order; each has a
-        legal candidate."""
+        """Return the legal candidates of combinations of ``IDEA``.
+
+        ``numbers``: the combinations in ascending order; each has a legal candidate.
+        """
         return below(self.choices, self.context, numbers, IDEA)

@@ -1,8 +1,8 @@
 """Choices that may differ between pipeline stages: recompute, tensors on the host, and the tp of each half.
 
-Stages keep their devices: where ``tp`` changes, ``dp`` and ``mbs`` follow, so that every stage works on the same
-sequences at a time and pipelines stay as many (as Alpa cuts one microbatch by another mesh on each stage,
-arXiv 2201.12023, section 5).
+Stages keep their devices: where ``tp`` changes, ``dp`` and ``mbs`` follow, so that every stage processes the same
+sequences at a time and the number of pipelines does not change (as Alpa divides one microbatch by another mesh on each
+stage, arXiv 2201.12023, section 5).
 """
 
 import itertools
@@ -51,7 +51,7 @@ def in_second_half(stage: int, pp: int) -> bool:
 
 
 def recompute_text(entries: Sequence[StageRecompute]) -> str:
-    """Return the recompute of every stage as a text, equal neighbours joined; one entry is for all stages.
+    """Return the recompute of every stage as a text with equal neighbours joined; one entry is for all stages.
 
     >>> recompute_text([StageRecompute(Recompute.FULL, 3)] * 2 + [StageRecompute(Recompute.NONE)])
     'full:3*2,none'
@@ -63,13 +63,13 @@ def recompute_text(entries: Sequence[StageRecompute]) -> str:
 
 
 def parse_recompute(text: str, pp: int) -> tuple[StageRecompute, ...]:
-    """Read the recompute of every one of ``pp`` stages.
+    """Read the recompute of each of ``pp`` stages.
 
     >>> [str(entry) for entry in parse_recompute("full:3*2,none", 3)]
     ['full:3', 'full:3', 'none']
 
     Raises:
-        RequestError: an entry cannot be read, or they are not one for each stage.
+        RequestError: an entry cannot be read, or the number of entries is wrong.
     """
     entries: list[StageRecompute] = []
     names = {name: Recompute(number) for number, name in SPELLING["recompute"].items()}
@@ -89,7 +89,7 @@ def parse_recompute(text: str, pp: int) -> tuple[StageRecompute, ...]:
 
 
 def tidy(entries: tuple[StageRecompute, ...], layers: Sequence[int]) -> tuple[StageRecompute, ...]:
-    """Return the canonical recompute of stages with these layers: no entry names all layers of its stage or none.
+    """Return the canonical recompute of stages with these layers: no entry names all or none of its stage's layers.
 
     >>> [str(e) for e in tidy((StageRecompute(Recompute.FULL, 4), StageRecompute(Recompute.FULL, 0)), (4, 4))]
     ['full', 'none']
@@ -104,7 +104,7 @@ def tidy(entries: tuple[StageRecompute, ...], layers: Sequence[int]) -> tuple[St
 
 
 def common_recompute(entries: Sequence[StageRecompute]) -> Recompute | None:
-    """Return the recompute of all stages if it is the same and of all layers, else None."""
+    """Return the common recompute of all stages if it is for all their layers, else None."""
     first = entries[0]
     return first.kind if first.layers is None and all(entry == first for entry in entries) else None
 
@@ -112,7 +112,7 @@ def common_recompute(entries: Sequence[StageRecompute]) -> Recompute | None:
 def recompute_fields(entries: tuple[StageRecompute, ...], layers: Sequence[int] | None) -> dict[str, Any]:
     """Return the fields of a strategy with the canonical form of its stages' recompute.
 
-    ``layers`` are those of each stage (None: unknown).
+    ``layers``: number of layers of each stage (None: unknown).
     """
     if layers is not None:
         clipped = [

@@ -1,4 +1,4 @@
-"""Laws of strategies whose stages differ, and all laws that a strategy breaks."""
+"""Laws of strategies with different stages, and all broken laws of a strategy."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -65,7 +65,7 @@ def stage_choices_broken(strategy: Strategy, context: Context) -> list[str]:
 def offload_broken(strategy: Strategy, context: Context) -> list[str]:
     """Return the errors in the shares of tensors on the host.
 
-    The framework may not move such tensors, or the cluster may not state the bandwidth of its host links.
+    The framework may not support offload, or the cluster may have no rate for its host links.
     """
     if strategy.stage_offload is None:
         return []
@@ -105,7 +105,7 @@ def unsound_kinds(kinds: Sequence[int], context: Context) -> frozenset[int]:
 
 
 def stage_layers_broken(strategy: Strategy, context: Context) -> list[str]:
-    """Return the error in the numbers of layers that stages recompute."""
+    """Return the error in the numbers of recomputed layers by stage."""
     entries, legality = strategy.stage_recompute or (), context.framework.legality
     partial = [entry for entry in entries if entry.layers is not None]
     broken = []
@@ -126,7 +126,7 @@ def stage_layers_broken(strategy: Strategy, context: Context) -> list[str]:
 
 
 def stage_counts(strategy: Strategy, context: Context) -> Sequence[int] | None:
-    """Return the layers of every stage of a strategy with one stage per device; None where they cannot be dealt."""
+    """Return the layers of every stage of a strategy with one stage per device; None where no assignment exists."""
     layers = context.model.layer_count
     if strategy.layers_per_stage is not None:
         return strategy.layers_per_stage

@@ -32,16 +32,16 @@ class StageOffload(NamedTuple):
 
 
 def offload_of(profile: "FrameworkProfile", entries: Sequence[StageOffload] | None, stage: int = 0) -> StageOffload:
-    """Return the offload of a stage: that of its strategy, else that of the software's switches."""
+    """Return the offload of a stage, from its strategy or else from the software's switches."""
     if entries is not None:
         return entries[stage]
     return StageOffload(profile.optimizer_on_host, profile.activations_on_host)
 
 
 def offload_words(entries: Sequence[StageOffload]) -> Iterator[str]:
-    """Yield the offload of every stage as words of a strategy, equal neighbours joined.
+    """Yield the offload of every stage as words of a strategy, with equal neighbours joined.
 
-    One number is for all stages; a missing word is for no offload.
+    One number is for all stages; a missing word means no offload.
 
     >>> list(offload_words([StageOffload(0.5)] * 2 + [StageOffload(0.5, 0.25)]))
     ['optimizer-offload=0.5', 'activation-offload=0*2,0.25']
@@ -55,13 +55,13 @@ def offload_words(entries: Sequence[StageOffload]) -> Iterator[str]:
 
 
 def parse_offload(texts: Sequence[str | None], pp: int) -> tuple[StageOffload, ...]:
-    """Read the shares of every one of ``pp`` stages: ``texts`` of ``OFFLOAD_WORDS``, None for a missing word.
+    """Read the shares of each of ``pp`` stages; ``texts``: one per entry of ``OFFLOAD_WORDS``, None if missing.
 
     >>> parse_offload(("1*2,0", None), 3)[1:]
     (StageOffload(optimizer=1.0, activations=0.0), StageOffload(optimizer=0.0, activations=0.0))
 
     Raises:
-        RequestError: a share cannot be read, or they are not one for each stage.
+        RequestError: a share cannot be read, or the number of shares is wrong.
     """
     columns = [
         _shares(word, "0" if text is None else text, pp) for word, text in zip(OFFLOAD_WORDS, texts, strict=True)

@@ -1,4 +1,4 @@
-"""Number of candidates of a space whose stages may differ, counted without enumerating them."""
+"""Number of candidates of a space with different stages, without enumeration."""
 
 import math
 from typing import Protocol
@@ -9,7 +9,7 @@ from forerun.spaces.strategies.space import StrategySpace
 
 
 class Countable(Protocol):
-    """The facts of a ``StagedSpace`` that its size depends on."""
+    """The facts of a ``StagedSpace`` that determine its size."""
 
     @property
     def flat(self) -> StrategySpace: ...
@@ -31,7 +31,7 @@ class Countable(Protocol):
 
 
 def staged_size(space: Countable) -> int:
-    """Count the candidates of a space, as ``StagedSpace.size`` describes."""
+    """Count the candidates of a space, as defined by ``StagedSpace.size``."""
     choices = space.flat.choices
     rest = math.prod(len(choices[axis]) for axis in AXES if axis not in ("pp", "vpp", "schedule", "split"))
     schedules = sum(not virtual(schedule) for schedule in choices["schedule"])
@@ -54,9 +54,9 @@ def staged_size(space: Countable) -> int:
 
 
 def layouts_of(space: Countable, pp: int, *, recompute: bool = False) -> int:
-    """Count the ways to deal the layers to ``pp`` stages, none of which is empty.
+    """Count the assignments of the layers to ``pp`` non-empty stages.
 
-    With ``recompute`` they are multiplied by the ways to recompute on them (then also if layers are dealt by rule).
+    With ``recompute`` they are multiplied by the choices of recompute on the stages (also for layers assigned by rule).
     """
     if pp == 1 or (space.reach == 0 and not recompute):
         return 0

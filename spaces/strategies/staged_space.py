@@ -1,12 +1,12 @@
-"""The space of strategies whose stages may differ: too large to enumerate, so it is enumerated.
+"""The space of strategies with different stages; only small ones can be enumerated.
 
 A candidate is a flat strategy, or one without virtual stages in which layers per stage are explicit, stages differ in
-recompute or offload, or the second half has another tp. Where every boundary between stages may move by ``reach``
-layers, a pipeline of 16 stages alone has up to (2*reach+1)^15 ways; where each may also recompute as it likes, 3^16
-times as many and more.
+recompute or offload, or the second half has another tp. If every boundary between stages may move by ``reach`` layers,
+a pipeline of 16 stages alone has up to (2*reach+1)^15 candidates; with a free choice of recompute per stage, at least
+3^16 times as many.
 
-A candidate is built by questions: ``choose(name, choices)`` is called for every axis that is active under the answers
-before it, in an order and with choices that never change. Random numbers, Optuna and enumeration are ways to answer.
+A candidate is built by questions: ``choose(name, choices)`` is called for every axis that is active under the earlier
+answers, in a fixed order and with fixed choices. Random numbers, Optuna and enumeration are sources of answers.
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ _DROPPED = ("sp", "zero", "shard", "placement")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedSpace:
-    """All candidates of ``flat``, and those whose stages differ.
+    """All candidates of ``flat``, and those with different stages.
 
     Raises:
         RequestError: ``reach`` is negative.
@@ -93,7 +93,7 @@ class StagedSpace:
     def kinds(self) -> tuple[int, ...]:
         """Choices of recompute of a single stage: nothing, the attention core or all layers.
 
-        Modules are the same on all stages, unless the space has nothing else.
+        Modules are equal on all stages, unless the space has nothing else.
         """
         choices = self.flat.choices["recompute"]
         return tuple(kind for kind in choices if kind <= Recompute.FULL) or choices
@@ -107,8 +107,10 @@ class StagedSpace:
 
     @property
     def size(self) -> int:
-        """Number of candidates, illegal ones included; exact at any size, but for strategies that per-stage recompute
-        names twice (the same on all stages)."""
+        """Number of candidates, including illegal ones; exact at any size.
+
+        The exceptions are strategies with two names under per-stage recompute (equal on all stages).
+        """
         return staged_size(self)
 
     def places(self, boundary: int, pp: int) -> range:
@@ -122,10 +124,14 @@ class StagedSpace:
         return boundary * self.layers // pp
 
     def build(self, choose: Choose) -> Strategy | None:
-        """Return the candidate that the answers of ``choose`` name; None where they name none (degrees that do not
-        divide the devices, or a stage without layers). It may break other laws."""
-        # What an answer makes meaningless is not asked any more (schedules of one stage, sharding over one replica), so
-        # that every candidate has one list of answers and a walk over all lists (``every``) meets it once.
+        """Return the candidate for the answers of ``choose``, or None for impossible answers.
+
+        Impossible are degrees that do not divide the devices, and a stage without layers. The candidate may break other
+        laws.
+        """
+        # A question without effect under the earlier answers is not asked (schedules of one stage, sharding over one
+        # replica), so every candidate has one list of answers and an enumeration of all lists (``every``) finds it
+        # once.
         flat, value = self.flat.choices, dict[str, int]()
         for axis in ("gpus", "pp", "tp", "cp", "ep", "etp", "mbs"):
             value[axis] = ask(choose, axis, flat[axis])
@@ -140,7 +146,7 @@ class StagedSpace:
         value["shard"] = ask(choose, "shard", flat["shard"]) if partial else ALL_REPLICAS
         value["sp"] = ask(choose, "sp", flat["sp"]) if max(value["tp"], second_tp) > 1 else 0
         value["placement"] = ask(choose, "placement", flat["placement"]) if piped and dp > 1 else 0
-        # 1: every stage answers for itself, in _entries.
+        # 1: every stage has its own answer, in _entries.
         each = staged and self.recompute and choose("recompute_per_stage", (0, 1))
         value["recompute"] = int(Recompute.NONE) if each else ask(choose, "recompute", flat["recompute"])
         without_layers = each or value["recompute"] != Recompute.FULL
@@ -170,7 +176,7 @@ class StagedSpace:
         return dataclasses.replace(built, software=(built.software & ~CHOSEN) | Software(chosen))
 
     def _entries(self, choose: Choose, pp: int) -> tuple[StageRecompute, ...]:
-        """Ask for the recompute of every stage; CUSTOM_SPLIT: of a number of its layers."""
+        """Ask for the recompute of every stage; with CUSTOM_SPLIT, of a number of its layers."""
         kinds = (*self.kinds, *((CUSTOM_SPLIT,) if self.partial else ()))
         entries = []
         for stage in range(pp):
@@ -222,7 +228,7 @@ class StagedSpace:
         values = {**values, "second_tp": strategy.second_tp or strategy.tp}
         entries = strategy.stage_recompute
         if strategy.recompute_layers not in self.flat.choices["recompute_layers"]:
-            entries = strategy.recompute_entries  # the same number on every stage, where only stages can say it
+            entries = strategy.recompute_entries  # equal on every stage, where only stages can express it
         values["recompute_per_stage"] = int(entries is not None)
         for stage, entry in enumerate(entries or ()):
             shifts[f"recompute_{stage}"] = int(entry.kind) if entry.layers is None else CUSTOM_SPLIT
@@ -240,8 +246,11 @@ class StagedSpace:
         return answers
 
     def canonical(self, strategy: Strategy) -> Strategy:
-        """Return the one name of a candidate: a split by rule where it deals the same layers, one choice of recompute
-        where all stages have it, one tp where both halves do, and the switches that a search turns on."""
+        """Return the canonical name of a candidate.
+
+        It has a split by rule that gives the same layers, one choice of recompute if all stages are equal, one tp if
+        both halves are equal, and the switches that a search turns on.
+        """
         return self.settled(self._named(strategy))
 
     def settled(self, strategy: Strategy) -> Strategy:
@@ -272,12 +281,12 @@ class StagedSpace:
         return stage_counts(strategy, self.context) if strategy.pp > 1 else None
 
     def legal(self, strategies: Sequence[Strategy]) -> NDArray[np.bool_]:
-        """Mark the strategies that are candidates of this space and keep every law, shape N."""
+        """Mark the strategies that are legal candidates of this space, shape N."""
         if not strategies:
             return np.zeros(0, dtype=bool)
         firsts = [flat_half(strategy, False) for strategy in strategies]
         columns = self._columns(firsts)
-        # What has no effect in one half is dropped there for the laws, but is a choice of the strategy all the same.
+        # Settings without effect in one half are dropped there for the laws, but remain choices of the strategy.
         chosen = columns | {axis: np.array([int(getattr(s, axis)) for s in strategies]) for axis in _DROPPED}
         sound = {*self.kinds} - unsound_kinds(self.kinds, self.context)
         kept = np.array([self._dealt(s) and self._staged(s, sound) for s in strategies], dtype=bool)
@@ -292,7 +301,7 @@ class StagedSpace:
         return kept
 
     def _columns(self, strategies: Sequence[Strategy]) -> dict[str, IntArray]:
-        """Return the columns that flat laws read; explicit layers per stage have a split number of their own."""
+        """Return the columns for flat laws; explicit layers per stage have a separate split number."""
         custom = [strategy.layers_per_stage is not None for strategy in strategies]
         pairs = zip(strategies, custom, strict=True)
         table = table_of([dataclasses.replace(s, layers_per_stage=None) if named else s for s, named in pairs])
@@ -300,7 +309,7 @@ class StagedSpace:
         return columns | {"split": np.where(custom, CUSTOM_SPLIT, columns["split"])}
 
     def _lawful(self, columns: Mapping[str, IntArray], kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Mark the rows, of those to keep, that also keep the laws of flat strategies."""
+        """Mark the rows, among ``kept`` ones, that also satisfy the laws of flat strategies."""
         for rule in RULES:
             rows = np.flatnonzero(kept)
             if len(rows):
@@ -308,7 +317,7 @@ class StagedSpace:
         return kept
 
     def _staged(self, strategy: Strategy, sound: AbstractSet[int]) -> bool:
-        """Check whether differences between stages are choices of this space and keep its laws.
+        """Check whether differences between stages are choices of this space and satisfy its laws.
 
         ``sound``: legal kinds of recompute of a stage.
         """
@@ -353,6 +362,6 @@ class StagedSpace:
         for strategy in every(self.build):
             if strategy in seen:
                 continue
-            if strategy.layers_per_stage is None or self.recompute:  # only what a rule says has two names
+            if strategy.layers_per_stage is None or self.recompute:  # only strategies by rule have two names
                 seen.add(strategy)
             yield strategy

@@ -1,6 +1,6 @@
 """Division of layers among pipeline stages.
 
-Layers are dealt to the virtual stages of a schedule in order (``PipelineSchedule.chunks_of_rank``).
+Layers are assigned in order to the virtual stages of a schedule (``PipelineSchedule.chunks_of_rank``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ PREDICTING = 3
 
 
 def split_is_legal(layers: int, virtual_stages: int, split: int) -> bool:
-    """Check whether ``split`` can deal ``layers`` to ``virtual_stages``, none of which is empty.
+    """Check whether ``split`` can assign ``layers`` to ``virtual_stages`` without an empty one.
 
-    Where two rules would give the same stages only one is legal, so that no split has two names.
+    Where two rules give the same stages only one is legal, so that no assignment has two names.
 
     >>> [split_is_legal(30, 4, split) for split in (Split.EVEN, Split.BALANCED, Split.LIGHT_LAST, Split.LIGHT_ENDS)]
     [False, False, False, True]
@@ -41,8 +41,9 @@ def split_is_legal(layers: int, virtual_stages: int, split: int) -> bool:
 
 
 def layers_per_virtual_stage(layers: int, virtual_stages: int, split: int, head_layers: float = 1.0) -> tuple[int, ...]:
-    """Return the number of layers of every virtual stage, in model order; ``split``: number of a ``Split``;
-    ``head_layers``: work of the head over that of a layer.
+    """Return the number of layers of every virtual stage, in model order.
+
+    ``split``: number of a ``Split``; ``head_layers``: work of the head relative to a layer.
 
     >>> layers_per_virtual_stage(30, 4, Split.LIGHT_ENDS), layers_per_virtual_stage(30, 8, Split.BALANCED)
     ((7, 8, 8, 7), (3, 4, 4, 4, 4, 4, 4, 3))
@@ -67,7 +68,7 @@ def layers_per_virtual_stage(layers: int, virtual_stages: int, split: int, head_
 def splits_by_layers(
     layers: int, stages: int, splits: tuple[int, ...], head_layers: float
 ) -> Mapping[tuple[int, ...], Split]:
-    """Return the first of the ``splits`` that deals each possible sequence of layers to the stages."""
+    """Return the first of the ``splits`` for each possible sequence of layers per stage."""
     splits_of: dict[tuple[int, ...], Split] = {}
     for split in splits:
         if split_is_legal(layers, stages, split):
@@ -76,7 +77,8 @@ def splits_by_layers(
 
 
 def _balanced(layers: int, stages: int) -> tuple[int, ...]:
-    """Deal layers so that counts differ by one; the larger stages are in the middle, the smallest has the head."""
+    """Assign layers with counts that differ by at most one; larger stages are in the middle, the smallest at the end.
+    """
     base, larger = divmod(layers, stages)
     counts = [base] * stages
     order = [*range(1, stages - 1), 0, stages - 1]
@@ -86,8 +88,13 @@ def _balanced(layers: int, stages: int) -> tuple[int, ...]:
 
 
 def _predicting(layers: int, stages: int) -> tuple[int, ...]:
-    """Take ``PREDICTING`` layers from the last stage; where it has one fewer, the first stage gives one for the
-    embedding. Both are layouts of Megatron-Bridge's recipe of DeepSeek-V3: Et*4|(t*4|)*14tmL and Et|(tt|)*30mL.
+    """Take ``PREDICTING`` layers from the last stage, and if it has one fewer, one from the first for the embedding.
+
+    Both are layouts of Megatron-Bridge's recipe of DeepSeek-V3: Et*4
+    (t*4
+    )*14tmL and Et
+    (tt
+    )*30mL.
 
     >>> _predicting(61, 16)[::5], _predicting(61, 32)[::31]
     ((4, 4, 4, 1), (1, 0))
@@ -100,7 +107,7 @@ def _predicting(layers: int, stages: int) -> tuple[int, ...]:
 
 
 def _by_cost(layers: int, stages: int, head_layers: float) -> tuple[int, ...]:
-    """Close a stage with the layer that takes the running total to its share (nanotron's ``build_model``).
+    """Close a stage with the layer at which the running total reaches its share (nanotron's ``build_model``).
 
     >>> _by_cost(16, 8, 4.0), _by_cost(16, 2, 4.0)
     ((3, 2, 3, 2, 3, 2, 1, 0), (10, 6))
@@ -139,19 +146,22 @@ def chunks_of_stage(pp: int, vpp: int, schedule: int, stage: int) -> tuple[int, 
 def stage_layers(
     layers: int, pp: int, vpp: int, split: int, custom: tuple[tuple[int, ...], ...], head_layers: float
 ) -> tuple[int, ...]:
-    """Return layers per virtual stage, whether by rule or (``split`` >= CUSTOM_SPLIT) by the numbers of ``custom``.
-    ``head_layers`` as for ``layers_per_virtual_stage``."""
+    """Return layers per virtual stage, by rule or (``split`` >= CUSTOM_SPLIT) by the numbers of ``custom``.
+
+    ``head_layers``: see ``layers_per_virtual_stage``.
+    """
     if split >= CUSTOM_SPLIT:
         return custom[split - CUSTOM_SPLIT]
     return layers_per_virtual_stage(layers, pp * vpp, split, head_layers)
 
 
 def layers_of_chunks(strategy: Strategy, layers: int, head_layers: float) -> tuple[int, ...]:
-    """Return the layers of every virtual stage of one strategy, in model order; arguments as for
-    ``layers_per_virtual_stage``.
+    """Return the layers of every virtual stage of one strategy, in model order.
+
+    ``head_layers``: see ``layers_per_virtual_stage``.
 
     Raises:
-        RequestError: its split leaves layers out.
+        RequestError: its split does not assign all layers.
     """
     if strategy.layers_per_stage is not None:
         return strategy.layers_per_stage
@@ -162,7 +172,7 @@ def layers_of_chunks(strategy: Strategy, layers: int, head_layers: float) -> tup
 
 
 def devices_of_rank(strategy: Strategy, rank: int) -> Sequence[int]:
-    """Return the devices of a pipeline rank, tensor ranks next to each other, in the numbers of the cluster.
+    """Return the device numbers of a pipeline rank, with tensor ranks adjacent.
 
     >>> list(devices_of_rank(Strategy(tp=2, pp=2, dp=2), 1))
     [4, 5, 6, 7]

@@ -1,9 +1,9 @@
-"""One way to split the training of a model over devices, and the one string that names it.
+"""One division of a model's training over devices, and its unique string.
 
-The string is a list of words in any order; they are printed in a fixed order: ``tp4 pp8 dp16 mbs1 vpp2 zero1 sp
-recompute=selective``. Degrees of one and other defaults are left out; parsing and printing round-trip. Where stages
-differ, words name each (``layers=9,11 recompute=full,none activation-offload=0.5,0``) or each half of the pipeline
-(``tp2/4 dp8/4 mbs1/2``).
+The string is a list of words in any order, printed in a fixed order: ``tp4 pp8 dp16 mbs1 vpp2 zero1 sp
+recompute=selective``. Degrees of one and other defaults are omitted; parsing and printing round-trip. Where stages
+differ, words list the value of each stage (``layers=9,11 recompute=full,none activation-offload=0.5,0``) or of each
+half of the pipeline (``tp2/4 dp8/4 mbs1/2``).
 """
 
 import dataclasses
@@ -38,11 +38,11 @@ _DEGREES = ("dp", "tp", "pp", "cp", "ep", "etp", "mbs", "vpp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """A flat strategy; ``dp * tp * pp * cp`` devices work on it.
+    """A flat strategy on ``dp * tp * pp * cp`` devices.
 
     Raises:
         RequestError: a degree is below one, ``zero`` is not 0 to 3, ``shard`` is negative or given with ``second_tp``,
-            or choices per stage or half do not match the stages, devices and sequences.
+        or choices per stage or half do not match the stages, devices and sequences.
     """
 
     dp: int = 1
@@ -112,7 +112,7 @@ class Strategy:
             self._check_halves(self.second_tp)
 
     def _settle_recompute(self) -> None:
-        """Give the recompute of stages its canonical form: equal entries are one choice for all stages."""
+        """Convert the recompute of stages to its canonical form: equal entries become one choice for all stages."""
         if int(self.recompute) not in SPELLING["recompute"]:
             raise RequestError("recompute=full includes all modules; name either full or modules")
         if self.recompute_group > 1 and self.second_tp is not None:
@@ -151,7 +151,7 @@ class Strategy:
         return None if choices == _ALIKE else choices
 
     def half(self, second: bool) -> "Strategy":
-        """Return the flat strategy that has the degrees of one half of the stages on all of them.
+        """Return the flat strategy with the degrees of one half of the stages.
 
         >>> str(Strategy(tp=2, second_tp=4, pp=2, dp=8).half(True))
         'tp4 pp2 dp4 mbs2'
@@ -176,12 +176,12 @@ class Strategy:
 
     @property
     def recompute_first(self) -> int:
-        """Layers of every (virtual) stage, the first ones, that full recompute is of; 0: all of them."""
+        """Number of first layers of every (virtual) stage under full recompute; 0: all."""
         return first_layers(self.recompute_layers)
 
     @property
     def recompute_group(self) -> int:
-        """Layers that are recomputed at once, from the input of the first of them."""
+        """Number of layers recomputed at once, from the input of the first."""
         return group_size(self.recompute_layers)
 
     @property
@@ -199,12 +199,12 @@ class Strategy:
 
     @property
     def switches(self) -> Software:
-        """Switches of ``software`` that are a choice of the search."""
+        """Switches of ``software`` that are choices of the search."""
         return self.software & CHOSEN
 
     @property
     def sharing(self) -> int:
-        """Replicas each of which has another slice of the states that ``zero`` shards."""
+        """Number of replicas with distinct slices of the states that ``zero`` shards."""
         return self.shard or self.dp * self.cp
 
     @property
@@ -214,7 +214,7 @@ class Strategy:
 
     @property
     def devices(self) -> int:
-        """Devices that the strategy occupies."""
+        """Number of devices of the strategy."""
         return self.dp * self.tp * self.pp * self.cp
 
     def __str__(self) -> str:

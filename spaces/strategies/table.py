@@ -1,7 +1,7 @@
-"""Candidates as a structure of arrays: the only thing that crosses from the space into numpy.
+"""Candidates as a structure of arrays, the only interface between the space and numpy code.
 
-Every column is dictionary-encoded: ``codes[axis]`` (shape N, small unsigned integers) index ``choices[axis]``.
-That keeps a candidate at about 20 bytes and makes "the distinct values of these axes" a matter of counting.
+Every column is dictionary-encoded: ``codes[axis]`` (shape N, small unsigned integers) index ``choices[axis]``. A
+candidate takes about 20 bytes, and distinct values of several axes are found by counting.
 """
 
 from collections.abc import Mapping, Sequence
@@ -79,7 +79,7 @@ class StrategyTable:
     def joined(self, others: Sequence["StrategyTable"]) -> "StrategyTable":
         """Return one table with the rows of this one and of ``others``.
 
-        They are slices of one space and differ only in the choices of ``dp``.
+        All tables are slices of one space and differ only in the choices of ``dp``.
         """
         tables = (self, *others)
         dp = np.array(sorted({int(value) for table in tables for value in table.choices["dp"]}), dtype=np.int64)
@@ -118,7 +118,7 @@ class StrategyTable:
 def strategy_of(
     values: Mapping[str, int], layers_per_stage: tuple[int, ...] | None = None, stages: StageChoices | None = None
 ) -> Strategy:
-    """Return the strategy with these numbers in every column; named layers take the place of ``split``."""
+    """Return the strategy with these numbers in every column; explicit layers replace ``split``."""
     return Strategy(
         **{name: values[name] for name in ("dp", "tp", "pp", "cp", "ep", "etp", "mbs", "vpp", "zero", "shard")},
         recompute_layers=values["recompute_layers"],
@@ -136,7 +136,7 @@ def strategy_of(
 
 
 def _number(key: NDArray[np.intp], size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return one row for each value that occurs in ``key`` (all below ``size``) and every row's number among them."""
+    """Return one row for each distinct value of ``key`` (all below ``size``), and every row's index among them."""
     if len(key) * SPARSE < size:
         _, rows, inverse = np.unique(key, return_index=True, return_inverse=True)
         return rows, inverse.reshape(-1)
@@ -177,9 +177,9 @@ def _value(strategy: Strategy, axis: str, custom: tuple[tuple[int, ...], ...]) -
 
 
 def axis_values(strategy: Strategy) -> dict[str, int]:
-    """Return the number of a strategy in every column, as laws read them.
+    """Return the number of a strategy in every column, for laws.
 
-    A strategy that names its layers per stage counts as the split beyond the named ones.
+    A strategy with explicit layers per stage has the split number after the named splits.
     """
     table = table_of([strategy])
     return {axis: int(table.column(axis)[0]) for axis in COLUMNS}

@@ -1,12 +1,12 @@
-"""A slice of a space as its legal candidates.
+"""Enumeration of a slice of a space as its legal candidates.
 
-A slice ``[low, high)`` of the index is grown axis by axis like a tree. As soon as all axes of a law are known, the
-prefixes that break it are counted (by the number of candidates below them) and dropped, so that the time of a slice
-depends on its legal candidates only. The reason given to a candidate is that of the first law, in order of depth and
-then of ``RULES``, that it breaks; it does not depend on the slice.
+A slice ``[low, high)`` of the index is grown axis by axis like a tree. As soon as all axes of a law are known, prefixes
+that break it are counted (by their number of candidates) and dropped, so the time for a slice depends only on its legal
+candidates. The reason of a candidate is the first law that it breaks, in order of depth and of ``RULES``, independent
+of the slice.
 
-Where all below a prefix can be told to be hopeless, its legal candidates are counted without being made: prefixes that
-the remaining laws cannot tell apart are counted as one.
+Where all candidates below a prefix are known to be hopeless, its legal candidates are counted without being built:
+prefixes that the remaining laws cannot distinguish are counted as one.
 """
 
 import math
@@ -43,13 +43,13 @@ _RULES_AT = {axis: tuple(r for r in RULES if r.depth == depth) for depth, axis i
 
 
 def _read_from(axis: str, choices: Mapping[str, IntArray]) -> tuple[str, ...]:
-    """Return the columns that the laws of an axis, or of a later one, read if they can be broken."""
+    """Return the columns read by the breakable laws of an axis or of later axes."""
     later = [rule for rule in RULES if rule.depth > AXES.index(axis) and _may_break(rule, choices)]
     return tuple(dict.fromkeys(name for rule in later for name in _read_by(rule)))
 
 
 def _may_break(rule: Rule, choices: Mapping[str, IntArray]) -> bool:
-    """Check whether some choice of the axis that a law asks about can break it."""
+    """Check whether some choice of the axis of a law can break it."""
     return rule.asked is None or bool(choices[rule.asked].any())
 
 
@@ -76,7 +76,7 @@ def enumerated(
 ) -> Iterator[EnumeratedPart]:
     """Yield the candidates with index in ``[low, high)`` in order, in one part or more.
 
-    Prefixes that ``hopeless`` returns and whose candidates are all in the slice are skipped. ``at_once``: most
+    Prefixes that ``hopeless`` returns and whose candidates are all in the slice are skipped. ``at_once``: limit of
     candidates, legal or not, below the prefixes of one part (which has at least one prefix).
     """
     growth = _Growth(choices, context, low, high)
@@ -97,7 +97,7 @@ def enumerated(
 
 
 def prefixes(choices: Mapping[str, tuple[int, ...]], context: Context, axes: tuple[str, ...]) -> StrategyTable:
-    """Return the combinations of the first ``axes`` that keep the laws of those."""
+    """Return the combinations of the first ``axes`` that satisfy their laws."""
     growth = _Growth(choices, context, 0, math.prod(map(len, choices.values())))
     growth.grow(axes)
     return growth.table()
@@ -108,7 +108,7 @@ def below(
 ) -> StrategyTable:
     """Return the legal candidates below some prefixes.
 
-    These are numbers, in growing order, of legal combinations of the first ``axes``, which include ``cp``.
+    The prefixes are numbers, in ascending order, of legal combinations of the first ``axes``, which include ``cp``.
     """
     growth = _Growth(choices, context, 0, math.prod(map(len, choices.values())))
     growth.start(prefixes, axes)
@@ -118,7 +118,7 @@ def below(
 
 
 class _Growth:
-    """Prefixes of the candidates of one slice while axes are added to them."""
+    """Prefixes of the candidates of one slice during their growth."""
 
     def __init__(self, choices: Mapping[str, tuple[int, ...]], context: Context, low: int, high: int) -> None:
         self.context = context
@@ -146,14 +146,14 @@ class _Growth:
         return other
 
     def grow(self, axes: tuple[str, ...]) -> None:
-        """Add axes, and cut prefixes that break a law once they are known."""
+        """Add axes, and drop prefixes that break a law once its axes are known."""
         for axis in axes:
             self._expand(axis)
             for rule in _RULES_AT[axis]:
                 self._cut(rule)
 
     def inside(self) -> Mask:
-        """Return the prefixes whose candidates are all in the slice."""
+        """Mark the prefixes whose candidates are all in the slice."""
         starts = self.prefix * self.below
         return np.asarray((starts >= self.low) & (starts + self.below <= self.high))
 
@@ -163,12 +163,12 @@ class _Growth:
         return _Tally(self.context, self.choices, codes, self.below)
 
     def keep(self, rows: Mask | NDArray[np.intp]) -> None:
-        """Drop the other prefixes."""
+        """Keep some prefixes and drop the others."""
         self.prefix = self.prefix[rows]
         self.codes = {axis: codes[rows] for axis, codes in self.codes.items()}
 
     def table(self) -> StrategyTable:
-        """Return the columns that are known; ``choices`` has those of all axes."""
+        """Return the known columns; ``choices`` has those of all axes."""
         return StrategyTable(
             choices={axis: self.choices[axis] for axis in COLUMNS if axis in self.choices},
             codes={axis: self.codes[axis] for axis in COLUMNS if axis in self.codes},
@@ -176,7 +176,7 @@ class _Growth:
         )
 
     def _expand(self, axis: str) -> None:
-        """Give every prefix one child per choice of ``axis``; children outside the slice are left out."""
+        """Give every prefix one child per choice of ``axis``, except children outside the slice."""
         radix = len(self.choices[axis])
         if radix == 1:
             self.codes[axis] = np.zeros(len(self.prefix), dtype=np.uint16)
@@ -220,7 +220,7 @@ class _Growth:
 
 
 class _Tally:
-    """Prefixes of candidates, each with the number (``weight``) of prefixes that remaining laws treat alike."""
+    """Prefixes of candidates, each with the number (``weight``) of prefixes equal for the remaining laws."""
 
     def __init__(
         self, context: Context, choices: Mapping[str, IntArray], codes: dict[str, CodeArray], below: int
@@ -229,7 +229,7 @@ class _Tally:
         self.weight = np.ones(len(next(iter(codes.values()))), dtype=np.int64)
 
     def legal(self, rejected: Counter[str]) -> int:
-        """Count the candidates below the prefixes that keep all laws; add the others to ``rejected`` by law."""
+        """Count the candidates below the prefixes that satisfy all laws; add the others to ``rejected`` by law."""
         for axis in LATER:
             self._merge([name for name in _read_from(axis, self.choices) if name in self.codes])
             radix = len(self.choices[axis])
@@ -244,11 +244,11 @@ class _Tally:
         return int(self.weight.sum())
 
     def _merge(self, names: list[str]) -> None:
-        """Count prefixes that agree in all these columns as one."""
+        """Merge prefixes that are equal in all these columns, and add their weights."""
         table = StrategyTable(choices=self.choices, codes=self.codes, index=self.weight)
         distinct = table.distinct(*names)
         self.codes = {name: self.codes[name] for name in names}
-        # Sums of whole numbers below 2^53 are exact in floats.
+        # Sums of integers below 2^53 are exact in floats.
         self._keep(distinct.rows, np.bincount(distinct.inverse, self.weight).astype(np.int64))
 
     def _keep(self, rows: NDArray[np.intp], weight: IntArray) -> None:
@@ -264,7 +264,7 @@ def _children(codes: Mapping[str, CodeArray], axis: str, radix: int, parents: in
 def _broken(rule: Rule, choices: Mapping[str, IntArray], codes: Mapping[str, CodeArray], context: Context) -> Mask:
     """Mark the prefixes that break a law.
 
-    If the combinations of choices that the law reads are fewer than the prefixes, it is evaluated on those.
+    If the law reads fewer combinations of choices than there are prefixes, it is evaluated on the combinations.
     """
     rows = len(next(iter(codes.values())))
     if not rows or not _may_break(rule, choices):

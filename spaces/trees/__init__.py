@@ -1,4 +1,4 @@
-"""Strategy trees: nested configurations of computation, memory and schedule, for strategies that no flat one says."""
+"""Strategy trees: nested configurations of computation, memory and schedule, beyond flat strategies."""
 
 from forerun.spaces.trees.convert import flat_of, tree_of
 from forerun.spaces.trees.laws import TreeStrategies, legal_tree

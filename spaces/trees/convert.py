@@ -1,4 +1,4 @@
-"""Flat strategies as trees, and trees that are flat strategies as those."""
+"""Conversion of flat strategies to trees, and of trees to equal flat strategies."""
 
 from dataclasses import replace
 
@@ -22,11 +22,10 @@ from forerun.spaces.trees.values import Computation, Memory, Node, Timing
 
 
 def tree_of(context: Context, strategy: Strategy) -> Node:
-    """Return a strategy, which must be legal, as a tree: its settings at the root, a child for each virtual stage.
+    """Return a legal strategy as a tree: its settings at the root, a child for each virtual stage.
 
     Raises:
-        RequestError: it recomputes layers in groups or keeps shares of tensors on the host, for which trees have no
-            word.
+        RequestError: it recomputes layers in groups or keeps shares of tensors on the host, which trees cannot express.
     """
     if strategy.stage_offload is not None:
         raise RequestError("a tree has no word for shares on the host: it keeps tensors of whole layers there")
@@ -76,7 +75,7 @@ def _ranks_of_chunks(strategy: Strategy) -> dict[int, int]:
 
 
 def _chosen(strategy: Strategy, node: Node, stage: int, own: list[str]) -> Node:
-    """Return a stage's node with what this stage chooses for itself."""
+    """Return a stage's node with its own choices."""
     if strategy.second_tp is not None and in_second_half(stage, strategy.pp):
         node = replace(node, compute=Computation(tp=strategy.second_tp))
     if strategy.recompute_first:
@@ -109,8 +108,11 @@ def _ranges(layers: list[str]) -> list[str]:
 
 
 def flat_of(context: Context, strategies: TreeStrategies) -> Strategy | None:
-    """Return the flat strategy that a legal tree is, None where it is none: it chooses for single layers or
-    stages, keeps tensors on the host, limits what is in flight, or deals layers or devices as no rule does."""
+    """Return the flat strategy equal to a legal tree, or None.
+
+    None is for trees with choices for single layers or stages, tensors on the host, limits on in-flight microbatches,
+    or an assignment of layers or devices that no rule gives.
+    """
     tree, first = strategies.tree, strategies.first
     if any(one != first for row in strategies.of_leaf for one in row) or tree.in_flight:
         return None
@@ -133,7 +135,7 @@ def flat_of(context: Context, strategies: TreeStrategies) -> Strategy | None:
 
 
 def _deals(split: Split, layers: int, counts: tuple[int, ...], context: Context) -> bool:
-    """Whether a rule deals layers like that."""
+    """Check whether a rule assigns the layers in this way."""
     if (split == Split.EVEN and layers % len(counts)) or (split == Split.LIGHT_MTP and not context.model.mtp_layers):
         return False
     return layers_per_virtual_stage(layers, len(counts), split, context.head_layers) == counts

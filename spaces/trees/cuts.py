@@ -1,4 +1,4 @@
-"""Laws of a tree on an operator graph: which axes of which operator are cut, and on how many devices."""
+"""Laws of a tree on an operator graph: the cut axes of every operator, and their devices."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ _DEGREES = ("dp", "tp", "cp", "ep", "etp", "sp")
 def legal_cuts(graph: OperatorGraph, tree: ResolvedTree) -> Mapping[str, tuple[Cut, ...]]:
     """Return the cuts of every operator of a graph (one microbatch), outermost first.
 
-    An operator that has not got an axis, or has it where it cannot be cut, does the same work on all parts of it. One
-    that is dealt out is not cut. One for which neither its node nor any above says anything lies as its neighbours do.
+    An operator without an axis, or with an uncuttable one, is repeated on all its parts. A distributed layer is not
+    cut. An operator without settings in its node or above takes the layout of its neighbours.
 
     Raises:
-        TreeError: an axis is unknown or does not divide, the parts are not as many as the devices of the stage, or the
-            tree asks for what operators do not have; the error has the path of the node.
+        TreeError: an axis is unknown or does not divide, the number of parts is not the number of the stage's devices,
+        or the tree requires settings that operators do not have; the error has the path of the node.
     """
     known = {axis.name for operator in graph.operators for axis in operator.axes if axis.kind is not AxisKind.OPAQUE}
     by_layer: dict[str, list[CutOperator]] = {}
@@ -56,9 +56,12 @@ def _inferred(
     given: Mapping[str, Mapping[str, int]],
     by_layer: Mapping[str, Sequence[CutOperator]],
 ) -> Mapping[str, Mapping[str, int]]:
-    """Return the degrees of every operator of a stage: ``given`` ones, for the others those of a neighbour's tensor as
-    it is cut, first of what they read, then of what reads them. What is left has nobody to follow, and one that needs
-    what another sums up is no follower: that sum is there for all."""
+    """Return the degrees of every operator of a stage.
+
+    They are ``given``, or those of a neighbour's tensor as it is cut, first of the inputs and then of the readers.
+    Other operators have no neighbour to follow. An operator that needs another's sum does not follow: the sum is on all
+    devices.
+    """
     own = {one.name for leaf in stage.leaves if not leaf.compute.deal for one in by_layer[leaf.layer]}
     found = dict(given)
     if not given or len(found) == len(own):
@@ -81,8 +84,10 @@ def _inferred(
 
 
 def _carried(degrees: Mapping[str, int], here: Operand, there: Operand) -> Mapping[str, int]:
-    """Return the degrees of one side of a tensor for the other: dimension by dimension where it has as many on both
-    sides, else by name; what the tensor is not cut along is work that is repeated."""
+    """Return the degrees of one side of a tensor for the other side.
+
+    They map dimension by dimension where both sides have as many, else by name; along other cuts the work is repeated.
+    """
     alike = len(here.axes) == len(there.axes)
     partner = dict(zip(here.axes, there.axes, strict=True)) if alike else {name: name for name in there.axes}
     carried: dict[str, int] = {}
@@ -93,9 +98,9 @@ def _carried(degrees: Mapping[str, int], here: Operand, there: Operand) -> Mappi
 
 
 def _check_dealt(graph: OperatorGraph, stage: Stage) -> None:
-    """Refuse layers that are dealt to different devices and need each other: they would take turns, not share."""
+    """Refuse dependent layers that are assigned to different devices: these would alternate, not share the work."""
     dealt = {leaf.layer: leaf for leaf in stage.leaves if leaf.compute.deal}
-    behind: dict[str, str] = {}  # a dealt layer that an operator needs, however far before it
+    behind: dict[str, str] = {}  # the distributed layer on which an operator depends, directly or not
     for operator in graph.ordered if dealt else ():
         for operand in operator.inputs:
             producer = graph.producers.get(operand.name)
@@ -150,10 +155,10 @@ def _check(leaf: Leaf, degrees: Mapping[str, int], stage: Stage, known: set[str]
 
 
 def devices_of(leaf: Leaf, stage: Stage) -> tuple[int, ...]:
-    """Return the devices of its stage that a layer runs on.
+    """Return the devices of its stage on which a layer runs.
 
     Raises:
-        TreeError: it names another one.
+        TreeError: it names a device outside the stage.
     """
     if not leaf.compute.on:
         return stage.devices
@@ -166,7 +171,7 @@ def devices_of(leaf: Leaf, stage: Stage) -> tuple[int, ...]:
 
 
 def layout_cuts(operator: CutOperator, parts: Mapping[str, int]) -> tuple[Cut, ...]:
-    """Return parts by axis as cuts of an operator; what it has no such axis for are copies."""
+    """Return parts by axis as cuts of an operator; parts along axes that it does not have are copies."""
     open_axes = {axis.name for axis in operator.axes if axis.kind is not AxisKind.OPAQUE}
     return tuple(Cut(axis=axis if axis in open_axes else None, degree=degree) for axis, degree in parts.items())
 

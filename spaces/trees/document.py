@@ -49,15 +49,17 @@ class ComputeDocument(_Part):
         """Return the value.
 
         Raises:
-            TreeError: devices are named wrongly.
+            TreeError: the devices are invalid.
         """
         settings = self.model_dump(exclude={"on"})
         return Computation(**settings, on=None if self.on is None else _devices(self.on, (*place, "on")))
 
 
 class MemoryDocument(_Part):
-    """``Memory``: ``zero`` for all three kinds of tensors, or a word for each; ``shard``: a number of replicas, or
-    ``all``."""
+    """``Memory``: ``zero`` for all three kinds of tensors, or a word for each.
+
+    ``shard``: a number of replicas, or ``all``.
+    """
 
     zero: Annotated[int, Field(ge=0, le=3)] | None = None
     optimizer: Literal["replicated", "sharded"] | None = None
@@ -103,7 +105,7 @@ class ScheduleDocument(_Part):
         """Return the value.
 
         Raises:
-            TreeError: no such order, or nothing that can be recomputed like that.
+            TreeError: the order does not exist, or the recompute is impossible.
         """
         flight = self.in_flight
         return Timing(
@@ -139,7 +141,7 @@ class NodeDocument(_Part):
         """Return the value.
 
         Raises:
-            TreeError: devices are named wrongly, or as in ``ScheduleDocument.build``.
+            TreeError: the devices are invalid, or as in ``ScheduleDocument.build``.
         """
         return Node(
             name=self.name,
@@ -169,20 +171,20 @@ def _words(value: Words | None) -> list[str]:
 
 
 def read_tree(path: Path) -> tuple[Node, Document]:
-    """Return the tree of a YAML or JSON file, and the file for the errors that come later (``at_line``).
+    """Return the tree of a YAML or JSON file, and the file for later errors (``at_line``).
 
     Raises:
-        RequestError: the file cannot be read, or is no tree; the message has file, line and path of the node.
+        RequestError: the file cannot be read, or is not a tree; the message has file, line and path of the node.
     """
     document = read_document(path)
     return _tree_of(document), document
 
 
 def parse_tree(text: str, source: str = "tree.yaml") -> Node:
-    """Return the tree that a text spells.
+    """Return the tree of a text.
 
     Raises:
-        RequestError: as ``read_tree``.
+        RequestError: as for ``read_tree``.
     """
     return _tree_of(parse_document(text, source=source))
 
@@ -196,13 +198,12 @@ def _tree_of(document: Document) -> Node:
 
 
 def at_line(error: TreeError, document: Document) -> RequestError:
-    """Return an error about a node with the file and the line that it was read from: for a setting that the node has
-    from a parent, the line there."""
+    """Return an error about a node with its file and line; an inherited setting has the line in the parent."""
     return RequestError(f"{document.where(_where_set(document.data, error.place))}: {error.law}")
 
 
 def _where_set(data: Any, place: KeyPath) -> KeyPath:
-    """Return the keys that lead to where a setting of a node is written: at the node, or the nearest one above."""
+    """Return the keys of the place where a setting of a node is written: at the node, or the nearest one above."""
     depth = 0
     while place[2 * depth : 2 * depth + 1] == ("children",) and len(place) > 2 * depth + 1:
         depth += 1

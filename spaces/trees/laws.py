@@ -1,6 +1,6 @@
-"""Laws of a tree on a transformer: every leaf is judged as the flat strategy that has its settings everywhere.
+"""Laws of a tree on a transformer: every leaf is checked as the flat strategy with its settings everywhere.
 
-A leaf that is no whole layer keeps the laws about what it has: heads are a matter of attention, experts one of the MLP.
+A leaf that is a module satisfies only its own laws: those of heads for attention, those of experts for the MLP.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ _DEGREES = ("dp", "tp", "cp", "ep", "etp", "sp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeStrategies:
-    """A tree whose leaves are known to be legal."""
+    """A tree whose leaves are legal."""
 
     tree: ResolvedTree
     of_leaf: tuple[tuple[Strategy, ...], ...]
@@ -83,12 +83,13 @@ Broken = dict[Strategy, list[tuple[str, str]]]
 
 
 def legal_tree(context: Context, tree: ResolvedTree, known: Broken | None = None) -> TreeStrategies:
-    """Return the strategies of all leaves of a tree for a transformer. ``known``: laws that were asked before, in the
-    same context; takes those that are asked now.
+    """Return the strategies of all leaves of a tree for a transformer.
+
+    ``known``: laws checked earlier in the same context; newly checked laws are added.
 
     Raises:
-        TreeError: a leaf breaks a law of flat strategies, its devices are not those that its degrees need, or the
-            stages do not stand where the schedule has them; the error has the path of the node.
+        TreeError: a leaf breaks a law of flat strategies, its devices do not match its degrees, or the stages are not
+        on the ranks of the schedule; the error has the path of the node.
     """
     _check_order(context, tree)
     placement = _placement(tree)
@@ -177,7 +178,7 @@ def _leaf_strategy(
 
 
 def _check_module(context: Context, leaf: Leaf, strategy: Strategy) -> None:
-    """Refuse an MLP, configured apart, whose inner width its degrees do not divide."""
+    """Refuse an MLP with its own configuration whose inner width its degrees do not divide."""
     if leaf.module != "mlp":
         return
     mlp = layer_at(context.model, int(leaf.layer)).feed_forward
@@ -196,7 +197,7 @@ def _check_module(context: Context, leaf: Leaf, strategy: Strategy) -> None:
 
 
 def _joined(leaves: tuple[Leaf, ...], strategies: Sequence[Strategy]) -> tuple[tuple[Leaf, ...], tuple[Strategy, ...]]:
-    """Return the leaves of a stage and their strategies with modules of a layer that differ in nothing as one."""
+    """Return the leaves of a stage and their strategies, with equal modules of a layer merged."""
     kept: list[tuple[Leaf, Strategy]] = []
     for leaf, strategy in zip(leaves, strategies, strict=True):
         before, its = kept[-1] if kept else (leaf, strategy)
@@ -209,15 +210,17 @@ def _joined(leaves: tuple[Leaf, ...], strategies: Sequence[Strategy]) -> tuple[t
 
 
 def _whole(attention: Strategy, mlp: Strategy) -> Strategy | None:
-    """Return the strategy of a whole layer that its modules have, None where they differ: experts are the MLP's
-    alone, the attention core's recomputation that of the attention."""
+    """Return the strategy of a layer from those of its modules, None where they differ.
+
+    Experts belong to the MLP only, and recompute of the attention core to the attention only.
+    """
     core = attention.recompute == Recompute.SELECTIVE and mlp.recompute == Recompute.NONE
     whole = replace(mlp, recompute=attention.recompute) if core else mlp
     return whole if replace(attention, ep=mlp.ep, etp=mlp.etp) == whole else None
 
 
 def _check_order(context: Context, tree: ResolvedTree) -> None:
-    """Refuse stages that stand elsewhere than the schedule has them."""
+    """Refuse stages that are not on the ranks of the schedule."""
     pp, count, kind = len(tree.groups), len(tree.stages), schedule_of(tree.order)
     if tree.in_flight and (count > pp or not kind.whole_stages):
         raise TreeError(
@@ -240,7 +243,7 @@ def _check_order(context: Context, tree: ResolvedTree) -> None:
 
 
 def _placement(tree: ResolvedTree) -> Placement:
-    """Return the placement that the devices of the stages follow."""
+    """Return the placement that matches the devices of the stages."""
     groups = tree.groups
     if all(group == tuple(range(group[0], group[0] + len(group))) for group in groups):
         return Placement.TP_CP_EP_DP_PP

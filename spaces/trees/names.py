@@ -17,12 +17,12 @@ MOST_DEVICES = 1 << 20
 
 
 def model_layers(model: Model) -> tuple[str, ...]:
-    """Return the names of what a transformer consists of, in execution order: "embedding", "0", "1", ..., "head"."""
+    """Return the names of a transformer's layers in execution order: "embedding", "0", "1", ..., "head"."""
     return ("embedding", *map(str, range(model.layer_count)), "head")
 
 
 def layer_at(model: Model, number: int) -> Layer:
-    """Return the layer that stands at a place, counted from 0."""
+    """Return the layer with a number, counted from 0."""
     for layer in model.layers:
         number -= layer.count
         if number < 0:
@@ -31,7 +31,7 @@ def layer_at(model: Model, number: int) -> Layer:
 
 
 def matching_layers(specs: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
-    """Return the layers among ``names`` that some words name, in their own order.
+    """Return the layers among ``names`` that match some words, in the order of ``names``.
 
     >>> matching_layers(["embedding", "0-1"], ["embedding", "0", "1", "2", "head"])
     ('embedding', '0', '1')
@@ -39,7 +39,7 @@ def matching_layers(specs: Sequence[str], names: Sequence[str]) -> tuple[str, ..
     ('conv1', 'relu1', 'pool1')
 
     Raises:
-        RequestError: a word names no layer.
+        RequestError: a word matches no layer.
     """
     found: set[str] = set()
     known = set(names)
@@ -66,8 +66,10 @@ def matching_layers(specs: Sequence[str], names: Sequence[str]) -> tuple[str, ..
 
 
 def without_blocks(node: Node, blocks: Mapping[str, Sequence[str]]) -> Node:
-    """Return a tree whose nodes name the layers of a model's ``blocks`` where they named these; in a range like
-    ``layer1..layer3`` from the first of the one to the last of the other."""
+    """Return a tree whose nodes name layers in place of a model's ``blocks``.
+
+    A range like ``layer1..layer3`` becomes one from the first layer of the first block to the last layer of the last.
+    """
     if not blocks:
         return node
     children = tuple(without_blocks(child, blocks) for child in node.children)
@@ -89,7 +91,7 @@ def _named_range(text: str, names: Sequence[str]) -> Sequence[str]:
     """Return the layers from one name to another, both included.
 
     Raises:
-        RequestError: an end names no layer, or the second stands before the first.
+        RequestError: an end matches no layer, or the second precedes the first.
     """
     first, last = (part.strip() for part in text.split("..", 1))
     for name in (first, last):
@@ -109,13 +111,13 @@ def _no_such_layer(name: str, names: Sequence[str]) -> RequestError:
 
 
 def device_numbers(specs: Iterable[str]) -> tuple[int, ...]:
-    """Return device numbers that words like "0-7" or "12" name, in their order.
+    """Return the device numbers of words like "0-7" or "12", in order.
 
     >>> device_numbers(["0-3", "8"])
     (0, 1, 2, 3, 8)
 
     Raises:
-        RequestError: a word is no number or range, or a device is named twice.
+        RequestError: a word is not a number or range, or a device is duplicate.
     """
     numbers: list[int] = []
     for spec in specs:
@@ -134,7 +136,7 @@ def device_numbers(specs: Iterable[str]) -> tuple[int, ...]:
 
 
 def layers_text(layers: Sequence[str]) -> str:
-    """Return layer names, runs of numbers joined.
+    """Return layer names with runs of numbers joined.
 
     >>> layers_text(["embedding", "0", "1", "2"])
     'embedding, 0-2'
@@ -147,7 +149,7 @@ def layers_text(layers: Sequence[str]) -> str:
 
 
 def ranges_text(numbers: Sequence[int]) -> str:
-    """Return numbers as ranges, runs of neighbours joined.
+    """Return numbers as ranges, with runs of neighbours joined.
 
     >>> ranges_text([0, 1, 2, 3, 8])
     '0-3, 8'

@@ -1,7 +1,7 @@
-"""From a tree to what every layer does: settings go down to the leaves, and nodes with devices become stages.
+"""Resolution of a tree to the settings of every layer; nodes with devices become stages.
 
-What settings are given to is a *unit*: a layer's module, or a layer that has none. A layer whose modules are
-configured by one node is one leaf, any other has a leaf for each of them.
+Settings are given to *units*: a layer's module, or a layer without modules. A layer whose modules are configured by one
+node is one leaf; any other layer has a leaf for each module.
 """
 
 import math
@@ -18,7 +18,7 @@ from forerun.spaces.trees.values import LAYOUTS, Computation, KeyPath, Memory, N
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """One layer, or one module of it, with all its settings."""
+    """One layer, or one of its modules, with all its settings."""
 
     layer: str
     module: str = ""
@@ -57,7 +57,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedTree:
-    """A tree with nothing left open."""
+    """A tree with all settings resolved."""
 
     order: Schedule
     microbatches: int
@@ -77,12 +77,12 @@ class ResolvedTree:
 
     @property
     def device_count(self) -> int:
-        """Devices that the tree occupies."""
+        """Number of devices of the tree."""
         return sum(map(len, self.groups))
 
     @property
     def in_flight(self) -> tuple[int, ...]:
-        """Limits of every pipeline rank; () where the order decides."""
+        """Limits of in-flight microbatches of every pipeline rank; () where the schedule decides."""
         limits = [stage.in_flight for stage in self.stages]
         return tuple(limit for limit in limits if limit is not None)
 
@@ -97,7 +97,7 @@ _DEFAULT_TIMING = Timing(order=Schedule.ONE_F_ONE_B, recompute=Recompute.NONE)
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """Settings in force at a node; ``stage``: the node that names the devices, None above all of them."""
+    """Settings in force at a node; ``stage``: the node with the devices, None above all of them."""
 
     compute: Computation
     memory: Memory
@@ -106,13 +106,13 @@ class _Settings:
 
 
 def resolve_tree(root: Node, layers: Sequence[str], modules: Sequence[str] = MODULES) -> ResolvedTree:
-    """Resolve the settings of every one of a model's ``layers`` (names in execution order).
+    """Resolve the settings of each of a model's ``layers`` (names in execution order).
 
     Layers whose names are numbers consist of ``modules``.
 
     Raises:
-        TreeError: the tree names a layer that does not exist or names one twice, leaves one without a stage, or its
-            stages contradict its schedule; the error has the path of the node.
+        TreeError: the tree names an unknown layer or names one twice, leaves one without a stage, or its stages
+        contradict its schedule; the error has the path of the node.
     """
     units = units_of(layers, modules)
     named = set(own_units(root, units))
@@ -150,7 +150,7 @@ def _walk(
     placed: _Placed,
     marked: list[tuple[Node, tuple[Unit, ...]]],
 ) -> tuple[Unit, ...]:
-    """Place the units of a node and return them; ``allowed``: those of its parent, ``marked``: stages so far."""
+    """Place the units of a node and return them; ``allowed``: units of its parent; ``marked``: stages so far."""
     own = own_units(node, allowed)
     stage = above.stage
     if node.devices:
@@ -171,7 +171,7 @@ def _walk(
         over(node.schedule, above.schedule),
         stage,
     )
-    here.memory.stage(node.place)  # refused where it is written, not at the leaves below
+    here.memory.stage(node.place)  # refused at the node that sets it, not at the leaves
     taken: dict[Unit, Node] = {}
     for child in node.children:
         for unit in _walk(child, here, own, placed, marked):
@@ -208,7 +208,7 @@ def _called(node: Node) -> str:
 
 
 def _leaves(placed: _Placed, units: Sequence[Unit]) -> tuple[Leaf, ...]:
-    """Return the leaves of some units: one for a layer whose modules one node configures, else one for each."""
+    """Return the leaves of some units: one for a layer whose modules one node configures, else one per module."""
     found: list[Leaf] = []
     for layer, group in groupby(units, key=lambda unit: unit[0]):
         own = [(module, placed[layer, module][0]) for _, module in group]
@@ -224,7 +224,7 @@ def _stages(
     units: Sequence[Unit],
     marked: Sequence[tuple[Node, tuple[Unit, ...]]],
 ) -> tuple[Stage, ...]:
-    """Return the virtual stages, which stand in model order."""
+    """Return the virtual stages in model order."""
     if not marked:
         leaves = _leaves(placed, units)
         devices = tuple(range(_needed(root, _most_settled(leaves))))
@@ -255,12 +255,12 @@ def _stages(
 
 
 def _most_settled(leaves: Sequence[Leaf]) -> Computation:
-    """Return the settings of the first leaf that says into how many parts it is cut, else of the first."""
+    """Return the settings of the first leaf with an explicit number of parts, else of the first leaf."""
     return next((leaf.compute for leaf in leaves if leaf.compute.cut is not None), leaves[0].compute)
 
 
 def _needed(root: Node, compute: Computation) -> int:
-    """Count the devices that a tree without devices needs, by the settings of its root or else of a layer."""
+    """Return the number of devices of a tree without devices, from the settings of its root or else of a layer."""
     if root.compute.cut is not None or root.compute.dp is not None:
         compute = root.compute
     if compute.cut is not None:
@@ -292,7 +292,7 @@ def _check_groups(stages: Sequence[Stage], groups: Sequence[tuple[int, ...]]) ->
 
 
 def _limited(root: Node, stages: tuple[Stage, ...], rank_of_stage: tuple[int, ...], groups: int) -> tuple[Stage, ...]:
-    """Return the stages with limits on what is in flight, which all of them have or none."""
+    """Return the stages with limits on in-flight microbatches, which all or none of them have."""
     limits = [stage.in_flight for stage in stages]
     at_root = root.schedule.in_flight
     if at_root is not None:

@@ -12,7 +12,7 @@ Unit = tuple[str, str]
 
 
 def units_of(layers: Sequence[str], modules: Sequence[str]) -> tuple[Unit, ...]:
-    """Return the units of a model in execution order; layers that are numbers consist of ``modules``.
+    """Return the units of a model in execution order; layers with number names consist of ``modules``.
 
     >>> units_of(["embedding", "0"], ["attention", "mlp"])
     (('embedding', ''), ('0', 'attention'), ('0', 'mlp'))
@@ -24,7 +24,7 @@ def own_units(node: Node, allowed: Sequence[Unit]) -> tuple[Unit, ...]:
     """Return the units among ``allowed`` that a node names.
 
     Raises:
-        TreeError: it names a layer or a module that is not there; the error has the path of the node.
+        TreeError: it names an unknown layer or module; the error has the path of the node.
     """
     own = tuple(allowed)
     if node.layers is not None:
@@ -55,7 +55,7 @@ def _with_modules(node: Node, own: Sequence[Unit]) -> tuple[Unit, ...]:
 
 
 def _check_settings(node: Node) -> None:
-    """Refuse settings that the modules of a node do not look at."""
+    """Refuse settings that the modules of a node do not use."""
     if node.modules == ("attention",):
         for name in ("ep", "etp"):
             if getattr(node.compute, name) is not None:
@@ -77,7 +77,7 @@ def unit_text(unit: Unit) -> str:
 
 
 def units_text(units: Sequence[Unit], most: int = 6) -> str:
-    """Return the first layers of some units by name, with the module where all of them are of one.
+    """Return the names of the first layers of some units, with the module where all units have the same one.
 
     >>> units_text([("0", "mlp"), ("1", "mlp")])
     'mlp of 0, 1'

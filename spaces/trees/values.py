@@ -1,8 +1,7 @@
 """The strategy tree: a nested configuration of how a model is trained (after Proteus, arXiv 2306.02267, section 4.1).
 
-A node stands for some layers of a model and says how they compute, where their tensors lie and when they run. What it
-leaves open it takes from its parent; what its children do not name it configures itself. A node that names devices is
-a stage of the pipeline.
+A node configures the computation, memory and schedule of some layers of a model. Settings that it omits are its
+parent's; layers that its children do not name it configures itself. A node with devices is a stage of the pipeline.
 """
 
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ ZERO_TENSORS = ("optimizer", "gradients", "parameters")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Computation:
-    """Division of a layer's work over the devices of a stage, degrees as in ``Strategy``; None: as the parent."""
+    """Division of a layer's work over the devices of a stage, degrees as in ``Strategy``; None: the parent's."""
 
     dp: int | None = None
     tp: int | None = None
@@ -44,7 +43,7 @@ class Computation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Placement of a layer's tensors in memory; None: as the parent."""
+    """Placement of a layer's tensors in memory; None: the parent's."""
 
     optimizer: bool | None = None
     """Replicas keep the states in slices instead of copies."""
@@ -65,14 +64,14 @@ class Memory:
 
     @classmethod
     def zero(cls, stage: int) -> "Memory":
-        """Return the sharding of a stage of ZeRO."""
+        """Return the sharding of a ZeRO stage."""
         return cls(optimizer=stage >= 1, gradients=stage >= 2, parameters=stage >= 3)
 
     def stage(self, place: KeyPath) -> int:
-        """Return the stage of ZeRO that shards these tensors.
+        """Return the ZeRO stage that shards these tensors.
 
         Raises:
-            TreeError: no stage does: gradients are sharded with the optimizer states, parameters with both.
+            TreeError: there is none: gradients are sharded with the optimizer states, parameters with both.
         """
         sharded = [bool(getattr(self, name)) for name in ZERO_TENSORS]
         stage = sum(sharded)
@@ -87,7 +86,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """When the passes of a layer run; None: as the parent."""
+    """Schedule of a layer's passes; None: the parent's."""
 
     order: Schedule | None = None
     """Of the whole step: at the root only."""
@@ -119,7 +118,7 @@ class Node:
 
 
 class TreeError(RequestError):
-    """A tree is wrong at one node; ``place``: the keys that lead to what is wrong, ``law``: what is wrong there."""
+    """A tree is invalid at one node; ``place``: keys that lead to the error; ``law``: the broken law."""
 
     def __init__(self, place: KeyPath, law: str) -> None:
         self.place, self.law = place, law
@@ -127,7 +126,7 @@ class TreeError(RequestError):
 
 
 def over(own: Setting, parent: Setting) -> Setting:
-    """Return a node's settings with those of its parent where it has none."""
+    """Return a node's settings, completed by its parent's."""
     values: dict[str, Any] = {}
     for entry in fields(own):
         value = getattr(own, entry.name)

@@ -1,7 +1,7 @@
-"""Trees near a flat strategy: modules cut by other degrees, vocabulary layers too, some layers recomputed.
+"""Trees near a flat strategy: other degrees of modules or vocabulary layers, recompute of some layers.
 
-A *variation* says what differs from the strategy. It is a value, so that a search may compare, keep and change them;
-its tree is written out like one that a person wrote.
+A *variation* is the difference from the strategy. As a value it can be compared, stored and changed by a search; its
+tree has the same form as a user's.
 """
 
 from collections.abc import Iterable, Mapping
@@ -66,7 +66,7 @@ class Variation:
 
 
 def host_words(tensors: Iterable[str]) -> str:
-    """Describe the tensors that are kept in host memory.
+    """Describe the tensors in host memory.
 
     >>> host_words(("optimizer", "parameters"))
     'optimizer states and parameters in host memory'
@@ -88,7 +88,7 @@ def varied_tree(context: Context, variation: Variation) -> Node:
 
 
 def layers_of(stage: Node) -> tuple[int, ...]:
-    """Return the numbers of the layers of a stage's node as ``tree_of`` writes it."""
+    """Return the numbers of the layers of a stage's node in the form of ``tree_of``."""
     numbers: list[int] = []
     for word in stage.layers or ():
         low, _, high = word.partition("-")
@@ -98,7 +98,7 @@ def layers_of(stage: Node) -> tuple[int, ...]:
 
 
 def _stage(variation: Variation, stage: Node, number: int) -> Node:
-    """Return a stage's node with what differs on it."""
+    """Return a stage's node with its changes."""
     own = layers_of(stage)
     count = min(variation.recomputed[number], len(own)) if variation.recomputed else 0
     children = list(stage.children)
@@ -123,7 +123,7 @@ def _stage(variation: Variation, stage: Node, number: int) -> Node:
 
 
 def _placed(node: Node) -> Node:
-    """Return a node whose children know where they stand."""
+    """Return a node whose children have their paths."""
     below = (replace(child, place=(*node.place, "children", place)) for place, child in enumerate(node.children))
     return replace(node, children=tuple(map(_placed, below)))
 
@@ -133,7 +133,7 @@ def _computation(cutting: Cutting | None) -> Computation:
 
 
 def _recomputed(own: tuple[int, ...], count: int, whole: int | None) -> tuple[Node, ...]:
-    """Return the node of the first layers of a stage, which are recomputed; none where they are ``whole`` of it."""
+    """Return the node of the first, recomputed layers of a stage; none where they are all of its ``whole`` layers."""
     if not count or count == whole:
         return ()
     layers = f"{own[0]}-{own[count - 1]}" if count > 1 else f"{own[0]}"

@@ -1,4 +1,4 @@
-"""A strategy tree as the YAML that it can be read from."""
+"""Writer of a strategy tree as YAML."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from forerun.spaces.trees.values import ZERO_TENSORS, Node
 
 
 def tree_data(node: Node) -> dict[str, Any]:
-    """Return a node as plain data, with nothing that it takes from its parent."""
+    """Return a node as plain data, without settings of its parent."""
     data: dict[str, Any] = {"name": node.name} if node.name else {}
     if node.layers is not None:
         data["layers"] = node.layers[0] if len(node.layers) == 1 else list(node.layers)

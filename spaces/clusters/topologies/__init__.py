@@ -1,4 +1,4 @@
-"""Topologies from files that users have: what NCCL and ``nvidia-smi`` say of one node."""
+"""Topologies of one node from files of NCCL and ``nvidia-smi``."""
 
 from forerun.spaces.clusters.topologies.describe import TOPOLOGY_ENDINGS, read_topology, topology_document
 from forerun.spaces.clusters.topologies.node import NodeTopology

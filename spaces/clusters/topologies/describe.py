@@ -1,4 +1,4 @@
-"""From a topology file to the keys of a cluster document, which the user's own keys may add to and override."""
+"""Keys of a cluster document from a topology file, which the user's own keys extend and override."""
 
 import itertools
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ TOPOLOGY_ENDINGS = (".xml", ".txt", ".topo")
 
 
 def read_topology(path: Path) -> NodeTopology:
-    """Return the node that the file at ``path`` describes: XML by NCCL, or the text of ``nvidia-smi topo -m``.
+    """Return the node in the file at ``path``: XML by NCCL, or the text of ``nvidia-smi topo -m``.
 
     Raises:
-        RequestError: the file is missing, no regular file, too large, not UTF-8, or no such topology.
+        RequestError: the file is missing, not a regular file, too large, not UTF-8, or not such a topology.
     """
     text = read_text(path, kind="a topology")
     if not text.strip():
@@ -31,11 +31,12 @@ def read_topology(path: Path) -> NodeTopology:
 
 
 def topology_document(node: NodeTopology, device: Device, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a cluster document for nodes like ``node`` of ``device``; ``given`` overrides them, key by key
-    also inside ``host``, ``network`` and ``scale_up``.
+    """Return the keys of a cluster document for nodes like ``node`` of ``device``.
+
+    ``given`` overrides them, key by key also inside ``host``, ``network`` and ``scale_up``.
 
     Raises:
-        RequestError: links or sockets that no equal nodes have, where ``given`` does not say what to take instead.
+        RequestError: links or sockets are impossible for equal nodes, and ``given`` does not replace them.
     """
     document: dict[str, Any] = {
         "title": f"nodes of {node.devices} {device.title}, from {Path(node.source).name}{_rack(node, device)}",
@@ -48,7 +49,7 @@ def topology_document(node: NodeTopology, device: Device, given: Mapping[str, An
     if "sockets" not in given.get("host", {}):
         host["sockets"] = _sockets(node)
     behind = _behind(node, host.get("sockets", given.get("host", {}).get("sockets", 1)))
-    if behind > 1 and given.get("host", {}).get("peer_access", device.peer_access):  # else hosts copy what is sent
+    if behind > 1 and given.get("host", {}).get("peer_access", device.peer_access):  # otherwise hosts copy the messages
         host["switch_devices"] = behind
     document["host"] = host
     if "scale_up" not in given:
@@ -71,7 +72,7 @@ def topology_document(node: NodeTopology, device: Device, given: Mapping[str, An
 
 
 def _rack(node: NodeTopology, device: Device) -> str:
-    """Return the open facts of the topology of one tray of a rack-wide NVLink; empty for other nodes."""
+    """Return the unknown facts in the topology of one tray of a rack-wide NVLink; empty for other nodes."""
     if "nvl72" not in device.name or node.devices >= 72:
         return ""
     return f" alone; trays of {device.name} share NVLink in racks: --cluster {device.name}, or scale_up: {{size: 72}}"
@@ -94,7 +95,7 @@ def _sockets(node: NodeTopology) -> int:
 
 
 def _behind(node: NodeTopology, sockets: int) -> int:
-    """Return the devices behind each PCIe switch; 1 where not all have equally many neighbours behind theirs."""
+    """Return the number of devices behind each PCIe switch; 1 where the numbers differ."""
     switches = node.switch_of[: node.devices]
     runs = [len(list(run)) for _, run in itertools.groupby(switches)]
     equal = len(set(runs)) == 1 and len(runs) == len(set(switches))
@@ -102,7 +103,7 @@ def _behind(node: NodeTopology, sockets: int) -> int:
 
 
 def _scale_up(node: NodeTopology, device: Device) -> dict[str, Any] | str | None:
-    """Return the ``scale_up`` key; None leaves it to what is usual for the device."""
+    """Return the ``scale_up`` key; None for the device's usual links."""
     if node.switch_links is None:
         return None
     if not device.link_count:
@@ -122,7 +123,7 @@ def _scale_up(node: NodeTopology, device: Device) -> dict[str, Any] | str | None
 
 
 def _mesh(node: NodeTopology, each_bytes_per_s: float, kind: str) -> dict[str, Any] | str:
-    """Return the ``scale_up`` key of devices with links to each other: one mesh, or islands that are all alike."""
+    """Return the ``scale_up`` key of devices with links to each other: one mesh, or equal islands."""
     islands = _islands(len(node.socket_of), node.links)
     if len(islands) == len(node.socket_of):
         return "none"
@@ -147,7 +148,7 @@ def _mesh(node: NodeTopology, each_bytes_per_s: float, kind: str) -> dict[str, A
 
 
 def _islands(devices: int, links: Mapping[tuple[int, int], int]) -> list[list[int]]:
-    """Return devices that reach each other, directly or through others, in order."""
+    """Return the sets of devices that reach each other, directly or through others, in order."""
     island = list(range(devices))
     for a, b in links:
         old, new = max(island[a], island[b]), min(island[a], island[b])

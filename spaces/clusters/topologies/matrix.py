@@ -1,4 +1,4 @@
-"""The matrix that ``nvidia-smi topo -m`` prints, with the product names of ``nvidia-smi -L`` before or behind it."""
+"""The matrix of ``nvidia-smi topo -m``, preceded or followed by the product names of ``nvidia-smi -L``."""
 
 import re
 from collections.abc import Callable
@@ -18,10 +18,10 @@ _MOST = 256
 
 
 def read_smi_matrix(text: str, *, source: str) -> NodeTopology:
-    """Return the node that the matrix in ``text`` describes.
+    """Return the node of the matrix in ``text``.
 
     Raises:
-        RequestError: there is no matrix, it is cut off, or a cell is no relation or not the same both ways.
+        RequestError: there is no matrix, it is truncated, or a cell is not a relation or is not symmetric.
     """
     if "Weight between two GPUs" in text or "Link Type between two GPUs" in text:
         raise RequestError(
@@ -52,7 +52,7 @@ def read_smi_matrix(text: str, *, source: str) -> NodeTopology:
 
 
 def _header(lines: list[str], source: str) -> tuple[list[str], int]:
-    """Return the labels of the columns and the number of the line behind them."""
+    """Return the labels of the columns and the number of the next line."""
     for number, line in enumerate(lines):
         words = line.split()
         if words[:1] == ["GPU0"] and "X" not in words:
@@ -69,7 +69,7 @@ def _header(lines: list[str], source: str) -> tuple[list[str], int]:
 def _rows(
     lines: list[str], labels: list[str], first: int, source: str
 ) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-    """Return the relation of every label to every other, and the processors near it ("" where not stated)."""
+    """Return the relation of every label to every other, and its nearby processors ("" if not stated)."""
     cells: dict[str, dict[str, str]] = {}
     affinity: dict[str, str] = {}
     for number, line in enumerate(lines[first:], start=first + 1):
@@ -108,7 +108,7 @@ def _device(lines: list[str], source: str) -> str | None:
 
 
 def _sockets(gpus: list[str], affinity: dict[str, str], cells: dict[str, dict[str, str]]) -> list[int]:
-    """Return the socket of every device: devices with the same processors, or without a way that crosses sockets."""
+    """Return the socket of every device: devices with the same processors, or without a route between sockets."""
     if all(affinity[gpu] for gpu in gpus):
         known = list(dict.fromkeys(affinity[gpu] for gpu in gpus))
         return [known.index(affinity[gpu]) for gpu in gpus]
@@ -116,7 +116,7 @@ def _sockets(gpus: list[str], affinity: dict[str, str], cells: dict[str, dict[st
 
 
 def _joined(gpus: list[str], cells: dict[str, dict[str, str]], near: Callable[[str], bool]) -> list[int]:
-    """Return the group of every device, where devices with a relation that is ``near`` are in one."""
+    """Return the group of every device; devices with a relation that is ``near`` are in one group."""
     group = list(range(len(gpus)))
     for low, first in enumerate(gpus):
         for high in range(low):
@@ -127,7 +127,7 @@ def _joined(gpus: list[str], cells: dict[str, dict[str, str]], near: Callable[[s
 
 
 def _links(gpus: list[str], cells: dict[str, dict[str, str]]) -> tuple[dict[tuple[int, int], int], tuple[int, ...]]:
-    """Return NVLinks between devices, or of every device to a switch: that shows as all links to every other device."""
+    """Return NVLinks between devices, or of every device to a switch, for which every pair shows all links."""
     pairs = {
         (low, high): int(cells[gpus[low]][gpus[high]][2:])
         for low in range(len(gpus))
@@ -136,7 +136,7 @@ def _links(gpus: list[str], cells: dict[str, dict[str, str]]) -> tuple[dict[tupl
     }
     counts = set(pairs.values())
     whole = len(pairs) == len(gpus) * (len(gpus) - 1) // 2
-    # No device has more than 18 links (36 at half the rate), so many to each of several cannot all be its own.
+    # No device has more than 18 links (36 at half the rate): larger sums of links to several devices mean a switch.
     if whole and len(counts) == 1 and min(counts) * (len(gpus) - 1) > 18 and len(gpus) > 2:
         return {}, tuple(counts) * len(gpus)
     return pairs, (0,) * len(gpus)

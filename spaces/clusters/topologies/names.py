@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-# The PCI ID Repository (pci-ids.ucw.cz, 2023-04-11), and for what came later g_nv_name_released.h of NVIDIA's open
-# kernel modules. The same number stands for one product whatever its maker.
+# The PCI ID Repository (pci-ids.ucw.cz, 2023-04-11), and for later devices g_nv_name_released.h of NVIDIA's open kernel
+# modules. A number is one product of any manufacturer.
 _PCI: Mapping[int, str] = {
     0x102D: "k80",
     0x15F9: "p100-sxm2",
@@ -30,7 +30,7 @@ _PCI: Mapping[int, str] = {
     0x2901: "b200-sxm",
 }
 
-# Words that a product name (as nvidia-smi prints it) holds, most telling first.
+# Words of product names (as printed by nvidia-smi), most specific first.
 _WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("gb300",), "gb300-nvl72"),
     (("gb200",), "gb200-nvl72"),
@@ -65,7 +65,7 @@ _WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
 
 
 def device_of_pci(vendor: int, number: int) -> str | None:
-    """Return the catalogued device of a PCI vendor and device number, None where there is none.
+    """Return the catalogued device of a PCI vendor and device number, None if there is none.
 
     >>> device_of_pci(0x10DE, 0x2330)
     'h100-sxm'
@@ -74,7 +74,7 @@ def device_of_pci(vendor: int, number: int) -> str | None:
 
 
 def device_of_product(name: str) -> str | None:
-    """Return the catalogued device of a product name, None where there is none.
+    """Return the catalogued device of a product name, None if there is none.
 
     >>> device_of_product("NVIDIA A100-SXM4-80GB")
     'a100-sxm4-80'

@@ -1,9 +1,8 @@
-"""The topology that NCCL writes with ``NCCL_TOPO_DUMP_FILE`` and reads with ``NCCL_TOPO_FILE``.
+"""NCCL's topology, written with ``NCCL_TOPO_DUMP_FILE`` and read with ``NCCL_TOPO_FILE``.
 
-``system`` holds one ``cpu`` per NUMA node, which holds a tree of ``pci`` elements; a ``gpu`` or a ``nic`` with its
-``net`` ports stands in the leaves. Files that cloud providers ship leave those out and tell devices by PCI class.
-``nvlink`` elements of a GPU (``xgmi`` in RCCL's files) count its links to another GPU or to a switch (NCCL 2.30,
-src/graph/xml.cc).
+``system`` has one ``cpu`` per NUMA node with a tree of ``pci`` elements, whose leaves are a ``gpu`` or a ``nic`` with
+its ``net`` ports. Files of cloud providers omit these and identify devices by PCI class. ``nvlink`` elements of a GPU
+(``xgmi`` in RCCL's files) count its links to another GPU or to a switch (NCCL 2.30, src/graph/xml.cc).
 """
 
 import re
@@ -25,7 +24,7 @@ _LARGEST = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """A ``pci`` leaf: ``host`` and ``numa`` it hangs from, the ``branch`` below the processor it shares with others."""
+    """A ``pci`` leaf: its ``host`` and ``numa`` node, and the ``branch`` below the processor that leaves share."""
 
     pci: Element
     host: str
@@ -34,10 +33,10 @@ class _Place:
 
 
 def read_nccl_topology(text: str, *, source: str) -> NodeTopology:
-    """Return the node that an NCCL topology describes.
+    """Return the node of an NCCL topology.
 
     Raises:
-        RequestError: it is not well-formed XML, not a topology, has no devices or links that lead nowhere.
+        RequestError: it is not well-formed XML or not a topology, or has no devices or has links to unknown ones.
     """
     root = parse_xml(text, source=source)
     if root.tag != "system":
@@ -93,7 +92,7 @@ def _is_gpu(pci: Element) -> bool:
 
 
 def _order(place: _Place, source: str) -> tuple[str, int, int]:
-    """Return the sort key of a device: devices of a host and a NUMA node are neighbours."""
+    """Return the sort key of a device: devices of a host and a NUMA node are adjacent."""
     for child in place.pci.children:
         if child.tag == "gpu":
             return place.host, place.numa, _whole(child, "dev", source, default=place.pci.line)
@@ -115,9 +114,9 @@ _LINK_TAGS = ("nvlink", "xgmi")
 def _links(
     gpus: list[_Place], source: str, notes: list[str]
 ) -> tuple[dict[tuple[int, int], int], tuple[int, ...] | None]:
-    """Return links between devices, and of every device to switches; None where the file has no <gpu> at all.
+    """Return links between devices, and of every device to switches; None where the file has no <gpu>.
 
-    Links to devices that the file does not list are left aside: a job on some devices of a node writes those alone.
+    Links to unlisted devices are ignored: a job on some devices of a node writes only these devices.
     """
     if not any(child.tag == "gpu" for place in gpus for child in place.pci.children):
         return {}, None
@@ -152,7 +151,7 @@ def _bus(text: str) -> str:
 
 
 class _Nics:
-    """The fastest network ports; slower ones (management, storage) are left aside with a note."""
+    """The fastest network ports; slower ones (management, storage) are ignored with a note."""
 
     def __init__(self, places: list[_Place], source: str) -> None:
         ports: dict[tuple[str, str], tuple[float, str, _Place]] = {}
@@ -177,7 +176,7 @@ class _Nics:
 
 
 def _network(name: str, pci: Element) -> str:
-    """Return the kind of network of a port, from its name and the class of its card; "" where neither tells."""
+    """Return the kind of network of a port, from its name and the class of its card; "" if unknown."""
     if name.startswith(("rdmap", "efa")) or pci.attributes.get("vendor") == "0x1d0f":
         return "efa"
     if name.startswith("hsn"):
@@ -190,14 +189,14 @@ def _network(name: str, pci: Element) -> str:
 
 
 def _near(gpus: list[_Place], nics: list[_Place]) -> bool:
-    """Whether every PCIe branch with devices has as many ports of its own, so that no traffic crosses the host."""
+    """Check whether every PCIe branch with devices has as many ports, so that no traffic crosses the host."""
     devices = [place.branch for place in gpus]
     ports = [place.branch for place in nics]
     return bool(nics) and all(ports.count(branch) >= devices.count(branch) for branch in set(devices))
 
 
 def _pcie(gpus: list[_Place], notes: list[str]) -> float | None:
-    """Return the line rate of the devices' PCIe links; virtual machines show some without width."""
+    """Return the line rate of the devices' PCIe links; virtual machines have some without a width."""
     rates = set()
     for place in gpus:
         speed = re.match(r"\s*([0-9.]+)\s*GT/s", place.pci.attributes.get("link_speed", ""))

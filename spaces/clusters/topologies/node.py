@@ -1,4 +1,4 @@
-"""One node as a topology file shows it, whatever its format."""
+"""One node from a topology file of any format."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTopology:
-    """One node as a file describes it. Devices are numbered so that those of a socket are neighbours."""
+    """One node of a topology file. Devices of a socket have consecutive numbers."""
 
     source: str
     """The file."""

@@ -1,4 +1,4 @@
-"""XML read with care: no document types, no entities of its own, bounded in size, depth and number of elements."""
+"""Restricted XML reader: no document types, no entities, limited in size, depth and number of elements."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ MAX_ELEMENTS = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Element:
-    """One element; ``line`` of its start tag."""
+    """One element; ``line``: line of its start tag."""
 
     tag: str
     attributes: Mapping[str, str]
@@ -20,18 +20,18 @@ class Element:
     children: list["Element"] = field(default_factory=list)
 
     def walk(self) -> Iterator["Element"]:
-        """Yield the element and all below it, in the order of the file."""
+        """Yield the element and all elements below it, in the order of the file."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
 def parse_xml(text: str, *, source: str) -> Element:
-    """Return the root element of ``text``; words between tags are left aside.
+    """Return the root element of ``text``; text between tags is ignored.
 
     Raises:
-        RequestError: it is not well formed (with line), has a document type or an entity of its own, or too many or too
-            deep elements.
+        RequestError: it is not well formed (with line), has a document type or an entity, or too many or too deep
+        elements.
     """
     parser = expat.ParserCreate()
     parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)

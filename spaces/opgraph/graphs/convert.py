@@ -78,8 +78,9 @@ def model_of_graph(
 def _shared(
     graph: RecordedGraph, operators: Sequence[Operator], read: Sequence[tuple[str, ...]]
 ) -> dict[str, list[int]]:
-    """Return the weights used by several operators, each with the operators' indices; ``read``: inputs of each
-    operator.
+    """Return the weights used by several operators, each with the indices of these operators.
+
+    ``read``: inputs of each operator.
     """
     users: dict[str, list[int]] = {}
     for place, (operator, names) in enumerate(zip(operators, read, strict=True)):
