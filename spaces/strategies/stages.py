@@ -77,8 +77,7 @@ def splits_by_layers(
 
 
 def _balanced(layers: int, stages: int) -> tuple[int, ...]:
-    """Assign layers with counts that differ by at most one; larger stages are in the middle, the smallest at the end.
-    """
+    """Assign layers with counts that differ by at most one; larger stages are in the middle, the smallest at the end."""
     base, larger = divmod(layers, stages)
     counts = [base] * stages
     order = [*range(1, stages - 1), 0, stages - 1]
@@ -90,11 +89,7 @@ def _balanced(layers: int, stages: int) -> tuple[int, ...]:
 def _predicting(layers: int, stages: int) -> tuple[int, ...]:
     """Take ``PREDICTING`` layers from the last stage, and if it has one fewer, one from the first for the embedding.
 
-    Both are layouts of Megatron-Bridge's recipe of DeepSeek-V3: Et*4
-    (t*4
-    )*14tmL and Et
-    (tt
-    )*30mL.
+    Both are layouts of Megatron-Bridge's recipe of DeepSeek-V3: Et*4|(t*4|)*14tmL and Et|(tt|)*30mL.
 
     >>> _predicting(61, 16)[::5], _predicting(61, 32)[::31]
     ((4, 4, 4, 1), (1, 0))
