@@ -77,7 +77,7 @@ def splits_by_layers(
 
 
 def _balanced(layers: int, stages: int) -> tuple[int, ...]:
-    """Assign layers with counts that differ by at most one; larger stages are in the middle, the smallest at the end."""
+    """Assign layers with counts that differ by at most one: most in the middle, fewest on the last stage."""
     base, larger = divmod(layers, stages)
     counts = [base] * stages
     order = [*range(1, stages - 1), 0, stages - 1]
