@@ -59,3 +59,17 @@ def memory_by_stage(context: Context, strategy: Strategy) -> tuple[Mapping[str, 
         held = context.correction.memory(context, table_of([strategy] * strategy.pp), parts)
         parts = parts if held is None else held.parts
     return tuple({part: float(parts[part][rank]) for part in MEMORY_PARTS} for rank in range(strategy.pp))
+
+
+def cached_bytes(context: Context, strategy: Strategy) -> float:
+    """Size what the allocator of the fullest rank has reserved besides its peak (``TotalMemory.cached_bytes``).
+
+    Raises:
+        RequestError: as for ``score``.
+    """
+    if not context.framework.unit_parameters:
+        return 0.0
+    memory = stage_memory(assign(context, strategy))
+    fullest = int(np.argmax(memory.peak_bytes))
+    room = context.cluster.device.memory_bytes - memory.peak_bytes[fullest]
+    return float(np.clip(memory.cached_bytes[fullest], 0.0, max(room, 0.0)))

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from forerun.search.measured.calibrate.machine import memory_runs_of
+from forerun.search.measured.validate import MeasuredRun
 from forerun.simulator import ScoreTable, score
-from forerun.simulator.assignment.memory import stage_memory
+from forerun.simulator.assignment.memory import cached_bytes, stage_memory
 from forerun.simulator.assignment.of_strategy import assign
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.frameworks import FrameworkProfile, load_framework, switched
@@ -119,3 +121,25 @@ def test_streams_of_communication_keep_what_they_once_had() -> None:
     assert len(known) > 5
     assert np.median(np.abs(error)) < 0.04
     assert np.abs(error).max() < 0.2
+
+
+def test_a_calibration_takes_reserved_memory_for_what_is_needed() -> None:
+    """What a trainer logs as reserved holds blocks that are given back before it fails."""
+    row = next(row for row in rows("fsdp_ranks") if row["recompute"] == "full")
+    made, strategy = of_rank(row)
+    named = {"run_id": "own-0", "file": "own", "source": "", "group": "", "filled": (), "cells": {}}
+    reserved, allocated = (
+        MeasuredRun(
+            context=made,
+            strategy=strategy,
+            step_time_s=1.0,
+            peak_memory_bytes=60 * GIB,
+            memory_kind=kind,
+            outcome="ok",
+            **named,  # type: ignore[arg-type]  # of its fields
+        )
+        for kind in ("reserved", "allocated")
+    )
+    (first, second) = memory_runs_of([reserved, allocated])
+    assert first.peak_bytes == pytest.approx(60 * GIB - cached_bytes(made, strategy))
+    assert second.peak_bytes == 60 * GIB

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from forerun.search.measured.validate import MeasuredRun
+from forerun.simulator.assignment.memory import cached_bytes
 from forerun.simulator.calibration import FittedRun, MemoryRun
 from forerun.simulator.calibration.constants import software_of
 from forerun.simulator.opgraph import GraphContext
@@ -88,13 +89,20 @@ def memory_runs_of(runs: Sequence[MeasuredRun]) -> list[MemoryRun]:
         MemoryRun(
             context=run.context,
             strategy=run.strategy,
-            peak_bytes=run.peak_memory_bytes if run.outcome == "ok" else None,
+            peak_bytes=_needed_bytes(run) if run.outcome == "ok" else None,
             kind=run.memory_kind,
             fitted=run.outcome == "ok",
             of_first=run.memory_of_first,
         )
         for run in runs
     ]
+
+
+def _needed_bytes(run: MeasuredRun) -> float | None:
+    """Return a measured peak without what its allocator had reserved besides, by prediction: half of it at least."""
+    if run.peak_memory_bytes is None or run.memory_kind != "reserved":
+        return run.peak_memory_bytes
+    return max(run.peak_memory_bytes - cached_bytes(run.context, run.strategy), run.peak_memory_bytes / 2)
 
 
 def measured_of(runs: Sequence[MeasuredRun]) -> list[FittedRun]:

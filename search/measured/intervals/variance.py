@@ -134,7 +134,7 @@ def covariance(one: Points, other: Points, shared: Relations, sizes: Variances) 
     total += both(*usual, kind, sizes.kind)
     total += both(_waiting(one), _waiting(other), on_device, sizes.waiting)
     total += sizes.table**2 * shared.table
-    total += both(one.flags("guessed"), other.flags("guessed"), shared.table, sizes.guessed)
+    total += both(one.flags("guessed"), other.flags("guessed"), shared.framework, sizes.guessed)
     total += both(roughness(one, sizes), roughness(other, sizes), shared.table & kind, sizes.local) * shared.near
     return total
 

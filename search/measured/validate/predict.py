@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from forerun.search.measured.validate.runs import MeasuredRun
 from forerun.simulator import ScoreTable
 from forerun.simulator import score as simulator_score
-from forerun.simulator.assignment.memory import memory_by_stage, stage_memory
-from forerun.simulator.assignment.of_strategy import assign
+from forerun.simulator.assignment.memory import cached_bytes, memory_by_stage
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.table import SplitTable
 from forerun.simulator.scoring import table_for
@@ -149,10 +148,8 @@ def _comparable(runs: Sequence[MeasuredRun], scores: ScoreTable, context: Any) -
         return np.where(kind == "device", used, allocated)
     profile = context.framework
     outside = profile.context_bytes + profile.communicator_bytes
-    if profile.unit_parameters:
-        for row in np.flatnonzero(kind == "reserved").tolist():
-            cached = stage_memory(assign(context, runs[row].strategy)).cached_bytes[scores.peak_stage[row]]
-            used[row] = max(min(used[row] + cached, context.cluster.device.memory_bytes), used[row])
+    for row in np.flatnonzero(kind == "reserved").tolist():
+        used[row] += cached_bytes(context, runs[row].strategy)
     chosen = np.where(kind == "allocated", allocated, used - outside)
     kept = np.minimum((1 + KEPT_SHARE) * allocated + outside, context.cluster.device.memory_bytes)
     shown = np.maximum(used, kept)
