@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from forerun.search.tune.loop import TuningLimits, TuningWatch
-from forerun.search.tune.summary import plan_of
+from forerun.search.tune.summary import TuneSummary, plan_of
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_seconds
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from forerun.search.tune.candidates import TuningCandidates
     from forerun.search.tune.launchers import RunLauncher
     from forerun.search.tune.run import RunState
-    from forerun.search.tune.summary import TuneSummary
 
 
 class Terminal(TuningWatch):
@@ -76,7 +75,7 @@ class Terminal(TuningWatch):
         _say(f"run {state.run.name}: {format_seconds(result.step_s)} a step, {off:+.1%} against the prediction{more}")
 
 
-def print_summary(summary: "TuneSummary") -> None:
+def print_summary(summary: TuneSummary) -> None:
     """Print the runs, the errors of the predictions, and the launch to use."""
     from rich.text import Text
 
@@ -89,7 +88,7 @@ def print_summary(summary: "TuneSummary") -> None:
         say(console, Text(text))
 
 
-def _table(summary: "TuneSummary") -> "Table":
+def _table(summary: TuneSummary) -> "Table":
     """Return the runs: the measured ones, fastest first, then the others in their order."""
     from forerun.search.cli.tables import table_of
 

@@ -15,6 +15,7 @@ from forerun.simulator.modes import (
     Curve,
     GradientProfile,
     ModeNetwork,
+    ModePrediction,
     NicNetwork,
     TrainingMode,
     throughput_curve,
@@ -25,7 +26,6 @@ from forerun.spaces.opgraph.profile import GraphProfile, graph_profile_names, lo
 from forerun.spaces.units import format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from forerun.simulator.modes import ModePrediction
     from forerun.spaces.clusters import Cluster
 
 DEFAULT_MODE = "all-reduce"
@@ -258,7 +258,7 @@ def _is_file(model: str) -> bool:
     return Path(model).suffix.lower() in (".yaml", ".yml", ".json")
 
 
-def _core(request: ScaleRequest, profile: GradientProfile) -> "Callable[[int], ModePrediction] | None":
+def _core(request: ScaleRequest, profile: GradientProfile) -> Callable[[int], ModePrediction] | None:
     """Return the closed forms of a catalogued transformer if they cover the request: no servers, equal workers, and the
     framework's exchange.
     """

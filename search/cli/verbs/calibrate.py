@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forerun.search.cli.progress import show_progress
-from forerun.search.measured.calibrate import calibrate_files, write_calibration
+from forerun.search.measured.calibrate import Calibrated, calibrate_files, write_calibration
 from forerun.spaces.errors import RequestError
 from forerun.spaces.locks import held
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from forerun.search.measured.calibrate import Calibrated
     from forerun.simulator.calibration import Posterior
 
 
@@ -64,7 +63,7 @@ def _calibrate(args: argparse.Namespace) -> int:
     return 0
 
 
-def _document(found: "Calibrated", out: Path) -> dict[str, object]:
+def _document(found: Calibrated, out: Path) -> dict[str, object]:
     from forerun.search.files.documents import SCHEMA, versions
 
     calibration = found.calibration
@@ -100,7 +99,7 @@ def _document(found: "Calibrated", out: Path) -> dict[str, object]:
     }
 
 
-def _print(found: "Calibrated", out: Path) -> None:
+def _print(found: Calibrated, out: Path) -> None:
     from rich.text import Text
 
     from forerun.search.cli.console import open_console, say
@@ -167,7 +166,7 @@ def _memory(error: "Mapping[str, float]") -> list[str]:
     return lines
 
 
-def _constants(found: "Calibrated") -> "Table":
+def _constants(found: Calibrated) -> "Table":
     from rich.text import Text
 
     from forerun.search.cli.tables import table_of

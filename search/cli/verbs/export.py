@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from forerun.search.board.folder import claimed
 from forerun.search.files.documents import SCHEMA, dump_json, versions
-from forerun.search.formats.exporting import describe, export, load_launch
+from forerun.search.formats.exporting import Export, describe, export, load_launch
 from forerun.search.formats.launchers import SLURM
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.formats.contract import Launch
-    from forerun.search.formats.exporting import Export
     from forerun.search.formats.job import Job
 
 EVERY = "all"
@@ -25,7 +24,7 @@ class Exported:
     """One launch and what was made of it; of all searches of a sweep with the ``search``'s number."""
 
     launch: "Launch"
-    result: "Export"
+    result: Export
     search: int | None = None
 
     @property
@@ -96,7 +95,7 @@ def _every(args: argparse.Namespace) -> tuple[list[Exported], list[str]]:
     return found, refused
 
 
-def _write(out: Path, result: "Export", *, folders: bool) -> dict[str, list[str]]:
+def _write(out: Path, result: Export, *, folders: bool) -> dict[str, list[str]]:
     """Write the files of a launch, with ``folders`` each format in one of its own; return their paths."""
     from forerun.spaces.files import write_text
 

@@ -4,20 +4,16 @@ import argparse
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from forerun.search.cli.flags.declaration import Answer
 from forerun.search.cli.flags.parsing import refuse_unserved
 from forerun.search.files.documents import dump_json
-from forerun.search.improve import with_fused_costs, write_plan
+from forerun.search.improve import ImproveSource, with_fused_costs, write_plan
 from forerun.search.improve.summary import summary
 from forerun.simulator.improve import RULES, group_plan, improve, what_ifs
 from forerun.simulator.improve.run_questions import free_messages_s, run_questions
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.units import parse_bytes, with_unit
-
-if TYPE_CHECKING:
-    from forerun.search.improve import ImproveSource
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _source(args: argparse.Namespace) -> "ImproveSource":
+def _source(args: argparse.Namespace) -> ImproveSource:
     """Return the step to improve, of a model or of traces.
 
     Raises:

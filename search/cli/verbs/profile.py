@@ -5,13 +5,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.arguments import request_of
-from forerun.search.measured.profiling.document import Profile, write_profile
+from forerun.search.measured.profiling.document import Line, Profile, write_profile
 from forerun.search.measured.profiling.extending import joined, left_to_measure, profile_to_extend
 from forerun.search.request.resolve import resolve
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
-    from forerun.search.measured.profiling.document import Line
     from forerun.search.measured.profiling.messages import MeasuredCollective
     from forerun.search.measured.profiling.operators import ProfiledOperator
     from forerun.search.measured.profiling.plan import ProfilingSettings
@@ -96,7 +95,7 @@ def _operators(args: argparse.Namespace, setting: "Setting[AnyContext]") -> "lis
     return operators_of(setting.context, setting.space())
 
 
-def _imported(args: argparse.Namespace, setting: "Setting[AnyContext]") -> "list[Line]":
+def _imported(args: argparse.Namespace, setting: "Setting[AnyContext]") -> list[Line]:
     """Return the measurements that nccl-tests made."""
     from forerun.search.measured.profiling.nccl_tests import read_nccl_tests
 
@@ -109,7 +108,7 @@ def _imported(args: argparse.Namespace, setting: "Setting[AnyContext]") -> "list
 
 def _message(
     setting: "Setting[AnyContext]", kind: str, size: float, ranks: int, stride: int, seconds: float, spread: float
-) -> "Line":
+) -> Line:
     """Return a measured collective with what the catalogue says of it."""
     from typing import cast
 
@@ -201,7 +200,7 @@ def _measure(
     between: Any,
     settings: "ProfilingSettings",
     rank: int,
-) -> "tuple[tuple[list[Line], list[Line]], dict[str, int], dict[str, Any]]":
+) -> tuple[tuple[list[Line], list[Line]], dict[str, int], dict[str, Any]]:
     """Measure everything; ranks other than 0 only take part in messages."""
     import torch
 

@@ -3,14 +3,10 @@
 import argparse
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from forerun.search.files.documents import dump_json
-from forerun.search.recording import parse_steps, record
+from forerun.search.recording import Recording, parse_steps, record
 from forerun.spaces.errors import RequestError
-
-if TYPE_CHECKING:
-    from forerun.search.recording import Recording
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print(recording: "Recording") -> None:
+def _print(recording: Recording) -> None:
     """Print what the ranks recorded and what recording cost."""
     from forerun.spaces.units import format_seconds
 
@@ -57,7 +53,7 @@ def _print(recording: "Recording") -> None:
     print(f"next: forerun replay {recording.folder}")
 
 
-def _why_nothing(recording: "Recording") -> str:
+def _why_nothing(recording: Recording) -> str:
     """Return why there is no trace, and what to change."""
     ended = f"the command ended with exit code {recording.exit_code}" if recording.exit_code else "the command ended"
     if not recording.ranks:

@@ -3,20 +3,16 @@
 import argparse
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from forerun.search.cli.operators import messages_csv, operators_csv, operators_document
 from forerun.search.cli.reading import ReadingBar, analysing
 from forerun.search.files.documents import dump_json
-from forerun.simulator.replay import analyse_files, find_traces, summary, write_timeline
+from forerun.simulator.replay import Analysis, analyse_files, find_traces, summary, write_timeline
 from forerun.simulator.replay.analysis import PHASES
 from forerun.simulator.replay.gaps import largest_gaps
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text
 from forerun.spaces.units import parse_rate, with_unit
-
-if TYPE_CHECKING:
-    from forerun.simulator.replay import Analysis
 
 
 def run(args: argparse.Namespace) -> int:
@@ -71,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _write_profile(args: argparse.Namespace, analysis: "Analysis") -> None:
+def _write_profile(args: argparse.Namespace, analysis: Analysis) -> None:
     """Write what messages took as a profile.
 
     Raises:

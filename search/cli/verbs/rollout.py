@@ -1,18 +1,13 @@
 """``forerun rollout``: a trainer and the engines that generate for it, placed on one cluster."""
 
 import argparse
-from typing import TYPE_CHECKING
 
 from forerun.search.cli.arguments import single_request
 from forerun.search.cli.progress import show_progress
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.resolve import resolve
-from forerun.search.request.setting import of_transformer
-from forerun.search.rollout import Rollout, place
-
-if TYPE_CHECKING:
-    from forerun.search.request.setting import Setting
-    from forerun.search.rollout import RolloutPlacement
+from forerun.search.request.setting import Setting, of_transformer
+from forerun.search.rollout import Rollout, RolloutPlacement, place
 
 
 def run(args: argparse.Namespace) -> int:
@@ -29,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print(args: argparse.Namespace, setting: "Setting", found: "tuple[RolloutPlacement, ...]") -> None:
+def _print(args: argparse.Namespace, setting: Setting, found: tuple[RolloutPlacement, ...]) -> None:
     """Print the placements, fastest first."""
     from forerun.search.files.documents import SCHEMA, dump_json, versions
 

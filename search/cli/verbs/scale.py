@@ -9,12 +9,11 @@ from forerun.search.cli.flags.declaration import Answer
 from forerun.search.cli.flags.parsing import refuse_unserved
 from forerun.search.files.documents import dump_json
 from forerun.search.scale.jobs import plan_jobs
-from forerun.search.scale.request import ScaleRequest, scale
+from forerun.search.scale.request import ScaleRequest, Scaling, scale
 from forerun.spaces.errors import unknown
 from forerun.spaces.units import parse_bytes, parse_rate, parse_seconds, with_unit
 
 if TYPE_CHECKING:
-    from forerun.search.scale.request import ScaleRequest, Scaling
     from forerun.spaces.documents import Document
 
 SERVER_SETTINGS = ("bandwidth", "placement", "policy", "window", "barrier", "colocated")
@@ -71,7 +70,7 @@ def _run_jobs(args: argparse.Namespace, document: "Document") -> int:
     return 0
 
 
-def _write_trace(scaling: "Scaling", path: Path) -> None:
+def _write_trace(scaling: Scaling, path: Path) -> None:
     """Write the timeline of the largest run.
 
     Raises:
@@ -88,7 +87,7 @@ def _write_trace(scaling: "Scaling", path: Path) -> None:
     print(f"forerun: wrote {path}", file=sys.stderr)
 
 
-def request_of(args: argparse.Namespace) -> "ScaleRequest":
+def request_of(args: argparse.Namespace) -> ScaleRequest:
     """Return the request of the flags.
 
     Raises:

@@ -15,7 +15,7 @@ from forerun.search.request.choices import choices_of
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.kinds import TRANSFORMERS, kind_named
 from forerun.search.request.resolve import resolve
-from forerun.search.request.setting import of_operator_graph
+from forerun.search.request.setting import Setting, of_operator_graph
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import parse_seconds, parse_share, with_unit
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from forerun.search.board.leaderboard import Leaderboard
     from forerun.search.request.model_kind import AnyContext
     from forerun.search.request.request import Request
-    from forerun.search.request.setting import Setting
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,13 +10,12 @@ from forerun.search.cli.disturbances import disturbance_of
 from forerun.search.cli.opgraph import is_graph_model
 from forerun.search.cli.step_files import refuse_step_files, write_step_files
 from forerun.search.request.resolve import resolve
-from forerun.search.request.setting import has_transformer
+from forerun.search.request.setting import Setting, has_transformer
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.board.rows import Row
     from forerun.search.request.model_kind import AnyContext
-    from forerun.search.request.setting import Setting
     from forerun.simulator.events import EventResult
     from forerun.spaces.schedules import Programs
 
@@ -116,7 +115,7 @@ def _strategy(
     return row, events, split_facts(of_operator_graph(setting), row.strategy)
 
 
-def _grouped(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventResult]":
+def _grouped(setting: Setting, args: argparse.Namespace) -> "tuple[Row, EventResult]":
     """Predict a strategy on groups of nodes that differ.
 
     Raises:
@@ -194,7 +193,7 @@ def _events(setting: "Setting[AnyContext]", args: argparse.Namespace) -> "EventR
     return simulate(setting.context, strategy, disturbance_of(args), contention=args.contention, orders=orders)
 
 
-def _write_orders(setting: "Setting", args: argparse.Namespace) -> None:
+def _write_orders(setting: Setting, args: argparse.Namespace) -> None:
     """Write what every pipeline rank runs by the schedule.
 
     Raises:

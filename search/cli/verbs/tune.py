@@ -10,11 +10,10 @@ from forerun.search.cli.arguments import request_of, workers_of
 from forerun.search.cli.progress import Walk
 from forerun.search.files.documents import dump_json
 from forerun.search.request.interrupts import EndedEarly
-from forerun.search.tune.tuning import tune
+from forerun.search.tune.tuning import TuningRequest, tune
 
 if TYPE_CHECKING:
     from forerun.search.tune.folder import TuneFolder
-    from forerun.search.tune.tuning import TuningRequest
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if summary.best is not None else 1
 
 
-def _tuning(args: argparse.Namespace) -> "TuningRequest":
+def _tuning(args: argparse.Namespace) -> TuningRequest:
     from forerun.search.formats.job import Job
     from forerun.search.request.choices import choices_of
     from forerun.search.request.kinds import kind_named

@@ -8,13 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from forerun.search.measured.validate import load_runs, summarise
+from forerun.search.measured.validate import Predictions, RunSet, Summary, load_runs, summarise
 from forerun.search.measured.validate.report import worst_rows, write_predictions
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.board.evidence import NearestRuns
-    from forerun.search.measured.validate import Predictions, RunSet, Summary
     from forerun.simulator import ScoreTable
 
 
@@ -66,8 +65,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _say(
     args: argparse.Namespace,
-    summary: "Summary",
-    predictions: "Predictions",
+    summary: Summary,
+    predictions: Predictions,
     worst: list[int],
     covered: "dict[str, float] | None",
     shared: Counter[str],
@@ -103,7 +102,7 @@ def _evidence(context: Any) -> "NearestRuns | None":
     return evidence_of(context) if isinstance(context, Context) else None
 
 
-def _predicted(args: argparse.Namespace, runs: "RunSet") -> "Predictions":
+def _predicted(args: argparse.Namespace, runs: RunSet) -> Predictions:
     """Predict the rows at the fidelity that is asked for.
 
     Raises:
@@ -125,7 +124,7 @@ def _played(contention: bool, context: Any, table: Any) -> "ScoreTable":
     return kind_of(context).event_scores(context, table, contention=contention)
 
 
-def _print(summary: "Summary", predictions: "Predictions", worst: list[int], shared: Counter[str]) -> None:
+def _print(summary: Summary, predictions: Predictions, worst: list[int], shared: Counter[str]) -> None:
     """Print tables: figures, worst rows, and what was skipped, filled in or broken."""
     from forerun.search.cli.console import fits, open_wide_console
     from forerun.search.measured.validate.report import counts_table, figures_tables, worst_table
@@ -147,7 +146,7 @@ def _print(summary: "Summary", predictions: "Predictions", worst: list[int], sha
             console.print(counts_table(title, counts))
 
 
-def _nothing(runs: "RunSet") -> str:
+def _nothing(runs: RunSet) -> str:
     """Return the message when no row can be predicted."""
     if not runs.skipped:
         return "no rows below the header; give at least one measured run"
