@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from forerun.search.formats.contract import Files, Launch
+from forerun.search.formats.templates import filled
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.model import Model
 from forerun.spaces.strategies.racks import use_of
@@ -109,26 +110,24 @@ def scripts(
         raise RequestError(f"--platform {launch.job.platform}: this launcher starts its nodes by srun, of Slurm")
     s, command = launch.strategy, _with_trainer(command, launch.job.trainer)
     data = " ".join(f"--{name.replace('_', '-')} {value:.12g}" for name, value in facts_of_data(launch).items())
-    lines = [
-        "#!/usr/bin/env bash",
-        f"# {comment(launch.name)}: {title}",
-        f"# {s} ({s.devices} GPUs), written by forerun",
+    remarks = [
         *([f"# predicted with {data}"] if data else []),
         *(f"# predicted for {tokens:,} tokens of {comment(name)} a sequence" for name, tokens in _own_tokens(launch)),
-        "set -euo pipefail",
-        'cd "$(dirname "${BASH_SOURCE[0]}")"',
-        "",
-        f"NNODES={launch.nodes}",
-        f"GPUS_PER_NODE={launch.devices_used_per_node}",
-        'NODE_RANK="${NODE_RANK:-${SLURM_NODEID:-0}}"',
-        'MASTER_ADDR="${MASTER_ADDR:-localhost}"',
-        f'MASTER_PORT="${{MASTER_PORT:-{PORT}}}"',
-        "",
-        *([*before, ""] if before else ()),
-        " \\\n    ".join(filter(None, command)),
-        "",
     ]
-    return {LAUNCH: "\n".join(lines), SLURM: _batch(launch, once=once)}
+    text = filled(
+        "launch.sh.txt",
+        name=comment(launch.name),
+        title=title,
+        strategy=s,
+        devices=s.devices,
+        remarks="\n".join(remarks),
+        nodes=launch.nodes,
+        devices_per_node=launch.devices_used_per_node,
+        port=PORT,
+        before="\n".join([*before, ""]) if before else "",
+        command=" \\\n    ".join(filter(None, command)),
+    )
+    return {LAUNCH: text, SLURM: _batch(launch, once=once)}
 
 
 def _with_trainer(command: Sequence[str], trainer: str) -> Sequence[str]:
@@ -169,33 +168,13 @@ def _batch(launch: Launch, *, once: bool) -> str:
     if once and launch.job.container is not None:
         raise RequestError("--container: this launcher starts its own srun, which a container of pyxis does not have")
     written = '"${SLURM_SUBMIT_DIR:-.}"' if launch.job.folder is None else shlex.quote(launch.job.folder)
-    return "\n".join(
-        [
-            "#!/usr/bin/env bash",
-            *(f"#SBATCH {directive}" for directive in directives),
-            "set -euo pipefail",
-            "",
-            "# Slurm runs a copy of this script. FOLDER names the folder of launch.sh; where it is not set, it is the",
-            "# folder from which this script was submitted, else the one that it was written to.",
-            'if [ -z "${FOLDER:-}" ]; then',
-            '    SUBMITTED="$(scontrol show job --oneliner "${SLURM_JOB_ID:-}" 2> /dev/null |',
-            "        sed -n 's/.* Command=\\([^ ]*\\).*/\\1/p' || true)\"",
-            '    FOLDER="$(dirname "${SUBMITTED:-/}")"',
-            f'    [ -f "$FOLDER/{LAUNCH}" ] || FOLDER={written}',
-            "fi",
-            f'if [ ! -f "$FOLDER/{LAUNCH}" ]; then',
-            f'    echo "{LAUNCH} is not in $FOLDER: set FOLDER to the folder that it is in, then sbatch" >&2',
-            "    exit 2",
-            "fi",
-            'cd "$FOLDER"',
-            "",
-            'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)"',
-            "export MASTER_ADDR",
-            f"export MASTER_PORT={PORT}",
-            "unset NODE_RANK  # SLURM_NODEID is the rank of a node",
-            " \\\n    ".join([*_runner(launch, once=once), f'bash "$FOLDER/{LAUNCH}"']),
-            "",
-        ]
+    return filled(
+        "slurm.sbatch.txt",
+        directives="\n".join(f"#SBATCH {directive}" for directive in directives),
+        launch=LAUNCH,
+        written=written,
+        port=PORT,
+        command=" \\\n    ".join([*_runner(launch, once=once), f'bash "$FOLDER/{LAUNCH}"']),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.job import Job
 from forerun.search.formats.launchers import LAUNCH, PORT, SLURM, comment, harmless
+from forerun.search.formats.templates import filled
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.search.request.prices import ACCELERATORS
 from forerun.spaces.errors import RequestError
@@ -132,56 +133,14 @@ def _kubernetes(launch: Launch, files: Files) -> Files:
     return {JOBSET: dump_yaml(config, *remarks) + "---\n" + dump_yaml(jobset)}
 
 
-_RAY_JOB = '''\
-# {remark}
-# ray job submit --working-dir . -- python {file}
-"""Starts launch.sh on {nodes} nodes of a Ray cluster, with {devices} devices each."""
-
-import os
-import subprocess
-import tempfile
-from pathlib import Path
-
-import ray.train
-from ray.train import ScalingConfig
-from ray.train.torch import TorchTrainer
-
-FILES = {files!r}
-SET_BY_LAUNCH = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_PORT")
-
-
-def start(config):
-    """Start launch.sh on this node; a worker is a node."""
-    environment = {{name: value for name, value in os.environ.items() if name not in SET_BY_LAUNCH}}
-    environment |= {{"NODE_RANK": str(ray.train.get_context().get_world_rank()), "MASTER_PORT": "{port}"}}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, text in config["files"].items():
-            (Path(folder) / name).write_text(text, encoding="utf-8")
-        subprocess.run(["bash", "{launch}"], cwd=folder, env=environment, check=True)
-
-
-if __name__ == "__main__":
-    here = Path(__file__).resolve().parent
-    TorchTrainer(
-        start,
-        train_loop_config={{"files": {{name: (here / name).read_text(encoding="utf-8") for name in FILES}}}},
-        scaling_config=ScalingConfig(
-            num_workers={nodes},
-            use_gpu={gpu},
-            resources_per_worker={{"CPU": 1, "{resource}": {devices}}},
-            placement_strategy="STRICT_SPREAD",
-        ),
-    ).fit()
-'''
-
-
 def _ray(launch: Launch, files: Files) -> Files:
     """Return a job of Ray: a worker of TorchTrainer on every node, which starts ``launch.sh``."""
     _only(launch.job, "ray")
     resource = RAY_RESOURCES.get(launch.vendor)
     if resource is None:
         raise RequestError(f"--platform ray: {RAY} starts nothing on devices of {launch.vendor or 'unknown make'}")
-    text = _RAY_JOB.format(
+    text = filled(
+        "ray_job.py.txt",
         remark=comment(f"{launch.name}: {launch.strategy}"),
         file=RAY,
         launch=LAUNCH,

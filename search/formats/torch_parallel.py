@@ -12,6 +12,7 @@ from forerun.search.formats.launchers import TORCHRUN, comment, scripts
 from forerun.search.formats.limits import COMMON, no_experts, only, precisions, when, without
 from forerun.search.formats.program_arguments import PROGRAM
 from forerun.search.formats.python_text import parse_python
+from forerun.search.formats.templates import filled
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph import GraphModel
 from forerun.spaces.strategies import Recompute, parse_strategy
@@ -32,37 +33,6 @@ LIMITS = (
     when(lambda s: s.zero == 1, "zero=1: FSDP shards gradients as well (zero=2)", zero=2),
     precisions(tuple(DTYPES), "it has bf16, fp16, fp32 and tf32 here"),
 )
-
-START = '''
-
-def start():
-    """Join the job; the first call of every process."""
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    torch.distributed.init_process_group("nccl")
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = PRECISION == "tf32"
-
-
-def autocast():
-    """The context of the forward pass and the loss."""
-    return torch.autocast("cuda", dtype=DTYPE, enabled=DTYPE is not torch.float32)
-'''
-DDP = '''
-
-def wrap(model, blocks=()):
-    """Return the model on this GPU, one of equal replicas. Within ``no_sync`` gradients are accumulated."""
-    return DistributedDataParallel(model.cuda(), device_ids=[torch.cuda.current_device()], gradient_as_bucket_view=True)
-'''
-FSDP = '''
-
-def wrap(model, blocks=()):
-    """Shard the ``blocks`` of a model (a layer each) and the rest of it, in place; the optimizer is made afterwards."""
-    mesh = init_device_mesh("cuda", (GPUS // SHARD, SHARD), mesh_dim_names=("replicate", "shard"))
-    mesh = mesh if SHARD < GPUS else mesh["shard"]
-    policy = MixedPrecisionPolicy(param_dtype=DTYPE, reduce_dtype=torch.float32)
-    for module in (*blocks, model):
-        fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=RESHARD)
-    return model
-'''
 
 
 def write(launch: Launch) -> Files:
@@ -97,7 +67,7 @@ def write(launch: Launch) -> Files:
         f"DTYPE = {DTYPES[workload.precision]}",
         "",
     ]
-    text = "\n".join(lines) + START + (FSDP if s.zero else DDP)
+    text = "\n".join(lines) + filled("torch_start.py.txt") + filled(f"torch_{'fsdp' if s.zero else 'ddp'}.py.txt")
     path = ['export PYTHONPATH="$PWD:${PYTHONPATH:-}"']
     path.append("# TRAIN_SCRIPT is your program (train.py, if not set). It wraps its model with parallel.wrap.")
     path += ["# The program keeps attention inside the documents of a sequence."] if launch.packed else []

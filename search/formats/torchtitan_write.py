@@ -7,6 +7,7 @@ from typing import Any
 from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.launchers import TORCHRUN, comment, scripts
 from forerun.search.formats.software import flags_of
+from forerun.search.formats.templates import filled
 from forerun.search.formats.titan_keys import FLAVORS
 from forerun.search.formats.writing import nested
 from forerun.spaces.strategies import Recompute
@@ -17,10 +18,9 @@ FUNCTION = "forerun_config"
 POLICIES = {Recompute.NONE: "None", Recompute.SELECTIVE: "SelectiveAC.Config()", Recompute.FULL: "FullAC.Config()"}
 """``activation_checkpoint``; MemoryBudgetAC is read as selective."""
 
-_DATA_IMPORTS = ("from torchtitan.components.data import ConcatThenSplitPackingConfig, GrainDataLoader",)
+_DATA_IMPORT = "from torchtitan.components.data import ConcatThenSplitPackingConfig, GrainDataLoader"
 _DATA = 'GrainDataLoader.Config(dataset=ConcatThenSplitPackingConfig(dataset=DATASETS["c4"]))'
 _RELEASE_DATA = 'HuggingFaceTextDataLoader.Config(dataset="c4")'
-_VOCABULARY = "global_vocab_size=decoder_vocab_size(model_spec)"
 
 
 def write(launch: Launch, stated: Mapping[str, Any], *, tokens: bool) -> Files:
@@ -30,39 +30,27 @@ def write(launch: Launch, stated: Mapping[str, Any], *, tokens: bool) -> Files:
     switches = flags_of(launch, "torchtitan") | ({"model_registry.attn_backend": "varlen"} if launch.packed else {})
     sections = nested(stated)
     degrees = {**sections["parallelism"], "enable_sequence_parallel": s.sp or s.tp == 1}
-    remarks = [] if launch.model.name in FLAVORS else [f"# Register {comment(launch.model.name)!r} as a flavor."]
-    lines = [
-        f'"""{"torchtitan (main)" if tokens else "torchtitan 0.3.0"}: {s} ({s.devices} GPUs), written by forerun."""',
-        "",
-        *(_DATA_IMPORTS if tokens else ()),
-        "from torchtitan.components.loss import CrossEntropyLoss",
-        "from torchtitan.components.optimizer import default_adamw",
-        "from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig",
-        "from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC",
-        f"from torchtitan.hf_datasets.text_datasets import {'DATASETS' if tokens else 'HuggingFaceTextDataLoader'}",
-        "from torchtitan.models.common.config_utils import decoder_vocab_size",
-        f"from torchtitan.models.{_module(name)} import model_registry",
-        "from torchtitan.trainer import Trainer",
-        "",
-        "",
-        f"def {FUNCTION}() -> Trainer.Config:",
-        *("    " + remark for remark in remarks),
-        f"    model_spec = model_registry({', '.join([repr(flavor), *_keywords_of(switches, 'model_registry')])})",
-        "    return Trainer.Config(",
-        "        model_spec=model_spec,",
-        f"        loss=CrossEntropyLoss.Config({_VOCABULARY}),",
-        "        optimizer=default_adamw(lr=1e-4),",
-        f"        training=TrainingConfig({_arguments(_training(launch, sections['training']))}),",
-        f"        parallelism=ParallelismConfig({_arguments(degrees)}),",
-        f"        activation_checkpoint={POLICIES[s.recompute]},",
-        f"        compile=CompileConfig({', '.join(_keywords_of(switches, 'compile'))}),",
-        f"        dataloader={_DATA if tokens else _RELEASE_DATA},",
-        "    )",
-        "",
-    ]
+    register = f"    # Register {comment(launch.model.name)!r} as a flavor."
+    text = filled(
+        "torchtitan_config.py.txt",
+        version="torchtitan (main)" if tokens else "torchtitan 0.3.0",
+        strategy=s,
+        devices=s.devices,
+        imports=_DATA_IMPORT if tokens else "",
+        datasets="DATASETS" if tokens else "HuggingFaceTextDataLoader",
+        module=_module(name),
+        function=FUNCTION,
+        remark="" if launch.model.name in FLAVORS else register,
+        model=", ".join([repr(flavor), *_keywords_of(switches, "model_registry")]),
+        training=_arguments(_training(launch, sections["training"])),
+        parallelism=_arguments(degrees),
+        checkpointing=POLICIES[s.recompute],
+        compile=", ".join(_keywords_of(switches, "compile")),
+        loader=_DATA if tokens else _RELEASE_DATA,
+    )
     program = f"-m torchtitan.train --module {MAIN.removesuffix('.py')} --config {FUNCTION}"
     path = ['export PYTHONPATH="$PWD:${PYTHONPATH:-}"']
-    return {MAIN: "\n".join(lines), **scripts(launch, "torchtitan", [*TORCHRUN, program], before=path)}
+    return {MAIN: text, **scripts(launch, "torchtitan", [*TORCHRUN, program], before=path)}
 
 
 def _keywords_of(switches: dict[str, Any], section: str) -> list[str]:

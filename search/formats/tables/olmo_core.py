@@ -19,6 +19,7 @@ from forerun.search.formats.limits_of_models import builds, decoders_only
 from forerun.search.formats.python_text import PythonReader, keywords, parse_python
 from forerun.search.formats.syntax import document, is_yaml, overrides
 from forerun.search.formats.tables.limits_of import NO_DIVIDING, ONE_STAGE_SPLIT, no_zero
+from forerun.search.formats.templates import filled
 from forerun.spaces.models.model import FeedForward
 from forerun.spaces.strategies import Recompute, Schedule
 from forerun.spaces.strategies.axes import schedules_in
@@ -153,39 +154,30 @@ LIMITS = (
 def write(launch: Launch) -> Files:
     """Return the script and its launch scripts."""
     s, workload = launch.strategy, launch.workload
-    length = workload.seq_len
-    module: dict[str, Any] = {
+    module = {
         "rank_microbatch_size": f"{s.mbs} * SEQUENCE_LENGTH",
         "max_sequence_length": "SEQUENCE_LENGTH",
         "optim": "AdamWConfig(lr=1e-4, weight_decay=0.1, betas=(0.9, 0.95), fused=True)",
         "compile_model": "True",
+        **_parallel(launch),
     }
-    module |= _parallel(launch)
-    lines = [
-        f'"""OLMo-core 3: {s} ({s.devices} GPUs), written by forerun for {comment(launch.model.name)}."""',
-        "",
-        "from os import environ",
-        "",
-        *IMPORTS,
-        *((BACKEND_IMPORT,) if launch.packed else ()),
-        "",
-        f"SEQUENCE_LENGTH = {length}",
-        f"GLOBAL_BATCH_SIZE = {workload.global_batch} * SEQUENCE_LENGTH",
-        "",
-        "",
-        *_model(launch),
-        "",
-        "",
-        "def train_module_config() -> TransformerTrainModuleConfig:",
-        "    return TransformerTrainModuleConfig(",
-        *(f"        {name}={value}," for name, value in module.items()),
-        "    )",
-        "",
-        "",
-        *(PACKED_RUN if launch.packed else RUN),
-        "",
-    ]
-    return {MAIN: "\n".join(lines), **scripts(launch, "OLMo-core 3", [*TORCHRUN, MAIN])}
+    text = filled(
+        "olmo_core_train.py.txt",
+        strategy=s,
+        devices=s.devices,
+        model=comment(launch.model.name),
+        attention="from olmo_core.nn.attention import AttentionBackendName" if launch.packed else "",
+        length=workload.seq_len,
+        global_batch=workload.global_batch,
+        sizes=_lines(_sizes(launch)),
+        module=_lines(module),
+        documents="        generate_doc_lengths=True," if launch.packed else "",
+    )
+    return {MAIN: text, **scripts(launch, "OLMo-core 3", [*TORCHRUN, MAIN])}
+
+
+def _lines(arguments: Mapping[str, Any]) -> str:
+    return "\n".join(f"        {name}={value}," for name, value in arguments.items())
 
 
 def _parallel(launch: Launch) -> dict[str, str]:
@@ -228,10 +220,11 @@ def _splits(launch: Launch) -> list[int]:
     return [each * stage for stage in range(1, stages)]
 
 
-def _model(launch: Launch) -> list[str]:
+def _sizes(launch: Launch) -> dict[str, Any]:
+    """Return the arguments of a Llama-like model."""
     model, layer = launch.model, launch.model.layers[-1]
     assert isinstance(layer.mlp, FeedForward)
-    sizes = {
+    return {
         "d_model": model.hidden,
         "vocab_size": model.vocab,
         "n_layers": model.layer_count,
@@ -243,59 +236,7 @@ def _model(launch: Launch) -> list[str]:
         **({"attn_backend": "AttentionBackendName.flash_2"} if launch.packed else {}),
         "feed_forward": f"FeedForwardConfig(hidden_size={layer.mlp.hidden}, bias=False)",
     }
-    return [
-        "def model_config() -> TransformerConfig:",
-        "    return TransformerConfig.llama_like(",
-        *(f"        {name}={value}," for name, value in sizes.items()),
-        "    )",
-    ]
 
-
-IMPORTS = (
-    "from olmo_core.config import DType",
-    "from olmo_core.data import NumpyDataLoaderConfig, NumpyFSLDatasetConfig, TokenizerConfig",
-    "from olmo_core.distributed.parallel import DataParallelType, PipelineScheduleType",
-    "from olmo_core.float8 import Float8Config",
-    "from olmo_core.nn.feed_forward import FeedForwardConfig",
-    "from olmo_core.nn.transformer import TransformerConfig",
-    "from olmo_core.optim import AdamWConfig",
-    "from olmo_core.train import Duration, TrainerConfig, prepare_training_environment, teardown_training_environment",
-    "from olmo_core.train.train_module import (",
-    "    TransformerActivationCheckpointingConfig,",
-    "    TransformerActivationCheckpointingMode,",
-    "    TransformerDataParallelConfig,",
-    "    TransformerPipelineParallelConfig,",
-    "    TransformerTensorParallelConfig,",
-    "    TransformerTrainModuleConfig,",
-    ")",
-)
-RUN = (
-    "def main() -> None:",
-    "    tokenizer = TokenizerConfig.dolma2()",
-    "    dataset = NumpyFSLDatasetConfig(",
-    '        paths=environ["TOKEN_FILES"].split(),',
-    "        sequence_length=SEQUENCE_LENGTH,",
-    "        tokenizer=tokenizer,",
-    '        work_dir="work",',
-    "    )",
-    "    loader = NumpyDataLoaderConfig(global_batch_size=GLOBAL_BATCH_SIZE, seed=0)",
-    '    trainer = TrainerConfig(save_folder="checkpoints", max_duration=Duration.steps(100))',
-    '    train_module = train_module_config().build(model_config().build(init_device="meta"))',
-    "    batches = loader.build(dataset.build(), dp_process_group=train_module.dp_process_group)",
-    "    trainer.build(train_module, batches).fit()",
-    "",
-    "",
-    'if __name__ == "__main__":',
-    "    prepare_training_environment()",
-    "    main()",
-    "    teardown_training_environment()",
-)
-
-
-BACKEND_IMPORT = "from olmo_core.nn.attention import AttentionBackendName"
-_DATASET_END = RUN.index("    )")
-PACKED_RUN = (*RUN[:_DATASET_END], "        generate_doc_lengths=True,", *RUN[_DATASET_END:])
-"""``RUN`` with the lengths of documents, inside which attention of flash_2 stays."""
 
 FORMAT = format_of(
     LAUNCHER,
