@@ -1,7 +1,7 @@
-"""Constants of a machine, fitted to measured runs, and how sure predictions are.
+"""Constants of a machine fitted to measured runs, and the uncertainty of predictions.
 
-Shapes: N measured runs; M strategies to predict (N where there is one set only); C constants; K priors; where
-strategies are alike (``residual``): F numbers, P parts of the step and W words.
+Shapes: N measured runs; M strategies to predict (N where there is only one set); C constants; K priors; for the
+similarity of strategies (``residual``): F numbers, P parts of the step and W words.
 """
 
 from forerun.simulator.calibration.belief import Belief, Components

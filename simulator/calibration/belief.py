@@ -1,8 +1,8 @@
-"""Predictions with what is not known of them: correlated, and mixtures of Student's distributions where priors differ.
+"""Predictions with uncertainty: correlated, and mixtures of Student's distributions where priors differ.
 
-Every prior that runs leave possible (``mixture``) predicts a strategy with its own middle and spread. Intervals are
-quantiles of the mixture; the choice of runs and comparisons of two strategies need covariances, and take the one
-Gaussian of the same mean and covariance.
+Every prior that the runs leave plausible (``mixture``) predicts a strategy with its own mean and spread. Intervals are
+quantiles of the mixture; the choice of runs and comparisons of two strategies need covariances, and use the single
+Gaussian of equal mean and covariance.
 """
 
 from collections.abc import Sequence
@@ -30,17 +30,20 @@ _DRAWS = 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Components:
-    """Beliefs of K priors about N strategies: ``shares`` [K] of the belief (or [K, N]), the ``offset`` [K, N] of their
-    middles from the mixture's (in logarithm), and the ``spread`` [K, N] of a run that would be measured."""
+    """Beliefs of K priors about N strategies.
+
+    ``shares`` [K] of the belief (or [K, N]), ``offset`` [K, N] of their means from the mixture's (in logarithm), and
+    ``spread`` [K, N] of a further measured run.
+    """
 
     shares: Floats
     offset: Floats
     spread: Floats
 
     def quantile(self, probability: float) -> Floats:
-        """Return the distance from the mixture's middle (shape N) below which ``probability`` of every mixture is.
+        """Return the distance from the mixture's mean (shape N) below which it has ``probability``.
 
-        Found by halving: it lies between the least and the largest quantile of the components.
+        Bisection between the smallest and the largest quantile of the components.
         """
         spread, shares = np.maximum(self.spread, _LEAST), self.shares.reshape(len(self.shares), -1)
         own = self.offset + spread * stdtrit(FREEDOM, probability)
@@ -52,7 +55,7 @@ class Components:
         return np.asarray(0.5 * (low + high))
 
     def without(self, rows: Sequence[int]) -> "Components":
-        """Return the components with nothing unknown about some strategies."""
+        """Return the components without uncertainty about some strategies."""
         offset, spread = self.offset.copy(), self.spread.copy()
         offset[:, list(rows)] = spread[:, list(rows)] = 0.0
         return replace(self, offset=offset, spread=spread)
@@ -62,7 +65,7 @@ class Components:
 class Belief:
     """Predictions of N strategies: ``log_time`` of the step and its ``covariance`` [N, N] without noise.
 
-    ``noise``: variance of one more measured run. ``components``: what it is a mixture of, None for a single one.
+    ``noise``: variance of one more measured run. ``components``: of the mixture, None for a single Gaussian.
     """
 
     log_time: Floats
@@ -71,7 +74,7 @@ class Belief:
     components: Components | None = None
 
     def spread(self, *, noisy: bool = True) -> Floats:
-        """Return the standard deviation of every ``log_time``; ``noisy``: of a run that would be measured."""
+        """Return the standard deviation of every ``log_time``; ``noisy``: of a further measured run."""
         return np.asarray(np.sqrt(np.maximum(np.diag(self.covariance), 0.0) + (self.noise if noisy else 0.0)))
 
     def time_s(self) -> Floats:
@@ -79,7 +82,7 @@ class Belief:
         return np.asarray(np.exp(self.log_time))
 
     def costing(self, factor: Floats) -> "Belief":
-        """Return the belief about step times that are multiplied by known numbers (shape N)."""
+        """Return the belief about step times multiplied by known factors (shape N)."""
         return replace(self, log_time=self.log_time + np.log(factor))
 
     def conditioned(self, rows: Sequence[int], log_time: Floats) -> "Belief":
@@ -88,7 +91,7 @@ class Belief:
         Parameters
         ----------
         rows
-            Places of the R measured strategies.
+            Indices of the R measured strategies.
         log_time
             Logarithms of their measured step times in seconds, shape R.
 
@@ -114,7 +117,7 @@ class Belief:
         )
 
     def knowledge_gradients(self) -> Floats:
-        """Compute how much the least expected logarithm of a step time falls when each strategy is measured, shape N.
+        """Return the expected fall of the least expected log step time when each strategy is measured, shape N.
 
         Notes
         -----
@@ -128,7 +131,7 @@ class Belief:
         return np.maximum(fall, 0.0)
 
     def expected_regret(self) -> float:
-        """Compute how much slower than the fastest the strategy believed fastest is expected to be (a logarithm)."""
+        """Return the expected log slowdown of the strategy believed fastest against the fastest."""
         values, vectors = np.linalg.eigh(self.covariance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         normal = np.random.default_rng(0).standard_normal((len(values), _DRAWS))
@@ -136,7 +139,7 @@ class Belief:
         return float((times[int(self.log_time.argmin())] - times.min(axis=0)).mean())
 
     def without(self, rows: Sequence[int]) -> "Belief":
-        """Return the belief with some strategies ruled out: they take for ever, and nothing is unknown about them."""
+        """Return the belief with some strategies excluded: infinitely slow and without uncertainty."""
         log_time, covariance = self.log_time.copy(), self.covariance.copy()
         log_time[list(rows)] = _FOR_EVER
         covariance[list(rows), :] = covariance[:, list(rows)] = 0.0
@@ -144,14 +147,16 @@ class Belief:
         return replace(self, log_time=log_time, covariance=covariance, components=components)
 
     def reach(self, level: float) -> tuple[Floats, Floats]:
-        """Return the factors by which a measured run may be faster, and slower, with probability ``level``; as much of
-        the belief lies beyond either."""
+        """Return the factors by which a measured run may be faster, and slower, with probability ``level``.
+
+        The remaining probability is equal on both sides.
+        """
         if self.components is None:
             both = np.exp(quantile(level) * self.spread())
             return both, both
         tail = (1 - level) / 2
         low, high = self.components.quantile(tail), self.components.quantile(1 - tail)
-        # A middle beyond the bulk of its mixture still lies within its interval.
+        # A mean outside the bulk of its mixture is still inside its interval.
         return np.exp(np.maximum(-low, 0.0)), np.exp(np.maximum(high, 0.0))
 
     def interval_s(self, level: float) -> tuple[Floats, Floats]:
@@ -160,7 +165,7 @@ class Belief:
         return self.time_s() / faster, self.time_s() * slower
 
     def alike(self, level: float) -> NDArray[np.bool_]:
-        """Return [N, N]: whether ``level`` of what is believed of the difference of two strategies has both signs."""
+        """Return [N, N]: whether the central ``level`` of the difference of two strategies includes both signs."""
         own = np.diag(self.covariance)
         variance = np.maximum(own[:, None] + own[None, :] - 2 * self.covariance, 0.0) + 2 * self.noise
         gap = np.abs(self.log_time[:, None] - self.log_time[None, :])
@@ -168,5 +173,5 @@ class Belief:
 
 
 def quantile(level: float) -> float:
-    """Return the standard deviations around the middle within which ``level`` of the distribution of errors is."""
+    """Return the standard deviations around the mean that contain ``level`` of the distribution of errors."""
     return float(stdtrit(FREEDOM, 0.5 + level / 2))

@@ -1,8 +1,8 @@
-"""What is known of a Gaussian quantity when some observations only say on which side of a bound it lies.
+"""Belief about a Gaussian quantity from observations, some of which are only bounds.
 
-A run that ran out of memory says that it needed more than the device has, one that did not that it needed no more. Each
-such label is replaced by the Gaussian observation that changes the belief by the same mean and variance, given all the
-others (expectation propagation; Minka, 2001; Rasmussen and Williams 2006, section 3.6).
+A run that ran out of memory shows that it needed more than the device has, any other run that it needed no more. Each
+such label is replaced by the Gaussian observation that changes the belief's mean and variance equally, given all other
+observations (expectation propagation; Minka, 2001; Rasmussen and Williams 2006, section 3.6).
 """
 
 import numpy as np
@@ -21,19 +21,19 @@ _FAINT, _LOUD = 1e-6, 1.0
 def observations(
     prior: Floats, value: Floats, side: NDArray[np.int8], noise: float, weight: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the observations [N] that stand for measurements and labels, and their weights.
+    """Return the observations [N] that represent measurements and labels, and their weights.
 
-    ``prior``: covariance [N, N] of the quantity, whose mean is zero. ``side``: 0 where ``value`` was measured with
-    standard deviation ``noise`` over the root of ``weight``; 1 where the quantity lies above ``value``, -1 below it,
-    both give or take ``noise``.
+    ``prior``: covariance [N, N] of the quantity, whose mean is zero. ``side``: 0 for a ``value`` measured with standard
+    deviation ``noise`` over the root of ``weight``; 1 for a quantity above ``value``, -1 for one below it, both up to
+    ``noise``.
     """
     labels = np.flatnonzero(side)
     seen, told = value.copy(), weight.copy()
     if not len(labels):
         return seen, told
     seen[labels], told[labels] = 0.0, _FAINT
-    # Each label stands for a factor exp(-p x^2 / 2 + h x) of precision p and pull h, which is a measurement of h / p
-    # with weight p noise^2. Faint ones to begin with.
+    # Each label is a factor exp(-p x^2 / 2 + h x) of precision p and pull h, equal to a measurement of h / p with
+    # weight p noise^2. The initial factors are weak.
     precision, pull = np.full(len(labels), _FAINT / noise**2), np.zeros(len(labels))
     for _ in range(_ROUNDS):
         explained = np.linalg.solve(prior + np.diag(noise**2 / told), prior).T
@@ -44,9 +44,10 @@ def observations(
         left = np.maximum(1.0 / own - precision, 1e-9)
         cavity_mean, cavity = (middle / own - pull) / left, 1.0 / left
         goal_mean, goal = _truncated(cavity_mean, cavity, value[labels], side[labels].astype(float), noise)
-        # The factor that turns the cavity into a belief with the mean and variance of the cavity cut off at the bound.
+        # The factor that turns the cavity into a belief with the mean and variance of the cavity truncated at the
+        # bound.
         wanted = np.clip(1.0 / goal - left, _FAINT / noise**2, _LOUD / noise**2)
-        # The pull is what makes the mean right with the precision that was allowed.
+        # The pull gives the right mean at the limited precision.
         wanted_pull = goal_mean * (left + wanted) - cavity_mean * left
         moved = float(np.abs(wanted - precision).max() * noise**2 + np.abs(wanted_pull - pull).max() * noise**2)
         precision += _DAMPING * (wanted - precision)
@@ -58,7 +59,7 @@ def observations(
 
 
 def _truncated(mean: Floats, variance: Floats, bound: Floats, side: Floats, noise: float) -> tuple[Floats, Floats]:
-    """Return mean and variance of Gaussian quantities that are known to lie on one side of a noisy bound."""
+    """Return mean and variance of Gaussian quantities truncated on one side of a noisy bound."""
     spread = np.sqrt(variance + noise**2)
     far = side * (mean - bound) / spread
     slope = np.exp(-(far**2) / 2.0 - _LOG_ROOT - log_ndtr(far))

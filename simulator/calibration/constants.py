@@ -1,9 +1,9 @@
-"""The physical constants that a calibration may move, what each acts on, and how far it is expected to move.
+"""The physical constants of a calibration, their effects, and their prior spreads.
 
-A constant is a number ``z`` of standard deviations from the catalogue: ``z = 0`` leaves everything as it is, bit for
-bit. A factor multiplies by ``exp(spread * z)``; a share moves by ``spread * z`` and stays between 0 and 1. Together
-they turn a context into one whose device, links and framework profile are those of the user's machine; no cost rule
-changes. Profiles of transformers and of operator graphs have different fields: a constant acts on those that there are.
+A constant is a number ``z`` of standard deviations from the catalogue: ``z = 0`` changes nothing, bit for bit. A factor
+multiplies by ``exp(spread * z)``; a share moves by ``spread * z`` and stays between 0 and 1. Together they turn a
+context into one with the device, links and framework profile of the user's machine; cost rules do not change. Profiles
+of transformers and of operator graphs have different fields: a constant acts on the existing ones.
 """
 
 import math
@@ -32,8 +32,8 @@ LARGEST_Z = 4.0
 class Constant:
     """One constant. ``spread``: standard deviation of the prior, of the logarithm of a factor or of a share.
 
-    ``share``: a number between 0 and 1 that is moved by addition, else a factor on what the catalogue says.
-    ``fields``: fields of framework profiles that it acts on; ``part``: ``device``, ``links`` or ``profile``.
+    ``share``: a number between 0 and 1 changed by addition, otherwise a factor on the catalogue's value. ``fields``:
+    affected fields of framework profiles; ``part``: ``device``, ``links`` or ``profile``.
     """
 
     name: str
@@ -44,11 +44,11 @@ class Constant:
     fields: tuple[str, ...] = ()
 
     def factor(self, z: float) -> float:
-        """Return the factor (or, for a share, what is added) at ``z``; exactly 1 (0) at 0."""
+        """Return the factor (for a share, the addend) at ``z``; exactly 1 (0) at 0."""
         return self.spread * z if self.share else math.exp(self.spread * z)
 
     def acts_on(self, context: Context | GraphContext) -> bool:
-        """Check whether ``context`` has what it moves: of its profile's constants, one with such a field."""
+        """Check whether ``context`` has the constant's quantity; a constant of the profile needs one of its fields."""
         return self.part != "profile" or not _FIELDS[type(software_of(context))].isdisjoint(self.fields)
 
 
@@ -157,7 +157,7 @@ def constant_named(name: str) -> Constant:
     """Return the constant called ``name``.
 
     Raises:
-        RequestError: there is none.
+        RequestError: it does not exist.
     """
     for constant in CONSTANTS:
         if constant.name == name:
@@ -171,7 +171,7 @@ def software_of(context: Context | GraphContext) -> FrameworkProfile | GraphProf
 
 
 def calibrated(context: C, z: Mapping[str, float]) -> C:
-    """Return ``context`` with its constants at ``z`` (by name; those not named stay)."""
+    """Return ``context`` with its constants at ``z`` (by name; unnamed ones do not change)."""
     moved = {constant: z[constant.name] for constant in CONSTANTS if z.get(constant.name)}
     if not moved:
         return context
@@ -214,6 +214,6 @@ def _profile(profile: P, factors: Mapping[str, float]) -> P:
             continue
         for field in _FIELDS[type(profile)].intersection(constant.fields):
             value, factor = getattr(profile, field), factors[constant.name]
-            if value is not None:  # what a profile has not got, no run can say
+            if value is not None:  # runs have no information about a missing field
                 changes[field] = min(max(value + factor, 0.0), 1.0) if constant.share else value * factor
     return replace(profile, **changes)

@@ -1,7 +1,7 @@
-"""What measured runs say, on the linear form of the model: errors, and what they would be if constants were others.
+"""Evidence of measured runs on the linearised model: errors, and their change with the constants.
 
-The logarithm of a measured step is the logarithm of the predicted one, plus its slopes along the constants times how
-far these are from the catalogue (standard normal each), plus the residual (``residual``), plus noise.
+The logarithm of a measured step is that of the predicted step, plus the product of its slopes along the constants and
+their deviations from the catalogue (standard normal each), plus the residual (``residual``), plus noise.
 """
 
 from collections.abc import Collection
@@ -30,9 +30,11 @@ _STEP = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Evidence of N measured runs: ``slopes`` [N, C] along the constants, ``features``, ``error`` (measured over
-    predicted time at the fitted constants, in logarithm, with what the constants explain of it added back), ``weight``
-    of each run (below 1: it disagrees with the others)."""
+    """Evidence of N measured runs.
+
+    ``slopes`` [N, C] along the constants; ``features``; ``error``: logarithm of measured over predicted time, with the
+    constants' explained part added back; ``weight`` of each run (below 1: it contradicts the others).
+    """
 
     features: Features
     slopes: Floats
@@ -51,9 +53,9 @@ def known_covariance(evidence: Evidence, used: NDArray[np.bool_], settings: Erro
 
 
 def slopes_of(context: C, table: StrategyTable | SplitTable, live: Collection[str] = NAMES) -> Floats:
-    """Return the slopes [N, C] of the logarithm of the step time along all constants, from where ``context`` is.
+    """Return the slopes [N, C] of the log step time along all constants, at the constants of ``context``.
 
-    ``live``: those that may matter; the others' slopes are zero.
+    ``live``: constants that may have an effect; the slopes of others are zero.
     """
     columns = []
     for constant in CONSTANTS:

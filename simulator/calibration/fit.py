@@ -1,4 +1,4 @@
-"""The fit of constants to measured runs, with a robust loss, and which of them the runs determine."""
+"""Fit of constants to measured runs with a robust loss, and selection of the determined ones."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -33,8 +33,11 @@ _CLOSE = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedRun:
-    """One measured run. ``context`` is uncalibrated, and the same object for runs that differ in strategy only; of an
-    operator graph the strategy is a split."""
+    """One measured run.
+
+    ``context`` is uncalibrated, and the same object for runs that differ only in strategy; for an operator graph the
+    strategy is a split.
+    """
 
     context: Context | GraphContext
     strategy: Strategy | AnySplit
@@ -43,23 +46,24 @@ class FittedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Slopes:
-    """Slopes of runs [N, C], and the logarithm of their steps ``log_time`` at the constants ``z`` [N, C] where the
-    slopes of each were taken."""
+    """Slopes of runs [N, C], and the log step times ``log_time`` at the constants ``z`` [N, C] of the slopes."""
 
     z: Floats
     log_time: Floats
     slopes: Floats
 
     def hold(self, rows: Sequence[int], z: Floats, log_time: Floats) -> bool:
-        """Whether they tell what the steps of some runs are at ``z``."""
+        """Check whether the slopes are valid for some runs at ``z``."""
         told = self.log_time[rows] + ((z - self.z[rows]) * self.slopes[rows]).sum(axis=1)
         return bool(np.abs(told - log_time).max() <= _STRAIGHT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedConstant:
-    """One constant: ``z`` and its standard deviation ``error`` (in those of the catalogue), 0 and 1 where ``refused``
-    says why the runs do not determine it."""
+    """One constant: ``z`` and its standard deviation ``error`` (in units of the catalogue's).
+
+    They are 0 and 1 where ``refused`` explains why the runs do not determine it.
+    """
 
     constant: Constant
     z: float
@@ -67,15 +71,17 @@ class FittedConstant:
     refused: str | None
 
     def factors(self, reach: float) -> tuple[float, float]:
-        """Return the factor (or what is added) ``reach`` standard deviations below and above."""
+        """Return the factor (or addend) ``reach`` standard deviations below and above."""
         low, high = (max(-LARGEST_Z, min(LARGEST_Z, self.z + side * reach * self.error)) for side in (-1, 1))
         return self.constant.factor(low), self.constant.factor(high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """Result: what to predict with, every constant that such models have, and the error (in logarithm of measured over
-    predicted time) of every run ``before``, and when it is ``left_out``."""
+    """Result of a fit: the posterior, every constant of such models, and the errors of all runs.
+
+    Errors are logarithms of measured over predicted time, ``before`` the fit and when ``left_out``.
+    """
 
     posterior: Posterior
     constants: tuple[FittedConstant, ...]
@@ -88,12 +94,12 @@ def fit(
 ) -> Fit:
     """Fit the constants of a machine to measured runs.
 
-    First all constants are fitted, as far from the catalogue as they may be; those whose uncertainty hardly falls are
-    refused, with the reason. The others are fitted again, under all priors. ``turned`` is called with (rounds done,
-    rounds at most) before each.
+    First all constants are fitted within their priors; constants whose uncertainty hardly falls are refused, with the
+    reason. The others are fitted again, under all priors. ``turned`` is called with (finished rounds, maximum rounds)
+    before each round.
 
     Raises:
-        RequestError: no run, or a run that cannot be scored.
+        RequestError: there are no runs, or a run cannot be scored.
     """
     if not runs:
         raise RequestError("calibration needs at least one measured run")
@@ -136,8 +142,10 @@ def _fitted(
     turning: Callable[[int], None],
     known: _Slopes | None = None,
 ) -> tuple[Evidence, PriorMixture, Floats, _Slopes]:
-    """Return evidence at the fitted constants, what it makes of priors, the constants (Gauss-Newton from z), and the
-    slopes that were taken last, of which ``known`` may be the first."""
+    """Return evidence at the fitted constants, weighed priors, constants (Gauss-Newton from ``z``) and last slopes.
+
+    ``known``: slopes for the first iteration, if any.
+    """
     measured, weight = np.log([run.step_time_s for run in runs]), np.ones((len(priors), len(runs)))
     turn = 0
     while True:
@@ -155,7 +163,7 @@ def _fitted(
 def _evidence(
     runs: Sequence[FittedRun], measured: Floats, z: Floats, known: _Slopes | None
 ) -> tuple[Evidence, _Slopes]:
-    """Return the evidence of the runs, linearised at ``z``, and the slopes: ``known`` if valid, else new ones."""
+    """Return the evidence of the runs, linearised at ``z``, and the slopes: ``known`` if valid, otherwise new ones."""
     at = dict(zip(NAMES, z, strict=True))
     slopes, log_time = np.empty((len(runs), len(CONSTANTS))), np.empty(len(runs))
     taken_z, taken_log_time = np.tile(z, (len(runs), 1)), np.empty(len(runs))
@@ -180,15 +188,17 @@ def _evidence(
 
 
 def _live(slopes: Floats) -> Collection[str]:
-    """Return the constants that some run depends on."""
+    """Return the constants on which some run depends."""
     return [name for name, slope in zip(NAMES, np.abs(slopes).max(axis=0), strict=True) if slope > 0]
 
 
 def _deviations(
     evidence: Evidence, mixture: PriorMixture, used: NDArray[np.bool_], settings: ErrorPriors, *, scaled: bool = True
 ) -> Floats:
-    """Return the standard deviation of every constant, in those of the catalogue; ``scaled``: with the scale of errors
-    that the runs show."""
+    """Return the standard deviation of every constant, in units of the catalogue's.
+
+    ``scaled``: with the scale of errors in the runs.
+    """
     own, middle = Covariances.of(evidence, used, settings), mixture.constants(evidence, used)
     variance, slopes = np.zeros(len(used)), evidence.slopes
     for prior, share, weight, scale, z in zip(
@@ -201,7 +211,7 @@ def _deviations(
 
 
 def _refusals(evidence: Evidence, deviations: Floats, settings: ErrorPriors) -> dict[str, str]:
-    """Return why constants are not fitted, by name."""
+    """Return the reasons why constants are not fitted, by name."""
     result: dict[str, str] = {}
     whole = known_covariance(evidence, np.ones(len(CONSTANTS), dtype=bool), settings)
     posterior = np.eye(len(CONSTANTS)) - evidence.slopes.T @ np.linalg.solve(whole, evidence.slopes)
@@ -228,7 +238,7 @@ def _refusals(evidence: Evidence, deviations: Floats, settings: ErrorPriors) -> 
 
 
 def _log_times(runs: Sequence[FittedRun]) -> Floats:
-    """Return the logarithm of the predicted step of every run."""
+    """Return the log of every run's predicted step time."""
     result = np.empty(len(runs))
     for rows in by_context(runs):
         context = runs[rows[0]].context

@@ -1,7 +1,7 @@
-"""Every measured run as the others predict it, without fitting again.
+"""Prediction of every measured run from the others, without another fit.
 
-Under one prior in closed form (Rasmussen and Williams 2006, section 5.4.2); the shares of the priors are those that the
-other runs alone give them. Slopes and weights stay where the whole fit has them.
+Each prior has a closed form (Rasmussen and Williams 2006, section 5.4.2); the priors' shares are those given by the
+other runs alone. Slopes and weights are those of the fit to all runs.
 """
 
 from dataclasses import dataclass
@@ -18,8 +18,10 @@ from forerun.simulator.score_table import Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """Logarithms of measured over predicted time, shape N: the ``error``, and the bounds ``low`` and ``high`` between
-    which it was expected with probability ``LEVEL``."""
+    """Logs of measured over predicted time, shape N.
+
+    ``error``, and the bounds ``low`` and ``high`` of its expected interval of probability ``LEVEL``.
+    """
 
     error: Floats
     low: Floats
@@ -27,12 +29,12 @@ class LeftOut:
 
     @property
     def inside(self) -> NDArray[np.bool_]:
-        """Whether every run lies within the interval that the others predict."""
+        """Mark the runs within the interval predicted from the others."""
         return np.asarray((self.low <= self.error) & (self.error <= self.high))
 
 
 def left_out(evidence: Evidence, mixture: PriorMixture, used: NDArray[np.bool_], settings: ErrorPriors) -> LeftOut:
-    """Return the error of every run when it is predicted from all others, along the ``used`` constants."""
+    """Return the error of every run when predicted from all others, along the ``used`` constants."""
     own, every = (Covariances.of(evidence, which, settings) for which in (used, np.ones_like(used)))
     error, (errors, spreads, told) = evidence.error, np.empty((3, *mixture.weight.shape))
     for place, (prior, weight) in enumerate(zip(mixture.priors, mixture.weight, strict=True)):
@@ -41,7 +43,7 @@ def left_out(evidence: Evidence, mixture: PriorMixture, used: NDArray[np.bool_],
         whole = every.known(prior, weight)
         inverse = np.linalg.inv(whole)
         variance = 1.0 / np.diag(inverse)
-        # The run itself is looked at as one that nobody has seen: with the usual noise.
+        # The run itself counts as unseen, with the usual noise.
         noise = (prior.noise * settings.noise) ** 2
         spreads[place] = np.sqrt(mixture.scale[place] * np.maximum(variance - noise / weight + noise, noise))
         size = error @ inverse @ error - (inverse @ error) ** 2 * variance
@@ -49,6 +51,6 @@ def left_out(evidence: Evidence, mixture: PriorMixture, used: NDArray[np.bool_],
         told[place] = student_density(size, log_determinant, len(error) - 1)
     shares = shares_of(told)
     middle = (shares * errors).sum(axis=0)
-    # What a prior predicts lies above the mixture's middle by what its error lies below the mixture's.
+    # A prior's prediction is above the mixture's mean by the amount that its error is below the mixture's.
     parts = Components(shares=shares, offset=middle - errors, spread=spreads)
     return LeftOut(error=middle, low=parts.quantile((1 - LEVEL) / 2), high=parts.quantile((1 + LEVEL) / 2))

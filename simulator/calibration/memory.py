@@ -1,9 +1,9 @@
-"""Peak memory, fitted to what runs used: a few factors on its parts, what alike strategies share, and an interval.
+"""Fit of peak memory to runs: factors on its parts, a residual of similar strategies, and an interval.
 
-The same way as for time: the logarithm of measured over predicted memory is Gaussian, along factors on parts of the
-peak (with priors around the catalogue's 1) and a residual of alike strategies. Measurements come in three kinds; what
-the allocator had allocated knows nothing of fragmentation, and only whole devices know of what lies outside the
-allocator. Runs that ran out of memory, and those that did not, bound the device's peak from one side (``censored``).
+As for time, the logarithm of measured over predicted memory is Gaussian, along factors on parts of the peak (with
+priors around the catalogue's 1) and a residual of similar strategies. There are three kinds of measurements; allocated
+bytes do not include fragmentation, and only the device's total includes memory outside the allocator. Runs with and
+without OOM bound the device's peak from one side (``censored``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,9 +45,11 @@ _ROUNDS, _REWEIGHTS = 4, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRun:
-    """One run. ``peak_bytes``: its peak, of ``kind`` (``KINDS``); None where only ``fitted`` is known, which says
-    whether it ran. ``of_first``: the peak is that of the first stage, and not of the fullest. ``context`` is
-    uncalibrated, and the same object for runs that differ in strategy only."""
+    """One run. ``peak_bytes``: its peak, of ``kind`` (``KINDS``); None where only its outcome ``fitted`` is known.
+
+    ``of_first``: the peak is of the first stage instead of the fullest. ``context`` is uncalibrated, and the same
+    object for runs that differ only in strategy.
+    """
 
     context: Context
     strategy: Strategy
@@ -68,18 +70,19 @@ class FittedFactor:
 
     @property
     def between(self) -> tuple[float, float]:
-        """Bounds that hold the factor with 90 % probability."""
+        """Bounds that contain the factor with 90 % probability."""
         low, high = (max(-LARGEST_Z, min(LARGEST_Z, self.z + side * _NINETY * self.error)) for side in (-1, 1))
         return self.factor.factor(low), self.factor.factor(high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFit:
-    """Result of a fit. Errors are logarithms of measured over predicted memory, NaN of runs that only have a label:
-    ``before``, and ``left_out`` when predicted from all other runs, with its standard deviation.
+    """Result of a fit. Errors are logarithms of measured over predicted memory, NaN for runs with only a label.
 
-    ``margin_before`` and ``margin_left_out``: logarithm of the device's memory over the predicted peak: negative where
-    a run is predicted not to fit.
+    ``before`` the fit, and ``left_out`` when predicted from all other runs, with its standard deviation.
+
+    ``margin_before`` and ``margin_left_out``: logarithm of the device's memory over the predicted peak, negative for a
+    run predicted not to fit.
     """
 
     posterior: MemoryPosterior
@@ -92,13 +95,13 @@ class MemoryFit:
 
 
 def fit_memory(runs: Sequence[MemoryRun], settings: ErrorPriors = USUAL) -> MemoryFit | None:
-    """Fit the factors to measured peaks and to labels; None where there are no runs."""
+    """Fit the factors to measured peaks and to labels; None without runs."""
     if not runs:
         return None
     held, idle, features = _predicted(runs)
     kinds = np.array([run.kind if run.peak_bytes is not None else "device" for run in runs])
     limit = np.array([run.context.cluster.device.memory_bytes for run in runs])
-    # What makes a run fail, or not, is what it cannot give back.
+    # Failure is determined by memory that cannot be freed.
     held[:, LIVE] -= np.where([run.peak_bytes is None for run in runs], idle, 0.0)
     idle = np.where([run.peak_bytes is None for run in runs], 0.0, idle)
     side = np.array([0 if run.peak_bytes is not None else -1 if run.fitted else 1 for run in runs], dtype=np.int8)
@@ -112,7 +115,7 @@ def fit_memory(runs: Sequence[MemoryRun], settings: ErrorPriors = USUAL) -> Memo
     found = {name: float(value) for name, value, own in zip(FACTOR_NAMES, z, used, strict=True) if own}
     left_out, spread = _left_out(evidence, used, settings)
     needed = np.log(held.sum(axis=1) - idle)
-    # A label is left out like a measurement: with the observation that stands for it.
+    # A label is left out like a measurement, with its equivalent observation.
     at = log_kind(held * factor_values(found), kinds) - evidence.slopes @ np.where(used, z, 0.0)
     predicted = at + evidence.error - left_out
     return MemoryFit(
@@ -135,7 +138,7 @@ def fit_memory(runs: Sequence[MemoryRun], settings: ErrorPriors = USUAL) -> Memo
 
 
 def _predicted(runs: Sequence[MemoryRun]) -> tuple[Floats, Floats, Features]:
-    """Return the catalogue's prediction of the peaks of runs, the idle part of it, and their features."""
+    """Return the catalogue's prediction of the runs' peaks, their idle part, and their features."""
     held, idle, parts, order = np.empty((len(runs), len(FACTORS))), np.empty(len(runs)), [], []
     for rows in by_context(runs):
         context, table = runs[rows[0]].context, table_of([runs[row].strategy for row in rows])
@@ -147,7 +150,7 @@ def _predicted(runs: Sequence[MemoryRun]) -> tuple[Floats, Floats, Features]:
 
 
 def _measured_bytes(context: Context, table: StrategyTable, runs: Sequence[MemoryRun]) -> Mapping[str, Floats]:
-    """Return the predicted parts of the peak of every run, on the stage where it was measured."""
+    """Return the predicted parts of the peak of every run, on the measured stage."""
     scores = score(context, table)
     memory_bytes = {part: values.copy() for part, values in scores.memory_bytes.items()}
     for row, run in enumerate(runs):
@@ -191,7 +194,7 @@ def _solved(
 
 
 def _scale(evidence: Evidence, measured: NDArray[np.bool_], settings: ErrorPriors) -> float:
-    """Return the variance of the errors of measured peaks over what was thought of them."""
+    """Return the variance of the errors of measured peaks relative to the expected one."""
     if not measured.any():
         return 1.0
     every = np.ones(len(FACTORS), dtype=bool)
@@ -208,8 +211,10 @@ def _left_out(evidence: Evidence, used: NDArray[np.bool_], settings: ErrorPriors
 
 
 def _needed(predicted: Floats, held: Floats, idle: Floats, kinds: NDArray[np.str_], z: Mapping[str, float]) -> Floats:
-    """Return the logarithm of what the device must have from that of a peak of some kind: what the kind does not know
-    of is added, what is idle taken away."""
+    """Return the log of the device's required memory from that of a peak of some kind.
+
+    Parts outside the kind are added, idle parts subtracted.
+    """
     at, known = held * factor_values(z), counted(kinds)
     more = (at * (1.0 - known)).sum(axis=1) - idle * factor_values(z)[LIVE]
     return np.asarray(np.log(np.maximum(np.exp(predicted) + more, 1.0)))

@@ -1,4 +1,4 @@
-"""The parts of a peak that measured runs may move: what is thought of each before any run, and how a peak is cut."""
+"""The parts of a peak that measured runs may correct: their prior spreads, and the division of a peak."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from forerun.spaces.strategies import Context, StrategyTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFactor:
-    """One factor: on which ``parts`` of the peak it acts, and its ``spread`` (standard deviation of its logarithm)."""
+    """One factor: ``parts`` of the peak that it multiplies, and ``spread``, the standard deviation of its logarithm."""
 
     name: str
     title: str
@@ -49,7 +49,7 @@ LIVE, INSIDE = 4, 5
 
 
 def held_bytes(context: Context, memory_bytes: Mapping[str, Floats]) -> Floats:
-    """Return the bytes [N, 6] on which each of ``FACTORS`` acts; they add up to the device's peak."""
+    """Return the bytes [N, 6] multiplied by each of ``FACTORS``; they sum to the device's peak."""
     profile, count = context.framework, len(memory_bytes["reserve"])
     outside = np.full(count, profile.context_bytes + profile.communicator_bytes)
     columns = [sum((memory_bytes[part] for part in factor.parts), np.zeros(count)) for factor in FACTORS[:LIVE]]
@@ -57,10 +57,10 @@ def held_bytes(context: Context, memory_bytes: Mapping[str, Floats]) -> Floats:
 
 
 def idle_bytes(context: Context, memory_bytes: Mapping[str, Floats]) -> Floats:
-    """Return the bytes that the allocator keeps only while there is room, shape N: the reserve that it can give back.
+    """Return the allocator's idle bytes, shape N: the reserve that it frees before an allocation fails.
 
-    What activations of many sizes lose in pipelines (``pipeline_idle``) is among it: a caching allocator gives free
-    segments back before it fails, and runs end accordingly (log loss 0.10 of the ultrascale sweep against 0.13).
+    It includes the loss to activations of many sizes in pipelines (``pipeline_idle``): a caching allocator frees idle
+    segments before it fails, as the outcomes of runs confirm (log loss 0.10 of the ultrascale sweep against 0.13).
     """
     profile, none = context.framework, np.zeros(len(memory_bytes["reserve"]))
     live = sum((memory_bytes[part] for part in MEMORY_PARTS if part != "reserve"), none)
@@ -74,25 +74,26 @@ def memory_features(context: Context, table: StrategyTable, held: Floats) -> Fea
 
 
 def factor_values(z: Mapping[str, float]) -> Floats:
-    """Return all factors, shape 6: the catalogue's 1 where ``z`` does not name them."""
+    """Return all factors, shape 6; 1 for factors without an entry in ``z``."""
     return np.array([factor.factor(z.get(factor.name, 0.0)) for factor in FACTORS])
 
 
 def counted(kinds: NDArray[np.str_]) -> Floats:
-    """Return 1 for every factor [N, 6] that a measurement of each of ``kinds`` (shape N) contains, else 0."""
+    """Return 1 for every factor [N, 6] included in a measurement of each of ``kinds`` (shape N), otherwise 0."""
     columns = np.arange(len(FACTORS))[None, :]
     upto = np.where(kinds == "allocated", LIVE, np.where(kinds == "reserved", INSIDE, len(FACTORS)))
     return np.asarray((columns < upto[:, None]).astype(float))
 
 
 def log_kind(held: Floats, kinds: NDArray[np.str_]) -> Floats:
-    """Return the logarithms of peaks, shape N, as each of ``kinds`` measures them; ``held``: bytes by factor, [N,
-    6]."""
+    """Return the logarithms of peaks, shape N, as measured by each of ``kinds``; ``held``: bytes by factor, [N, 6]."""
     return np.asarray(np.log((held * counted(kinds)).sum(axis=1)))
 
 
 def memory_slopes(held: Floats, kinds: NDArray[np.str_]) -> Floats:
-    """Return the slopes [N, 6] of the logarithm of a peak along the factors, shares times spreads;
-    arguments as for ``log_kind``."""
+    """Return the slopes [N, 6] of the logarithm of a peak along the factors (shares times spreads).
+
+    Arguments as for ``log_kind``.
+    """
     own = held * counted(kinds)
     return np.asarray(own / own.sum(axis=1, keepdims=True) * np.array([factor.spread for factor in FACTORS]))

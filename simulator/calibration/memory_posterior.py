@@ -1,8 +1,8 @@
-"""What is known of peak memory after some runs were measured: a corrected peak, its interval, and the risk it carries.
+"""Belief about peak memory after measured runs: a corrected peak, its interval, and its OOM risk.
 
-The same way as for time (``posterior``): factors on the parts of a peak and a residual of alike strategies. What a
-device must have is the peak without the idle buffers that the allocator gives back before it fails; that this is more
-than there is has the probability of ``memory_risk``, on what the runs leave uncertain.
+As for time (``posterior``), there are factors on the parts of a peak and a residual of similar strategies. A device
+needs the peak without the idle buffers that the allocator frees before it fails; the probability that this exceeds the
+memory follows from ``memory_risk`` and the uncertainty that the runs leave.
 """
 
 from collections.abc import Mapping
@@ -32,8 +32,10 @@ from forerun.spaces.strategies import Context, HeldMemory, StrategyTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPosterior:
-    """Knowledge of memory after measured runs. ``z`` by name (those that the runs determine), ``scale``: variance of
-    the errors over that expected before."""
+    """Belief about memory after measured runs.
+
+    ``z``: factors by name that the runs determine; ``scale``: variance of the errors relative to the expected one.
+    """
 
     z: Mapping[str, float]
     evidence: Evidence
@@ -41,7 +43,7 @@ class MemoryPosterior:
     settings: ErrorPriors = USUAL
 
     def applied(self, context: Context) -> Context:
-        """Return the context with what lies outside the allocator as it was fitted."""
+        """Return the context with fitted memory outside the allocator."""
         profile, factor = context.framework, factor_values(self.z)[-1]
         if factor == 1.0:
             return context
@@ -72,7 +74,7 @@ class MemoryPosterior:
         lost, idle = more * (held[:, LIVE] - idle) + held[:, INSIDE], more * idle
         needed = sum(parts.values(), lost)
         memory = context.cluster.device.memory_bytes
-        # As in the catalogue's prediction: idle buffers are given back before an allocation fails.
+        # As in the catalogue's prediction: idle buffers are freed before an allocation fails.
         kept = np.minimum(idle, np.maximum(memory - needed, 0.0))
         whole = {**parts, "reserve": lost + kept}
         peak = needed + kept
@@ -85,8 +87,10 @@ class MemoryPosterior:
         )
 
     def reach(self, context: Context, table: StrategyTable, level: float) -> Floats:
-        """Return the factor by which a measured peak of every row may be larger, or smaller, with probability
-        ``level``; ``context`` was ``applied``."""
+        """Return the factor by which a measured peak may be larger, or smaller, with probability ``level``, per row.
+
+        ``context`` was ``applied``.
+        """
         bare = replace(context, correction=None)
         held = held_bytes(bare, score(bare, table).memory_bytes)
         features = memory_features(bare, table, held)
@@ -95,12 +99,14 @@ class MemoryPosterior:
         return np.asarray(np.exp(quantile(level) * np.sqrt(self.scale * left)))
 
     def _variances(self, held: Floats, residual: Floats, precision: Floats) -> tuple[Floats, Floats]:
-        """Return the variance of the logarithm of one more measured peak of every row, and what it was before the runs;
-        the errors' scale is not in them. ``residual``: the rows' covariance with the runs, ``precision``: the
-        inverse of the runs' own."""
+        """Return the variance of the log of one more measured peak of every row, after and before the runs.
+
+        The scale of errors is not included. ``residual``: covariance of rows and runs; ``precision``: inverse
+        covariance of the runs.
+        """
         slopes = memory_slopes(held * factor_values(self.z), np.array(["device"] * len(held)))
         settings = self.settings
-        # The residual of a row with itself is that of no distance, whatever the row.
+        # The residual covariance of a row with itself is that at distance zero, for any row.
         alone = settings.common**2 + settings.per_axis**2 + settings.alike**2
         prior = (slopes**2).sum(axis=1) + alone
         cross = slopes @ self.evidence.slopes.T + residual
@@ -108,7 +114,7 @@ class MemoryPosterior:
         return left + settings.noise**2, prior + settings.noise**2
 
     def _precision(self) -> Floats:
-        """Return the inverse of the covariance of the runs along all factors, also those that they do not determine."""
+        """Return the inverse covariance of the runs along all factors, including undetermined ones."""
         every = np.ones(len(FACTORS), dtype=bool)
         return np.asarray(np.linalg.inv(known_covariance(self.evidence, every, self.settings)))
 

@@ -1,12 +1,12 @@
-"""Several priors at once, each believed as far as the runs speak for it.
+"""Mixture of several priors, weighted by the evidence of the runs.
 
-How far a machine may be from the catalogue, how much alike strategies err together and how well runs repeat is not the
-same for every machine: where the catalogue is right already, its own spreads let ten runs move it too far. Ten runs do
-not tell the right spreads either, so none is chosen: each of a few priors (``PRIORS``) is fitted by itself, and what
-they predict is averaged with shares that grow with the density that each gave to the runs before it saw them (Bayesian
-model averaging; Hoeting, Madigan, Raftery and Volinsky, 1999). Within one prior everything stays Gaussian with a scale
-that is learned, which makes the density of the runs Student's, of as many degrees of freedom as the doubt in the scale
-(Rasmussen and Williams 2006, sections 5.4.1 and 9.9).
+Machines differ in their distance from the catalogue, in the common error of similar strategies and in the repeatability
+of runs: where the catalogue is already right, its own spreads let ten runs move it too far. Ten runs do not determine
+the right spreads either, so none is chosen: each of a few priors (``PRIORS``) is fitted alone, and their predictions
+are averaged with shares proportional to the density that each gave to the runs before seeing them (Bayesian model
+averaging; Hoeting, Madigan, Raftery and Volinsky, 1999). Within one prior everything is Gaussian with a learned scale,
+so the density of the runs is Student's, with degrees of freedom given by the uncertainty of the scale (Rasmussen and
+Williams 2006, sections 5.4.1 and 9.9).
 """
 
 import math
@@ -30,8 +30,10 @@ _STILL = 1e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """One idea of a machine before any run: factors on the standard deviations of the constants (``Constant.spread``),
-    of the residual and of noise (``ErrorPriors``)."""
+    """A prior of a machine: factors on standard deviations.
+
+    They act on the constants (``Constant.spread``), the residual and the noise (``ErrorPriors``).
+    """
 
     constants: float = 1.0
     residual: float = 1.0
@@ -50,8 +52,11 @@ are, in few steps of two to four, since what lies between is averaged (docs/deci
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorMixture:
-    """K priors after N runs: ``shares`` [K] of the belief (they add up to 1), ``weight`` [K, N] of the runs,
-    ``scale`` [K] of all variances, and ``solved`` [K, N], the inverse covariance of the runs times their errors."""
+    """K priors after N runs.
+
+    ``shares`` [K] of the belief (sum 1), ``weight`` [K, N] of the runs, ``scale`` [K] of all variances, and ``solved``
+    [K, N], the inverse covariance of the runs times their errors.
+    """
 
     priors: tuple[Prior, ...]
     shares: Floats
@@ -63,20 +68,20 @@ class PriorMixture:
         return len(self.priors)
 
     def constants(self, evidence: Evidence, used: NDArray[np.bool_]) -> Floats:
-        """Return the constants [K, C] of every prior; 0 of those not ``used``."""
+        """Return the constants [K, C] of every prior; 0 for constants not ``used``."""
         spreads = np.array([prior.constants for prior in self.priors])
         return np.asarray(np.where(used, spreads[:, None] ** 2 * (self.solved @ evidence.slopes), 0.0))
 
     @property
     def explained(self) -> Floats:
-        """Weights [N] of the runs by which the residual of other strategies is told, over all priors."""
+        """Weights [N] of the runs in the residual of other strategies, over all priors."""
         amplitudes = np.array([prior.residual for prior in self.priors])
         return np.asarray((self.shares * amplitudes**2) @ self.solved)
 
 
 @dataclass(frozen=True, slots=True)
 class Covariances:
-    """Prior covariances [N, N] of the errors of runs, of which those of any prior are made."""
+    """Prior covariances [N, N] of the errors of runs, the building blocks of every prior's covariance."""
 
     along: Floats
     residual: Floats
@@ -84,7 +89,7 @@ class Covariances:
 
     @classmethod
     def of(cls, evidence: Evidence, used: NDArray[np.bool_], settings: ErrorPriors) -> "Covariances":
-        """Return those of measured runs along the ``used`` constants."""
+        """Return the covariances of measured runs along the ``used`` constants."""
         slopes = evidence.slopes[:, used]
         residual = residual_covariance(evidence.features, evidence.features, settings)
         return cls(slopes @ slopes.T, residual, settings.noise)
@@ -94,7 +99,7 @@ class Covariances:
         return np.asarray(prior.constants**2 * self.along + prior.residual**2 * self.residual)
 
     def known(self, prior: Prior, weight: Floats) -> Floats:
-        """Return the covariance [N, N] of runs of ``weight`` [N] each, noise included."""
+        """Return the covariance [N, N] of runs of ``weight`` [N] each, including noise."""
         return self.under(prior) + np.diag((prior.noise * self.noise) ** 2 / weight)
 
 
@@ -105,7 +110,7 @@ def weighed(
     priors: Sequence[Prior],
     weight: Floats | None = None,
 ) -> PriorMixture:
-    """Weigh priors by runs, fitted along the ``used`` constants; ``weight`` [K, N]: where to start.
+    """Weigh priors by runs, fitted along the ``used`` constants; ``weight`` [K, N]: initial weights.
 
     The shares take all constants into account, as intervals do.
     """
@@ -126,8 +131,7 @@ def restored(
     shares: Floats,
     weight: Floats,
 ) -> PriorMixture:
-    """Return a mixture whose ``shares`` [K] and ``weight`` [K, N] are known; ``used``: constants [C] that were
-    fitted."""
+    """Return a mixture with known ``shares`` [K] and ``weight`` [K, N]; ``used``: fitted constants [C]."""
     own, every = (Covariances.of(evidence, which, settings) for which in (used, np.ones_like(used)))
     solved, scale = np.zeros(weight.shape), np.ones(len(priors))
     for place, (prior, one) in enumerate(zip(priors, weight, strict=True)):
@@ -140,15 +144,16 @@ def restored(
 
 
 def shares_of(log_densities: Floats) -> Floats:
-    """Return the shares [K] (or [K, ...]) of priors that were believed alike, from the logarithms of densities that
-    they gave to what was seen."""
+    """Return the shares [K] (or [K, ...]) of initially equal priors from the log densities of the observations."""
     shares = np.exp(log_densities - log_densities.max(axis=0))
     return np.asarray(shares / shares.sum(axis=0))
 
 
 def log_density(covariance: Floats, error: Floats) -> float:
-    """Return the logarithm of the density of ``error`` [N] whose ``covariance`` [N, N] is known up to its scale
-    (multivariate Student's distribution)."""
+    """Return the log density of ``error`` [N] under a multivariate Student's distribution.
+
+    ``covariance`` [N, N] is known up to its scale.
+    """
     if not len(error):
         return 0.0
     factor = cho_factor(covariance, lower=True)
@@ -157,8 +162,10 @@ def log_density(covariance: Floats, error: Floats) -> float:
 
 
 def student_density(size: Floats | float, log_determinant: Floats | float, count: int) -> Floats:
-    """Return the logarithm of the density of ``count`` errors from their squared ``size`` in units of their covariance
-    and the logarithm of its determinant."""
+    """Return the log density of ``count`` errors from their squared ``size`` and the log determinant.
+
+    ``size`` is in units of their covariance, whose determinant is meant.
+    """
     whole = DOUBT + count
     constant = gammaln(whole / 2) - gammaln(DOUBT / 2) - count / 2 * math.log(DOUBT * math.pi)
     return np.asarray(constant - log_determinant / 2 - whole / 2 * np.log1p(np.asarray(size) / DOUBT))

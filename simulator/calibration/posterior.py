@@ -1,9 +1,9 @@
-"""What is known of step times after some runs were measured: constants, errors of strategies alike, and how sure.
+"""Belief about step times after measured runs: constants, residuals of similar strategies, and uncertainty.
 
-With slopes taken at the fitted constants the model is linear (``evidence``), so that under one prior everything known
-stays Gaussian with one covariance over all strategies: errors of similar strategies are correlated, and the difference
-of two is often far surer than either. Of several priors (``mixture``) the means are averaged, so that one context on
-the machine of the averaged constants, with one residual, predicts what all of them do together.
+With slopes at the fitted constants the model is linear (``evidence``), so under one prior the belief is Gaussian with
+one covariance over all strategies: errors of similar strategies are correlated, and the difference of two is often much
+more certain than either. The means of several priors (``mixture``) are averaged, so that one context with the averaged
+constants and one residual gives the prediction of all priors.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,9 +38,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
-    """Knowledge of a machine after measured runs. ``z``: fitted constants by name (those that the runs determine),
-    averaged over the ``mixture`` of priors; a context that was ``applied`` has them built in and carries the rest as
-    its correction. ``held``: the same of memory."""
+    """Belief about a machine after measured runs.
+
+    ``z``: fitted constants by name (those determined by the runs), averaged over the ``mixture`` of priors; an
+    ``applied`` context has them built in and carries the residual as its correction. ``held``: the belief about memory.
+    """
 
     z: Mapping[str, float]
     evidence: Evidence
@@ -49,7 +51,7 @@ class Posterior:
     held: "MemoryPosterior | None" = None
 
     def applied(self, context: C) -> C:
-        """Return a context of the calibrated machine, whose scores carry the residual of alike strategies too."""
+        """Return a context of the calibrated machine, with the residual of similar strategies in its scores."""
         known: Any = calibrated(context, self.z)
         if self.held is not None:  # of transformers
             known = self.held.applied(known)
@@ -57,13 +59,13 @@ class Posterior:
         return result
 
     def memory(self, context: Context, table: StrategyTable, memory_bytes: Mapping[str, Floats]) -> HeldMemory | None:
-        """Return the memory of every row (see ``Context.correction``); None where no memory was measured."""
+        """Return the memory of every row (see ``Context.correction``); None without measured memory."""
         return None if self.held is None else self.held.held(context, table, memory_bytes)
 
     def factor(
         self, context: Context | GraphContext, table: StrategyTable | SplitTable, time_s: Mapping[str, Floats]
     ) -> Floats:
-        """Return the factor on the step time of every row that the residual makes (see ``Context.correction``)."""
+        """Return the residual's factor on the step time of every row (see ``Context.correction``)."""
         result = np.ones(len(table))
         if not len(self.evidence):
             return result
@@ -75,9 +77,9 @@ class Posterior:
         return result
 
     def believe(self, parts: Sequence[tuple[Context | GraphContext, StrategyTable | SplitTable]]) -> Belief:
-        """Return the belief about the strategies of some tables, one after the other; each context was ``applied``.
+        """Return the belief about the strategies of several tables in order; each context was ``applied``.
 
-        The covariance takes every constant into account, also those that the runs do not determine.
+        The covariance takes every constant into account, including those that the runs do not determine.
         """
         bare = [(replace(context, correction=None), table) for context, table in parts]
         scores = [score(context, table) for context, table in bare]
@@ -105,14 +107,16 @@ class Posterior:
         )
 
     def _residual(self, features: Features) -> Floats:
-        """Return the prior covariance [M, N] of the residual of strategies with that of the runs."""
+        """Return the prior residual covariance [M, N] between strategies and runs."""
         if not len(self.evidence):
             return np.zeros((len(features), 0))
         return residual_covariance(features, self.evidence.features, self.settings)
 
     def _offset(self, slopes: Floats, residual: Floats) -> Floats:
-        """Return the difference of every prior's prediction [K, M] of strategies from the average one, given their
-        slopes [M, C] and the covariance [M, N] of their residual with that of the runs."""
+        """Return the difference [K, M] of every prior's prediction of strategies from the average.
+
+        ``slopes`` [M, C]: of the strategies; ``residual`` [M, N]: residual covariance between strategies and runs.
+        """
         used = np.array([name in self.z for name in NAMES])
         amplitudes = np.array([prior.residual for prior in self.mixture.priors])
         own = self.mixture.constants(self.evidence, used) @ slopes.T
@@ -120,8 +124,10 @@ class Posterior:
         return np.asarray(own - self.mixture.shares @ own)
 
     def _covariances(self, prior: Covariances, along: Floats, residual: Floats) -> Iterator[Floats]:
-        """Yield the covariance [M, M] of strategies that every prior leaves; ``along`` and ``residual`` [M, N]: the
-        same of strategies and runs."""
+        """Yield the posterior covariance [M, M] of strategies under every prior.
+
+        ``along`` and ``residual`` [M, N]: covariances between strategies and runs.
+        """
         every = Covariances.of(self.evidence, np.ones(len(NAMES), dtype=bool), self.settings)
         for own, weight, scale in zip(self.mixture.priors, self.mixture.weight, self.mixture.scale, strict=True):
             left = prior.under(own)
@@ -134,7 +140,7 @@ class Posterior:
 
     @property
     def noise(self) -> Floats:
-        """Variance [K] of one more run under every prior, in logarithm of its time."""
+        """Variance [K] of the log time of one more run under every prior."""
         noise = np.array([prior.noise for prior in self.mixture.priors]) * self.settings.noise
         return np.asarray(self.mixture.scale * noise**2)
 

@@ -1,11 +1,11 @@
-"""What constants cannot say: errors that strategies which are alike have in common.
+"""Residual: errors common to similar strategies that constants do not explain.
 
-After its constants are fitted, a prediction is still off by some per cent, and by about the same for strategies with
-about the same degrees whose step is made of about the same parts (Rasmussen and Williams, Gaussian Processes for
-Machine Learning, 2006, chapter 2). The logarithm of measured over predicted time gets a Gaussian prior whose covariance
-falls with the distance between two strategies: a part common to all, a part per axis, and a part for strategies alike
-in everything. Amplitudes and distances are ``ErrorPriors``, the same for all, of little weight (chosen without the
-source that they are judged on they do as well; benchmarks/calibration.py).
+After the fit of its constants, a prediction is still wrong by several per cent, and by about the same for strategies
+with similar degrees and similar parts of the step (Rasmussen and Williams, Gaussian Processes for Machine Learning,
+2006, chapter 2). The logarithm of measured over predicted time has a Gaussian prior whose covariance falls with the
+distance between two strategies: a part common to all, a part per axis, and a part for strategies similar in everything.
+Amplitudes and distances are ``ErrorPriors``, equal for all machines; predictions depend little on them (chosen without
+the evaluated source they do as well; benchmarks/calibration.py).
 """
 
 import math
@@ -25,10 +25,12 @@ from forerun.spaces.strategies import Context, Recompute, StrategyTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorPriors:
-    """Expected errors before any run. Standard deviations of logarithms: ``common`` to all strategies beyond
-    what constants explain, ``per_axis`` for single axes, ``alike`` only of strategies alike in everything, ``noise``
-    between two runs of nearly the same strategy. ``reach``: factors on the distances at which strategies are strangers,
-    along axes, along the shares of the parts of a step, and in kernels."""
+    """Expected errors before any run, as standard deviations of logarithms.
+
+    ``common`` to all strategies beyond the constants, ``per_axis`` for single axes, ``alike`` only for strategies
+    similar in everything, ``noise`` between two runs of nearly the same strategy. ``reach``: factors on the distances
+    beyond which strategies are unrelated, along axes, along the shares of the parts of a step, and in kernels.
+    """
 
     common: float = 0.02
     per_axis: float = 0.04
@@ -69,8 +71,11 @@ _WORDS_DISTANCE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Where N strategies lie: ``numbers`` [N, F] in units of their distances, ``parts`` [N, P] shares of the step in
-    units of theirs, ``words`` [N, W] names of kernels and precision."""
+    """Coordinates of N strategies.
+
+    ``numbers`` [N, F] and ``parts`` [N, P] (shares of the step) in units of their distances; ``words`` [N, W]: names of
+    kernels and precision.
+    """
 
     numbers: Floats
     parts: Floats
@@ -87,8 +92,7 @@ class Features:
 def features_of(
     context: Context | GraphContext, table: StrategyTable | SplitTable, time_s: Mapping[str, Floats]
 ) -> Features:
-    """Return the features of every row of ``table``, of the kind of the context; ``time_s`` are the parts of its
-    predicted time."""
+    """Return the features of every row of ``table``; ``time_s``: the parts of its predicted time."""
     if isinstance(context, GraphContext):
         assert isinstance(table, SplitTable)
         return Features(
@@ -102,7 +106,7 @@ def features_of(
 
 
 def placed(context: Context, table: StrategyTable, shares: Floats) -> Features:
-    """Return the features of every row of ``table``, given the shares [N, P] of the parts of what is predicted."""
+    """Return the features of every row of ``table``, given the shares [N, P] of the predicted parts."""
     column = {name: table.column(name).astype(np.float64) for name in ("tp", "pp", "dp", "mbs", "vpp", "cp", "ep")}
     column["microbatches"] = np.maximum(context.workload.global_batch / (column["dp"] * column["mbs"]), 1.0)
     logs = {name: np.log2(values) for name, values in column.items()}
@@ -125,7 +129,7 @@ def placed(context: Context, table: StrategyTable, shares: Floats) -> Features:
 
 
 def joined(parts: list[Features]) -> Features:
-    """Return the rows of several features one after the other."""
+    """Return the rows of several features, concatenated."""
     return Features(
         np.concatenate([part.numbers for part in parts]),
         np.concatenate([part.parts for part in parts]),
@@ -143,7 +147,7 @@ def residual_covariance(one: Features, other: Features, settings: ErrorPriors = 
         np.concatenate([numbers, one.parts / settings.reach_parts], axis=1),
         np.concatenate([others, other.parts / settings.reach_parts], axis=1),
     )
-    words = one.words if one.words.strides[0] else one.words[:1]  # one row stands for all, as ``placed`` has it
+    words = one.words if one.words.strides[0] else one.words[:1]  # one row represents all, as in ``placed``
     differ = (words[:, None, :] != other.words[None, :, :]).sum(axis=2)
     alike = settings.alike**2 * np.exp(-0.5 * (square + differ / (_WORDS_DISTANCE * settings.reach_words) ** 2))
     return np.asarray(settings.common**2 + settings.per_axis**2 * main / _MAIN_AXES + alike)
@@ -156,7 +160,9 @@ def _squared_distance(one: Floats, other: Floats) -> Floats:
 
 
 def row_products(one: Floats, other: Floats) -> Floats:
-    """Return the products of all rows [N, F] with all rows [M, F], or with one [F]. A row's do not depend on how many
-    others there are: libraries of linear algebra add up in another order for another number, and the same strategy
-    would have another time in another slice."""
+    """Return the products of all rows [N, F] with all rows [M, F], or with one [F].
+
+    A row's products do not depend on the number of other rows: linear algebra libraries change the order of summation
+    with this number, and the same strategy would get another time in another slice.
+    """
     return np.asarray(np.einsum("nf,mf->nm" if other.ndim == 2 else "nf,f->n", one, other))

@@ -1,4 +1,4 @@
-"""Where splits of operator graphs lie: the axes, shapes and words by which their errors are alike (``residual``)."""
+"""Features of splits of operator graphs: axes, shapes and words that make their errors similar (``residual``)."""
 
 import math
 from collections.abc import Mapping
@@ -33,13 +33,13 @@ def numbers_of(context: GraphContext, table: SplitTable) -> Floats:
 
 
 def shares_of_phases(time_s: Mapping[str, Floats]) -> Floats:
-    """Return the shares [N, P] that the phases of a step have in it; of a mixture some are not told apart."""
+    """Return the shares [N, P] of the phases of a step; a mixture does not distinguish some of them."""
     whole = sum(time_s.values())
     return np.stack([time_s.get(name, np.zeros_like(whole)) / whole for name in PHASES], axis=1)
 
 
 def words_of(context: GraphContext, table: SplitTable) -> list[tuple[str, ...]]:
-    """Return the words of every split: its network, precision, and what is special about it."""
+    """Return the words of every split: its network, precision and special properties."""
     return [(context.model.name, context.precision, _special(split)) for split in table.splits]
 
 

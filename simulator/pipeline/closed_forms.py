@@ -1,6 +1,6 @@
 """Seconds of the pipelined part of a step: all microbatches through all stages, in closed form.
 
-Each schedule has its own forms (``spaces/schedules``), which a test holds to the event engine.
+Each schedule has its own closed forms (``spaces/schedules``); a test compares them with the event engine.
 """
 
 from dataclasses import dataclass
@@ -51,13 +51,13 @@ def pipeline_time(
 ) -> PipelineTime:
     """Return the pipelined part of a step for S strategies.
 
-    ``overlap``: steady-state sends run under computation; ``least_s``: seconds that some path through the schedule
-    takes (``interleaved_paths``, ``zb_v_s``), where pipeline ranks alone do not tell it.
+    ``overlap``: steady-state sends run during computation; ``least_s``: seconds of some path through the schedule
+    (``interleaved_paths``, ``zb_v_s``), where pipeline ranks alone do not determine the time.
     """
     both = stages.forward_s + stages.backward_s
     bubbles = _bubbles_s(stages, schedule, pp, vpp, microbatches)
     finish = np.where(stages.multiplicity > 0, microbatches * both + bubbles, -1.0)
-    # Stages that tie up to rounding (all that wait for their host do) take turns by their number, not by chance.
+    # Stages that are equal up to rounding (all wait for their host) are ordered by number, not by chance.
     slowest = np.argmax(finish >= finish.max(axis=0) * (1 - 1e-12), axis=0)
     columns = np.arange(both.shape[1])
     pace, bubble = both[slowest, columns], bubbles[slowest, columns]
@@ -78,18 +78,21 @@ def pipeline_time(
 
 
 def exposed_p2p_count(schedule: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
-    """Return the p2p transfers that a step waits for, with equal stages and transfers that are short against a pass.
+    """Return the p2p transfers that a step waits for, with equal stages and transfers much shorter than a pass.
 
-    ``schedule``, ``pp``, ``vpp`` and ``microbatches`` have one shape, that of the result. ``overlap``: transfers run
-    beside passes.
+    ``schedule``, ``pp``, ``vpp`` and ``microbatches`` have the shape of the result. ``overlap``: transfers run during
+    passes.
     """
     transfers = by_schedule(schedule, lambda kind: kind.exposed_p2p(pp, vpp, microbatches, overlap=overlap))
     return np.where(pp > 1, transfers, 0.0)
 
 
 def exposed_p2p_s(time: PipelineTime, key: NDArray[np.intp], p2p_s: Floats) -> tuple[Floats, Floats]:
-    """Return the seconds for which the steps of pipelines ``key`` wait for transfers of ``p2p_s`` each, and those of
-    them in which sending takes longer than all passes and the transfers in the critical path; shape N."""
+    """Return the exposed seconds of transfers of ``p2p_s`` each, and the part beyond passes; shape N.
+
+    ``key``: pipelines of the N rows. The second value is the time by which sends exceed all passes and the transfers in
+    the critical path.
+    """
     crossed_s = time.exposed_p2p[key] * p2p_s
     idle_s = np.maximum(time.sends[key] * p2p_s - time.total_s[key] - crossed_s, 0.0)
     crossed_s += idle_s

@@ -1,12 +1,12 @@
-"""Waits of an interleaved pipeline of unequal virtual stages: the longest path through its schedule, by content.
+"""Waits of an interleaved pipeline with unequal virtual stages: the longest path through its schedule, by content.
 
-Devices of an interleaved pipeline wait for each other round by round, so that a step takes longer than the slowest
-device's passes where virtual stages differ. Which passes stand one behind the other on the longest path depends on the
-layers of each virtual stage and hardly on what a layer takes: so the schedule is played once per plan with nominal
-times, and the path is kept as a number of passes of each content of a virtual stage. Any path through the schedule is a
-lower bound of the step, whatever the times; the one that is longest by nominal times is close to the longest. A path of
-three groups of microbatches comes by the same pass again one group later; what lies between is repeated for longer
-steps, so that theirs too is a path through the schedule."""
+Devices of an interleaved pipeline wait for each other in every round, so a step takes longer than the slowest device's
+passes where virtual stages differ. The sequence of passes on the longest path depends on the layers of each virtual
+stage and hardly on the duration of a layer. The schedule is therefore simulated once per plan with nominal times, and
+the path is stored as a number of passes for each content of a virtual stage. Any path through the schedule is a lower
+bound of the step, whatever the times; the longest path by nominal times is close to the longest one. A path over three
+groups of microbatches returns to the same pass one group later; for longer steps this part is repeated, so that their
+paths also are paths through the schedule."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class InterleavedPaths:
     """How many microbatches the host prepares on them: [rates, groups played and one repetition, P]."""
 
     def columns(self, plans: NDArray[np.intp]) -> "InterleavedPaths":
-        """Return the paths of some plans, with repetition."""
+        """Return the paths of some plans, possibly repeated."""
         return InterleavedPaths(self.passes[..., plans], self.held[..., plans], self.prepared[..., plans])
 
 
@@ -61,10 +61,10 @@ def interleaved_paths(
 ) -> list[InterleavedPaths]:
     """Find the longest paths of some plans.
 
-    ``work``: of one of each kind of block, in any unit; ``slowed``: which of them take longer than their work
-    says; ``ahead`` as in ``PipelineShape``.
+    ``work``: work of one block of each kind, in any unit; ``slowed``: kinds that take longer than their work suggests;
+    ``ahead``: see ``PipelineShape``.
     """
-    # Whole numbers, so that paths that are equally long are so whatever the order of their sums.
+    # Integers, so that equally long paths are equal in any order of summation.
     units = {
         "work": np.round(STEPS * np.asarray(work) / max(work[:-2])),
         "traffic": np.round(STEPS * np.asarray(work) / max(work[:-2]) * np.where(slowed, SLOWED, 1.0)),
@@ -87,7 +87,7 @@ def interleaved_paths(
 
 
 def _batches(plans: Sequence[Plan]) -> Iterator[list[Plan]]:
-    """Yield the plans, so many at once that their passes fit into little memory."""
+    """Yield the plans in batches whose passes fit into little memory."""
     batch: list[Plan] = []
     passes = 0
     for plan in plans:
@@ -104,7 +104,7 @@ def _batches(plans: Sequence[Plan]) -> Iterator[list[Plan]]:
 def _counted(
     blocks: Sequence[tuple[float, ...]], steps: Sequence["_Step"], paths: Sequence[list[Path]]
 ) -> InterleavedPaths:
-    """Return the paths of a plan, of each step by rate, as numbers of passes."""
+    """Return the path of each step of a plan, by rate, as numbers of passes."""
     contents = list(dict.fromkeys(blocks))
     of_chunk = np.array([contents.index(held) for held in blocks])
     passes = np.zeros((len(RATES), len(PLAYED) + 1, 2, len(contents), 1))
@@ -121,7 +121,7 @@ def _counted(
 
 
 def packed(paths: Mapping[int, InterleavedPaths], plans: int, kinds: int) -> InterleavedPaths:
-    """Return the paths of ``plans`` plans, those that are not named with no pass at all."""
+    """Return the paths of ``plans`` plans; unnamed plans have no passes."""
     most = max((len(one.held) for one in paths.values()), default=0)
     passes = np.zeros((len(RATES), len(PLAYED) + 1, 2, most, plans))
     held = np.zeros((most, kinds, plans))
@@ -136,16 +136,16 @@ def packed(paths: Mapping[int, InterleavedPaths], plans: int, kinds: int) -> Int
 def path_seconds(
     paths: InterleavedPaths, forward_s: Floats, backward_s: Floats, prepares_s: float, groups: Floats
 ) -> Floats:
-    """Compute the seconds of S steps: of the longest path of all rates, extended in a line.
+    """Return the seconds of S steps: the longest path over all rates, extrapolated linearly.
 
-    ``forward_s`` and ``backward_s`` of one virtual stage of each content [contents, S]; ``prepares_s``: of the host,
-    once per microbatch and device; ``groups`` of pp microbatches [S].
+    ``forward_s``, ``backward_s``: passes of one virtual stage of each content [contents, S]; ``prepares_s``: host time
+    per microbatch and device; ``groups``: groups of pp microbatches [S].
     """
-    # A path is a number of passes n_c of each content c, so that its length is sum_c (n_c,forward f_c + n_c,backward
-    # b_c), linear in the seconds of passes: the counts are known per plan, the seconds per candidate. L(1), L(2), L(3)
-    # are the lengths of the paths of one, two and three groups of pp microbatches; from three on each group adds a turn
-    # T, a part of the path that comes back to its own pass one group later: L(g) = L(3) + (g - 3) T. Between whole
-    # groups it is a line. The largest over the nominal rates counts, since each of them is a path.
+    # A path is a number of passes n_c of each content c, so its length sum_c (n_c,forward f_c + n_c,backward b_c) is
+    # linear in the seconds of passes: the counts are known per plan, the seconds per candidate. L(1), L(2), L(3) are
+    # the lengths of the paths over one, two and three groups of pp microbatches; from three on each group adds a turn
+    # T, the part of the path that returns to its own pass one group later: L(g) = L(3) + (g - 3) T. Between integers it
+    # is interpolated linearly. The largest over the nominal rates counts, since each of them is a path.
     played = prepares_s * paths.prepared
     for content in range(len(forward_s)):
         passes = paths.passes[:, :, :, content]
@@ -158,9 +158,11 @@ def path_seconds(
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A step of few microbatches. ``takes`` [rates, twice the virtual stages]: forward passes, then backward ones;
-    ``prepares`` [rates]: what the host takes before the first forward pass of a microbatch on a device; ``ahead`` as in
-    ``PipelineShape``."""
+    """A step of few microbatches.
+
+    ``takes`` [rates, twice the virtual stages]: forward passes, followed by backward ones; ``prepares`` [rates]: host
+    time before the first forward pass of a microbatch on a device; ``ahead``: see ``PipelineShape``.
+    """
 
     pp: int
     microbatches: int
@@ -170,12 +172,12 @@ class _Step:
 
     @property
     def chunks(self) -> int:
-        """Virtual stages."""
+        """Number of virtual stages."""
         return len(self.takes[0]) // 2
 
     @property
     def passes(self) -> int:
-        """Passes of all devices; each is numbered as ``numbered`` says."""
+        """Number of passes on all devices, in the numbering of ``numbered``."""
         return 2 * self.chunks * self.microbatches
 
     def programs(self) -> list[NDArray[np.int64]]:
@@ -185,8 +187,10 @@ class _Step:
         return [numbered(shape, stage) for stage in range(self.pp)]
 
     def needs(self) -> NDArray[np.int64]:
-        """Return the pass that makes the input of every pass (-1: none): the same microbatch one virtual stage earlier,
-        or later on the way back."""
+        """Return the pass that computes the input of every pass (-1: none).
+
+        It is the same microbatch one virtual stage earlier, or later in the backward direction.
+        """
         one, turned = self.microbatches, self.chunks * self.microbatches
         needed = np.arange(self.passes)
         needed[:turned] -= one
@@ -195,23 +199,27 @@ class _Step:
         return np.maximum(needed, -1)
 
     def prepared(self, path: Path) -> NDArray[np.bool_]:
-        """Tell which passes of a path wait until the host has prepared their microbatch, rather than for their input:
-        first forward passes on a device that follow another pass of it."""
+        """Mark the passes of a path that wait for the host's preparation of their microbatch, not for their input.
+
+        They are first forward passes on a device that follow another pass of it.
+        """
         chunk = path // self.microbatches
         device = chunk % self.chunks % self.pp
         prepared: NDArray[np.bool_] = (chunk < self.pp) & (np.append(device[1:], 0) == device)
         return prepared
 
     def turn(self, path: Path, rate: int) -> Path:
-        """Find the longest part of a path that ends where it began, one group of microbatches later; of equally long
-        ones the latest. Where a path never does, a device's own passes of a group."""
+        """Return the longest part of a path that ends where it started, one group of microbatches later.
+
+        Of equally long parts it is the latest. Without such a part, it is a device's own passes of a group.
+        """
         place = np.full(self.passes, -1)
         place[path] = np.arange(len(path))
         again = np.flatnonzero(path % self.microbatches >= self.pp)
         ends = place[path[again] - self.pp]
         takes = self.takes[rate, path // self.microbatches] + self.prepares[rate] * self.prepared(path)
         length = np.concatenate([[0.0], np.cumsum(takes)])
-        # Shares of embedding and head are no whole numbers: what differs by rounding is equally long.
+        # Shares of embedding and head are not integers: lengths that differ by rounding are equal.
         lengths = np.where(ends >= 0, np.round(length[ends] - length[again], 6), 0.0)
         if len(again) and lengths.max() > 0:
             longest = int(np.argmax(lengths))
@@ -222,13 +230,15 @@ class _Step:
 
 
 def _longest(steps: Sequence[_Step]) -> list[list[Path]]:
-    """Return the passes of the longest path of every step by rate, from its end to its start; of two equally long ones
-    that which stays on the device."""
-    # All devices of all steps run a pass at a time, where what makes its input has run, so that both ends before a pass
-    # are known: it ends at max(end of the one before it on its device, end of the one that makes its input) + its own
-    # time. Behind each the later of the two is kept, and the path is read back from the pass that ends last.
+    """Return the passes of the longest path of every step by rate, from its end to its start.
+
+    Of two equally long paths, the one that stays on the device.
+    """
+    # All devices of all steps run one pass at a time, once the pass with its input has run, so both ends before a pass
+    # are known: it ends at max(end of the preceding pass on its device, end of the pass with its input) + its own time.
+    # The later of the two is stored for each pass, and the path is read backwards from the pass that ends last.
     first = np.cumsum([0, *(step.passes for step in steps)])
-    start, never = first[-1], first[-1] + 1  # passes that all others may wait for, and that none ever sees
+    start, never = first[-1], first[-1] + 1  # passes that all others may wait for, and that none ever does
     programs = [np.append(own + low, never) for step, low in zip(steps, first, strict=False) for own in step.programs()]
     needs = [
         np.where(own < 0, start, own + low)
@@ -268,13 +278,13 @@ def _longest(steps: Sequence[_Step]) -> list[list[Path]]:
 
 
 def _last(ends: Floats, when: NDArray[np.int64]) -> int:
-    """Return the pass that ends last, the first that runs of those that end together."""
+    """Return the pass that ends last; of several, the one that runs first."""
     latest = np.flatnonzero(ends == ends.max())
     return int(latest[np.argmin(when[latest])])
 
 
 def _read_back(behind: NDArray[np.int64], last: int, start: int) -> Path:
-    """Return the passes from the last one to the first."""
+    """Return the passes from the last to the first."""
     path = []
     while last != start:
         path.append(last)

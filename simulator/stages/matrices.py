@@ -1,8 +1,8 @@
-"""The matrices of layers, one by one: what one of every shape has, and what orthogonalising all of them takes (Muon).
+"""The matrices of layers: their shapes, and the cost of orthogonalising them (Muon).
 
-Muon (Jordan et al. 2024; Moonlight, arXiv 2502.16982) updates a matrix by its momentum made orthogonal: five
-Newton-Schulz steps in 16 bit, ``X <- a X + (b A + c A^2) X`` with ``A = X X^T``. Tensor ranks make their parts
-orthogonal by themselves (Megatron-core's ``blockwise``), replicas that share states some of the matrices each.
+Muon (Jordan et al. 2024; Moonlight, arXiv 2502.16982) updates a matrix by its orthogonalised momentum: five
+Newton-Schulz steps in 16 bit, ``X <- a X + (b A + c A^2) X`` with ``A = X X^T``. Each tensor rank orthogonalises its
+own part (Megatron-core's ``blockwise``); replicas that share states each take some of the matrices.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Matrix:
     """That of every routed expert."""
 
     def local(self, tp: Floats, etp: Floats) -> tuple[Floats, Floats]:
-        """Return its columns (in, out) on one of ``tp`` tensor ranks, or of ``etp`` ones of experts."""
+        """Return its dimensions (in, out) on one of ``tp`` tensor ranks, or of ``etp`` ranks for experts."""
         ranks = etp if self.routed else tp
         return (
             self.inputs / (ranks if self.inputs_cut else np.ones_like(ranks)),
@@ -50,7 +50,7 @@ class Matrix:
 
 @lru_cache(maxsize=256)
 def layer_matrices(layer: Layer, model: Model, *, merged: bool) -> tuple[Matrix, ...]:
-    """Return the matrices of a layer. ``merged``: products that read the same input are one."""
+    """Return the matrices of a layer. ``merged``: products with the same input are one."""
     hidden, steps, routed = layer.width(model), list[Step](), list[Step]()
     for mixer in (layer.mixer, layer.cross_attention):
         if mixer is not None and layer.attends:
@@ -79,8 +79,10 @@ def layer_matrices(layer: Layer, model: Model, *, merged: bool) -> tuple[Matrix,
 
 
 def one_of_each_shape(context: Context, blocks: Floats, tp: Floats, etp: Floats) -> Floats:
-    """Return the elements of one matrix of every shape that trained layers of stages have, [R, K]; ``blocks`` as for
-    ``stage_parameters``. Zero where the software holds no gradient for it."""
+    """Return the elements of one matrix of every shape in trained layers of stages, [R, K].
+
+    ``blocks``: see ``stage_parameters``. Zero where the software keeps no gradient for it.
+    """
     total = np.zeros_like(blocks[-1])
     if not context.framework.dummy_gradients:
         return np.asarray(total)
@@ -101,7 +103,7 @@ def one_of_each_shape(context: Context, blocks: Floats, tp: Floats, etp: Floats)
 
 
 def _shape(matrix: Matrix) -> tuple[int, int, bool, bool]:
-    """Return the properties that two matrices of one shape have in common."""
+    """Return the properties shared by matrices of equal shape."""
     return matrix.inputs, matrix.outputs, matrix.inputs_cut or matrix.outputs_cut, matrix.routed
 
 
@@ -120,9 +122,9 @@ class Orthogonalised:
 
 
 def orthogonalised(context: Context, blocks: Floats, tp: Floats, ep: Floats, etp: Floats) -> Orthogonalised:
-    """Count the matrices that Muon updates on stages with ``blocks``; all is zero with another optimizer.
+    """Return the matrices that Muon updates on stages with ``blocks``; all zero with another optimizer.
 
-    It updates the matrices of trained layers, but not tables, norms, routers or adapters.
+    Muon updates the matrices of trained layers, but not tables, norms, routers or adapters.
     """
     none = np.zeros_like(blocks[-1])
     size, seconds = {False: none, True: none}, {False: none, True: none}
@@ -139,7 +141,7 @@ def orthogonalised(context: Context, blocks: Floats, tp: Floats, ep: Floats, etp
 
 
 def _newton_schulz_s(context: Context, inputs: Floats, outputs: Floats) -> Floats:
-    """Seconds to make one matrix orthogonal: three products a step, two with the longer side and one without."""
+    """Seconds to orthogonalise one matrix: three products per step, two with the longer side and one without."""
     device, short, long = context.cluster.device, np.minimum(inputs, outputs), np.maximum(inputs, outputs)
     half = "bf16" if "bf16" in device.peak_flops_per_s else "fp16"
     once_s = (

@@ -1,4 +1,4 @@
-"""Parameters on one device of every stage, by what replicates them.
+"""Parameters on one device of every stage, by the ranks that replicate them.
 
 Dense parameters are replicated over ``dp * cp`` ranks, routed experts over ``edp = dp * cp * tp / (ep * etp)``.
 """
@@ -53,18 +53,20 @@ class StageParameters:
 
     @property
     def trained_dense(self) -> Floats:
-        """Dense parameters that have gradients."""
+        """Dense parameters with gradients."""
         return self.dense - self.frozen_dense
 
     @property
     def trained_expert(self) -> Floats:
-        """Those of routed experts that have."""
+        """Parameters of routed experts with gradients."""
         return self.expert - self.frozen_expert
 
 
 def stage_parameters(context: Context, blocks: Floats, tp: Floats, ep: Floats, etp: Floats) -> StageParameters:
-    """Return the parameters of stages that have ``blocks`` [layer kinds + 2, R, K], under K (tp, ep, etp); the last two
-    rows of blocks are 1.0 where a stage has the embedding, and where it has the head."""
+    """Return the parameters of stages with ``blocks`` [layer kinds + 2, R, K], under K (tp, ep, etp).
+
+    The last two rows of blocks are 1.0 where a stage has the embedding, and where it has the head.
+    """
     model = context.model
     embeds, heads = blocks[-2], blocks[-1]
     dense, expert = np.zeros_like(heads), np.zeros_like(heads)
@@ -126,7 +128,7 @@ def table_share(context: Context, parameters: StageParameters, tp: Floats) -> Fl
 
 
 def _tensors(layer: Layer, *, merged: bool) -> int:
-    """Count the matrices and norms of a layer; ``merged``: products that read the same input are one."""
+    """Return the number of matrices and norms of a layer; ``merged``: products with the same input are one."""
     attention = 2 if merged else 4
     mlp = 3 if layer.mlp is not None and layer.mlp.gated and not merged else 2
     return layer.norms + attention * layer.attends + mlp * layer.feeds_forward

@@ -1,8 +1,8 @@
-"""Runs of equal pipeline stages of a strategy, which are few even if the pipeline is deep.
+"""Runs of equal pipeline stages of a strategy, which are few even in deep pipelines.
 
 Neighbours with the same layers, embedding and head take the same time, and the earliest of them keeps the most
-activations. So every plan is told by R runs in the order of the pipeline, each with its length, and the vectorised core
-works on [R, plans] arrays.
+activations. Every plan is therefore described by R runs in pipeline order, each with its length, and the vectorised
+core works on [R, plans] arrays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,7 +65,7 @@ class _Stage:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Equal neighbours."""
+    """A run of equal neighbours."""
 
     held: _Stage
     """Contents of each of them."""
@@ -80,8 +80,10 @@ class _Run:
 
 
 def stage_plans(context: Context, table: StrategyTable, rows: NDArray[np.intp], *, timed: bool = True) -> StagePlans:
-    """Return the plans of some rows (one representative row per distinct plan; a Python loop over plans); with the
-    longest paths through their schedules where they are to be ``timed``."""
+    """Return the plans of some rows (one representative row per distinct plan; a Python loop over plans).
+
+    ``timed``: include the longest paths through their schedules.
+    """
     model, plans, uneven, spared = context.model, [], {}, {}
     kinds = len(layer_kinds(model))
     for column, row in enumerate(rows):
@@ -111,8 +113,10 @@ def _spread_vocabulary(plans: StagePlans) -> StagePlans:
 
 @lru_cache(maxsize=1 << 14)
 def _spared(model: Model, counts: tuple[int, ...], pp: int, schedule: int, some: int) -> tuple[tuple[int, ...], ...]:
-    """Return the layers of each kind behind the first ``some`` of every virtual stage, for every pipeline rank; MTP
-    blocks are none of the first."""
+    """Return the layers of each kind after the first ``some`` of every virtual stage, by pipeline rank.
+
+    MTP blocks never count as first layers.
+    """
     ends = tuple(accumulate(counts))
     chunks = _held(model, [(end - max(count - some, 0), end) for count, end in zip(counts, ends, strict=True)])
     stages = (chunks_of_stage(pp, len(counts) // pp, schedule, stage) for stage in range(pp))
@@ -122,8 +126,7 @@ def _spared(model: Model, counts: tuple[int, ...], pp: int, schedule: int, some:
 def _pack_spared(
     plans: Sequence[tuple[_Run, ...]], spared: Mapping[int, tuple[tuple[int, ...], ...]], kinds: int
 ) -> Floats:
-    """Return ``StagePlans.spared`` of plans of which some are ``spared`` layers, by column: those of the first stage of
-    every run."""
+    """Return ``StagePlans.spared`` of plans with ``spared`` layers by column, from the first stage of every run."""
     depth = max(len(runs) for runs in plans)
     found = np.zeros((kinds, depth, len(plans)))
     for column, stages in spared.items():
@@ -145,7 +148,7 @@ def _known_paths(
 
 
 def _paths(context: Context, plans: Sequence[tuple[tuple[int, ...], int]]) -> list[InterleavedPaths]:
-    """Find the longest paths of interleaved plans: layers of every virtual stage, and pp."""
+    """Return the longest paths of interleaved plans, given by the layers of every virtual stage and pp."""
     model, seq_len = context.model, context.workload.seq_len
     vocabulary, ahead = context.framework.vocabulary, context.framework.passes_ahead
     known = _known_paths(model, seq_len, vocabulary, ahead)
@@ -171,8 +174,10 @@ def _blocks_of_chunks(model: Model, counts: tuple[int, ...], vocabulary: str) ->
 
 @lru_cache(maxsize=1 << 14)
 def _runs(model: Model, counts: tuple[int, ...], pp: int, schedule: int, ahead: int) -> tuple[_Run, ...]:
-    """Return the runs of equal pipeline ranks, in order. ``counts`` are the layers of every virtual stage, ``ahead`` as
-    for ``in_flight``."""
+    """Return the runs of equal pipeline ranks, in order.
+
+    ``counts``: layers of every virtual stage; ``ahead``: see ``in_flight``.
+    """
     runs: list[_Run] = []
     vpp = len(counts) // pp
     for number, held in enumerate(_stages(model, counts, pp, schedule)):
@@ -210,8 +215,10 @@ def _kinds_of_chunks(model: Model, counts: Sequence[int]) -> list[tuple[int, ...
 
 
 def _held(model: Model, parts: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
-    """Return the number of layers of each kind in every part (first layer, layer behind the last) of a model; MTP
-    blocks, which are like the last layer, count in the last part."""
+    """Return the number of layers of each kind in every part of a model.
+
+    A part is (first layer, layer after the last). MTP blocks, which are like the last layer, count in the last part.
+    """
     before = _kinds_before(model)
     found = [tuple(end - start for start, end in zip(before[low], before[high], strict=True)) for low, high in parts]
     last = kind_of_entry(model)[-1]
@@ -221,7 +228,7 @@ def _held(model: Model, parts: Sequence[tuple[int, int]]) -> list[tuple[int, ...
 
 @lru_cache(maxsize=64)
 def _kinds_before(model: Model) -> tuple[tuple[int, ...], ...]:
-    """Count the layers of each kind before every layer of a model, and before its end."""
+    """Return the number of layers of each kind before every layer of a model, and before its end."""
     counts = [0] * len(layer_kinds(model))
     found = [tuple(counts)]
     for kind, layer in zip(kind_of_entry(model), model.layers, strict=True):
@@ -232,7 +239,7 @@ def _kinds_before(model: Model) -> tuple[tuple[int, ...], ...]:
 
 
 def _pack(plans: Sequence[tuple[_Run, ...]], kinds: int, paths: Mapping[int, InterleavedPaths]) -> StagePlans:
-    """Return the plans as arrays, padded with copies of the first run that count zero times; ``paths`` by column."""
+    """Return the plans as arrays, padded with copies of the first run that count zero times; ``paths``: by column."""
     depth = max((len(runs) for runs in plans), default=1)
     shape = (depth, len(plans))
     multiplicity, first, number, in_flight_factors = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.ones(shape)
@@ -272,10 +279,10 @@ def in_flight(
     vocabulary: str = "ends",
     ahead: float = 0.0,
 ) -> Floats:
-    """Return the microbatches whose activations a pipeline rank keeps at its peak, in units of its whole set of layers.
+    """Return the in-flight microbatches of a pipeline rank at its peak, in units of all its layers.
 
-    ``in_flight_factor``: of virtual stages that differ; ``vocabulary``: where the framework has it; ``ahead``: passes
-    that 1F1B runs besides to warm up. Never more than there are.
+    ``in_flight_factor``: factor for different virtual stages; ``vocabulary``: its placement in the framework;
+    ``ahead``: additional warm-up passes of 1F1B. The result never exceeds the number of microbatches.
     """
     memory = Keeping(ahead=ahead, vocabulary=vocabulary)
     kept = by_schedule(

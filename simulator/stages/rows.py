@@ -1,4 +1,4 @@
-"""Stages of strategies whose stages differ, one by one: arrays of [stages, strategies] instead of representatives."""
+"""Stages of strategies with different stages: arrays of [stages, strategies] instead of representatives."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRows:
-    """Stages of N strategies with one whole stage on every device, [S, N] each."""
+    """Stages of N strategies with one stage on every device, [S, N] each."""
 
     number: Floats
     """Place in the pipeline."""
@@ -51,7 +51,7 @@ class StageRows:
 
 
 def stage_rows(context: Context, table: StrategyTable) -> StageRows:
-    """Return the stages of all rows of a table, which must have no virtual stages."""
+    """Return the stages of all rows of a table without virtual stages."""
     depth = int(table.choices["pp"].max())
     pp = table.column("pp")
     edges = np.full((depth + 1, len(table)), context.model.layer_count, dtype=np.int64)
@@ -117,9 +117,11 @@ def rows_of_stages(
     degrees: dict[str, Floats],
     hosted: Floats | None = None,
 ) -> StageRows:
-    """Return stages that hold the layers ``[start, end)`` of the model; the first ``some`` of them recompute (below
-    zero: all). All arrays are [S, N]; ``degrees`` by axis. ``hosted``: shares of optimizer states and activations on
-    the host, [2, S, N]; None: what the software runs with."""
+    """Return stages with the layers ``[start, end)`` of the model, the first ``some`` recomputed (negative: all).
+
+    All arrays are [S, N]; ``degrees``: by axis. ``hosted``: shares of optimizer states and activations on the host, [2,
+    S, N]; None: the software's setting.
+    """
     held = _layers_before(context.model)
     recomputed = np.where(some < 0, end, np.minimum(start + some, end))
     blocks = np.zeros((len(held) + 2, *start.shape))
@@ -152,17 +154,17 @@ def rows_of_stages(
 
 
 def _as_software(context: Context, shape: tuple[int, ...]) -> Floats:
-    """Return the shares on the host that the software runs with, for stages of a shape, [2, *shape]."""
+    """Return the software's shares on the host for stages of a shape, [2, *shape]."""
     return np.stack([np.full(shape, share) for share in offload_of(context.framework, None)])
 
 
 def _spread(table: StrategyTable, axis: str, depth: int) -> Floats:
-    """Return a column as floats, the same on every stage."""
+    """Return a column as floats, repeated for every stage."""
     return np.repeat(table.column(axis)[None, :].astype(np.float64), depth, axis=0)
 
 
 def _layers_before(model: Model) -> Floats:
-    """Return [kinds, layers + 1]: how many of the layers before a place are of each kind."""
+    """Return [kinds, layers + 1]: the number of layers of each kind before an index."""
     kinds = np.repeat(kind_of_entry(model), [layer.count for layer in model.layers])
     is_kind = kinds[None, :] == np.arange(len(layer_kinds(model)))[:, None]
     return np.concatenate((np.zeros((len(is_kind), 1)), np.cumsum(is_kind, axis=1)), axis=1).astype(np.float64)
